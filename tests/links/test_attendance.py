@@ -1,4 +1,4 @@
-"""Attendance: who waits, beats and was heard of, and what of it the log knows."""
+"""Attendance: which agents wait, send heartbeats and were seen, and what the log knows of it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,13 +28,13 @@ def book(bus: Bus) -> AttendanceBook:
 
 
 async def _write(bus: Bus, type: str, sender: str, *to: str, **payload: object) -> None:
-    """Write an event as the broker would, whatever it says."""
+    """Write an event as the broker would, with any content."""
     id = f"{type}{bus.log.last()}"
     draft = Draft(type=type, sender=sender, to=to, payload=payload, id=id, ts=bus.clock.now_ms())
     await bus.log.commit(None, lambda rows: draft)
 
 
-def test_it_is_what_decisions_about_rooms_look_at(book: AttendanceBook) -> None:
+def test_attendance_book_provides_the_facts_for_room_decisions(book: AttendanceBook) -> None:
     kept: Attendance = book
 
     facts = take_facts(kept, START_MS, ROOM, ["luna"])
@@ -44,7 +44,7 @@ def test_it_is_what_decisions_about_rooms_look_at(book: AttendanceBook) -> None:
     assert not facts.of("luna").is_present
 
 
-async def test_somebody_waits_for_as_long_as_one_of_its_calls_does(bus: Bus, book: AttendanceBook) -> None:
+async def test_agent_waits_for_as_long_as_one_of_its_calls_waits(bus: Bus, book: AttendanceBook) -> None:
     with book.waiting(ROOM, "luna"):
         with book.waiting(ROOM, "luna", is_parked=True):
             assert book.is_parked(ROOM, "luna")
@@ -61,7 +61,7 @@ async def test_somebody_waits_for_as_long_as_one_of_its_calls_does(bus: Bus, boo
     assert not book.is_parked("other-cd34", "luna")
 
 
-async def test_when_somebody_stops_waiting_its_room_is_told(book: AttendanceBook) -> None:
+async def test_room_is_notified_when_an_agent_stops_waiting(book: AttendanceBook) -> None:
     told: list[str] = []
     book.changed = told.append
 
@@ -71,7 +71,7 @@ async def test_when_somebody_stops_waiting_its_room_is_told(book: AttendanceBook
     assert told == [ROOM]
 
 
-async def test_joining_counts_as_having_waited_and_leaving_forgets_it(bus: Bus, book: AttendanceBook) -> None:
+async def test_joining_counts_as_having_waited_and_leaving_clears_it(bus: Bus, book: AttendanceBook) -> None:
     await _write(bus, "member_joined", "luna", room=ROOM)
     await _write(bus, "member_joined", "nova", room=ROOM)
     await _write(bus, "member_joined", "rosa", room=ROOM)
@@ -86,7 +86,7 @@ async def test_joining_counts_as_having_waited_and_leaving_forgets_it(bus: Bus, 
     assert book.beat_ms(ROOM, "luna") is None
 
 
-async def test_one_who_is_removed_while_it_waits_waits_no_longer(bus: Bus, book: AttendanceBook) -> None:
+async def test_member_removed_while_it_waits_is_not_waiting_any_more(bus: Bus, book: AttendanceBook) -> None:
     with book.waiting(ROOM, "nova"):
         await _write(bus, "kick", "human", "nova", room=ROOM)
 
@@ -95,7 +95,7 @@ async def test_one_who_is_removed_while_it_waits_waits_no_longer(bus: Bus, book:
     assert book.last_wait_ms(ROOM, "nova") is None
 
 
-async def test_what_an_agent_writes_is_a_sign_of_it_but_not_that_it_rests(
+async def test_events_of_an_agent_are_a_sign_of_it_except_an_idle_status(
     bus: Bus, book: AttendanceBook
 ) -> None:
     luna = await bus.join("luna")
@@ -111,7 +111,7 @@ async def test_what_an_agent_writes_is_a_sign_of_it_but_not_that_it_rests(
     assert book.seen_ms("luna") == bus.clock.now_ms()
 
 
-async def test_what_is_written_about_an_agent_is_no_sign_of_it(bus: Bus, book: AttendanceBook) -> None:
+async def test_events_about_an_agent_are_not_a_sign_of_it(bus: Bus, book: AttendanceBook) -> None:
     luna = await bus.join("luna")
     event = await bus.send(HUMAN, "hello", "@luna")
     bus.clock.advance(1)
@@ -122,7 +122,7 @@ async def test_what_is_written_about_an_agent_is_no_sign_of_it(bus: Bus, book: A
     assert book.seen_ms("luna") == START_MS
 
 
-async def test_asking_is_a_sign_and_so_is_nothing_else(bus: Bus, book: AttendanceBook) -> None:
+async def test_request_is_a_sign_of_an_agent(bus: Bus, book: AttendanceBook) -> None:
     assert book.seen_ms("luna") is None
 
     book.saw("luna")
@@ -130,7 +130,7 @@ async def test_asking_is_a_sign_and_so_is_nothing_else(bus: Bus, book: Attendanc
     assert book.seen_ms("luna") == START_MS
 
 
-async def test_one_is_gone_since_its_goodbye_unless_it_is_there(bus: Bus, book: AttendanceBook) -> None:
+async def test_agent_is_absent_since_its_bye_unless_it_is_present(bus: Bus, book: AttendanceBook) -> None:
     luna = await bus.join("luna")
     await bus.join("nova")
     bus.clock.advance(5)
@@ -145,7 +145,7 @@ async def test_one_is_gone_since_its_goodbye_unless_it_is_there(bus: Bus, book: 
     assert book.is_present("nova")
 
 
-async def test_only_one_who_has_said_so_is_idle(bus: Bus, book: AttendanceBook) -> None:
+async def test_only_an_agent_that_reported_idle_is_idle(bus: Bus, book: AttendanceBook) -> None:
     luna = await bus.join("luna")
     assert book.idle_since_ms("luna") is None
 
@@ -158,7 +158,7 @@ async def test_only_one_who_has_said_so_is_idle(bus: Bus, book: AttendanceBook) 
     assert book.idle_since_ms("nobody") is None
 
 
-async def test_one_whose_process_is_there_is_at_work_as_long_as_it_said_so(bus: Bus) -> None:
+async def test_present_agent_is_active_as_long_as_it_reported_so(bus: Bus) -> None:
     luna = await bus.join("luna")
     await bus.submit(luna, SetStatus(state="active"))
     book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
@@ -176,7 +176,7 @@ async def test_one_whose_process_is_there_is_at_work_as_long_as_it_said_so(bus: 
     assert book.is_active("luna")
 
 
-async def test_one_that_speaks_by_a_token_is_there_while_a_call_is_open_and_a_moment_longer(
+async def test_agent_with_a_token_is_present_during_a_call_and_shortly_after(
     bus: Bus, book: AttendanceBook
 ) -> None:
     luna = await bus.join("luna")
@@ -201,14 +201,14 @@ async def test_one_that_speaks_by_a_token_is_there_while_a_call_is_open_and_a_mo
     assert silent == ["luna", "luna"]
 
 
-async def test_whoever_waits_is_there(bus: Bus, book: AttendanceBook) -> None:
+async def test_waiting_agent_is_present(bus: Bus, book: AttendanceBook) -> None:
     with book.waiting(ROOM, "luna"):
         assert book.is_present("luna")
 
     assert not book.is_present("luna")
 
 
-def test_one_that_has_a_token_may_have_spoken_until_the_start(bus: Bus) -> None:
+def test_agent_with_a_token_may_have_been_active_until_the_start(bus: Bus) -> None:
     book = AttendanceBook(
         bus.log, clock=bus.clock, is_present=bus.present.__contains__, has_token={"luna"}.__contains__
     )
@@ -219,7 +219,7 @@ def test_one_that_has_a_token_may_have_spoken_until_the_start(bus: Bus) -> None:
     assert book.token_ms("luna") == START_MS + 7000
 
 
-def test_a_wait_that_is_refused_parks_nobody(book: AttendanceBook) -> None:
+def test_refused_wait_does_not_park(book: AttendanceBook) -> None:
     with pytest.raises(BadRequest), book.waiting(ROOM, "luna", is_parked=True):
         raise BadRequest("no")
     assert not book.is_parked(ROOM, "luna")
@@ -230,7 +230,7 @@ def test_a_wait_that_is_refused_parks_nobody(book: AttendanceBook) -> None:
     assert book.is_parked(ROOM, "luna")
 
 
-def test_of_too_many_names_the_one_that_was_silent_for_longest_is_forgotten(book: AttendanceBook) -> None:
+def test_name_that_was_silent_longest_is_dropped_at_the_limit(book: AttendanceBook) -> None:
     book.saw("luna")
     book.saw("nova")
     book.saw("luna")
@@ -242,7 +242,7 @@ def test_of_too_many_names_the_one_that_was_silent_for_longest_is_forgotten(book
     assert book.seen_ms("luna") == START_MS
 
 
-async def test_one_that_was_removed_and_is_back_is_not_forgotten_when_the_kick_is_told(
+async def test_late_kick_event_does_not_clear_an_agent_that_has_returned(
     bus: Bus, book: AttendanceBook
 ) -> None:
     await _write(bus, "kick", "human", "nova", room=ROOM)
@@ -253,14 +253,14 @@ async def test_one_that_was_removed_and_is_back_is_not_forgotten_when_the_kick_i
     assert book.last_wait_ms(ROOM, "nova") == START_MS
 
 
-async def test_what_cannot_be_read_as_a_room_is_passed_over(bus: Bus, book: AttendanceBook) -> None:
+async def test_event_with_an_unreadable_room_is_ignored(bus: Bus, book: AttendanceBook) -> None:
     await _write(bus, "member_joined", "luna", room=7)
     await _write(bus, "claim", "luna", "luna", room=ROOM)
 
     assert book.last_wait_ms(ROOM, "luna") is None
 
 
-async def test_a_room_that_closes_is_forgotten_and_others_are_not(bus: Bus, book: AttendanceBook) -> None:
+async def test_closed_room_is_cleared_and_others_are_not(bus: Bus, book: AttendanceBook) -> None:
     for room in (ROOM, "other-cd34"):
         await _write(bus, "member_joined", "luna", room=room)
         book.beat(room, "luna")
@@ -275,7 +275,7 @@ async def test_a_room_that_closes_is_forgotten_and_others_are_not(bus: Bus, book
     assert not book.is_news("other-cd34", "luna", 7)
 
 
-async def test_a_closed_book_hears_nothing_more(bus: Bus, book: AttendanceBook) -> None:
+async def test_closed_book_ignores_events(bus: Bus, book: AttendanceBook) -> None:
     book.close()
 
     await _write(bus, "member_joined", "luna", room=ROOM)
@@ -283,7 +283,7 @@ async def test_a_closed_book_hears_nothing_more(bus: Bus, book: AttendanceBook) 
     assert book.last_wait_ms(ROOM, "luna") is None
 
 
-async def test_after_a_restart_what_one_who_is_gone_wrote_last_is_remembered(bus: Bus) -> None:
+async def test_last_event_of_an_absent_agent_is_remembered_after_a_restart(bus: Bus) -> None:
     for name in ("luna", "nova", "rosa"):
         await bus.broker.submit(await bus.join(name), JoinRoom(places=("/work",)))
         bus.present.discard(name)
@@ -304,7 +304,7 @@ async def test_after_a_restart_what_one_who_is_gone_wrote_last_is_remembered(bus
     assert book.seen_ms("rosa") is None
 
 
-async def test_after_a_restart_who_is_there_has_been_seen_by_nobody_yet(bus: Bus) -> None:
+async def test_present_agent_has_not_been_seen_yet_after_a_restart(bus: Bus) -> None:
     await bus.broker.submit(await bus.join("luna"), JoinRoom(places=("/work",)))
 
     book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)

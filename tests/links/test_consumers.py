@@ -1,4 +1,4 @@
-"""Consumers: who has one, and what the next one finds."""
+"""Consumers: their owner at a time, and the cursor that the next owner finds."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ def consumers(tmp_path: Path) -> Consumers:
     return Consumers(tmp_path / "consumers", grace_s=0)
 
 
-async def test_the_next_one_goes_on_where_the_last_one_stopped(consumers: Consumers) -> None:
+async def test_next_owner_continues_where_the_last_one_stopped(consumers: Consumers) -> None:
     first = await consumers.take("luna", "ci", pid=1)
     before = first.place()
     await first.begin(4)
@@ -28,7 +28,9 @@ async def test_the_next_one_goes_on_where_the_last_one_stopped(consumers: Consum
     assert second.place() == 6
 
 
-async def test_a_second_one_is_told_who_has_it(consumers: Consumers) -> None:
+async def test_second_owner_is_refused_with_the_process_that_has_the_consumer(
+    consumers: Consumers,
+) -> None:
     await consumers.take("luna", "ci", pid=17)
 
     with pytest.raises(DuplicateListener) as refused:
@@ -38,7 +40,7 @@ async def test_a_second_one_is_told_who_has_it(consumers: Consumers) -> None:
     assert "'ci' of luna is followed by process 17" in str(refused.value)
 
 
-async def test_the_same_name_of_another_owner_is_another_consumer(consumers: Consumers) -> None:
+async def test_same_name_of_another_owner_is_another_consumer(consumers: Consumers) -> None:
     luna = await consumers.take("luna", "ci", pid=1)
     nova = await consumers.take("nova", "ci", pid=2)
     await luna.begin(5)
@@ -46,7 +48,7 @@ async def test_the_same_name_of_another_owner_is_another_consumer(consumers: Con
     assert nova.place() is None
 
 
-async def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+async def test_ending_owner_is_waited_for(tmp_path: Path) -> None:
     consumers = Consumers(tmp_path, grace_s=5)
     first = await consumers.take("luna", "ci", pid=1)
     waiting = asyncio.ensure_future(consumers.take("luna", "ci", pid=2))
@@ -58,7 +60,7 @@ async def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
     assert (await waiting).pid == 2
 
 
-async def test_of_two_that_wait_one_gets_it(tmp_path: Path) -> None:
+async def test_one_of_two_waiting_owners_gets_the_consumer(tmp_path: Path) -> None:
     consumers = Consumers(tmp_path, grace_s=5)
     first = await consumers.take("luna", "ci", pid=1)
     waiting = [asyncio.ensure_future(consumers.take("luna", "ci", pid=pid)) for pid in (2, 3)]
@@ -72,7 +74,7 @@ async def test_of_two_that_wait_one_gets_it(tmp_path: Path) -> None:
     assert (await waiting[1]).pid == 3
 
 
-async def test_one_that_gives_up_while_its_place_is_written_lets_go_of_it(consumers: Consumers) -> None:
+async def test_cancelled_begin_releases_the_consumer(consumers: Consumers) -> None:
     consumer = await consumers.take("luna", "ci", pid=1)
     beginning = asyncio.ensure_future(consumer.begin(3))
     await asyncio.sleep(0)
@@ -86,12 +88,12 @@ async def test_one_that_gives_up_while_its_place_is_written_lets_go_of_it(consum
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "ä", "x" * 65, "a\n"])
-async def test_a_name_that_could_lead_elsewhere_is_refused(consumers: Consumers, name: str) -> None:
+async def test_name_that_could_lead_to_another_path_is_refused(consumers: Consumers, name: str) -> None:
     with pytest.raises(BadName):
         await consumers.take("luna", name, pid=1)
 
 
-async def test_an_owner_with_a_device_stays_inside_the_folder(tmp_path: Path) -> None:
+async def test_owner_with_a_device_stays_inside_the_folder(tmp_path: Path) -> None:
     consumer = await Consumers(tmp_path / "consumers").take("../luna:BOXE", "ci", pid=1)
 
     await consumer.begin(1)

@@ -1,4 +1,4 @@
-"""The file in which a consumer's place is kept."""
+"""The file that stores a consumer's cursor."""
 
 import os
 from pathlib import Path
@@ -16,14 +16,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "consumers" / "luna" / "ci"
 
 
-def test_where_nothing_was_kept_there_is_no_place(path: Path) -> None:
+def test_missing_file_has_no_cursor(path: Path) -> None:
     assert Cursor(path).read() is None
 
 
 @given(places=st.lists(st.integers(min_value=0, max_value=2**63 - 1), min_size=1, max_size=5))
-def test_the_place_kept_last_is_the_one_that_is_read(
-    places: list[int], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_last_stored_cursor_is_read(places: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("home") / "consumers" / "luna" / "ci"
     cursor = Cursor(path)
     cursor.begin(places[0])
@@ -34,7 +32,7 @@ def test_the_place_kept_last_is_the_one_that_is_read(
     cursor.close()
 
 
-def test_a_kept_place_needs_no_farewell(path: Path) -> None:
+def test_stored_cursor_needs_no_close(path: Path) -> None:
     cursor = Cursor(path)
     cursor.begin(7)
     cursor.keep(8)
@@ -43,7 +41,7 @@ def test_a_kept_place_needs_no_farewell(path: Path) -> None:
     cursor.close()
 
 
-def test_one_that_begins_where_it_stopped_leaves_the_file_as_it_is(path: Path) -> None:
+def test_begin_at_the_stored_cursor_leaves_the_file_unchanged(path: Path) -> None:
     cursor = Cursor(path)
     cursor.begin(7)
     before = path.stat().st_ino
@@ -57,7 +55,7 @@ def test_one_that_begins_where_it_stopped_leaves_the_file_as_it_is(path: Path) -
     cursor.close()
 
 
-def test_only_its_owner_can_read_it(path: Path) -> None:
+def test_only_its_owner_can_read_the_file(path: Path) -> None:
     cursor = Cursor(path)
 
     cursor.begin(1)
@@ -68,7 +66,7 @@ def test_only_its_owner_can_read_it(path: Path) -> None:
     cursor.close()
 
 
-def test_what_a_crash_left_half_made_is_made_anew(path: Path) -> None:
+def test_partial_file_of_a_crash_is_replaced(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.with_name("ci~").write_bytes(b"0000000000000")
     cursor = Cursor(path)
@@ -82,7 +80,7 @@ def test_what_a_crash_left_half_made_is_made_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"7", b"0000000000000000000x\n", b"00000000000000000007\n\n"])
-def test_a_file_that_holds_no_place_is_said_and_can_be_overridden(path: Path, content: bytes) -> None:
+def test_invalid_file_is_reported_and_can_be_overridden(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     cursor = Cursor(path)
@@ -95,7 +93,7 @@ def test_a_file_that_holds_no_place_is_said_and_can_be_overridden(path: Path, co
     cursor.close()
 
 
-def test_a_place_that_cannot_be_read_made_or_kept_is_an_error_with_a_name(path: Path) -> None:
+def test_cursor_that_cannot_be_read_or_written_is_a_storage_error(path: Path) -> None:
     path.mkdir(parents=True)
     blocked = Cursor(path)
     with pytest.raises(StorageFailed):

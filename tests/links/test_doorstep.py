@@ -1,4 +1,4 @@
-"""Who is asking, with real processes: shells, orphans, terminals, tmux, programs that mark like a harness."""
+"""The caller's identity with real processes: shells, orphans, terminals, tmux, harness marks."""
 
 import json
 import os
@@ -58,14 +58,14 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True)
 class _Visit:
-    """Somebody who came to the door and still stands there."""
+    """A caller that has connected and stays connected."""
 
     chain: list[Process]
     claim: Claim
 
 
 class _Street:
-    """A door to come to, and a way to start those who come. Ends only what it started."""
+    """A socket that callers connect to, and methods to start callers. Ends only processes that it started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ class _Street:
         return _Terminal(master, number, child.pid)
 
     def tmux(self, environment: Mapping[str, str] | None = None) -> None:
-        """Start a tmux server of our own with one pane that comes to the door."""
+        """Start a separate tmux server with one pane that connects."""
         program = shutil.which("tmux")
         if program is None:
             pytest.skip("tmux is not installed: identity inside tmux is NOT tested here")
@@ -129,7 +129,7 @@ class _Street:
         subprocess.run([*tmux, "new-session", "-d", self.probe], env=settled, check=True)
 
     def visit(self) -> _Visit:
-        """Wait for the next caller. It stays until the street is closed."""
+        """Wait for the next caller. It stays connected until this object is closed."""
         connection = self._ends.enter_context(self._door.accept()[0])
         connection.settimeout(LIMIT_S)
         with connection.makefile("rb") as lines:
@@ -141,7 +141,7 @@ class _Street:
 
 @dataclass(frozen=True)
 class _Terminal:
-    """The far end of a pseudo-terminal: what a person's keyboard is."""
+    """The far end of a pseudo-terminal: the person's keyboard."""
 
     master: int
     number: int
@@ -152,7 +152,7 @@ class _Terminal:
 
 
 def _without_us(chain: list[Process]) -> list[Process]:
-    """Leave out this test run and what is above it, which may well be a harness; the first of all stays."""
+    """Leave out this test run and its ancestors, which may include a harness; the first process stays."""
     pids = [process.pid for process in chain]
     first = read_process(1)
     assert first is not None
@@ -161,7 +161,7 @@ def _without_us(chain: list[Process]) -> list[Process]:
 
 @pytest.fixture
 def street() -> Iterator[_Street]:
-    # Not tmp_path: the address of a socket has to be short.
+    # Not tmp_path: a socket address has to be short.
     with tempfile.TemporaryDirectory(prefix="pal") as folder:
         street = _Street(Path(folder))
         yield street
@@ -189,7 +189,7 @@ def _joined(name: str, anchor: Anchor, *, role: str = "worker") -> Agent:
 
 
 @pytest.mark.parametrize("line", ["{probe}", "echo x | {probe} | cat", "sh -c '{probe}; true'"])
-def test_a_command_in_the_foreground_of_a_terminal_is_the_human(street: _Street, line: str) -> None:
+def test_command_in_the_foreground_of_a_terminal_is_the_human(street: _Street, line: str) -> None:
     street.terminal().type(line.format(probe=street.probe))
 
     visit = street.visit()
@@ -224,7 +224,7 @@ def test_a_command_in_the_foreground_of_a_terminal_is_the_human(street: _Street,
         "stale-seat-mark",
     ],
 )
-def test_what_only_looks_like_the_human_is_a_script(street: _Street, line: str) -> None:
+def test_caller_that_only_resembles_the_human_is_a_script(street: _Street, line: str) -> None:
     street.terminal().type(line.format(probe=street.probe))
 
     visit = street.visit()
@@ -232,7 +232,7 @@ def test_what_only_looks_like_the_human_is_a_script(street: _Street, line: str) 
     assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
 
 
-def test_an_orphan_keeps_terminal_and_foreground_and_loses_its_parents(street: _Street) -> None:
+def test_orphan_keeps_terminal_and_foreground_and_loses_its_parents(street: _Street) -> None:
     street.terminal().type(f"sh -c '{street.probe} orphan; read wait'")
 
     caller, *above = street.visit().chain
@@ -242,7 +242,7 @@ def test_an_orphan_keeps_terminal_and_foreground_and_loses_its_parents(street: _
     assert caller.session not in [process.pid for process in above]
 
 
-def test_a_harness_that_clears_every_mark_is_still_known_by_its_name(street: _Street) -> None:
+def test_harness_that_clears_every_mark_is_known_by_its_name(street: _Street) -> None:
     (street.folder / "claude").symlink_to("/bin/sh")
     street.terminal().type(f"{street.folder}/claude -c 'env -i {street.probe}; true'")
 
@@ -251,7 +251,7 @@ def test_a_harness_that_clears_every_mark_is_still_known_by_its_name(street: _St
     assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
 
 
-def test_a_terminal_that_a_holder_owns_makes_no_human(street: _Street) -> None:
+def test_caller_in_a_terminal_of_a_holder_is_not_the_human(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
     visit = street.visit()
@@ -261,7 +261,7 @@ def test_a_terminal_that_a_holder_owns_makes_no_human(street: _Street) -> None:
     assert held.who(visit.chain, visit.claim) == SCRIPT
 
 
-def test_a_terminal_as_input_without_being_ones_own_makes_no_human(street: _Street) -> None:
+def test_terminal_only_as_input_does_not_make_the_human(street: _Street) -> None:
     master, slave = pty.openpty()
     child = subprocess.Popen(
         shlex.split(street.probe), env=street.environment, stdin=slave, start_new_session=True
@@ -277,7 +277,7 @@ def test_a_terminal_as_input_without_being_ones_own_makes_no_human(street: _Stre
     os.close(slave)
 
 
-def test_a_parent_that_ended_before_it_was_looked_at_makes_no_human(street: _Street) -> None:
+def test_parent_that_ended_before_the_check_makes_the_caller_a_script(street: _Street) -> None:
     street.terminal().type(street.probe)
     visit = street.visit()
     gone = replace(visit.chain[1], pid=2**22 + 1, session=0)
@@ -291,7 +291,7 @@ def test_a_parent_that_ended_before_it_was_looked_at_makes_no_human(street: _Str
 
 
 def _held(holder: Process, *others: Agent, role: str = "worker") -> Doorstep:
-    """A holder that runs luna, in a process that never comes to the door."""
+    """Return a doorstep with a holder that runs luna, in a process that never connects."""
     child = replace(holder, pid=2**22 + 1, ppid=holder.pid, start=holder.start + 1)
     luna = msgspec.structs.replace(_agent("luna", child, role=role), holder="hash")
     found = {child.pid: child, holder.pid: holder}
@@ -301,7 +301,7 @@ def _held(holder: Process, *others: Agent, role: str = "worker") -> Doorstep:
 
 
 @pytest.mark.parametrize("line", ["{probe}", "env -i {probe}", "CLAUDECODE=1 {probe}"])
-def test_what_a_holder_adopted_is_its_agent_with_a_workers_rights(street: _Street, line: str) -> None:
+def test_process_adopted_by_a_holder_is_its_agent_with_worker_rights(street: _Street, line: str) -> None:
     terminal = street.terminal()
     terminal.type(line.format(probe=street.probe))
     visit = street.visit()
@@ -312,7 +312,7 @@ def test_what_a_holder_adopted_is_its_agent_with_a_workers_rights(street: _Stree
     assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
 
 
-def test_what_a_holder_adopted_with_the_key_of_a_sub_agent_is_that_one(street: _Street) -> None:
+def test_adopted_process_with_the_key_of_a_sub_agent_is_that_sub_agent(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(f"CODEX_THREAD_ID=a1 {street.probe}")
     visit = street.visit()
@@ -326,7 +326,7 @@ def test_what_a_holder_adopted_with_the_key_of_a_sub_agent_is_that_one(street: _
     assert doorstep.who(visit.chain, replace(visit.claim, key="other")).name == "luna"
 
 
-def test_what_runs_below_another_program_that_holds_is_a_script(street: _Street) -> None:
+def test_process_below_another_holding_program_is_a_script(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
     visit = street.visit()
@@ -339,7 +339,7 @@ def test_what_runs_below_another_program_that_holds_is_a_script(street: _Street)
     assert doorstep.who(visit.chain, visit.claim) == SCRIPT
 
 
-def test_a_holder_that_is_not_known_yet_makes_no_human_either(street: _Street) -> None:
+def test_process_below_an_unknown_holder_is_not_the_human(street: _Street) -> None:
     package = street.folder / "palaver" / "agents"
     package.mkdir(parents=True)
     run = f"import subprocess; subprocess.run({shlex.split(street.probe)!r})"
@@ -351,7 +351,7 @@ def test_a_holder_that_is_not_known_yet_makes_no_human_either(street: _Street) -
     assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
 
 
-def test_a_program_of_an_operator_that_holds_agents_speaks_with_a_workers_rights(street: _Street) -> None:
+def test_operator_program_that_holds_agents_has_worker_rights(street: _Street) -> None:
     child = street.run(f"sh -c '{street.probe}; true'; true")
     visit = street.visit()
     above = [process.pid for process in visit.chain].index(child.pid)
@@ -364,7 +364,7 @@ def test_a_program_of_an_operator_that_holds_agents_speaks_with_a_workers_rights
     assert doorstep.who(visit.chain, visit.claim).standing is Standing.WORKER
 
 
-def test_below_a_holder_a_mark_means_only_who_is_below_it_too(street: _Street) -> None:
+def test_mark_below_a_holder_selects_only_agents_below_it(street: _Street) -> None:
     street.run(f"{street.probe} & {street.probe}; true")
     left, visit = street.visit(), street.visit()
     beside, holder, outside = left.chain[0], visit.chain[1], read_process(os.getpid())
@@ -386,7 +386,7 @@ def test_below_a_holder_a_mark_means_only_who_is_below_it_too(street: _Street) -
     assert who({"CLAUDE_CODE_SESSION_ID": "s"}) == ("luna", Standing.OBSERVER)
 
 
-def test_what_a_holder_adopted_sits_down_below_it_and_not_at_it(street: _Street) -> None:
+def test_process_adopted_by_a_holder_sits_below_it_and_not_at_it(street: _Street) -> None:
     street.run(f"sh -c '{street.probe}; true'; true")
     visit = street.visit()
     inner, holder = visit.chain[1:3]
@@ -406,7 +406,7 @@ def test_what_a_holder_adopted_sits_down_below_it_and_not_at_it(street: _Street)
 @pytest.mark.parametrize(
     "script", ["{probe}", "sh -c '{probe}; true'; true", "{probe} & wait", "{probe} orphan"]
 )
-def test_without_a_terminal_it_is_a_script(street: _Street, script: str) -> None:
+def test_caller_without_a_terminal_is_a_script(street: _Street, script: str) -> None:
     street.run(script.format(probe=street.probe))
 
     visit = street.visit()
@@ -424,7 +424,7 @@ def test_nested_shells_below_an_anchor_are_the_agent(street: _Street) -> None:
     assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
 
 
-def test_a_background_job_of_an_agent_is_the_agent(street: _Street) -> None:
+def test_background_job_of_an_agent_is_the_agent(street: _Street) -> None:
     child = street.run(f"{street.probe} & wait")
     visit = street.visit()
     anchor = read_process(child.pid)
@@ -433,7 +433,7 @@ def test_a_background_job_of_an_agent_is_the_agent(street: _Street) -> None:
     assert _doorstep(_agent("luna", anchor)).who(visit.chain, visit.claim).name == "luna"
 
 
-def test_a_process_with_a_number_used_again_is_not_the_agent(street: _Street) -> None:
+def test_process_with_a_reused_pid_is_not_the_agent(street: _Street) -> None:
     street.run(f"{street.probe}; true")
     visit = street.visit()
     former = replace(visit.chain[1], start=visit.chain[1].start - 1)
@@ -444,9 +444,7 @@ def test_a_process_with_a_number_used_again_is_not_the_agent(street: _Street) ->
 @pytest.mark.parametrize(
     "script", ["{probe} orphan", "env -i sh -c '{probe}; true'; true"], ids=["orphan", "cleared"]
 )
-def test_the_seat_mark_binds_what_has_lost_its_anchor_or_its_environment(
-    street: _Street, script: str
-) -> None:
+def test_seat_mark_identifies_a_process_without_anchor_or_environment(street: _Street, script: str) -> None:
     ours = read_process(os.getpid())
     assert ours is not None
     boss = _agent("boss", ours, role="operator")
@@ -462,7 +460,7 @@ def test_the_seat_mark_binds_what_has_lost_its_anchor_or_its_environment(
 # In tmux
 
 
-def test_a_pane_of_a_persons_tmux_is_the_human(street: _Street) -> None:
+def test_pane_of_the_tmux_of_a_person_is_the_human(street: _Street) -> None:
     street.tmux()
 
     visit = street.visit()
@@ -470,7 +468,7 @@ def test_a_pane_of_a_persons_tmux_is_the_human(street: _Street) -> None:
     assert _doorstep().who(visit.chain, visit.claim) == HUMAN
 
 
-def test_a_pane_of_a_tmux_that_an_agent_started_is_bound_to_the_agent(street: _Street) -> None:
+def test_pane_of_a_tmux_started_by_an_agent_belongs_to_the_agent(street: _Street) -> None:
     ours = read_process(os.getpid())
     assert ours is not None
     street.tmux({"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "s1"})
@@ -487,7 +485,7 @@ def test_a_pane_of_a_tmux_that_an_agent_started_is_bound_to_the_agent(street: _S
 # A harness inside a harness, and several sessions in one process
 
 
-def test_a_harness_inside_another_is_the_inner_one(street: _Street) -> None:
+def test_harness_inside_another_is_the_inner_one(street: _Street) -> None:
     inner = f"CODEX_THREAD_ID=x1; export CODEX_THREAD_ID; {street.probe}; true"
     (street.folder / "inner").write_text(inner)
     child = street.run(f"export CLAUDE_CODE_SESSION_ID=c1; {street.probe} & sh {street.folder}/inner & wait")
@@ -506,7 +504,7 @@ def test_a_harness_inside_another_is_the_inner_one(street: _Street) -> None:
     assert doorstep.who(inside.chain, inside.claim).name == "inner"
 
 
-def test_sessions_of_one_process_are_told_apart_by_their_key(street: _Street) -> None:
+def test_sessions_of_one_process_are_separated_by_their_key(street: _Street) -> None:
     street.run(f"CODEX_THREAD_ID=x1 {street.probe} & CODEX_THREAD_ID=x2 {street.probe} & wait")
     doorstep = _doorstep()
     visits = [street.visit(), street.visit()]
@@ -524,7 +522,7 @@ def test_sessions_of_one_process_are_told_apart_by_their_key(street: _Street) ->
         assert doorstep.who(visit.chain, Claim(key="x3")).kind == "external"
 
 
-def test_who_joins_twice_hears_who_it_is(street: _Street) -> None:
+def test_second_join_names_the_existing_agent(street: _Street) -> None:
     street.terminal().type(f"sh -c '{street.probe}; true'")
     visit = street.visit()
     doorstep = _doorstep()
@@ -553,7 +551,7 @@ def test_who_joins_twice_hears_who_it_is(street: _Street) -> None:
         "another-by-name",
     ],
 )
-def test_a_harness_that_is_nobody_has_no_operators_rights_below_an_operator(
+def test_harness_without_an_agent_has_no_operator_rights(
     street: _Street, script: str, standing: Standing
 ) -> None:
     (street.folder / "claude").symlink_to("/bin/sh")
@@ -567,7 +565,7 @@ def test_a_harness_that_is_nobody_has_no_operators_rights_below_an_operator(
     assert (caller.name, caller.standing) == ("boss", standing)
 
 
-def test_a_harness_started_by_an_operators_shell_has_no_operators_rights(street: _Street) -> None:
+def test_harness_started_by_a_shell_of_an_operator_has_worker_rights(street: _Street) -> None:
     child = street.run(f"CLAUDECODE=1 sh -c '{street.probe}; true'; true")
     visit = street.visit()
     anchor = read_process(child.pid)
@@ -578,7 +576,7 @@ def test_a_harness_started_by_an_operators_shell_has_no_operators_rights(street:
     assert (caller.name, caller.standing) == ("boss", Standing.WORKER)
 
 
-def test_what_ended_below_an_operator_can_have_been_a_harness(street: _Street) -> None:
+def test_ended_process_below_an_operator_counts_as_a_harness(street: _Street) -> None:
     street.run(f"{street.probe}; true")
     caller, anchor, *above = street.visit().chain
     gone = replace(anchor, pid=2**22 + 1)
@@ -589,7 +587,7 @@ def test_what_ended_below_an_operator_can_have_been_a_harness(street: _Street) -
     assert (lowered.name, lowered.standing) == ("boss", Standing.WORKER)
 
 
-def test_the_anchor_itself_has_all_its_rights(street: _Street) -> None:
+def test_anchor_itself_has_all_of_its_rights(street: _Street) -> None:
     street.run(street.probe, {"CLAUDECODE": "1"})
     visit = street.visit()
 
@@ -598,10 +596,10 @@ def test_the_anchor_itself_has_all_its_rights(street: _Street) -> None:
     assert caller.standing is Standing.OPERATOR
 
 
-# A session that is named by somebody else
+# A session named by another process
 
 
-def test_a_session_that_runs_a_second_time_is_not_the_first_one(street: _Street) -> None:
+def test_session_that_runs_a_second_time_is_not_the_first_one(street: _Street) -> None:
     (street.folder / "claude").symlink_to("/bin/sh")
     street.run(f"{street.folder}/claude -c '{street.probe}; true'; true", {"CLAUDE_CODE_SESSION_ID": "s1"})
     visit = street.visit()
@@ -617,7 +615,7 @@ def test_a_session_that_runs_a_second_time_is_not_the_first_one(street: _Street)
     assert doorstep.who(visit.chain, by_seat).name == "first"
 
 
-def test_what_one_session_started_cannot_name_another(street: _Street) -> None:
+def test_process_of_one_session_cannot_name_another_session(street: _Street) -> None:
     child = street.run(f"CODEX_THREAD_ID=x1 sh -c 'env -i {street.probe}; true'; true")
     anchor = read_process(child.pid)
     assert anchor is not None
@@ -640,7 +638,7 @@ def test_what_one_session_started_cannot_name_another(street: _Street) -> None:
     assert not _doorstep().is_forged(visit.chain, Claim(key="x2"))
 
 
-def test_what_the_anchor_itself_was_started_with_forges_nothing(street: _Street) -> None:
+def test_marks_of_the_anchor_itself_are_not_forged(street: _Street) -> None:
     child = street.run(f"{street.probe}; true", {"CODEX_THREAD_ID": "x1"})
     anchor = read_process(child.pid)
     assert anchor is not None
@@ -650,7 +648,7 @@ def test_what_the_anchor_itself_was_started_with_forges_nothing(street: _Street)
     assert not doorstep.is_forged(visit.chain, replace(visit.claim, key="x2"))
 
 
-def test_a_session_without_a_key_has_nothing_that_could_be_forged(street: _Street) -> None:
+def test_session_without_a_key_cannot_be_forged(street: _Street) -> None:
     child = street.run(f"CLAUDE_CODE_SESSION_ID=before-clear {street.probe}; true")
     anchor = read_process(child.pid)
     assert anchor is not None
@@ -660,11 +658,11 @@ def test_a_session_without_a_key_has_nothing_that_could_be_forged(street: _Stree
     assert not _doorstep(luna).is_forged(visit.chain, replace(visit.claim, key="after-clear"))
 
 
-def test_nobody_at_all_is_a_script() -> None:
+def test_caller_without_a_process_is_a_script() -> None:
     assert _doorstep().who([], Claim()) == replace(SCRIPT, is_orphan=True)
 
 
-def test_a_terminal_at_which_an_agent_runs_too_makes_nobody_the_human(street: _Street) -> None:
+def test_terminal_that_an_agent_also_uses_is_not_of_the_human(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
     visit = street.visit()

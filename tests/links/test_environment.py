@@ -1,4 +1,4 @@
-"""What a process shows of a harness, and what is remembered of it."""
+"""The signs of a harness in a process's environment, and the cache of them."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ _VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_siz
 
 @contextmanager
 def _waiting(environment: Mapping[str, str], *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run something that says it is up and waits for the end of its input."""
+    """Run a program that reports its start and waits for the end of its input."""
     command = command or ("/bin/sh", "-c", "echo up; read end")
     child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with child:
@@ -43,23 +43,21 @@ def _process(pid: int) -> Process:
     marks=st.dictionaries(st.sampled_from([*MARKS, SEAT_MARK]), _VALUES),
     others=st.dictionaries(st.sampled_from(["HOME", "CLAUDE_API_KEY", "CLAUDECODE_TOKEN"]), _VALUES),
 )
-def test_exactly_the_marks_are_read_and_empty_ones_are_none(
-    marks: dict[str, str], others: dict[str, str]
-) -> None:
+def test_exactly_the_non_empty_marks_are_read(marks: dict[str, str], others: dict[str, str]) -> None:
     with _waiting(marks | others) as child:
         found = read_marks(child.pid)
 
     assert found == {name: value for name, value in marks.items() if value}
 
 
-def test_the_home_of_a_process_is_read_and_that_of_nobody_is_none() -> None:
+def test_home_of_a_process_is_read_and_is_empty_if_missing() -> None:
     with _waiting({"HOME": "/home/ann", "HOMES": "/x"}) as child, _waiting({"PATH": "/bin"}) as homeless:
         found = [read_home(pid) for pid in (child.pid, homeless.pid, 0)]
 
     assert found == ["/home/ann", "", ""]
 
 
-def test_a_mark_behind_a_long_environment_is_found() -> None:
+def test_mark_at_the_end_of_a_long_environment_is_found() -> None:
     filling = {f"FILLING_{number}": "x" * 100_000 for number in range(3)}
 
     with _waiting(filling | {"CLAUDECODE": "1"}) as child:
@@ -68,19 +66,19 @@ def test_a_mark_behind_a_long_environment_is_found() -> None:
     assert found == {"CLAUDECODE": "1"}
 
 
-def test_a_process_that_is_not_there_has_neither_marks_nor_arguments() -> None:
+def test_missing_process_has_neither_marks_nor_arguments() -> None:
     assert read_marks(2**22 + 1) == {}
     assert read_arguments(2**22 + 1) == [""]
 
 
-def test_what_was_looked_at_once_is_remembered() -> None:
+def test_environment_is_cached() -> None:
     environments = Environments()
     process = _process(os.getpid())
 
     assert environments.look(process) is environments.look(process)
 
 
-def test_at_the_limit_the_process_met_first_is_forgotten() -> None:
+def test_oldest_entry_is_dropped_at_the_limit() -> None:
     environments = Environments(limit=1)
     ours, parent = _process(os.getpid()), _process(os.getppid())
     first = environments.look(ours)
@@ -90,14 +88,14 @@ def test_at_the_limit_the_process_met_first_is_forgotten() -> None:
     assert environments.look(ours) is not first
 
 
-def test_what_could_run_another_program_unnoticed_is_read_every_time() -> None:
+def test_process_that_could_exec_unnoticed_is_read_every_time() -> None:
     environments = Environments()
     hidden = replace(_process(os.getpid()), image=-1)
 
     assert environments.look(hidden) is not environments.look(hidden)
 
 
-def test_a_mark_that_comes_with_an_exec_is_seen_although_the_pid_was_known() -> None:
+def test_mark_added_by_an_exec_is_seen_although_the_pid_was_known() -> None:
     environments = Environments()
     script = "echo up; read go; CLAUDECODE=1 exec sh -c 'echo up; read end'"
     with _waiting({"PATH": os.defpath}, "/bin/sh", "-c", script) as child:
@@ -113,7 +111,7 @@ def test_a_mark_that_comes_with_an_exec_is_seen_although_the_pid_was_known() -> 
     assert (dict(before), dict(after)) == ({}, {"CLAUDECODE": "1"})
 
 
-def test_a_process_that_has_gone_can_have_been_a_harness() -> None:
+def test_ended_process_counts_as_a_possible_harness() -> None:
     with _waiting({}) as child:
         process = _process(child.pid)
     used_again = replace(_process(os.getpid()), start=1)
@@ -122,7 +120,7 @@ def test_a_process_that_has_gone_can_have_been_a_harness() -> None:
     assert Environments().look(used_again).can_be_harness
 
 
-def test_a_zombie_has_no_environment_left_and_can_have_been_a_harness() -> None:
+def test_zombie_counts_as_a_possible_harness() -> None:
     with _waiting({}) as child:
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -133,7 +131,7 @@ def test_a_zombie_has_no_environment_left_and_can_have_been_a_harness() -> None:
 
 
 @pytest.mark.parametrize("word", ["claude", "codex", "gemini", "opencode"])
-def test_a_program_named_like_a_harness_is_one(word: str, tmp_path: Path) -> None:
+def test_program_named_like_a_harness_is_one(word: str, tmp_path: Path) -> None:
     program = tmp_path / word
     program.symlink_to("/bin/sh")
 
@@ -145,9 +143,7 @@ def test_a_program_named_like_a_harness_is_one(word: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("script", ["gemini.js", "gemini", "gemini-cli/dist/index.js"])
 @pytest.mark.parametrize("options", [(), ("-I", "-S")], ids=["plain", "with-options"])
-def test_a_harness_that_an_interpreter_runs_is_one(
-    script: str, options: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_harness_run_by_an_interpreter_is_one(script: str, options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / script).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / script).write_text("print('up', flush=True); input()")
     interpreter = tmp_path / "node22"
@@ -159,7 +155,7 @@ def test_a_harness_that_an_interpreter_runs_is_one(
     assert found.harness == "gemini"
 
 
-def test_a_file_named_like_a_harness_makes_nobody_one(tmp_path: Path) -> None:
+def test_argument_named_like_a_harness_does_not_count(tmp_path: Path) -> None:
     editor = tmp_path / "ed"
     editor.symlink_to("/bin/cat")
     (tmp_path / "claude").write_text("up\n")
@@ -174,7 +170,7 @@ def test_a_file_named_like_a_harness_makes_nobody_one(tmp_path: Path) -> None:
     ("words", "is_holder"),
     [(("-m", "palaver.agents.holder"), True), (("palaver.agents.holder",), False), (("-m", "x"), False)],
 )
-def test_a_holder_is_known_by_the_module_that_it_runs(words: tuple[str, ...], is_holder: bool) -> None:
+def test_holder_is_known_by_the_module_that_it_runs(words: tuple[str, ...], is_holder: bool) -> None:
     with _waiting({}, "/bin/sh", "-c", "echo up; read end", *words) as child:
         found = Environments().look(_process(child.pid))
 

@@ -1,4 +1,4 @@
-"""Which processes are holders, over processes that a test makes up."""
+"""Detection of holder processes, with made-up processes."""
 
 from dataclasses import replace
 
@@ -32,24 +32,24 @@ def held(name: str = "luna", *, seat: Seat = SEAT, holder: str = "hash") -> Agen
     return Agent(name=name, base=name, seat=seat, holder=holder)
 
 
-def test_our_own_holder_is_known_by_what_it_runs() -> None:
+def test_name_of_the_holder_module_is_the_same_in_both_packages() -> None:
     assert HOLDER_MODULE == MODULE
 
 
-def test_a_holder_is_found_above_what_it_runs(holders: Holders) -> None:
+def test_holder_is_found_above_the_process_it_runs(holders: Holders) -> None:
     holders.put(held())
 
     assert holders.above([ORPHAN, HOLDER, FIRST]) == Below(1, (SEAT,))
     assert holders.above([ORPHAN, FIRST]) is None
 
 
-def test_a_holder_itself_stands_below_none(holders: Holders) -> None:
+def test_holder_itself_is_not_below_a_holder(holders: Holders) -> None:
     holders.put(held())
 
     assert holders.above([HOLDER, FIRST]) is None
 
 
-def test_an_agent_is_looked_at_once(holders: Holders, processes: dict[int, Process]) -> None:
+def test_agent_is_checked_only_once(holders: Holders, processes: dict[int, Process]) -> None:
     holders.put(held())
     del processes[CHILD.pid]
 
@@ -58,7 +58,7 @@ def test_an_agent_is_looked_at_once(holders: Holders, processes: dict[int, Proce
     assert holders.above([ORPHAN, HOLDER]) == Below(1, (SEAT,))
 
 
-def test_whoever_adopted_what_lost_its_holder_is_none(
+def test_adopter_of_a_process_without_its_holder_is_not_a_holder(
     holders: Holders, processes: dict[int, Process]
 ) -> None:
     processes[CHILD.pid] = replace(CHILD, ppid=FIRST.pid)
@@ -79,13 +79,13 @@ def test_whoever_adopted_what_lost_its_holder_is_none(
     ],
     ids=["not held", "another boot", "another process", "ended", "no seat"],
 )
-def test_where_no_holder_runs_it_there_is_none(holders: Holders, agent: Agent) -> None:
+def test_agent_without_a_running_holder_is_not_held(holders: Holders, agent: Agent) -> None:
     holders.put(agent)
 
     assert holders.above([ORPHAN, HOLDER, FIRST]) is None
 
 
-def test_another_program_that_holds_is_known_and_whom_it_runs_is_not(holders: Holders) -> None:
+def test_other_holding_program_is_known_without_its_agents(holders: Holders) -> None:
     program = replace(HOLDER, pid=6, start=60)
 
     holders.meet(program)
@@ -94,13 +94,13 @@ def test_another_program_that_holds_is_known_and_whom_it_runs_is_not(holders: Ho
     assert holders.above([ORPHAN, program]) == Below(1, ())
 
 
-def test_a_number_used_again_is_no_holder(holders: Holders) -> None:
+def test_process_with_a_reused_pid_is_not_a_holder(holders: Holders) -> None:
     holders.put(held())
 
     assert holders.above([ORPHAN, replace(HOLDER, start=51)]) is None
 
 
-def test_what_has_ended_is_forgotten(holders: Holders) -> None:
+def test_ended_holder_is_dropped(holders: Holders) -> None:
     holders.put(held())
     gone = replace(HOLDER, pid=6, start=60)
     holders.meet(gone)

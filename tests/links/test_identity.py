@@ -1,4 +1,4 @@
-"""The four rules, over chains made up for them."""
+"""The four identity rules, with made-up process chains."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -61,7 +61,7 @@ def _child(key: str, *, parent: str = "luna", harness: str = "codex", left: bool
 # Rule 1
 
 
-def test_the_nearest_anchor_is_who_is_asking() -> None:
+def test_nearest_anchor_is_the_caller() -> None:
     outer, inner = _agent("outer", pid=1), _agent("inner", role="operator")
     init = replace(INIT, start=10)
 
@@ -71,13 +71,13 @@ def test_the_nearest_anchor_is_who_is_asking() -> None:
     assert (caller.harness, caller.seat, caller.by) == ("codex", inner.seat, None)
 
 
-def test_a_number_used_again_is_not_the_anchor() -> None:
+def test_process_with_a_reused_pid_is_not_the_anchor() -> None:
     caller = _ask(_agent("luna"), chain=[PAL, replace(SHELL, start=101), INIT])
 
     assert caller == HUMAN
 
 
-def test_an_anchor_beats_a_forged_mark() -> None:
+def test_anchor_takes_precedence_over_a_forged_mark() -> None:
     boss = _agent("boss", role="operator", pid=99)
 
     caller = _ask(_agent("luna"), boss, claim=Claim(marks=_mark(boss)))
@@ -108,7 +108,7 @@ def test_an_anchor_beats_a_forged_mark() -> None:
         "own-harness-first",
     ],
 )
-def test_of_several_seats_in_one_process_the_key_chooses(claim: Claim) -> None:
+def test_key_selects_one_of_several_seats_in_a_process(claim: Claim) -> None:
     caller = _ask(_agent("luna", key="a"), _agent("nova", key="b"), claim=claim)
 
     assert caller.name == "nova"
@@ -124,14 +124,14 @@ def test_of_several_seats_in_one_process_the_key_chooses(claim: Claim) -> None:
     ],
     ids=["none", "another-harness", "two-other-harnesses", "unknown-mark"],
 )
-def test_of_several_seats_without_a_fitting_key_it_is_nobody(claim: Claim) -> None:
+def test_several_seats_without_a_matching_key_are_refused(claim: Claim) -> None:
     with pytest.raises(WhoAreYou, match=r"luna, nova") as refusal:
         _ask(_agent("luna", key="a"), _agent("nova", key="b"), claim=claim)
 
     assert refusal.value.code == "who_are_you"
 
 
-def test_a_session_that_is_none_of_several_is_told_to_join() -> None:
+def test_session_that_is_not_one_of_several_must_join() -> None:
     luna, nova = (_agent(name, key=name, harness="claude") for name in ("luna", "nova"))
 
     with pytest.raises(WhoAreYou, match=r"has not joined.*luna, nova"):
@@ -149,9 +149,7 @@ def test_a_session_that_is_none_of_several_is_told_to_join() -> None:
     ids=["key", "environment", "another-harness", "seat-mark"],
 )
 @pytest.mark.parametrize("role", ["worker", "observer"])
-def test_who_says_which_of_several_it_is_has_the_lowest_rights_of_its_neighbours(
-    claim: Claim, role: str
-) -> None:
+def test_caller_that_selects_a_seat_has_the_lowest_rights_there(claim: Claim, role: str) -> None:
     luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b", role=role)
 
     caller = _ask(luna, nova, claim=claim)
@@ -159,14 +157,14 @@ def test_who_says_which_of_several_it_is_has_the_lowest_rights_of_its_neighbours
     assert (caller.name, caller.standing) == ("luna", standing_of_role(role))
 
 
-def test_operators_beside_each_other_keep_their_rights() -> None:
+def test_neighbouring_operators_keep_their_rights() -> None:
     luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b", role="operator")
 
     assert _ask(luna, nova, claim=Claim(key="a")).standing is Standing.OPERATOR
     assert _ask(luna, nova, claim=Claim(marks={"CLAUDE_CODE_SESSION_ID": "a"})).standing is Standing.WORKER
 
 
-def test_a_session_beside_an_observer_joins_as_any_script_does() -> None:
+def test_session_next_to_an_observer_joins_like_a_script() -> None:
     eye = _agent("eye", key="a", role="observer")
 
     stranger = _ask(eye, claim=Claim(key="b"))
@@ -186,7 +184,7 @@ def test_a_session_beside_an_observer_joins_as_any_script_does() -> None:
     ],
     ids=["key", "environment", "beside-another-harness", "beside-a-seats-mark"],
 )
-def test_a_session_without_a_seat_is_none_of_those_that_have_one_in_its_process(claim: Claim) -> None:
+def test_session_without_a_seat_is_not_an_agent_of_its_process(claim: Claim) -> None:
     luna, nova = _agent("luna", key="a", role="operator"), _agent("nova", key="b")
 
     for caller in (_ask(luna, claim=claim), _ask(luna, nova, claim=claim)):
@@ -195,7 +193,7 @@ def test_a_session_without_a_seat_is_none_of_those_that_have_one_in_its_process(
             act_as(caller, nova)
 
 
-def test_the_only_seat_of_a_process_is_meant_by_its_own_session_and_by_none() -> None:
+def test_only_seat_of_a_process_needs_no_key() -> None:
     luna = _agent("luna", key="a", role="operator")
 
     same = _ask(luna, claim=Claim(key="a"))
@@ -204,7 +202,7 @@ def test_the_only_seat_of_a_process_is_meant_by_its_own_session_and_by_none() ->
     assert same.standing == unsaid.standing == Standing.OPERATOR
 
 
-def test_a_seat_without_a_key_is_the_same_whatever_session_is_named() -> None:
+def test_seat_without_a_key_is_the_same_for_every_session() -> None:
     luna = _agent("luna", role="operator", harness="claude")
 
     assert _ask(luna, claim=Claim(key="new-session")).standing is Standing.OPERATOR
@@ -213,9 +211,7 @@ def test_a_seat_without_a_key_is_the_same_whatever_session_is_named() -> None:
 @pytest.mark.parametrize(
     ("role", "standing"), [("operator", Standing.WORKER), ("observer", Standing.OBSERVER)]
 )
-def test_a_harness_that_is_nobody_speaks_in_the_anchors_name_with_a_workers_rights(
-    role: str, standing: Standing
-) -> None:
+def test_harness_without_an_agent_uses_the_anchor_with_worker_rights(role: str, standing: Standing) -> None:
     caller = _ask(_agent("luna", role=role), marks_between=True)
 
     assert (caller.name, caller.standing) == ("luna", standing)
@@ -224,7 +220,7 @@ def test_a_harness_that_is_nobody_speaks_in_the_anchors_name_with_a_workers_righ
 # Rule 2
 
 
-def test_a_mark_binds_to_its_seat_even_at_a_persons_terminal() -> None:
+def test_mark_identifies_its_seat_even_at_the_terminal_of_a_person() -> None:
     luna = _agent("luna", pid=99)
 
     caller = _ask(luna, claim=Claim(marks=_mark(luna)))
@@ -232,19 +228,19 @@ def test_a_mark_binds_to_its_seat_even_at_a_persons_terminal() -> None:
     assert (caller.name, caller.standing, caller.seat) == ("luna", Standing.WORKER, luna.seat)
 
 
-def test_a_session_of_a_harness_binds_as_well() -> None:
+def test_session_of_a_harness_identifies_the_agent_too() -> None:
     luna = _agent("luna", pid=99, key="t")
 
     assert _ask(luna, claim=Claim(marks={"CODEX_THREAD_ID": "t"})).name == "luna"
 
 
-def test_the_forged_mark_of_an_operator_gives_a_workers_rights() -> None:
+def test_forged_mark_of_an_operator_has_worker_rights() -> None:
     boss = _agent("boss", pid=99, role="operator")
 
     assert _ask(boss, claim=Claim(marks=_mark(boss))).standing is Standing.WORKER
 
 
-def test_marks_of_several_give_the_inner_name_and_the_lowest_rights() -> None:
+def test_several_marks_give_the_inner_name_and_the_lowest_rights() -> None:
     outer, inner = _agent("outer", pid=50, role="observer"), _agent("inner", pid=60, key="t")
 
     caller = _ask(outer, inner, claim=Claim(marks=_mark(outer) | {"CODEX_THREAD_ID": "t"}))
@@ -255,7 +251,7 @@ def test_marks_of_several_give_the_inner_name_and_the_lowest_rights() -> None:
 # Rules 3 and 4
 
 
-def test_in_the_foreground_of_a_terminal_it_is_the_human() -> None:
+def test_caller_in_the_foreground_of_a_terminal_is_the_human() -> None:
     assert _ask() == HUMAN
 
 
@@ -272,20 +268,20 @@ def test_in_the_foreground_of_a_terminal_it_is_the_human() -> None:
     ],
     ids=["unseen", "no-terminal", "background", "shell-behind", "cut-chain", "orphan", "leader-elsewhere"],
 )
-def test_what_is_unknown_is_a_script_and_never_the_human(chain: Sequence[Process]) -> None:
+def test_unknown_caller_is_a_script_and_never_the_human(chain: Sequence[Process]) -> None:
     assert _ask(chain=chain) == SCRIPT
 
 
-def test_a_terminal_that_a_holder_owns_makes_no_human() -> None:
+def test_terminal_of_a_holder_excludes_the_human() -> None:
     assert _ask(holder_ttys=[TTY]) == SCRIPT
 
 
-def test_a_mark_above_makes_no_human() -> None:
+def test_mark_above_the_caller_excludes_the_human() -> None:
     assert _ask(marks_above=True) == SCRIPT
 
 
 @pytest.mark.parametrize("name", [*MARKS, SEAT_MARK])
-def test_any_mark_even_an_unknown_one_makes_no_human(name: str) -> None:
+def test_any_mark_even_an_unknown_one_excludes_the_human(name: str) -> None:
     assert _ask(claim=Claim(marks={name: "stale"})) == SCRIPT
     assert _ask(claim=Claim(marks={name: ""})) == HUMAN
 
@@ -323,10 +319,10 @@ _CLAIMS = st.builds(
 
 
 @given(chain=_CHAINS, agents=_AGENTS, claim=_CLAIMS, above=st.booleans())
-def test_no_claim_ever_raises_anybody(
+def test_claim_never_raises_rights(
     chain: list[Process], agents: list[Agent], claim: Claim, above: bool
 ) -> None:
-    """Against the same caller that claims nothing: rights stay or fall, and an anchor stays the anchor."""
+    """Compared with the same caller without a claim, rights stay or fall, and an anchor stays the anchor."""
     try:
         silent = _ask(*agents, chain=chain, marks_above=above)
         claiming = _ask(*agents, chain=chain, claim=claim, marks_above=above)
@@ -348,10 +344,10 @@ _CHILDREN = st.lists(st.builds(_child, _KEYS, parent=st.sampled_from(["luna", "n
 
 
 @given(agents=_NEIGHBOURS, children=_CHILDREN, claim=_CLAIMS, between=st.booleans())
-def test_nobody_at_an_anchor_has_more_rights_than_the_least_of_those_who_sit_there(
+def test_caller_at_an_anchor_has_at_most_the_lowest_rights_there(
     agents: list[Agent], children: list[Agent], claim: Claim, between: bool
 ) -> None:
-    """Whatever it says and whichever of them it is: and a session's own key never means a sub-agent."""
+    """This holds for every claim and agent, and a session's own key never selects a sub-agent."""
     seats = SeatIndex(BOOT, agents)
     here = seats.at(SHELL)
     try:
@@ -365,7 +361,7 @@ def test_nobody_at_an_anchor_has_more_rights_than_the_least_of_those_who_sit_the
 
 
 @given(chain=_CHAINS, agents=_AGENTS, claim=_CLAIMS)
-def test_the_human_has_neither_anchor_nor_mark_and_a_terminal_in_the_foreground(
+def test_human_has_no_anchor_and_no_mark_and_a_foreground_terminal(
     chain: list[Process], agents: list[Agent], claim: Claim
 ) -> None:
     try:
@@ -383,7 +379,7 @@ def test_the_human_has_neither_anchor_nor_mark_and_a_terminal_in_the_foreground(
 # --as
 
 
-def test_the_human_may_be_anyone_and_it_is_written_down() -> None:
+def test_human_may_act_as_any_agent_and_it_is_recorded() -> None:
     boss = _agent("boss", role="operator")
 
     caller = act_as(HUMAN, boss)
@@ -392,7 +388,7 @@ def test_the_human_may_be_anyone_and_it_is_written_down() -> None:
     assert (caller.kind, caller.harness, caller.seat) == ("instance", "codex", boss.seat)
 
 
-def test_a_script_may_be_a_worker_that_is_here_and_it_is_written_down() -> None:
+def test_script_may_act_as_a_present_worker_and_it_is_recorded() -> None:
     caller = act_as(SCRIPT, _agent("luna"))
 
     assert (caller.name, caller.standing, caller.by) == ("luna", Standing.WORKER, "script")
@@ -408,7 +404,7 @@ def test_a_script_may_be_a_worker_that_is_here_and_it_is_written_down() -> None:
     ],
     ids=lambda target: target.role,
 )
-def test_a_script_may_be_nobody_else(target: Agent) -> None:
+def test_script_may_not_act_as_any_other_agent(target: Agent) -> None:
     with pytest.raises(NotPerson, match=target.name):
         act_as(SCRIPT, target)
 
@@ -417,13 +413,13 @@ def _caller(name: str, standing: Standing = Standing.WORKER, kind: str = "instan
     return Caller(name=name, standing=standing, kind=kind)
 
 
-def test_an_agent_may_be_itself() -> None:
+def test_agent_may_act_as_itself() -> None:
     luna = _caller("luna")
 
     assert act_as(luna, _agent("luna")) is luna
 
 
-def test_an_agent_may_be_its_child_with_no_more_rights_than_its_own() -> None:
+def test_agent_may_act_as_its_child_with_its_own_rights_at_most() -> None:
     child = Agent(name="luna_reviewer_1", base="luna_reviewer_1", role="operator", by="luna")
 
     caller = act_as(_caller("luna"), child)
@@ -441,12 +437,12 @@ def test_an_agent_may_be_its_child_with_no_more_rights_than_its_own() -> None:
     ],
     ids=lambda caller: caller.name,
 )
-def test_nobody_else_may_be_another(caller: Caller) -> None:
+def test_other_callers_may_not_act_as_another_agent(caller: Caller) -> None:
     with pytest.raises(NotYou, match="nova"):
         act_as(caller, _agent("nova"))
 
 
-def test_a_guest_named_like_an_agents_parent_is_not_that_parent() -> None:
+def test_guest_named_like_the_parent_of_an_agent_is_not_the_parent() -> None:
     child = Agent(name="luna_1", base="luna_1", by="luna")
 
     with pytest.raises(NotYou):
@@ -454,7 +450,7 @@ def test_a_guest_named_like_an_agents_parent_is_not_that_parent() -> None:
 
 
 @given(standing=st.sampled_from(Standing), role=st.sampled_from(ROLES), by=st.sampled_from(["luna", ""]))
-def test_nobody_rises_by_being_another(standing: Standing, role: str, by: str) -> None:
+def test_acting_as_another_never_raises_rights(standing: Standing, role: str, by: str) -> None:
     target = Agent(name="nova", base="nova", role=role, by=by)
     try:
         caller = act_as(_caller("luna", standing), target)
@@ -479,13 +475,13 @@ def test_nobody_rises_by_being_another(standing: Standing, role: str, by: str) -
         (Claim(marks={"CLAUDE_CODE_SESSION_ID": "a1"}), "luna"),
     ],
 )
-def test_only_who_brings_the_key_of_a_sub_agent_is_that_one(claim: Claim, name: str) -> None:
+def test_only_the_key_of_a_sub_agent_selects_it(claim: Claim, name: str) -> None:
     caller = _ask(_agent("luna"), _child("a1"), _child("a2"), claim=claim)
 
     assert (caller.name, caller.standing) == (name, Standing.WORKER)
 
 
-def test_sub_agents_never_make_it_unclear_which_of_several_sessions_asks() -> None:
+def test_sub_agents_do_not_make_the_calling_session_ambiguous() -> None:
     agents = [_agent("luna", key="s1"), _agent("nova", key="s2"), _child("a1"), _child("a2", parent="nova")]
 
     assert _ask(*agents, claim=Claim(key="s2")).name == "nova"
@@ -495,7 +491,7 @@ def test_sub_agents_never_make_it_unclear_which_of_several_sessions_asks() -> No
     assert "_x_" not in str(refusal.value)
 
 
-def test_a_session_that_another_calls_its_sub_agent_is_still_itself() -> None:
+def test_session_that_another_calls_its_sub_agent_stays_itself() -> None:
     agents = [_agent("luna", key="s1"), _agent("nova", key="s2"), _child("s2")]
 
     for claim in (Claim(key="s2"), Claim(marks={"CODEX_THREAD_ID": "s2"})):
@@ -503,7 +499,7 @@ def test_a_session_that_another_calls_its_sub_agent_is_still_itself() -> None:
         assert _ask(*agents[1:], claim=claim).name == "nova"
 
 
-def test_an_agent_speaks_for_its_own_sub_agents_as_long_as_they_live() -> None:
+def test_agent_acts_for_its_own_live_sub_agents() -> None:
     luna = Caller(name="luna", standing=Standing.OPERATOR, kind="instance")
 
     spoken = act_as(luna, _child("a1"))
@@ -537,14 +533,16 @@ def _chain(*starts: int, adopter: str = "init") -> list[Process]:
         ([INIT], False),
     ],
 )
-def test_what_an_agent_may_have_left_behind_is_an_orphan(chain: list[Process], is_left_behind: bool) -> None:
+def test_process_that_an_agent_may_have_started_is_an_orphan(
+    chain: list[Process], is_left_behind: bool
+) -> None:
     seats = SeatIndex("boot", [Agent(name="a", base="a", seat=Seat(pid=9, start=100, boot="boot"))])
 
     assert is_orphan(chain, seats) is is_left_behind
     assert is_orphan(chain, SeatIndex("boot")) is (not chain or chain[-1].ppid != 0)
 
 
-def test_what_was_a_seat_is_an_orphan_and_speaks_for_nobody() -> None:
+def test_former_seat_is_an_orphan_and_cannot_act_for_an_agent() -> None:
     seats = SeatIndex(
         "boot", [Agent(name="a", base="a", seat=Seat(pid=199, start=99, boot="boot"), left=True)]
     )

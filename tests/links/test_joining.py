@@ -1,4 +1,4 @@
-"""Where a new agent sits down, over chains made up for it."""
+"""The choice of a new agent's seat, with made-up process chains."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ CODEX_MARKS = {"CODEX_THREAD_ID": "x1"}
 
 
 def _chain(*names: str) -> list[Process]:
-    """Name processes from the caller up; their pids fall to 1."""
+    """Return processes with these names, from the caller up; their pids fall to 1."""
     count = len(names)
     return [
         Process(count - index, count - index - 1, 1, 1, 0, -1, (count - index) * 10, name)
@@ -46,13 +46,13 @@ def _join(
     return anchor_for_join(chain, claim or Claim(), pid, SeatIndex(BOOT, agents), around)
 
 
-def test_without_a_harness_the_callers_parent_is_the_anchor() -> None:
+def test_without_a_harness_the_parent_of_the_caller_is_the_anchor() -> None:
     anchor = _join(_chain("pal", "bash", "tmux", "init"), _around({}, {}, {}, {}))
 
     assert anchor == Anchor(seat=Seat(pid=3, start=30, boot=BOOT))
 
 
-def test_the_harness_is_the_process_whose_child_has_its_marks_and_which_has_them_not() -> None:
+def test_anchor_is_the_process_without_the_marks_that_its_child_has() -> None:
     chain = _chain("pal", "bash", "sh", "node", "bash", "init")
 
     anchor = _join(chain, _around(CLAUDE_MARKS, CLAUDE_MARKS, CLAUDE_MARKS, {}, {}, {}))
@@ -61,7 +61,7 @@ def test_the_harness_is_the_process_whose_child_has_its_marks_and_which_has_them
     assert (anchor.harness, anchor.session) == ("claude", "c1")
 
 
-def test_marks_that_only_the_command_itself_says_count_as_well() -> None:
+def test_marks_of_the_command_itself_count_too() -> None:
     claim = Claim(marks=CODEX_MARKS | {"CLAUDECODE": ""})
 
     anchor = _join(_chain("pal", "node", "bash", "init"), _around({}, {}, {}, {}), claim=claim)
@@ -70,7 +70,7 @@ def test_marks_that_only_the_command_itself_says_count_as_well() -> None:
     assert (anchor.harness, anchor.session) == ("codex", "x1")
 
 
-def test_a_harness_is_found_by_its_name_where_it_marks_nothing() -> None:
+def test_harness_without_marks_is_found_by_its_name() -> None:
     chain = _chain("pal", "sh", "codex", "bash", "init")
 
     anchor = _join(chain, _around({}, {}, {}, {}, {}, named={2: "codex"}), claim=Claim(key="x7"))
@@ -79,7 +79,7 @@ def test_a_harness_is_found_by_its_name_where_it_marks_nothing() -> None:
     assert (anchor.harness, anchor.session) == ("codex", "x7")
 
 
-def test_a_harness_inside_another_sits_at_the_inner_one() -> None:
+def test_harness_inside_another_is_seated_at_the_inner_one() -> None:
     chain = _chain("pal", "bash", "inner", "bash", "outer", "init")
     both = CLAUDE_MARKS | CODEX_MARKS
 
@@ -88,7 +88,7 @@ def test_a_harness_inside_another_sits_at_the_inner_one() -> None:
     assert (anchor.seat.pid, anchor.harness, anchor.session) == (4, "codex", "x1")
 
 
-def test_the_same_harness_inside_itself_is_told_apart_by_its_session() -> None:
+def test_nested_session_of_the_same_harness_is_separated_by_its_id() -> None:
     chain = _chain("pal", "bash", "inner", "bash", "outer", "init")
     inside = CLAUDE_MARKS | {"CLAUDE_CODE_SESSION_ID": "c2"}
 
@@ -97,13 +97,13 @@ def test_the_same_harness_inside_itself_is_told_apart_by_its_session() -> None:
     assert (anchor.seat.pid, anchor.session) == (4, "c2")
 
 
-def test_a_key_without_any_harness_is_kept_in_the_seat() -> None:
+def test_key_without_a_harness_is_stored_in_the_seat() -> None:
     anchor = _join(_chain("pal", "app", "init"), _around({}, {}, {}), claim=Claim(key="k"))
 
     assert (anchor.seat.key, anchor.session, anchor.harness) == ("k", "k", "")
 
 
-def test_an_orphan_with_marks_sits_at_its_parent_and_not_at_who_adopted_it() -> None:
+def test_orphan_with_marks_is_seated_at_its_parent_and_not_at_its_adopter() -> None:
     around = _around(CLAUDE_MARKS, CLAUDE_MARKS, {}, {})
 
     anchor = _join(_chain("pal", "script", "systemd", "init"), around)
@@ -112,36 +112,36 @@ def test_an_orphan_with_marks_sits_at_its_parent_and_not_at_who_adopted_it() -> 
 
 
 @pytest.mark.parametrize("names", [("pal",), ("pal", "init"), ("pal", "systemd", "init")])
-def test_who_has_no_parent_of_its_own_cannot_sit_down(names: Sequence[str]) -> None:
+def test_caller_without_its_own_parent_cannot_join(names: Sequence[str]) -> None:
     with pytest.raises(BadRequest, match="--pid"):
         _join(_chain(*names), _around(*[CLAUDE_MARKS for _ in names]))
 
 
 @pytest.mark.parametrize("pid", [1, 2])
-def test_who_is_somebody_is_told_so_whichever_process_above_it_chooses(pid: int) -> None:
+def test_joined_caller_is_refused_whichever_process_it_chooses(pid: int) -> None:
     with pytest.raises(AlreadyJoined, match="luna"):
         _join(_chain("pal", "bash", "tmux", "init"), _around({}, {}, {}, {}), _agent("luna", 3), pid=pid)
 
 
-def test_a_harness_that_is_the_first_process_of_a_container_is_an_anchor() -> None:
+def test_harness_that_is_the_first_process_of_a_container_is_an_anchor() -> None:
     anchor = _join(_chain("pal", "claude"), _around({}, {}, named={1: "claude"}))
 
     assert (anchor.seat.pid, anchor.harness) == (1, "claude")
 
 
-def test_who_cannot_be_seen_cannot_sit_down() -> None:
+def test_caller_without_a_process_cannot_join() -> None:
     with pytest.raises(BadRequest, match="cannot be seen"):
         _join([], [])
 
 
-def test_a_process_that_is_already_someone_hears_who() -> None:
+def test_process_that_already_has_an_agent_learns_its_name() -> None:
     chain, around = _chain("pal", "bash", "node", "init"), _around(CLAUDE_MARKS, CLAUDE_MARKS, {}, {})
 
     with pytest.raises(AlreadyJoined, match="luna"):
         _join(chain, around, _agent("luna", 2))
 
 
-def test_a_seat_below_the_harness_is_already_someone_too() -> None:
+def test_seat_below_the_harness_counts_as_joined_too() -> None:
     chain, around = _chain("pal", "bash", "node", "init"), _around(CLAUDE_MARKS, CLAUDE_MARKS, {}, {})
 
     with pytest.raises(AlreadyJoined, match="nova"):
@@ -151,7 +151,7 @@ def test_a_seat_below_the_harness_is_already_someone_too() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "is_free"), [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)]
 )
-def test_one_process_has_several_seats_only_if_each_has_a_key(old: str, new: str, is_free: bool) -> None:
+def test_process_has_several_seats_only_if_each_has_a_key(old: str, new: str, is_free: bool) -> None:
     chain, around = _chain("pal", "codex", "init"), _around({}, {}, {}, named={1: "codex"})
     claim = Claim(key=new)
 
@@ -162,7 +162,7 @@ def test_one_process_has_several_seats_only_if_each_has_a_key(old: str, new: str
             _join(chain, around, _agent("luna", 2, old), claim=claim)
 
 
-def test_a_pid_may_stand_between_the_caller_and_its_own_seat() -> None:
+def test_pid_may_be_between_the_caller_and_its_own_seat() -> None:
     chain, around = _chain("pal", "worker", "bash", "node", "init"), _around(*[CODEX_MARKS] * 3, {}, {})
 
     anchor = _join(chain, around, _agent("luna", 2), pid=3)
@@ -171,21 +171,21 @@ def test_a_pid_may_stand_between_the_caller_and_its_own_seat() -> None:
 
 
 @pytest.mark.parametrize("pid", [2, 1])
-def test_a_pid_at_or_above_ones_own_seat_is_refused(pid: int) -> None:
+def test_pid_at_or_above_the_own_seat_is_refused(pid: int) -> None:
     chain, around = _chain("pal", "bash", "node", "bash", "init"), _around({}, {}, {}, {}, {})
 
     with pytest.raises(PalaverError):
         _join(chain, around, _agent("luna", 3), pid=pid)
 
 
-def test_who_has_no_seat_may_choose_any_of_its_parents() -> None:
+def test_caller_without_a_seat_may_choose_any_of_its_parents() -> None:
     chain, around = _chain("pal", "bash", "node", "bash", "init"), _around({}, {}, {}, {}, {})
 
     assert [_join(chain, around, pid=pid).seat.pid for pid in (5, 4, 3, 2)] == [5, 4, 3, 2]
 
 
 @pytest.mark.parametrize("pid", [1, 77, 0, -1])
-def test_a_stranger_or_the_first_of_all_is_nobodys_seat(pid: int) -> None:
+def test_foreign_process_or_the_first_process_cannot_be_a_seat(pid: int) -> None:
     chain, around = _chain("pal", "bash", "init"), _around({}, {}, {})
 
     with pytest.raises(BadRequest):
@@ -202,7 +202,7 @@ _MARKS = st.dictionaries(
     pid=st.none() | st.integers(0, 6),
     taken=st.lists(st.integers(2, 6), max_size=2),
 )
-def test_a_new_seat_is_always_below_the_callers_own(
+def test_new_seat_is_always_below_the_seat_of_the_caller(
     marks: list[dict[str, str]], pid: int | None, taken: list[int]
 ) -> None:
     chain = _chain("pal", *["x"] * (len(marks) - 2), "init")
@@ -218,7 +218,7 @@ def test_a_new_seat_is_always_below_the_callers_own(
     assert own is None or index < own.index
 
 
-def test_a_holder_gives_a_seat_to_what_it_started() -> None:
+def test_holder_assigns_a_seat_to_its_child() -> None:
     child = _chain("claude", "holder", "init")
 
     seat = anchor_for_child(child[1], child, SeatIndex(BOOT), key="k")
@@ -226,7 +226,7 @@ def test_a_holder_gives_a_seat_to_what_it_started() -> None:
     assert seat == Seat(pid=3, start=30, boot=BOOT, key="k")
 
 
-def test_nobody_gives_a_seat_to_what_it_did_not_start() -> None:
+def test_caller_cannot_assign_a_seat_to_a_process_it_did_not_start() -> None:
     child = _chain("claude", "holder", "init")
     same_number = Process(2, 1, 1, 1, 0, -1, 99, "holder")
 
@@ -235,14 +235,14 @@ def test_nobody_gives_a_seat_to_what_it_did_not_start() -> None:
             anchor_for_child(caller, child, SeatIndex(BOOT))
 
 
-def test_a_child_that_is_already_someone_is_not_given_away() -> None:
+def test_child_that_already_has_an_agent_cannot_be_assigned() -> None:
     child = _chain("claude", "holder", "init")
 
     with pytest.raises(AlreadyJoined, match="luna"):
         anchor_for_child(child[1], child, SeatIndex(BOOT, [_agent("luna", 3)]))
 
 
-def test_a_holder_that_comes_again_finds_its_own_agent_there() -> None:
+def test_holder_that_reconnects_finds_its_own_agent() -> None:
     child = _chain("claude", "holder", "init")
     seats = SeatIndex(BOOT, [_agent("luna", 3)])
 

@@ -1,4 +1,4 @@
-"""One connection and what hangs on it."""
+"""One connection and the names that depend on it."""
 
 import pytest
 
@@ -14,7 +14,7 @@ async def link() -> Link:
     return Link(id="1", caller=caller, outbox=Outbox())
 
 
-async def test_names_of_at_most_its_own_standing_are_opened_on_a_link(link: Link) -> None:
+async def test_names_up_to_the_standing_of_the_link_can_be_opened(link: Link) -> None:
     link.open_name("luna_reviewer_1", Standing.WORKER)
     link.open_name("alice", Standing.GUEST)
     link.open_name("luna_reviewer_1", Standing.OBSERVER)
@@ -22,14 +22,14 @@ async def test_names_of_at_most_its_own_standing_are_opened_on_a_link(link: Link
     assert dict(link.names) == {"luna_reviewer_1": Standing.OBSERVER, "alice": Standing.GUEST}
 
 
-async def test_a_link_raises_nobody_above_itself(link: Link) -> None:
+async def test_link_cannot_open_a_name_above_its_standing(link: Link) -> None:
     with pytest.raises(NotAllowed, match="operator"):
         link.open_name("boss", Standing.OPERATOR)
 
     assert dict(link.names) == {}
 
 
-async def test_a_name_can_be_given_up_once_or_twice(link: Link) -> None:
+async def test_name_can_be_closed_repeatedly(link: Link) -> None:
     link.open_name("alice", Standing.GUEST)
 
     link.close_name("alice")
@@ -38,7 +38,7 @@ async def test_a_name_can_be_given_up_once_or_twice(link: Link) -> None:
     assert dict(link.names) == {}
 
 
-async def test_closing_tells_everyone_once_the_last_one_first(link: Link) -> None:
+async def test_close_calls_every_callback_once_and_the_last_one_first(link: Link) -> None:
     told: list[str] = []
     link.on_close(lambda: told.append("first"))
     link.on_close(lambda: told.append("second"))
@@ -51,7 +51,7 @@ async def test_closing_tells_everyone_once_the_last_one_first(link: Link) -> Non
     assert link.outbox.is_closed
 
 
-async def test_a_callback_that_fails_keeps_no_other_from_its_call(link: Link) -> None:
+async def test_failing_callback_does_not_prevent_the_others(link: Link) -> None:
     told: list[str] = []
     link.on_close(lambda: told.append("reached"))
     link.on_close(lambda: told.remove("missing"))
@@ -62,7 +62,7 @@ async def test_a_callback_that_fails_keeps_no_other_from_its_call(link: Link) ->
     assert told == ["reached"]
 
 
-async def test_a_closed_link_calls_back_at_once_and_opens_nothing(link: Link) -> None:
+async def test_closed_link_calls_back_at_once_and_opens_nothing(link: Link) -> None:
     told: list[str] = []
     link.close()
 

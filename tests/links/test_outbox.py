@@ -1,4 +1,4 @@
-"""Lines towards one peer, which may be slow, silent or gone."""
+"""Lines to one peer, which may be slow, silent or disconnected."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from palaver.links.outbox import Outbox
 
 
 class _Writer:
-    """A stream whose peer reads when it is told to."""
+    """A stream whose peer reads only when the test allows it."""
 
     def __init__(self, *, is_reading: bool = True, is_gone: bool = False) -> None:
         self.writes: list[bytes] = []
@@ -30,7 +30,7 @@ class _Writer:
         await self.reading.wait()
 
 
-async def test_what_waits_goes_out_in_order_and_in_one_write() -> None:
+async def test_waiting_lines_are_sent_in_order_and_in_one_write() -> None:
     outbox, writer = Outbox(), _Writer()
     taken = [outbox.offer(line) for line in (b"a\n", b"b\n", b"c\n")]
     outbox.end()
@@ -42,7 +42,7 @@ async def test_what_waits_goes_out_in_order_and_in_one_write() -> None:
     assert outbox.is_closed
 
 
-async def test_lines_offered_while_it_drains_follow() -> None:
+async def test_lines_offered_during_a_drain_follow() -> None:
     outbox, writer = Outbox(), _Writer()
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
@@ -55,7 +55,7 @@ async def test_lines_offered_while_it_drains_follow() -> None:
     assert b"".join(writer.writes) == b"a\nb\n"
 
 
-async def test_a_peer_that_never_reads_fills_its_own_outbox_and_stops_nobody() -> None:
+async def test_peer_that_never_reads_fills_only_its_own_outbox() -> None:
     outbox, writer = Outbox(limit_lines=3), _Writer(is_reading=False)
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         draining = tasks.create_task(outbox.drain(writer))
@@ -75,14 +75,14 @@ async def test_bytes_are_limited_as_well_as_lines() -> None:
     assert [outbox.offer(b"123456"), outbox.offer(b"12345"), outbox.offer(b"1234")] == [True, False, True]
 
 
-async def test_one_line_alone_always_fits() -> None:
+async def test_single_line_always_fits() -> None:
     outbox = Outbox(limit_bytes=10)
 
     assert outbox.offer(b"x" * 1000)
     assert not outbox.offer(b"x")
 
 
-async def test_after_a_refusal_room_is_told_once_half_is_free() -> None:
+async def test_after_a_refusal_room_is_signalled_when_half_is_free() -> None:
     outbox, writer = Outbox(limit_lines=2), _Writer(is_reading=False)
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
@@ -102,7 +102,7 @@ async def test_after_a_refusal_room_is_told_once_half_is_free() -> None:
     assert b"".join(writer.writes) == b"1\n2\n3\n"
 
 
-async def test_less_than_half_free_is_not_room_yet() -> None:
+async def test_less_than_half_free_is_not_enough_room() -> None:
     outbox, writer = Outbox(limit_lines=4), _Writer(is_reading=False)
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
@@ -122,7 +122,7 @@ async def test_less_than_half_free_is_not_room_yet() -> None:
     assert (had_room_early, has_room) == (False, True)
 
 
-async def test_a_peer_that_has_gone_closes_the_outbox_and_frees_who_waits() -> None:
+async def test_disconnected_peer_closes_the_outbox_and_releases_waiters() -> None:
     outbox = Outbox(limit_lines=1)
     outbox.offer(b"1\n")
     outbox.offer(b"2\n")
@@ -136,7 +136,7 @@ async def test_a_peer_that_has_gone_closes_the_outbox_and_frees_who_waits() -> N
     assert not outbox.offer(b"3\n")
 
 
-async def test_an_outbox_closed_in_the_middle_of_a_write_writes_no_more() -> None:
+async def test_outbox_closed_during_a_write_stops_writing() -> None:
     outbox, writer = Outbox(), _Writer(is_reading=False)
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.drain(writer))
@@ -152,7 +152,7 @@ async def test_an_outbox_closed_in_the_middle_of_a_write_writes_no_more() -> Non
     assert await outbox.wait_for_room() is False
 
 
-async def test_an_outbox_that_was_closed_before_writes_nothing() -> None:
+async def test_outbox_closed_before_a_drain_writes_nothing() -> None:
     outbox, writer = Outbox(), _Writer()
     outbox.offer(b"1\n")
     outbox.close()
@@ -162,7 +162,7 @@ async def test_an_outbox_that_was_closed_before_writes_nothing() -> None:
     assert writer.writes == []
 
 
-async def test_an_ended_outbox_takes_no_more() -> None:
+async def test_ended_outbox_accepts_no_more_lines() -> None:
     outbox = Outbox()
     outbox.end()
 
@@ -175,7 +175,7 @@ async def test_an_ended_outbox_takes_no_more() -> None:
     limit_lines=st.integers(1, 6),
     limit_bytes=st.integers(1, 40),
 )
-def test_exactly_what_was_taken_is_written_in_order(
+def test_exactly_the_accepted_lines_are_written_in_order(
     lines: list[bytes], limit_lines: int, limit_bytes: int
 ) -> None:
     async def run() -> tuple[list[bytes], bytes]:

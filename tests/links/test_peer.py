@@ -1,4 +1,4 @@
-"""The process behind a Unix socket."""
+"""The process at the other end of a Unix socket."""
 
 import os
 import socket
@@ -52,7 +52,7 @@ def door(tmp_path: Path) -> Iterator[_Door]:
 
 
 @pytest.mark.parametrize("option", [77, _NO_SUCH_OPTION], ids=["by-socket", "by-number"])
-def test_the_peer_is_the_process_that_connected_and_its_chain_is_ours(door: _Door, option: int) -> None:
+def test_peer_is_the_connected_process_and_its_chain_includes_ours(door: _Door, option: int) -> None:
     with peer_of(door.connection, peer_pidfd_option=option) as peer:
         chain = peer.chain()
 
@@ -62,22 +62,22 @@ def test_the_peer_is_the_process_that_connected_and_its_chain_is_ours(door: _Doo
 
 
 @pytest.mark.parametrize("option", [77, _NO_SUCH_OPTION], ids=["by-socket", "by-number"])
-def test_a_peer_that_has_gone_has_no_chain(door: _Door, option: int) -> None:
+def test_ended_peer_has_no_chain(door: _Door, option: int) -> None:
     door.end_child()
 
     with peer_of(door.connection, peer_pidfd_option=option) as peer:
         assert peer.chain() == []
 
 
-def test_a_peer_that_goes_after_it_was_pinned_has_no_chain(door: _Door) -> None:
+def test_peer_that_ends_after_it_was_pinned_has_no_chain(door: _Door) -> None:
     with peer_of(door.connection) as peer:
         door.end_child()
 
         assert peer.chain() == []
 
 
-def test_a_number_that_became_anothers_is_not_the_peer(door: _Door) -> None:
-    """The pidfd is the peer's; the number now leads to a living stranger, as after a wrap."""
+def test_reused_pid_is_not_the_peer(door: _Door) -> None:
+    """The pidfd is the peer's, but its pid now belongs to a live stranger, as after a wrap."""
     with peer_of(door.connection) as peer:
         door.end_child()
         reused = Peer(os.getpid(), peer.uid, peer.gid, peer.pidfd)
@@ -85,14 +85,14 @@ def test_a_number_that_became_anothers_is_not_the_peer(door: _Door) -> None:
         assert reused.chain() == []
 
 
-def test_a_socket_that_nobody_connected_to_has_no_peer_to_be_seen() -> None:
+def test_unconnected_socket_has_no_peer() -> None:
     with socket.socket(socket.AF_UNIX) as alone:
         peer = peer_of(alone)
 
     assert (peer.pid, peer.pidfd, peer.chain()) == (0, None, [])
 
 
-def test_without_a_pidfd_the_number_is_taken_at_its_word() -> None:
+def test_peer_without_a_pidfd_is_found_by_its_pid() -> None:
     peer = Peer(os.getpid(), os.getuid(), os.getgid())
 
     assert peer.chain()[0].pid == os.getpid()
@@ -108,10 +108,10 @@ def test_closed_peer_has_no_processes() -> None:
     assert peer.chain() == []
 
 
-def test_our_own_user_may_come_in() -> None:
+def test_own_user_is_accepted() -> None:
     Peer(1, os.geteuid(), 0).check_user()
 
 
-def test_another_user_is_refused_and_told_why() -> None:
+def test_other_user_is_refused_with_the_reason() -> None:
     with pytest.raises(NotPerson, match="belongs to user"):
         Peer(1, os.geteuid() + 1, 0).check_user()

@@ -1,4 +1,4 @@
-"""Places: worktrees, symlinks, files, markers, submodules, homes, and file systems that do not answer."""
+"""Workspaces: worktrees, symlinks, files, markers, submodules, homes, and file systems that hang."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def _git(folder: Path, *arguments: str) -> None:
-    """Run git as it is found, with nobody's settings."""
+    """Run git without any user settings."""
     settings = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "HOME": str(folder)}
     name = ["-c", "user.name=ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
     subprocess.run(
@@ -50,7 +50,7 @@ def _above(path: Path, home: Path) -> list[Path]:
     return [Path(one) for one in find_place(str(path), [str(home)]).above]
 
 
-def test_a_folder_without_a_mark_is_its_own_place_and_those_above_it_end_below_home(home: Path) -> None:
+def test_folder_without_a_marker_is_its_own_workspace(home: Path) -> None:
     folder = home / "work" / "deep" / "er"
     folder.mkdir(parents=True)
 
@@ -59,14 +59,14 @@ def test_a_folder_without_a_mark_is_its_own_place_and_those_above_it_end_below_h
     assert place.chain == (str(folder), str(home / "work" / "deep"), str(home / "work"))
 
 
-def test_a_file_stands_for_its_folder(home: Path) -> None:
+def test_file_is_replaced_by_its_folder(home: Path) -> None:
     (home / "work").mkdir()
     (home / "work" / "notes.txt").write_text("hello")
 
     assert _find(home / "work" / "notes.txt", home) == home / "work"
 
 
-def test_a_symlink_stands_for_what_it_leads_to(home: Path) -> None:
+def test_symlink_is_replaced_by_its_target(home: Path) -> None:
     repository = _repository(home / "work")
     (repository / "src").mkdir()
     (home / "short").symlink_to(repository / "src")
@@ -75,7 +75,7 @@ def test_a_symlink_stands_for_what_it_leads_to(home: Path) -> None:
     assert _above(home / "short", home) == []
 
 
-def test_a_checkout_is_found_from_any_depth_and_before_a_nearer_marker(home: Path) -> None:
+def test_checkout_is_found_from_any_depth_and_before_a_nearer_marker(home: Path) -> None:
     repository = _repository(home / "work")
     package = repository / "packages" / "web"
     package.mkdir(parents=True)
@@ -85,7 +85,7 @@ def test_a_checkout_is_found_from_any_depth_and_before_a_nearer_marker(home: Pat
 
 
 @pytest.mark.parametrize("marker", MARKERS)
-def test_the_nearest_marker_is_the_top_of_a_project(home: Path, marker: str) -> None:
+def test_nearest_marker_is_the_top_of_a_project(home: Path, marker: str) -> None:
     inner = home / "outer" / "inner" / "deep"
     inner.mkdir(parents=True)
     (home / "outer" / marker).touch()
@@ -95,7 +95,7 @@ def test_the_nearest_marker_is_the_top_of_a_project(home: Path, marker: str) -> 
     assert _above(inner, home) == [home / "outer"]
 
 
-def test_a_linked_worktree_belongs_to_the_main_checkout(home: Path) -> None:
+def test_linked_worktree_belongs_to_the_main_checkout(home: Path) -> None:
     main = _repository(home / "main")
     _git(main, "worktree", "add", "-q", str(home / "elsewhere" / "tree"))
     (home / "elsewhere" / "tree" / "src").mkdir()
@@ -106,7 +106,7 @@ def test_a_linked_worktree_belongs_to_the_main_checkout(home: Path) -> None:
     assert str(home / "elsewhere") in place.above
 
 
-def test_a_worktree_inside_the_main_checkout_belongs_to_it_too(home: Path) -> None:
+def test_worktree_inside_the_main_checkout_belongs_to_it_too(home: Path) -> None:
     main = _repository(home / "main")
     _git(main, "worktree", "add", "-q", str(main / "trees" / "one"))
 
@@ -115,7 +115,7 @@ def test_a_worktree_inside_the_main_checkout_belongs_to_it_too(home: Path) -> No
     assert place == Place(str(main), (), (str(main / "trees" / "one"),))
 
 
-def test_exactly_the_folder_that_was_named_is_a_place_inside_its_work(home: Path) -> None:
+def test_exact_folder_is_a_workspace_inside_its_checkout(home: Path) -> None:
     main = _repository(home / "src" / "main")
     inner = main / "services" / "api"
     inner.mkdir(parents=True)
@@ -132,7 +132,7 @@ def test_exactly_the_folder_that_was_named_is_a_place_inside_its_work(home: Path
     assert find_place(str(main), [str(home)], is_exact=True) == Place(str(main), (src,))
 
 
-def test_exactly_a_worktree_is_a_place_inside_its_main_checkout(home: Path) -> None:
+def test_exact_worktree_is_a_workspace_inside_its_main_checkout(home: Path) -> None:
     main = _repository(home / "main")
     tree = home / "trees" / "one"
     _git(main, "worktree", "add", "-q", str(tree))
@@ -147,7 +147,7 @@ def test_exactly_a_worktree_is_a_place_inside_its_main_checkout(home: Path) -> N
     assert find_place(str(inner), [str(home)]).inside == (str(inner), str(tree))
 
 
-def test_a_folder_whose_name_cannot_be_shown_is_no_place_and_what_it_is_in_is_one(home: Path) -> None:
+def test_exact_folder_with_an_unprintable_name_is_refused(home: Path) -> None:
     main = _repository(home / "main")
     odd = main / "a\nb"
     odd.mkdir()
@@ -166,7 +166,7 @@ def test_worktrees_of_a_bare_repository_share_it(home: Path) -> None:
     assert _find(home / "one", home) == _find(home / "two", home) == home / "bare.git"
 
 
-def test_worktrees_beside_a_hidden_bare_repository_share_the_folder_that_points_to_it(home: Path) -> None:
+def test_worktrees_next_to_a_hidden_bare_repository_share_its_folder(home: Path) -> None:
     main = _repository(home / "main")
     (home / "work").mkdir()
     _git(home, "clone", "-q", "--bare", str(main), str(home / "work" / ".bare"))
@@ -176,7 +176,7 @@ def test_worktrees_beside_a_hidden_bare_repository_share_the_folder_that_points_
     assert _find(home / "work" / "one", home) == home / "work"
 
 
-def test_a_submodule_keeps_its_own_place(home: Path) -> None:
+def test_submodule_is_its_own_workspace(home: Path) -> None:
     library = _repository(home / "library")
     main = _repository(home / "main")
     _git(main, "submodule", "add", "-q", str(library), "vendor/library")
@@ -186,24 +186,24 @@ def test_a_submodule_keeps_its_own_place(home: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["", "..", "../.."])
-def test_a_home_folder_and_what_is_above_it_is_no_place(home: Path, named: str) -> None:
+def test_home_folder_and_its_parents_are_refused(home: Path, named: str) -> None:
     with pytest.raises(NotAPlace, match="name a folder inside it"):
         _find(home / named, home)
 
 
-def test_the_root_is_no_place_even_without_a_home() -> None:
+def test_root_is_refused_even_without_a_home() -> None:
     with pytest.raises(NotAPlace):
         find_place("/", [])
 
 
-def test_a_repository_at_home_is_not_the_place_of_what_lies_in_it(home: Path) -> None:
+def test_repository_at_home_is_not_the_workspace_of_its_subfolders(home: Path) -> None:
     _git(home, "init", "-q")
     (home / "work" / "deep").mkdir(parents=True)
 
     assert _find(home / "work" / "deep", home) == home / "work" / "deep"
 
 
-def test_a_worktree_whose_main_checkout_is_home_is_its_own_place(home: Path) -> None:
+def test_worktree_whose_main_checkout_is_home_is_its_own_workspace(home: Path) -> None:
     _git(home, "init", "-q")
     _git(home, "commit", "-q", "--allow-empty", "-m", "first")
     _git(home, "worktree", "add", "-q", str(home / "tree"))
@@ -211,7 +211,7 @@ def test_a_worktree_whose_main_checkout_is_home_is_its_own_place(home: Path) -> 
     assert _find(home / "tree", home) == home / "tree"
 
 
-def test_a_pipe_named_git_is_passed_over_and_nothing_waits(home: Path) -> None:
+def test_pipe_named_git_is_skipped_without_blocking(home: Path) -> None:
     (home / "work").mkdir()
     os.mkfifo(home / "work" / ".git")
 
@@ -229,21 +229,21 @@ def test_a_pipe_named_git_is_passed_over_and_nothing_waits(home: Path) -> None:
         b"gitdir: \xff\xfe\n",
     ],
 )
-def test_a_git_file_that_says_nothing_useful_is_passed_over(home: Path, content: bytes) -> None:
+def test_invalid_git_file_is_skipped(home: Path, content: bytes) -> None:
     (home / "work" / "deep").mkdir(parents=True)
     (home / "work" / ".git").write_bytes(content)
 
     assert _find(home / "work" / "deep", home) == home / "work" / "deep"
 
 
-def test_an_empty_folder_named_git_is_no_checkout(home: Path) -> None:
+def test_empty_git_folder_is_not_a_checkout(home: Path) -> None:
     (home / "work" / ".git").mkdir(parents=True)
     (home / "work" / "deep").mkdir()
 
     assert _find(home / "work" / "deep", home) == home / "work" / "deep"
 
 
-def test_a_worktree_whose_repository_has_gone_is_its_own_place(home: Path) -> None:
+def test_worktree_of_a_removed_repository_is_its_own_workspace(home: Path) -> None:
     main = _repository(home / "main")
     _git(main, "worktree", "add", "-q", str(home / "tree"))
     (main / ".git" / "worktrees" / "tree" / "commondir").write_text("../../../gone\n")
@@ -251,7 +251,7 @@ def test_a_worktree_whose_repository_has_gone_is_its_own_place(home: Path) -> No
     assert _find(home / "tree", home) == home / "tree"
 
 
-def test_a_folder_in_the_place_of_a_file_of_git_is_not_read(home: Path) -> None:
+def test_folder_instead_of_a_git_file_is_not_read(home: Path) -> None:
     repository = _repository(home / "main")
     (repository / ".git" / "commondir").mkdir()
 
@@ -259,17 +259,17 @@ def test_a_folder_in_the_place_of_a_file_of_git_is_not_read(home: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "work", "./work", "~/work", "/with\0nothing"])
-def test_a_path_that_is_not_whole_is_refused(written: str) -> None:
+def test_relative_path_is_refused(written: str) -> None:
     with pytest.raises(NotAPlace, match="the whole path"):
         find_place(written, [])
 
 
-def test_what_is_not_there_is_refused(home: Path) -> None:
+def test_missing_path_is_refused(home: Path) -> None:
     with pytest.raises(NotAPlace, match="No such file"):
         _find(home / "nowhere", home)
 
 
-def test_a_circle_of_symlinks_is_refused(home: Path) -> None:
+def test_cycle_of_symlinks_is_refused(home: Path) -> None:
     (home / "one").symlink_to(home / "two")
     (home / "two").symlink_to(home / "one")
 
@@ -278,7 +278,7 @@ def test_a_circle_of_symlinks_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [b"bad\xff", b"two\nlines", b"esc\x1b"])
-def test_a_folder_whose_name_cannot_be_shown_is_refused_in_words_that_can(home: Path, name: bytes) -> None:
+def test_folder_with_an_unprintable_name_is_refused_in_printable_text(home: Path, name: bytes) -> None:
     folder = os.path.join(os.fsencode(home), name)
     os.mkdir(folder)
 
@@ -289,7 +289,7 @@ def test_a_folder_whose_name_cannot_be_shown_is_refused_in_words_that_can(home: 
 
 
 @given(st.text(max_size=80))
-def test_whatever_is_written_is_a_place_or_refused(written: str) -> None:
+def test_any_input_is_a_workspace_or_refused(written: str) -> None:
     try:
         found = find_place(f"/{written}", ["/nobody"])
     except NotAPlace:
@@ -299,7 +299,7 @@ def test_whatever_is_written_is_a_place_or_refused(written: str) -> None:
     assert found.path == os.path.realpath(found.path)
 
 
-def test_home_folders_are_the_one_of_the_environment_and_the_one_of_the_user(
+def test_home_folders_come_from_the_environment_and_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -310,7 +310,7 @@ def test_home_folders_are_the_one_of_the_environment_and_the_one_of_the_user(
     assert len(found) == len(set(found))
 
 
-def test_somebody_whom_the_system_does_not_know_has_the_home_of_the_environment(
+def test_unknown_user_has_the_home_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -319,7 +319,7 @@ def test_somebody_whom_the_system_does_not_know_has_the_home_of_the_environment(
     assert home_folders() == (str(tmp_path),)
 
 
-async def test_places_are_found_without_holding_up_the_loop(home: Path) -> None:
+async def test_find_does_not_block_the_loop(home: Path) -> None:
     (home / "work").mkdir()
 
     found = await Places([str(home)]).find(str(home / "work"))
@@ -327,7 +327,7 @@ async def test_places_are_found_without_holding_up_the_loop(home: Path) -> None:
     assert found == Place(str(home / "work"))
 
 
-async def test_the_home_of_whoever_asks_is_no_place_either_and_what_is_above_it_is(home: Path) -> None:
+async def test_home_of_the_caller_is_refused_too_but_not_its_parent(home: Path) -> None:
     own = home / "work" / "own"
     (own / "project").mkdir(parents=True)
     (own / "package.json").touch()
@@ -344,12 +344,12 @@ async def test_the_home_of_whoever_asks_is_no_place_either_and_what_is_above_it_
         await places.find(str(own), home=str(home / "link"))
 
 
-async def test_a_refusal_comes_out_of_the_thread_as_it_is(home: Path) -> None:
+async def test_error_is_passed_from_the_thread_unchanged(home: Path) -> None:
     with pytest.raises(NotAPlace):
         await Places([str(home)]).find(str(home))
 
 
-async def test_a_file_system_that_hangs_costs_its_turn_and_stops_nobody_else(
+async def test_hanging_file_system_uses_its_thread_and_blocks_no_other_request(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "work").mkdir()
@@ -381,7 +381,7 @@ async def test_a_file_system_that_hangs_costs_its_turn_and_stops_nobody_else(
                 continue
 
 
-async def test_one_who_asks_and_goes_away_gives_its_turn_back(home: Path) -> None:
+async def test_cancelled_request_releases_its_thread(home: Path) -> None:
     (home / "work").mkdir()
     found = Places([str(home)], threads=1)
     asked = asyncio.ensure_future(found.find(str(home / "work")))
@@ -392,7 +392,7 @@ async def test_one_who_asks_and_goes_away_gives_its_turn_back(home: Path) -> Non
     assert (await found.find(str(home / "work"))).path == str(home / "work")
 
 
-def test_the_folders_around_a_place_begin_with_the_deepest() -> None:
+def test_folders_around_a_workspace_start_with_the_deepest() -> None:
     place = Place(path="/a/b", above=("/a",), inside=("/a/b/c/d", "/a/b/c"))
 
     assert place.around == ("/a/b/c/d", "/a/b/c", "/a/b", "/a")

@@ -1,4 +1,4 @@
-"""Presence over a fake watch and a fake timer: no process, no clock."""
+"""Presence with a fake watch and a fake timer: no process, no clock."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ OTHER = Seat(pid=101, start=6, boot="b")
 
 
 class FakeWatch:
-    """Seats whose end a test brings about."""
+    """Watched seats that a test ends."""
 
     def __init__(self) -> None:
         self.watched: dict[Seat, Callable[[], None]] = {}
@@ -41,7 +41,7 @@ class FakeTimer:
 
 
 class House:
-    """A presence with everything around it in a test's hand."""
+    """A presence with fakes that the test controls."""
 
     def __init__(self) -> None:
         self.watch = FakeWatch()
@@ -63,7 +63,7 @@ def agent(*, seat: Seat | None = None, link: bool = False, left: bool = False, r
     return Agent(name="luna", base="luna", seat=seat, link=link, left=left, remote=remote)
 
 
-def test_an_agent_is_present_while_its_process_lives(house: House) -> None:
+def test_agent_is_present_while_its_process_lives(house: House) -> None:
     house.presence.put(agent(seat=SEAT))
     was_present = house.presence.is_present("luna")
 
@@ -74,7 +74,7 @@ def test_an_agent_is_present_while_its_process_lives(house: House) -> None:
     assert house.gone == [("luna", SEAT, "its process ended")]
 
 
-def test_an_agent_that_is_told_of_twice_is_watched_once(house: House) -> None:
+def test_agent_that_is_put_twice_is_watched_once(house: House) -> None:
     house.presence.put(agent(seat=SEAT))
     first = house.watch.watched[SEAT]
 
@@ -83,7 +83,7 @@ def test_an_agent_that_is_told_of_twice_is_watched_once(house: House) -> None:
     assert house.watch.watched[SEAT] is first
 
 
-def test_an_agent_that_moves_to_another_seat_is_watched_there(house: House) -> None:
+def test_agent_that_moves_to_another_seat_is_watched_there(house: House) -> None:
     house.presence.put(agent(seat=SEAT))
     old_end = house.watch.watched[SEAT]
 
@@ -95,7 +95,7 @@ def test_an_agent_that_moves_to_another_seat_is_watched_there(house: House) -> N
     assert house.gone == []
 
 
-def test_an_agent_that_left_is_not_watched(house: House) -> None:
+def test_agent_that_left_is_not_watched(house: House) -> None:
     house.presence.put(agent(seat=SEAT))
 
     house.presence.put(agent(seat=SEAT, left=True))
@@ -104,13 +104,13 @@ def test_an_agent_that_left_is_not_watched(house: House) -> None:
     assert not house.presence.is_present("luna")
 
 
-def test_an_agent_of_another_machine_is_not_watched(house: House) -> None:
+def test_remote_agent_is_not_watched(house: House) -> None:
     house.presence.put(agent(seat=SEAT, remote=True))
 
     assert not house.watch.watched
 
 
-def test_an_agent_with_a_link_outlives_its_process(house: House) -> None:
+def test_agent_with_a_link_outlives_its_process(house: House) -> None:
     house.presence.put(agent(seat=SEAT))
     house.presence.link_opened("luna")
 
@@ -120,7 +120,7 @@ def test_an_agent_with_a_link_outlives_its_process(house: House) -> None:
     assert house.gone == []
 
 
-def test_the_last_link_that_closes_begins_the_grace(house: House) -> None:
+def test_last_link_that_closes_starts_the_grace_period(house: House) -> None:
     house.presence.link_opened("luna")
     house.presence.link_opened("luna")
     house.presence.link_closed("luna")
@@ -134,7 +134,7 @@ def test_the_last_link_that_closes_begins_the_grace(house: House) -> None:
     assert house.gone == [("luna", None, "its connection was lost")]
 
 
-def test_who_comes_back_within_the_grace_was_never_gone(house: House) -> None:
+def test_link_that_returns_within_the_grace_period_ends_it(house: House) -> None:
     house.presence.link_opened("luna")
     house.presence.link_closed("luna")
 
@@ -144,7 +144,7 @@ def test_who_comes_back_within_the_grace_was_never_gone(house: House) -> None:
     assert house.presence.is_present("luna")
 
 
-def test_an_agent_that_left_needs_no_grace(house: House) -> None:
+def test_agent_that_left_needs_no_grace_period(house: House) -> None:
     house.presence.link_opened("luna")
     house.presence.link_closed("luna")
 
@@ -153,14 +153,14 @@ def test_an_agent_that_left_needs_no_grace(house: House) -> None:
     assert house.timers[0].is_cancelled
 
 
-def test_after_a_restart_an_agent_on_a_connection_has_the_grace_to_come_back(house: House) -> None:
+def test_linked_agent_has_a_grace_period_after_a_restart(house: House) -> None:
     house.presence.put(agent(link=True))
     house.presence.put(agent(link=True))
 
     assert len(house.timers) == 1
 
 
-def test_an_agent_with_a_living_process_survives_the_loss_of_its_link(house: House) -> None:
+def test_agent_with_a_live_process_survives_the_loss_of_its_link(house: House) -> None:
     house.presence.put(agent(seat=SEAT))
     house.presence.link_opened("luna")
     house.presence.link_closed("luna")
@@ -170,7 +170,7 @@ def test_an_agent_with_a_living_process_survives_the_loss_of_its_link(house: Hou
     assert house.gone == []
 
 
-def test_a_closed_presence_tells_nothing(house: House) -> None:
+def test_closed_presence_reports_nothing(house: House) -> None:
     house.presence.put(agent(seat=SEAT))
     house.presence.link_opened("nova")
     house.presence.link_closed("nova")
@@ -181,14 +181,14 @@ def test_a_closed_presence_tells_nothing(house: House) -> None:
     assert house.timers[0].is_cancelled
 
 
-# What a holder runs
+# Agents of holders
 
 
 def held(seat: Seat = SEAT, *, left: bool = False) -> Agent:
     return Agent(name="luna", base="luna", seat=seat, holder="hash", left=left)
 
 
-def test_of_what_a_holder_runs_the_holder_may_say_how_it_ended(house: House) -> None:
+def test_end_of_a_held_agent_waits_for_the_report_of_its_holder(house: House) -> None:
     house.presence.put(held())
 
     house.watch.end(SEAT)
@@ -200,7 +200,7 @@ def test_of_what_a_holder_runs_the_holder_may_say_how_it_ended(house: House) -> 
     assert house.timers[0].is_cancelled
 
 
-def test_a_holder_that_says_nothing_has_had_its_time(house: House) -> None:
+def test_end_of_a_held_agent_is_reported_after_the_grace_period(house: House) -> None:
     house.presence.put(held())
     house.watch.end(SEAT)
 
@@ -209,7 +209,7 @@ def test_a_holder_that_says_nothing_has_had_its_time(house: House) -> None:
     assert house.gone == [("luna", SEAT, "its process ended")]
 
 
-def test_news_of_one_whose_process_has_ended_do_not_bring_it_back(house: House) -> None:
+def test_later_update_does_not_revive_an_ended_process(house: House) -> None:
     house.presence.put(held())
     house.watch.end(SEAT)
 
@@ -220,7 +220,7 @@ def test_news_of_one_whose_process_has_ended_do_not_bring_it_back(house: House) 
     assert len(house.timers) == 1
 
 
-def test_what_a_holder_runs_next_is_watched_anew(house: House) -> None:
+def test_next_process_of_a_holder_is_watched(house: House) -> None:
     house.presence.put(held())
     house.watch.end(SEAT)
 
@@ -232,7 +232,7 @@ def test_what_a_holder_runs_next_is_watched_anew(house: House) -> None:
     assert house.gone == []
 
 
-def test_a_sub_agent_is_there_as_long_as_its_parent_is(house: House) -> None:
+def test_sub_agent_is_present_as_long_as_its_parent(house: House) -> None:
     child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT)
     inner = Agent(name="luna_x_1_y_1", base="luna_x_1_y_1", parent="luna_x_1", seat=SEAT)
     for agent in (Agent(name="luna", base="luna", seat=SEAT), child, inner):
@@ -247,7 +247,7 @@ def test_a_sub_agent_is_there_as_long_as_its_parent_is(house: House) -> None:
     assert house.gone == [("luna", SEAT, "its process ended")]
 
 
-def test_a_sub_agent_that_has_ended_is_not_there(house: House) -> None:
+def test_ended_sub_agent_is_not_present(house: House) -> None:
     house.presence.put(Agent(name="luna", base="luna", seat=SEAT))
     house.presence.put(Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT))
 

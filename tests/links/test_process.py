@@ -1,4 +1,4 @@
-"""Reading processes: hostile names, numbers used again, ends, and the clock."""
+"""Reading processes: hostile names, reused pids, exits, and the clock."""
 
 import itertools
 import os
@@ -39,7 +39,7 @@ def _seat(process: Process) -> Seat:
     return Seat(pid=process.pid, start=process.start, boot=boot_id())
 
 
-def test_our_own_process_is_read_as_the_system_knows_it() -> None:
+def test_own_process_is_read_as_the_system_knows_it() -> None:
     process = read_process(os.getpid())
 
     assert process is not None
@@ -48,7 +48,7 @@ def test_our_own_process_is_read_as_the_system_knows_it() -> None:
     assert not process.is_zombie
 
 
-def test_a_process_that_is_not_there_is_none() -> None:
+def test_missing_process_is_not_found() -> None:
     assert read_process(2**22 + 1) is None
 
 
@@ -59,7 +59,7 @@ def test_a_process_that_is_not_there_is_none() -> None:
     name=st.text(st.characters(blacklist_categories=["Cs"])),
     state=st.sampled_from("RSDZTtXI"),
 )
-def test_a_stat_line_is_read_back_whatever_the_name_holds(
+def test_stat_line_is_parsed_whatever_the_name_contains(
     pid: int, parent: int, start: int, name: str, state: str
 ) -> None:
     process = Process(pid, parent, 7, 8, 34816, 7, start, name, state, 99)
@@ -68,11 +68,11 @@ def test_a_stat_line_is_read_back_whatever_the_name_holds(
 
 
 @given(st.binary())
-def test_what_is_no_stat_line_is_none_and_never_an_error(line: bytes) -> None:
+def test_invalid_stat_line_returns_no_process_and_no_error(line: bytes) -> None:
     assert parse_stat(line[:20]) is None
 
 
-def test_a_process_with_a_forged_name_is_read_right() -> None:
+def test_process_with_a_forged_name_is_read_correctly() -> None:
     rename = "ctypes.CDLL(None).prctl(15, b') S 1 1 (x')"
     program = f"import ctypes; {rename}; print('up', flush=True); input()"
     with _running(sys.executable, "-c", program) as child:
@@ -85,7 +85,7 @@ def test_a_process_with_a_forged_name_is_read_right() -> None:
     assert (process.name, process.ppid) == (") S 1 1 (x", os.getpid())
 
 
-def test_a_chain_goes_from_the_process_itself_to_the_first_of_all() -> None:
+def test_chain_goes_from_the_process_itself_to_the_first_process() -> None:
     chain = ancestors(os.getpid())
 
     assert [process.pid for process in chain[:2]] == [os.getpid(), os.getppid()]
@@ -94,11 +94,11 @@ def test_a_chain_goes_from_the_process_itself_to_the_first_of_all() -> None:
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**22 + 1])
-def test_nobody_has_no_chain(pid: int) -> None:
+def test_missing_process_has_no_chain(pid: int) -> None:
     assert ancestors(pid) == []
 
 
-def test_a_parent_younger_than_its_child_is_another_process_and_ends_the_chain() -> None:
+def test_parent_younger_than_its_child_ends_the_chain() -> None:
     child = Process(30, 20, 30, 10, 0, -1, 500, "child")
     stranger = Process(20, 1, 20, 20, 0, -1, 501, "stranger")
 
@@ -107,7 +107,7 @@ def test_a_parent_younger_than_its_child_is_another_process_and_ends_the_chain()
     assert chain == [child]
 
 
-def test_a_circle_of_parents_comes_to_an_end() -> None:
+def test_cycle_of_parents_ends() -> None:
     one, two = Process(1, 2, 1, 1, 0, -1, 5, "one"), Process(2, 1, 1, 1, 0, -1, 5, "two")
 
     chain = ancestors(1, {1: one, 2: two}.get)
@@ -116,7 +116,7 @@ def test_a_circle_of_parents_comes_to_an_end() -> None:
     assert chain[-1].ppid != 0
 
 
-def test_a_seat_is_alive_as_long_as_its_process() -> None:
+def test_seat_is_alive_as_long_as_its_process() -> None:
     with _running("cat") as child:
         process = read_process(child.pid)
         assert process is not None
@@ -134,7 +134,7 @@ def test_a_seat_is_alive_as_long_as_its_process() -> None:
     assert (alive_before, alive_as_zombie, is_alive(seat)) == (True, False, False)
 
 
-def test_a_number_used_again_or_another_boot_is_not_the_seat() -> None:
+def test_reused_pid_or_another_boot_is_not_the_seat() -> None:
     process = read_process(os.getpid())
     assert process is not None
     seat = _seat(process)
@@ -144,7 +144,7 @@ def test_a_number_used_again_or_another_boot_is_not_the_seat() -> None:
     assert not is_alive(Seat(pid=seat.pid, start=seat.start, boot="another"))
 
 
-def test_start_ticks_are_counted_from_boot_so_no_step_of_the_clock_moves_them() -> None:
+def test_start_ticks_count_from_boot_and_ignore_clock_changes() -> None:
     before_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     with _running("cat") as child:
         process = read_process(child.pid)
@@ -155,7 +155,7 @@ def test_start_ticks_are_counted_from_boot_so_no_step_of_the_clock_moves_them() 
     assert int(before_s * ticks) <= process.start <= int(after_s * ticks) + 1
 
 
-def test_an_exec_keeps_pid_and_start_and_changes_the_image() -> None:
+def test_exec_keeps_pid_and_start_and_changes_the_image() -> None:
     with _running(
         "sh", "-c", "echo up; read go; PADDING=xxxxxxxxxxxxxxxx exec sh -c 'echo up; read end'"
     ) as child:
@@ -175,7 +175,7 @@ def test_an_exec_keeps_pid_and_start_and_changes_the_image() -> None:
     assert before.image != after.image
 
 
-def test_a_walk_ends_with_the_first_process_that_is_enough() -> None:
+def test_walk_ends_at_the_first_process_that_is_enough() -> None:
     whole = ancestors(os.getpid())
 
     short = ancestors(os.getpid(), is_enough=lambda process: process.pid == whole[1].pid)

@@ -1,4 +1,4 @@
-"""Seats found by process, by mark and by harness session."""
+"""Lookup of seats by process, by mark and by harness session."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def _names(agents: list[Agent]) -> list[str]:
     return [agent.name for agent in agents]
 
 
-def test_the_agents_of_a_process_are_found_by_pid_and_start() -> None:
+def test_agents_of_a_process_are_found_by_pid_and_start() -> None:
     seats = SeatIndex(BOOT, [_agent("nova", _seat(key="b")), _agent("luna", _seat(key="a"))])
 
     assert _names(seats.at(_process())) == ["luna", "nova"]
@@ -36,7 +36,7 @@ def test_the_agents_of_a_process_are_found_by_pid_and_start() -> None:
     assert seats.at(_process(11)) == []
 
 
-def test_the_nearest_process_of_a_chain_that_is_somebody_is_found() -> None:
+def test_nearest_process_of_a_chain_with_an_agent_is_found() -> None:
     seats = SeatIndex(BOOT, [_agent("outer", _seat(10)), _agent("inner", _seat(20))])
 
     anchored = seats.nearest([_process(30), _process(20), _process(10)])
@@ -46,7 +46,7 @@ def test_the_nearest_process_of_a_chain_that_is_somebody_is_found() -> None:
     assert seats.nearest([_process(30)]) is None
 
 
-def test_a_seat_of_an_earlier_boot_has_no_process_but_keeps_its_mark() -> None:
+def test_seat_of_an_earlier_boot_has_no_process_but_keeps_its_mark() -> None:
     old = _seat(boot="earlier")
     seats = SeatIndex(BOOT, [_agent("luna", old)])
 
@@ -54,7 +54,7 @@ def test_a_seat_of_an_earlier_boot_has_no_process_but_keeps_its_mark() -> None:
     assert _names(seats.marked({SEAT_MARK: seat_mark(old, "luna")})) == ["luna"]
 
 
-def test_who_has_left_or_lives_elsewhere_has_no_seat_here() -> None:
+def test_agent_that_left_or_is_remote_has_no_seat_here() -> None:
     left = Agent(name="luna", base="luna", seat=_seat(), left=True)
     remote = Agent(name="luna:BOXE", base="luna", seat=_seat(), remote=True)
 
@@ -64,7 +64,7 @@ def test_who_has_left_or_lives_elsewhere_has_no_seat_here() -> None:
     assert seats.marked({SEAT_MARK: seat_mark(_seat(), "luna")}) == []
 
 
-def test_an_agent_that_moves_leaves_its_old_seat_and_session() -> None:
+def test_agent_that_moves_leaves_its_old_seat_and_session() -> None:
     seats = SeatIndex(BOOT, [_agent("luna", _seat(10), session="s1")])
 
     seats.put(_agent("luna", _seat(20), session="s2"))
@@ -75,7 +75,7 @@ def test_an_agent_that_moves_leaves_its_old_seat_and_session() -> None:
     assert _names(seats.marked({"CLAUDE_CODE_SESSION_ID": "s2"})) == ["luna"]
 
 
-def test_dropping_one_of_a_process_leaves_the_other_and_dropping_a_stranger_nothing() -> None:
+def test_dropping_one_agent_keeps_others_and_unknown_names_are_ignored() -> None:
     seats = SeatIndex(BOOT, [_agent("luna", _seat(key="a")), _agent("nova", _seat(key="b"))])
 
     seats.drop("luna")
@@ -84,7 +84,7 @@ def test_dropping_one_of_a_process_leaves_the_other_and_dropping_a_stranger_noth
     assert _names(seats.at(_process())) == ["nova"]
 
 
-def test_a_session_belongs_to_its_harness_and_to_no_link() -> None:
+def test_session_belongs_to_its_harness_and_not_to_a_link() -> None:
     linked = Agent(name="nova", base="nova", harness="claude", session="s", link=True)
     seats = SeatIndex(BOOT, [_agent("luna", session="s"), linked])
 
@@ -92,7 +92,7 @@ def test_a_session_belongs_to_its_harness_and_to_no_link() -> None:
     assert seats.marked({"CODEX_THREAD_ID": "s", "CLAUDECODE": "1"}) == []
 
 
-def test_of_several_that_are_meant_the_process_that_started_last_comes_first() -> None:
+def test_most_recently_started_process_comes_first() -> None:
     outer, inner = _seat(10, start=100), _seat(20, start=200)
     absent = _agent("gone", _seat(5, boot="earlier", start=999), session="s")
     seats = SeatIndex(BOOT, [_agent("outer", outer), _agent("inner", inner, session="s"), absent])
@@ -103,7 +103,7 @@ def test_of_several_that_are_meant_the_process_that_started_last_comes_first() -
 
 
 @given(st.tuples(_WORDS, _WORDS, _WORDS), st.tuples(_WORDS, _WORDS, _WORDS))
-def test_two_seats_have_one_mark_only_if_they_are_the_same(
+def test_two_seats_share_a_mark_only_if_they_are_equal(
     one: tuple[str, str, str], two: tuple[str, str, str]
 ) -> None:
     marks = [seat_mark(_seat(boot=boot, key=key), name) for boot, key, name in (one, two)]
@@ -114,7 +114,7 @@ def test_two_seats_have_one_mark_only_if_they_are_the_same(
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 2), st.sampled_from(["", "s", "t"])))
 )
-def test_an_index_that_grew_equals_one_made_of_what_is_left(steps: list[tuple[str, int, str]]) -> None:
+def test_incrementally_built_index_equals_a_fresh_one(steps: list[tuple[str, int, str]]) -> None:
     grown = SeatIndex(BOOT)
     now: dict[str, Agent] = {}
     for name, pid, session in steps:
@@ -134,7 +134,7 @@ def test_an_index_that_grew_equals_one_made_of_what_is_left(steps: list[tuple[st
         assert grown.marked(marks) == fresh.marked(marks)
 
 
-def test_sub_agents_are_kept_apart_from_those_who_sit_in_their_process() -> None:
+def test_sub_agents_are_separate_from_the_agents_of_their_process() -> None:
     luna = _agent("luna", _seat(), session="s1")
     child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=_seat(key="a1"), session="a1")
     seats = SeatIndex(BOOT, [luna, child])
@@ -152,7 +152,7 @@ def test_sub_agents_are_kept_apart_from_those_who_sit_in_their_process() -> None
     assert seats.subagents_at(_process()) == []
 
 
-def test_a_sub_agent_of_an_earlier_boot_or_without_a_seat_is_in_no_process() -> None:
+def test_sub_agent_of_an_earlier_boot_or_without_a_seat_has_no_process() -> None:
     old = Agent(name="a_x_1", base="a_x_1", parent="a", seat=_seat(boot="earlier"))
     none = Agent(name="a_x_2", base="a_x_2", parent="a")
     seats = SeatIndex(BOOT, [old, none])
@@ -161,7 +161,7 @@ def test_a_sub_agent_of_an_earlier_boot_or_without_a_seat_is_in_no_process() -> 
     assert not seats.is_anchor(_process())
 
 
-def test_a_process_that_was_a_seat_is_known_as_one_for_good() -> None:
+def test_former_seat_of_a_process_is_remembered() -> None:
     seats = SeatIndex(BOOT, [_agent("luna", _seat(10)), _agent("old", _seat(11, boot="earlier"))])
     seats.put(Agent(name="luna", base="luna", seat=_seat(10), left=True))
     seats.remember(_seat(12))

@@ -1,4 +1,4 @@
-"""What was shown to whom: only that is remembered, and of too much the oldest is forgotten."""
+"""The record of shown messages: only those are kept, and the oldest are dropped at the limit."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from palaver.links.shown import Shown
 ROOM = "work-ab12"
 
 
-def test_what_was_handed_out_is_remembered_for_its_reader_and_room() -> None:
+def test_shown_message_is_remembered_for_its_reader_and_room() -> None:
     shown = Shown()
 
     shown.add("luna", ROOM, [3, 5])
@@ -18,7 +18,7 @@ def test_what_was_handed_out_is_remembered_for_its_reader_and_room() -> None:
     assert not shown.has("luna", "other-cd34", 3)
 
 
-def test_what_is_settled_is_forgotten() -> None:
+def test_settled_message_is_dropped() -> None:
     shown = Shown()
     shown.add("luna", ROOM, [3, 5])
 
@@ -30,7 +30,7 @@ def test_what_is_settled_is_forgotten() -> None:
     assert not shown.has("luna", ROOM, 5)
 
 
-def test_of_too_many_messages_the_oldest_is_forgotten() -> None:
+def test_oldest_message_is_dropped_at_the_limit() -> None:
     shown = Shown(limit_messages=2)
 
     shown.add("luna", ROOM, [1, 2])
@@ -39,7 +39,7 @@ def test_of_too_many_messages_the_oldest_is_forgotten() -> None:
     assert [shown.has("luna", ROOM, seq) for seq in (1, 2, 3)] == [True, False, True]
 
 
-def test_of_too_many_readers_the_one_that_was_shown_nothing_for_longest_is_forgotten() -> None:
+def test_reader_without_messages_for_longest_is_dropped_at_the_limit() -> None:
     shown = Shown(limit_readers=2)
     for name in ("luna", "nova"):
         shown.add(name, ROOM, [1])
@@ -52,7 +52,7 @@ def test_of_too_many_readers_the_one_that_was_shown_nothing_for_longest_is_forgo
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.booleans())))
-def test_nothing_is_remembered_that_was_not_shown(steps: list[tuple[str, int, bool]]) -> None:
+def test_only_shown_messages_are_remembered(steps: list[tuple[str, int, bool]]) -> None:
     shown, handed = Shown(limit_readers=2, limit_messages=3), set[tuple[str, int]]()
 
     for name, seq, is_shown in steps:

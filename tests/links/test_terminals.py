@@ -1,4 +1,4 @@
-"""Terminals of holders, over processes that a test makes up."""
+"""Terminals of holders, with made-up processes."""
 
 from dataclasses import replace
 
@@ -28,14 +28,14 @@ def held(*, boot: str = BOOT, start: int = 70, holder: str = "hash", left: bool 
     return Agent(name="luna", base="luna", seat=seat, holder=holder, left=left)
 
 
-def test_the_terminal_of_what_a_holder_runs_is_its_own(terminals: HolderTerminals) -> None:
+def test_terminal_of_a_held_process_belongs_to_the_holder(terminals: HolderTerminals) -> None:
     terminals.put(held())
 
     assert TTY in terminals
     assert TTY + 1 not in terminals
 
 
-def test_it_stays_so_when_the_agent_leaves_and_its_process_is_still_there(terminals: HolderTerminals) -> None:
+def test_terminal_stays_held_when_the_agent_leaves_and_its_process_lives(terminals: HolderTerminals) -> None:
     terminals.put(held())
 
     terminals.put(held(left=True))
@@ -43,7 +43,7 @@ def test_it_stays_so_when_the_agent_leaves_and_its_process_is_still_there(termin
     assert TTY in terminals
 
 
-def test_a_terminal_that_comes_later_is_found_too(
+def test_terminal_opened_later_is_found_too(
     terminals: HolderTerminals, processes: dict[int, Process]
 ) -> None:
     processes[7] = replace(SHELL, tty=0)
@@ -57,7 +57,7 @@ def test_a_terminal_that_comes_later_is_found_too(
     assert 0 not in terminals
 
 
-def test_a_process_that_gave_its_terminal_up_leaves_it_to_nobody(
+def test_terminal_that_the_process_gave_up_stays_held(
     terminals: HolderTerminals, processes: dict[int, Process]
 ) -> None:
     terminals.put(held())
@@ -69,7 +69,7 @@ def test_a_process_that_gave_its_terminal_up_leaves_it_to_nobody(
 
 
 @pytest.mark.parametrize("end", [None, replace(SHELL, start=71), replace(SHELL, state="Z")])
-def test_with_the_process_it_is_a_terminal_like_any_other(
+def test_terminal_is_released_with_its_process(
     terminals: HolderTerminals, processes: dict[int, Process], end: Process | None
 ) -> None:
     terminals.put(held())
@@ -82,7 +82,7 @@ def test_with_the_process_it_is_a_terminal_like_any_other(
 
 
 @pytest.mark.parametrize("agent", [held(holder=""), held(boot="before"), held(start=69)])
-def test_what_no_holder_runs_has_no_such_terminal(terminals: HolderTerminals, agent: Agent) -> None:
+def test_process_without_a_holder_has_no_held_terminal(terminals: HolderTerminals, agent: Agent) -> None:
     terminals.put(agent)
 
     assert TTY not in terminals
@@ -103,7 +103,7 @@ def _at(tty: int, *, start: int = 100, state: str = "S") -> Process:
         (None, False),
     ],
 )
-def test_a_terminal_is_shared_while_an_agent_runs_there(later: Process | None, is_shared: bool) -> None:
+def test_terminal_is_shared_while_an_agent_runs_there(later: Process | None, is_shared: bool) -> None:
     found: list[Process | None] = [_at(7)]
     terminals = AgentTerminals("boot", lambda pid: found[-1])
     terminals.put(Agent(name="luna", base="luna", seat=Seat(pid=10, start=100, boot="boot")))
@@ -123,7 +123,7 @@ def test_a_terminal_is_shared_while_an_agent_runs_there(later: Process | None, i
         Agent(name="luna", base="luna", seat=Seat(pid=10, start=99, boot="boot")),
     ],
 )
-def test_an_agent_that_sits_at_no_terminal_of_a_person_shares_none(agent: Agent) -> None:
+def test_agent_without_a_terminal_of_a_person_shares_none(agent: Agent) -> None:
     terminals = AgentTerminals("boot", lambda pid: _at(7))
 
     terminals.put(agent)

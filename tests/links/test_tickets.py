@@ -1,4 +1,4 @@
-"""Tickets: once, for a minute, in memory."""
+"""Tickets: valid once, for a minute, in memory."""
 
 from itertools import count
 
@@ -25,7 +25,7 @@ def tickets(clock: FakeClock) -> Tickets:
     return Tickets(clock, lambda: str(next(numbers)))
 
 
-def test_a_ticket_is_given_for_its_word_once(tickets: Tickets) -> None:
+def test_token_returns_its_ticket_once(tickets: Tickets) -> None:
     word = tickets.mint(TICKET)
 
     assert tickets.take(word, CHAIN) is TICKET
@@ -33,7 +33,7 @@ def test_a_ticket_is_given_for_its_word_once(tickets: Tickets) -> None:
         tickets.take(word, CHAIN)
 
 
-def test_a_ticket_that_is_older_than_a_minute_is_good_for_nothing(tickets: Tickets, clock: FakeClock) -> None:
+def test_ticket_older_than_a_minute_is_invalid(tickets: Tickets, clock: FakeClock) -> None:
     young, old = tickets.mint(TICKET), tickets.mint(TICKET)
 
     clock.advance((TICKET_MS - 1) / 1000)
@@ -44,7 +44,7 @@ def test_a_ticket_that_is_older_than_a_minute_is_good_for_nothing(tickets: Ticke
         tickets.take(old, CHAIN)
 
 
-def test_a_ticket_that_came_to_nothing_can_be_used_again(tickets: Tickets) -> None:
+def test_returned_ticket_can_be_used_again(tickets: Tickets) -> None:
     word = tickets.mint(TICKET)
 
     tickets.give_back(word, tickets.take(word, CHAIN))
@@ -52,7 +52,7 @@ def test_a_ticket_that_came_to_nothing_can_be_used_again(tickets: Tickets) -> No
     assert tickets.take(word, CHAIN) is TICKET
 
 
-def test_when_there_are_too_many_the_oldest_is_forgotten(tickets: Tickets) -> None:
+def test_oldest_ticket_is_dropped_at_the_limit(tickets: Tickets) -> None:
     words = [tickets.mint(TICKET) for _ in range(LIMIT_TICKETS + 1)]
 
     with pytest.raises(NotFound):
@@ -61,7 +61,7 @@ def test_when_there_are_too_many_the_oldest_is_forgotten(tickets: Tickets) -> No
     assert tickets.take(words[-1], CHAIN) is TICKET
 
 
-def test_words_cannot_be_guessed() -> None:
+def test_tokens_cannot_be_guessed() -> None:
     drawn = Tickets(FakeClock())
 
     words = {drawn.mint(TICKET) for _ in range(3)}
@@ -71,7 +71,7 @@ def test_words_cannot_be_guessed() -> None:
 
 
 @pytest.mark.parametrize("other", [[], [HOLDER], [Process(7, 1, 7, 7, 0, -1, 101, "pal")]])
-def test_only_the_process_that_asked_and_those_below_it_can_use_a_ticket(
+def test_only_the_requesting_process_and_its_descendants_can_use_a_ticket(
     tickets: Tickets, other: list[Process]
 ) -> None:
     word = tickets.mint(TICKET)

@@ -1,4 +1,4 @@
-"""Hearing that the process of a seat has ended."""
+"""Notification that the process of a seat has ended."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ def _seat(child: subprocess.Popen[bytes]) -> Seat:
 Start = Callable[[], subprocess.Popen[bytes]]
 
 
-async def test_the_end_of_a_process_is_told_once(watch: ProcessWatch, children: Start) -> None:
+async def test_end_of_a_process_is_reported_once(watch: ProcessWatch, children: Start) -> None:
     child, later = children(), children()
     told: asyncio.Queue[str] = asyncio.Queue()
     watch.add(_seat(child), lambda: told.put_nowait("first"))
@@ -61,17 +61,17 @@ async def test_the_end_of_a_process_is_told_once(watch: ProcessWatch, children: 
     assert (first, second) == ("first", "later")
 
 
-async def test_a_process_that_is_not_collected_has_ended(watch: ProcessWatch, children: Start) -> None:
+async def test_zombie_has_ended(watch: ProcessWatch, children: Start) -> None:
     child = children()
     ended = asyncio.Event()
     watch.add(_seat(child), ended.set)
 
-    child.kill()  # nobody waits for it: it stays a zombie
+    child.kill()  # not waited for: it stays a zombie
 
     await asyncio.wait_for(ended.wait(), LIMIT_S)
 
 
-async def test_a_seat_that_has_ended_already_is_told_at_the_next_turn(
+async def test_ended_seat_is_reported_in_the_next_loop_iteration(
     watch: ProcessWatch, children: Start
 ) -> None:
     child = children()
@@ -89,7 +89,7 @@ async def test_a_seat_that_has_ended_already_is_told_at_the_next_turn(
     await asyncio.wait_for(other_ended.wait(), LIMIT_S)
 
 
-async def test_a_seat_that_was_removed_is_not_told(watch: ProcessWatch, children: Start) -> None:
+async def test_removed_seat_is_not_reported(watch: ProcessWatch, children: Start) -> None:
     removed, kept = children(), children()
     told: list[str] = []
     done = asyncio.Event()
@@ -106,7 +106,7 @@ async def test_a_seat_that_was_removed_is_not_told(watch: ProcessWatch, children
     assert told == []
 
 
-async def test_a_second_callback_takes_the_place_of_the_first(watch: ProcessWatch, children: Start) -> None:
+async def test_second_callback_replaces_the_first(watch: ProcessWatch, children: Start) -> None:
     child = children()
     told: list[str] = []
     done = asyncio.Event()
@@ -119,7 +119,7 @@ async def test_a_second_callback_takes_the_place_of_the_first(watch: ProcessWatc
     assert told == []
 
 
-async def test_a_seat_that_ended_and_was_removed_before_the_next_turn_is_not_told(
+async def test_ended_seat_removed_before_the_next_iteration_is_not_reported(
     watch: ProcessWatch,
 ) -> None:
     ended = Seat(pid=os.getpid(), start=1, boot=boot_id())
@@ -135,7 +135,7 @@ async def test_a_seat_that_ended_and_was_removed_before_the_next_turn_is_not_tol
     assert told == []
 
 
-async def test_closing_gives_every_descriptor_back(children: Start) -> None:
+async def test_close_releases_every_descriptor(children: Start) -> None:
     before = len(os.listdir("/proc/self/fd"))
     watch = ProcessWatch()
     seats = [_seat(children()) for _ in range(3)]
