@@ -2,8 +2,8 @@
 complete.
 
 They were made with a model server that only repeats a script, in an empty home and without a network. A
-recording is `<harness>/<columns>x<rows>.bin.gz`. In `<harness>/race.bin.gz` a dialog opens while a message
-is in the composer. The JSON file next to each recording says how every scene must be read.
+recording is `<harness>/<columns>x<rows>.bin.gz`. In `<harness>/race.bin.gz` a dialog opens while a message is
+in the composer. The JSON file next to each recording says how every scene must be read.
 """
 
 import gzip

@@ -1,7 +1,7 @@
 """Many terminal agents with random moods, messages of every priority, and a daemon that is killed.
 
-The suite runs a small herd. `HERD=50,2000,3` in the environment means fifty agents, two thousand messages
-and three deaths of the daemon.
+The suite runs a small herd. `HERD=50,2000,3` in the environment means fifty agents, two thousand messages and
+three deaths of the daemon.
 """
 
 import os

@@ -101,7 +101,7 @@ class Peer:
 
 
 class Daemon:
-    """Listens in a home. It sends only what the test chooses."""
+    """Listens in a home. It sends only frames that the test chooses."""
 
     def __init__(self, home: Path) -> None:
         self.home = home

@@ -1,9 +1,8 @@
 """A stand-in for Python where a client runs it: notes its call, then acts as daemon or command.
 
 The note goes to PALAVER_TEST_NOTES, one JSON object per line. PALAVER_TEST_DAEMON selects the daemon's
-behaviour:
-`serve` (the default), `silent` (exits without output), `broken` (exits with lines on standard error), `older`
-(calls every client too new) or a text that it reports instead of starting.
+behaviour: `serve` (the default), `silent` (exits without output), `broken` (exits with lines on standard
+error), `older` (calls every client too new) or a text that it reports instead of starting.
 """
 
 import contextlib

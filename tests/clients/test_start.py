@@ -1,4 +1,4 @@
-"""Starting the daemon: who may start it, how it is started, and that it is started once."""
+"""Starting the daemon: which callers may start it, how it starts, and that it starts only once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPPED = b"pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n
 
 @pytest.fixture
 def at_terminal() -> Iterator[Callable[[], None]]:
-    """Yield a function that makes a session leader the foreground process of its own terminal."""
+    """Yield a function that makes a session leader the foreground process of a new terminal."""
     ours, theirs = os.openpty()
 
     def take_terminal() -> None:

@@ -1,10 +1,8 @@
 r"""Parse the text that an agent reads, as documented, without using any code that writes it.
 
 One message is `<pal>[head] sender → recipient (+N others): text</pal>`; several messages begin with their
-number
-and are separated by ` | `. Body text that only looks like a mark contains a backslash; backslashes are
-removed
-from the result.
+number and are separated by ` | `. Body text that only looks like a mark contains a backslash; backslashes are
+removed from the result.
 """
 
 import re

@@ -42,7 +42,7 @@ class Shell:
         self._err = Path(self._files.name) / "err"
 
     async def open(self, *, at_terminal: bool = False) -> None:
-        """Start the shell; at a terminal it is the foreground of its own terminal."""
+        """Start the shell; with `at_terminal` it is the foreground process of a new one."""
         program = ["sh"]  # below the tests: a shell whose parents have ended may not act for others
         if at_terminal:
             self._terminal, theirs = os.openpty()

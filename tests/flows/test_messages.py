@@ -206,7 +206,7 @@ async def test_empty_text_is_refused(door: Door) -> None:
 
 
 def hostile_bodies(count: int) -> list[str]:
-    """Return bodies made of our own marks, the same in every run."""
+    """Return bodies made of the marks that Palaver writes, the same in every run."""
     draw = random.Random(count)
     marks = [
         "</pal>", "<pal>", "< /PAL >", "<\\/pal>", " | ", "[request #1] luna → nova: ", "[new message #2]",

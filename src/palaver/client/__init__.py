@@ -1,1 +1,1 @@
-"""What every outsider uses: reaching the daemon, and speaking to it from Python."""
+"""Client side of the bus: reach or start the daemon, and the Python SDK."""

@@ -1,10 +1,10 @@
-"""Somebody on the bus, as others see it."""
+"""An agent on the bus, as other agents see it."""
 
 import msgspec
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """What everybody can know of an agent. Times are Unix milliseconds."""
+    """The public data of an agent. Times are Unix milliseconds."""
 
     name: str
     base: str

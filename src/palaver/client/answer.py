@@ -1,4 +1,4 @@
-"""What the daemon answers and pushes, read into values. Pure; fields it does not know are passed over."""
+"""Decode the daemon's results and pushes into values. Pure; unknown fields are ignored."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ from palaver.model.envelope import Event, decode_event
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """The name that was opened, and the machine it is on."""
+    """The joined name, and the id of this machine."""
 
     name: str = ""
     device: str = ""
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was handed out: what every reader wants of it."""
+    """A pushed message: the fields that every reader needs."""
 
     seq: int
     id: str
@@ -58,17 +58,17 @@ _found: Final = msgspec.json.Decoder(_Found).decode
 
 
 def agents_from_json(answer: msgspec.Raw) -> list[Agent]:
-    """Read who is there."""
+    """Read the list of agents."""
     return _listed(answer).agents
 
 
 def ledger_from_json(answer: msgspec.Raw) -> list[Delivery]:
-    """Read what became of a message."""
+    """Read the receipts of a message."""
     return _ledger(answer).receipts
 
 
 def event_from_json(line: msgspec.Raw) -> Event | None:
-    """Read one event; None when it cannot be read, so that one bad event never stops a reader."""
+    """Read one event; return None if it is unreadable, so that one bad event never stops a reader."""
     try:
         return decode_event(line)
     except BadRequest:
@@ -76,7 +76,7 @@ def event_from_json(line: msgspec.Raw) -> Event | None:
 
 
 def place_from_json(line: msgspec.Raw) -> int:
-    """Read the place of an event that cannot be read otherwise; 0 when it has none."""
+    """Read the seq of an event that is otherwise unreadable; return 0 if it has no seq."""
     try:
         return _place(line).seq
     except msgspec.DecodeError:
@@ -84,12 +84,12 @@ def place_from_json(line: msgspec.Raw) -> int:
 
 
 def events_from_json(answer: msgspec.Raw) -> tuple[list[Event], int]:
-    """Read a piece of the log: its events, and how many of them could not be read."""
+    """Read a page of the log: its events, and the number of unreadable ones."""
     lines = _found(answer).events
     events = [event for event in map(event_from_json, lines) if event is not None]
     return events, len(lines) - len(events)
 
 
 def last_from_json(answer: msgspec.Raw) -> int:
-    """Read where the log ended when that piece of it was read."""
+    """Read the last seq of the log at the time of the query."""
     return _found(answer).last

@@ -1,13 +1,13 @@
-"""The SDK: one name on the bus, held for as long as a block runs.
+"""The SDK: one name on the bus for the length of a block.
 
     async with palaver.connect(name="luna") as me:
         await me.send("@nova", "can you review this?", intent="request")
         async for message in me.messages():
             await message.ack()
 
-It comes back by itself when the daemon is restarted: the same name, its unread messages, every request
-repeated with its own id, so that nothing is sent twice and nothing is missed. What the daemon refuses is
-raised as the class of `palaver.errors` that it is.
+The connection is restored when the daemon restarts: with the same name, the unread messages, and every open
+request repeated with its id, so that nothing is sent twice and nothing is missed. A refusal of the daemon is
+raised as its class in `palaver.errors`.
 """
 
 import os
@@ -54,7 +54,10 @@ from palaver.model.lines.program_ops import (
 
 
 class Connection:
-    """One name on the bus. Made by `connect`; belongs to one event loop, and there to any number of tasks."""
+    """One name on the bus.
+
+    Created by `connect`; belongs to one event loop and may be used by many tasks in it.
+    """
 
     def __init__(self, home: str, join: JoinOp) -> None:
         self._home = home
@@ -67,12 +70,12 @@ class Connection:
 
     @property
     def unreadable(self) -> int:
-        """How many events `events()` and `follow()` have skipped because they could not be read."""
+        """Number of events that `events()` and `follow()` skipped because they were unreadable."""
         return self._unreadable
 
     @property
     def name(self) -> str:
-        """The full name it has on the bus; empty until it is connected."""
+        """The full name on the bus; empty until connected."""
         return self._lifeline.joined.name
 
     @property
@@ -123,10 +126,10 @@ class Connection:
         dry_run: bool = False,
         expects_reply: bool = False,
     ) -> Receipt:
-        """Send a text to one address or several; an empty list is a broadcast. Durable on return.
+        """Send a text to one or several addresses; an empty list is a broadcast. Durable on return.
 
-        With `mentions`, `@names` in the text are recipients too. Calls that run at once get their places in
-        the order in which they were made. The same `id` again is stored once.
+        With `mentions`, `@names` in the text are recipients too. Concurrent calls get their seqs in the order
+        of the calls. A repeated `id` is stored once.
         """
         request = SendOp(
             text=text,
@@ -146,22 +149,22 @@ class Connection:
         return receipt_from_json(await self._lifeline.ask(request))
 
     async def put(self, envelope: Envelope) -> Receipt:
-        """Store an envelope of your own type; its sender must be your name. The same id again is once."""
+        """Store an envelope of a custom type; its sender must be your name. A repeated id is stored once."""
         return receipt_from_json(
             await self._lifeline.ask(PutOp(envelope=msgspec.Raw(envelope.to_json().encode())))
         )
 
     async def set_status(self, state: str, detail: str = "", *, tool: str = "", file: str = "") -> None:
-        """Say what you are doing: starting, active, idle or blocked; with what tool, and in which file."""
+        """Set your status: starting, active, idle or blocked; optionally with the current tool and file."""
         await self._lifeline.ask(StatusOp(state=state, detail=detail, tool=tool, file=file))
 
-    # Taking
+    # Receiving
 
     async def messages(self) -> AsyncGenerator[Message, None]:
-        """Give your messages as they come, the unread ones first. Each stays unread until its `ack`.
+        """Yield your messages as they arrive, unread ones first. Each stays unread until its `ack`.
 
-        One that you have been given is not given again by this connection, whatever happens to the daemon.
-        From the first use on mail is handed to this connection until it ends; several readers share it.
+        A message is never yielded twice by one connection, whatever happens to the daemon. From the first use
+        on, messages are pushed to this connection until it ends; several readers share them.
         """
         self._lifeline.is_listening = True
         with self._until_over():
@@ -173,7 +176,7 @@ class Connection:
 
     @contextmanager
     def _until_over(self) -> Iterator[None]:
-        """Let those end quietly who only begin to read when the block has ended: the others do, too."""
+        """Ignore `Disconnected` after the block has ended: a reader that starts late ends like the others."""
         try:
             yield
         except Disconnected:
@@ -183,9 +186,10 @@ class Connection:
     # Rooms
 
     async def call(self, tool: str, **arguments: object) -> dict[str, object]:
-        """Call one of the tools that models call: rooms, the stick, notes. Gives its answer.
+        """Call a tool by name, as models do: rooms, the stick, notes. Return its result.
 
-        Asked again after a restart of the daemon, and done once. A relative path begins where this runs.
+        The call is repeated after a restart of the daemon and executed once. A relative path starts at the
+        current directory of this process.
         """
         request = ToolOp(tool=tool, arguments=arguments, cwd=str(Path.cwd()), key=secrets.token_hex(16))
         return fields_from_json(await self._lifeline.ask(request))
@@ -193,11 +197,11 @@ class Connection:
     # Reading
 
     async def agents(self) -> list[Agent]:
-        """Give everybody the bus knows, those present first."""
+        """Return all known agents, present ones first."""
         return agents_from_json(await self._lifeline.ask(ListOp()))
 
     async def receipts(self, message: int | str) -> list[Delivery]:
-        """Give the ledger of one message: a line for each recipient, in the order of sending."""
+        """Return the receipts of a message: one per recipient, in the order of sending."""
         return ledger_from_json(await self._lifeline.ask(ReceiptsOp(message=str(message))))
 
     async def events(
@@ -213,10 +217,10 @@ class Connection:
         search: str = "",
         limit: int = 1000,
     ) -> list[Event]:
-        """Read the log: at most `limit` events (10,000), the first behind `after` or the `last` so many.
+        """Read at most `limit` events (10,000): the first ones after `after`, or the `last` ones.
 
-        The same filter twice is or, different filters are and. Of events that fill more than one frame fewer
-        come: read on behind the last of them. Reading marks nothing.
+        Values of one filter are combined with or, different filters with and. Fewer events are returned if
+        they do not fit into one frame: continue after the last one. Reading marks nothing as seen.
         """
         request = EventsOp(
             types=tuple(types),
@@ -243,9 +247,9 @@ class Connection:
         rooms: Sequence[str] = (),
         after: int | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Give events as they come, from behind `after`, or from now on.
+        """Yield events as they arrive, after the seq `after`, or from now on.
 
-        Goes on across restarts of the daemon without a gap or a repeat, and ends with the connection.
+        Continues across restarts of the daemon without gaps or repeats, and ends with the connection.
         """
         if after is None:
             with self._until_over():
@@ -279,10 +283,10 @@ def connect(
     harness: str = "",
     home: str | os.PathLike[str] | None = None,
 ) -> Connection:
-    """Take a name on the bus for the length of an `async with` block; without one, a free name is given.
+    """Join the bus for the length of an `async with` block; without a name, a free one is assigned.
 
-    The daemon of the home (by default `$PALAVER_HOME` or `~/.palaver`) is started when nobody listens. Raises
-    `NameTaken` or another `RequestError` when the name cannot be had, `Disconnected` when there is no daemon.
+    The daemon of the home (by default `$PALAVER_HOME` or `~/.palaver`) is started if it does not run. Raises
+    `NameTaken` or another `RequestError` if the name is not available, `Disconnected` if there is no daemon.
     """
     join = JoinOp(
         name=name,

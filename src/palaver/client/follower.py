@@ -1,6 +1,6 @@
-"""Following the log on a connection of its own: one that is read slowly holds up nobody else.
+"""Follow the log on a separate connection, so that a slow reader delays no other request.
 
-It needs no name, changes nothing, and goes on across restarts of the daemon from where it was.
+A follower needs no name, changes nothing, and continues across restarts of the daemon after its last event.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from palaver.model.lines.program_ops import EventsOp
 from palaver.model.lines.wire import op_to_json
 
 LIMIT_WAITING: Final = 1000
-"""When so many events wait to be taken, no more are read, and the daemon reads on from there later."""
+"""Events that may wait to be taken. At this limit reading pauses; the daemon sends the rest later."""
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""How long to wait before the next connection when several in a row have ended without an event."""
+"""Pauses before the next connection, when several in a row ended without an event."""
 
 
 class Follower:
-    """Events that pass a filter, in the order of the log, each once."""
+    """Events that match a filter, in log order, each once."""
 
     def __init__(
         self, home: str, request: EventsOp, on_unreadable: Callable[[], None] = lambda: None
     ) -> None:
-        """`on_unreadable` is called for each event that is skipped because it cannot be read."""
+        """Create a follower. `on_unreadable` is called for each event that is skipped as unreadable."""
         self._home = home
         self._request = request
         self._waiting: Stream[Event] = Stream()
@@ -38,7 +38,7 @@ class Follower:
         self._closing = asyncio.Event()
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Give events as they come. Raises Disconnected when there is no way back to the daemon."""
+        """Yield events as they arrive. Raises Disconnected if the daemon cannot be reached again."""
         is_returning = False
         empty = 0
         while not self._is_closed:
@@ -61,7 +61,7 @@ class Follower:
                 await self._pause(_PAUSES_S[min(empty, len(_PAUSES_S)) - 1])
 
     def close(self) -> None:
-        """End; whoever is reading is given what is left, and stops."""
+        """End; a current reader gets the remaining events and then stops."""
         self._is_closed = True
         self._closing.set()
         self._waiting.end()
@@ -79,10 +79,10 @@ class Follower:
                 self._wire.pause_reading()
 
     def _skip(self, line: msgspec.Raw) -> None:
-        """Pass over an event that cannot be read; after a loss it is not asked for again."""
+        """Skip an unreadable event; it is not requested again after a reconnect."""
         self._on_unreadable()
         after = max(self._request.after, place_from_json(line))
-        if not len(self._waiting):  # Else the events that wait would be passed over with it.
+        if not len(self._waiting):  # Otherwise the waiting events would be skipped with it.
             self._request = msgspec.structs.replace(self._request, after=after)
 
     async def _pause(self, pause_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The mail of one connection: what was handed to it, each message once, and what it has said to have seen."""
+"""The inbox of one connection: each pushed message once, and the record of acknowledged ones."""
 
 from collections import OrderedDict
 from typing import Final
@@ -10,9 +10,9 @@ _LIMIT_REMEMBERED: Final = 10_000
 
 
 class Inbox:
-    """Drops repeats by place. What was not acknowledged is known exactly; of the rest, the last 10,000.
+    """Drops repeats by seq. Unacknowledged messages are all remembered, acknowledged ones up to 10,000.
 
-    It holds what the daemon has handed out and the program has not taken: at most all of its unread mail.
+    It holds the messages that were pushed and not taken yet: at most all unread messages of the agent.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,9 @@ class Inbox:
         self._acked: OrderedDict[int, None] = OrderedDict()
 
     def put(self, message: Message) -> bool:
-        """Take in what was handed out; return False when this one's acknowledgement must have been lost."""
+        """Store a pushed message; return False if it was already acknowledged, so its ack must have been
+        lost.
+        """
         if message.seq in self._acked:
             return False
         if message.seq not in self._in_hand:
@@ -30,7 +32,7 @@ class Inbox:
         return True
 
     def acked(self, seq: int) -> None:
-        """Remember that the program has seen a message."""
+        """Remember that the program has acknowledged a message."""
         self._in_hand.discard(seq)
         self._acked[seq] = None
         if len(self._acked) > _LIMIT_REMEMBERED:

@@ -1,4 +1,4 @@
-"""One name on the bus, held across restarts of the daemon. Knows requests and answers, not what they mean."""
+"""One name on the bus across restarts of the daemon. Knows requests and results, not their meaning."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,11 +20,12 @@ Answer = asyncio.Future[msgspec.Raw]
 
 
 class Lifeline:
-    """Requests leave in the order of the calls; those not answered leave again, in that order, after a loss.
+    """Requests are sent in the order of the calls; unanswered ones are sent again, in that order, after a
+    loss.
 
-    So each must be safe to repeat: it carries an id, or twice is once. While the daemon does not read, or is
-    being started again, calls wait; nothing is dropped. When there is no way back, all that wait get the
-    reason, and the next call tries anew.
+    So each request must be safe to repeat: it carries an id, or is idempotent. While the daemon does not read
+    or is being restarted, calls wait; nothing is dropped. If the reconnect fails, all waiting calls get the
+    error, and the next call tries again.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Lifeline:
         on_push: Callable[[Line], None],
         on_broken: Callable[[PalaverError], None],
     ) -> None:
-        """`on_broken` is told when there is no way back."""
+        """Create a connection. `on_broken` is called when a reconnect has failed."""
         self._home = home
         self._join = join
         self._on_push = on_push
@@ -47,13 +48,13 @@ class Lifeline:
         self._returning: asyncio.Task[None] | None = None
         self._is_open = False
         self.is_listening = False
-        """Whether every new connection begins by listening."""
+        """Whether every new connection starts with a listen request."""
         self.joined = Joined()
 
-    # Coming and going
+    # Connecting and leaving
 
     async def open(self) -> None:
-        """Join; raises at once when that is refused, and then nothing is left open."""
+        """Join; raises at once if the join is refused, and then leaves nothing open."""
         self._loop = asyncio.get_running_loop()
         self._is_open = True
         try:
@@ -63,7 +64,7 @@ class Lifeline:
             raise
 
     async def close(self) -> None:
-        """Give the name up, if the daemon is there, and end. What still waits is told so."""
+        """Leave the bus, if the daemon is connected, and close. Waiting calls fail."""
         wire = self._wire
         try:
             if self._returning is not None:
@@ -75,7 +76,7 @@ class Lifeline:
                 async with asyncio.timeout(_LEAVE_LIMIT_S):
                     await goodbye
         except (PalaverError, TimeoutError):
-            pass  # the daemon writes the goodbye itself when nobody comes back
+            pass  # the daemon itself writes the leave event if the client does not return
         finally:
             self._is_open = False
             self._wire = None
@@ -99,7 +100,7 @@ class Lifeline:
             except BaseException:
                 wire.close()
                 raise
-        # No await between the greeting and here: what comes from now on is written behind what waited.
+        # No await between the join and here: later requests are written after the waiting ones.
         self._wire = wire
         if self.is_listening:
             wire.write(op_to_json(next(self._numbers), ListenOp()))
@@ -116,7 +117,7 @@ class Lifeline:
         wire.write(op_to_json(self._greeting_number, join))
         answer = await self._greeting
         if wire.error is not None:
-            raise wire.error  # lost again since the answer
+            raise wire.error  # lost again after the reply
         return joined_from_json(answer)
 
     def _lose(self, wire: Wire) -> None:
@@ -149,12 +150,13 @@ class Lifeline:
             if not answer.done():
                 answer.set_exception(error)
 
-    # Asking
+    # Requests
 
     def ask(self, request: Op) -> Answer:
-        """Send a request; the future gives its answer, or the error it was refused with.
+        """Send a request; the future returns its result or raises its refusal.
 
-        Raises at once what can never be sent. Who cancels the future cannot know whether it was done.
+        Raises at once if the request can never be sent. After cancelling the future it is unknown whether the
+        request was executed.
         """
         if not self._is_open:
             raise Disconnected("the connection is not open: use it inside its `async with` block")
@@ -175,7 +177,7 @@ class Lifeline:
             assert self._greeting is not None
             _settle(self._greeting, line)
         elif line.error != ShuttingDown.code and (call := self._calls.pop(line.req, None)) is not None:
-            # What a daemon on its way out refuses is asked of the next one.
+            # A request refused by a stopping daemon is sent to the next one.
             _settle(call[1], line)
 
 

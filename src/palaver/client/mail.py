@@ -1,4 +1,4 @@
-"""The mail that is handed to one connection: made into messages, and acknowledged, again if that was lost."""
+"""The messages pushed to one connection: decoded, and acknowledged, again if the ack was lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,14 +17,14 @@ from palaver.model.lines.program_ops import AckOp
 from palaver.model.lines.wire import Op
 
 Ask = Callable[[Op], Awaitable[msgspec.Raw]]
-"""Puts a request to the daemon, whichever one that is by now."""
+"""Sends a request to the current daemon."""
 
 
 class Mail:
-    """What came, each message once. It stays unread on the bus until its `ack`."""
+    """Received messages, each once. A message stays unread on the bus until its `ack`."""
 
     def __init__(self, ask: Ask, answer: Callable[..., Awaitable[Receipt]]) -> None:
-        """`answer` sends a reply."""
+        """Create the messages of a connection. `answer` sends a reply."""
         self._ask = ask
         self._answer = answer
         self._inbox = Inbox()
@@ -32,11 +32,11 @@ class Mail:
 
     @property
     def waiting(self) -> Stream[Message]:
-        """What has come and was not taken yet."""
+        """Messages that have arrived and were not taken yet."""
         return self._inbox.waiting
 
     def hear(self, line: Line) -> None:
-        """Take in what the daemon pushed. One whose acknowledgement was lost is acknowledged again."""
+        """Process a push. A message whose ack was lost is acknowledged again."""
         mail = mail_from_json(line.message)
         message = Message(
             seq=mail.seq,
@@ -61,5 +61,5 @@ class Mail:
         await self._ask(AckOp(messages=(seq,)))
 
     async def _ack_again(self, seq: int) -> None:
-        with suppress(PalaverError):  # still unread then, and handed out again with the next connection
+        with suppress(PalaverError):  # it stays unread then and is pushed again on the next connection
             await self._ack(seq)

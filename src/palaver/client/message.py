@@ -1,4 +1,4 @@
-"""A message to you, as a value. It knows its connection, and nothing else."""
+"""A received message as a value. It knows only its connection."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from palaver.client.receipt import Receipt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message to you. It stays unread until `ack`; `fields` has everything there is to know of it."""
+    """One message to you. It stays unread until `ack`; `fields` contains all of its data."""
 
     seq: int
     id: str
@@ -23,9 +23,9 @@ class Message:
     answer: Callable[..., Awaitable[Receipt]] = field(repr=False, compare=False)
 
     async def ack(self) -> None:
-        """Say that it was seen. Durable on return; twice is once."""
+        """Mark the message as seen. Durable on return; idempotent."""
         await self.acknowledge(self.seq)
 
     async def reply(self, text: str, *, intent: str = "", priority: str = "") -> Receipt:
-        """Answer its sender, and nobody else, in the same thread."""
+        """Reply to the sender only, in the same thread."""
         return await self.answer((), text, reply_to=str(self.seq), intent=intent, priority=priority)

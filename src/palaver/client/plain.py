@@ -1,4 +1,4 @@
-"""A connection without a name: requests are asked as whoever the caller is, again after a loss."""
+"""A connection without a name: requests are made as the calling process, and repeated after a loss."""
 
 import asyncio
 from itertools import count
@@ -12,13 +12,14 @@ from palaver.errors import Disconnected, ShuttingDown
 from palaver.model.lines.wire import Op, op_to_json
 
 _TRIES: Final = 20
-"""Connections in a row that may be lost without a word before it is given up."""
+"""Consecutive connections that may be lost without a reply before it gives up."""
 
 
 class Plain:
-    """Asks, and waits for the answer. What a lost daemon did not answer is asked of the next one.
+    """Send requests and wait for their results. Requests unanswered by a lost daemon are sent to the next
+    one.
 
-    So each request must be safe to repeat: it changes nothing, or carries a key. Calls may run at once.
+    So each request must be safe to repeat: it changes nothing, or carries a key. Calls may run concurrently.
     """
 
     def __init__(self, home: str) -> None:
@@ -44,7 +45,7 @@ class Plain:
             await wire.wait_closed()
 
     async def ask(self, request: Op) -> msgspec.Raw:
-        """Send a request and give its answer. Raises what it was refused with, Disconnected without a bus."""
+        """Send a request and return its result. Raises its refusal, or Disconnected without a bus."""
         while True:
             wire = await self._connected()
             try:

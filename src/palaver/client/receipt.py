@@ -1,10 +1,10 @@
-"""What a sender is told: at once, where its message went; later, what became of it."""
+"""Results for a sender: at once, the recipients of its message; later, its delivery states."""
 
 import msgspec
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The message is stored, in this place, for these recipients."""
+    """A stored message, with its seq and its recipients."""
 
     seq: int = 0
     """0 for a dry run, which stores nothing."""
@@ -12,15 +12,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     to: tuple[str, ...] = ()
     delivered_to: tuple[str, ...] = ()
     empty_groups: tuple[str, ...] = ()
-    """Groups with nobody in them now."""
+    """Groups that are empty now."""
     dead: tuple[str, ...] = ()
-    """Paths that nobody is subscribed to."""
+    """Paths without a subscriber."""
     is_repeat: bool = msgspec.field(name="repeat", default=False)
-    """The same id was sent before, or its answer was lost on the way: this is what became of it then."""
+    """The id was stored before, by an earlier call or an earlier try: this is that result."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a message's ledger: how far it got with one recipient, and how that is known."""
+    """One receipt of a message: its state for one recipient, and the evidence for it."""
 
     name: str
     state: str
@@ -31,5 +31,5 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     is_unconfirmed: bool = msgspec.field(name="unconfirmed", default=False)
     answer: int = 0
-    """The place of the reply, once there is one."""
+    """The seq of the reply, once there is one."""
     by: str = ""

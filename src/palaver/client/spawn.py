@@ -1,7 +1,7 @@
-"""Making a process the daemon of a home: in a session of its own, with nothing left of whoever started it.
+"""Start the daemon of a home: in its own session, with nothing inherited from the caller.
 
-It looks at no lock and at no marker: whoever calls it has. The thin client imports it on every command, so it
-imports little.
+It checks no lock and no marker: the caller has done that. The thin client imports this module on every
+command, so it imports little.
 """
 
 import fcntl
@@ -11,7 +11,7 @@ import signal
 from palaver.harness.marks import SEAT_MARK
 
 CAUGHT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What a client hears of, and a daemon must not inherit as ignored."""
+"""Signals that a client handles, and that a daemon must not inherit as ignored."""
 
 _READY_FD = 3
 _LINE_BYTES = 4095
@@ -19,7 +19,7 @@ _DAEMON_NAMES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "
 
 
 def spawn(home: str, python: str) -> str:
-    """Start a daemon and wait until it listens. Gives the rest of a sentence that says why it did not."""
+    """Start a daemon and wait until it listens. Return the rest of an error sentence, empty on success."""
     notes = f"{home}/daemon.log"
     size = _size_of(notes)
     ready, report = os.pipe()
@@ -52,7 +52,7 @@ def _size_of(path: str) -> int:
 
 
 def _last_line(path: str, beyond: int) -> str:
-    """Give the last line that a file has gained beyond a size; the rest is for those who look into it."""
+    """Return the last line that a file has gained beyond a size."""
     try:
         notes = os.open(path, os.O_RDONLY)
     except OSError:
@@ -66,21 +66,25 @@ def _last_line(path: str, beyond: int) -> str:
 def _fork() -> int:
     import warnings
 
-    # Newer Pythons warn of forking beside threads. The child makes nothing but system calls, and then execs.
+    # Newer Pythons warn about a fork in a process with threads. The child makes only system calls, then
+    # execs.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def _detach(home: str, python: str, report: int) -> None:
-    """In the child: become the daemon in a grandchild, so that nobody must wait for it. Never returns."""
+    """In the child: become the daemon in a grandchild, so that the caller need not wait for it.
+
+    Never returns.
+    """
     try:
         os.setsid()
         if os.fork():
             os._exit(0)
         _shed(report, home)
         program = [python, "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", str(_READY_FD)]
-        os.execvpe(python, program, _daemon_environment(home))  # noqa: S606 - a shell has no part in it
+        os.execvpe(python, program, _daemon_environment(home))  # noqa: S606 - no shell is involved
     except OSError as error:
         os.write(_READY_FD, f"cannot run {python}: {error.strerror}".encode(errors="replace"))
     finally:
@@ -88,9 +92,9 @@ def _detach(home: str, python: str, report: int) -> None:
 
 
 def _shed(report: int, home: str) -> None:
-    """Leave behind all that is the caller's, but for the pipe on which the daemon says that it listens.
+    """Drop everything inherited from the caller, except the pipe on which the daemon reports that it listens.
 
-    Its standard error is its log, where Python says why it cannot run what it was told to.
+    Standard error becomes the daemon's log, so that Python can report why it cannot run the program.
     """
     report = fcntl.fcntl(report, fcntl.F_DUPFD, _READY_FD + 1)
     null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD, _READY_FD + 1)
@@ -98,7 +102,7 @@ def _shed(report: int, home: str) -> None:
         os.dup2(null, fd)
     os.dup2(_open_notes(home), 2)
     os.dup2(report, _READY_FD)
-    # Somebody may wait for the end of a pipe that was handed to us.
+    # Another process may wait for the end of an inherited pipe.
     os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
     for number in (*CAUGHT_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -111,11 +115,11 @@ def _open_notes(home: str) -> int:
     try:
         return os.open(f"{home}/daemon.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError:
-        return os.open(os.devnull, os.O_WRONLY)  # the daemon says itself what is wrong with its home
+        return os.open(os.devnull, os.O_WRONLY)  # the daemon itself reports the problem with its home
 
 
 def _daemon_environment(home: str) -> dict[str, str]:
-    """The daemon serves many callers: what belongs to this one alone stays behind."""
+    """Return the environment of the daemon, without the variables of this one caller."""
     kept = {
         name: value
         for name, value in os.environ.items()

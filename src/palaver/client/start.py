@@ -1,7 +1,7 @@
-"""Reaching the daemon of a home, and starting it when nobody listens.
+"""Reach the daemon of a home, and start it if it does not listen.
 
-It starts nothing for a caller who is denied (a sandbox) and, after `pal down`, for nobody but a person. It
-knows nothing of what is said on the connection. The thin client imports it on every command, so it imports
+It starts nothing for a caller without access (a sandbox), and after `pal down` only for a person. It does not
+know the protocol of the connection. The thin client imports this module on every command, so it imports
 little: `_socket` and `os` instead of `socket` and `pathlib`, which take longer than all the rest.
 """
 
@@ -17,34 +17,34 @@ import time
 from palaver.client.spawn import spawn
 from palaver.harness.marks import MARKS, SEAT_MARK
 
-TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Socket = _socket.socket
 
 GONE_LIMIT_S = 10.0
-"""How long a daemon that is stepping down may hold its lock."""
+"""How long a stopping daemon may keep its lock."""
 
 DEAF_LIMIT_S = 5.0
-"""How long a daemon that runs may take until it listens: one that begins, or whose socket was removed."""
+"""How long a running daemon may take until it listens: after its start, or after its socket was removed."""
 
 _ADDRESS_BYTES = 104 if sys.platform == "darwin" else 108
 
 
 class StartError(Exception):
-    """The daemon cannot be reached and was not started; the text is a sentence for people."""
+    """The daemon is not reachable and was not started; the text is a sentence for people."""
 
 
 class NoHope(StartError):
-    """Trying again will not help: access is denied, or the bus was stopped and is meant to stay so."""
+    """A retry will not help: access is denied, or the bus was stopped on purpose."""
 
 
 def ensure_daemon(home: str, *, person: bool | None = None) -> None:
-    """Return once a daemon listens in the home (an absolute path); start it when nobody does.
+    """Return once a daemon listens in the home (an absolute path); start it if none does.
 
-    Blocks until the daemon is ready. Of many callers at once exactly one starts it. After `pal down` only a
-    person may start it; None finds out whether the caller is one. What stands in the way is a StartError.
+    Blocks until the daemon is ready. Of many concurrent callers exactly one starts it. After `pal down` only
+    a person may start it; with `person=None` this is detected. Raises StartError on any obstacle.
     """
     wire = reach(home) or start(home, person=person)
     if wire is None:
@@ -53,12 +53,12 @@ def ensure_daemon(home: str, *, person: bool | None = None) -> None:
 
 
 def find_python() -> str:
-    """Give the interpreter that runs our own programs."""
+    """Return the interpreter that runs Palaver's own programs."""
     return os.environ.get("PALAVER_PYTHON") or sys.executable or "python3"
 
 
 def reach(home: str) -> Socket | None:
-    """Connect to the daemon, or give None when nobody listens. Everything else is a StartError."""
+    """Connect to the daemon; return None if none listens. Any other problem is a StartError."""
     try:
         return _connect(home)
     except OSError as error:
@@ -79,8 +79,8 @@ def start(
 ) -> Socket | None:
     """Start the daemon, or wait for the one that another client is starting, and connect to it.
 
-    None means that it was lost again at once. The marker of `pal down` is obeyed as in ensure_daemon.
-    `spawned` is called when it is this process that starts one.
+    None means that it was lost again at once. The marker of `pal down` is respected as in `ensure_daemon`.
+    `spawned` is called if this process starts the daemon.
     """
     marker = f"{home}/down"
     if os.path.lexists(marker):
@@ -100,7 +100,7 @@ def start(
 
 
 def unusable_home(home: str, error: OSError) -> str:
-    """Say what stands in the way of a home, and what to do about it."""
+    """Return a sentence that says why a home cannot be used, and what to do about it."""
     is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     return (
         f"{home} cannot be the home of the bus ({error.strerror}): "
@@ -110,7 +110,7 @@ def unusable_home(home: str, error: OSError) -> str:
 
 
 def is_person() -> bool:
-    """Whether a person asks: no harness's mark, and in the foreground of a terminal."""
+    """Whether the caller is a person: no harness mark, and in the foreground of a terminal."""
     if SEAT_MARK in os.environ or any(name in os.environ for name in MARKS):
         return False
     try:
@@ -126,7 +126,7 @@ def is_person() -> bool:
 
 
 def is_daemon_alive(home: str) -> bool:
-    """Whether a daemon holds its lock: it may do so before it listens and after it stopped listening."""
+    """Whether a daemon has its lock: also before it listens and after it has stopped listening."""
     try:
         lock = os.open(f"{home}/daemon.lock", os.O_RDONLY)
     except OSError:
@@ -142,9 +142,9 @@ def is_daemon_alive(home: str) -> bool:
 
 
 def await_listening(home: str) -> Socket | None:
-    """Connect to the daemon, waiting for one that runs and does not listen; None when none does in time.
+    """Connect to the daemon; wait for one that runs but does not listen. Return None if the wait fails.
 
-    It may be stepping down, may have just begun, or makes a socket anew that was removed.
+    Such a daemon is stopping, has just started, or is replacing a removed socket.
     """
     limit_s = time.monotonic() + DEAF_LIMIT_S
     wire = reach(home)
@@ -155,7 +155,9 @@ def await_listening(home: str) -> Socket | None:
 
 
 def daemon_pid(home: str) -> int:
-    """Return the process of the daemon that holds the lock of a home; 0 when its lock does not say."""
+    """Return the process id of the daemon that has the lock of a home; 0 if the lock file does not contain
+    it.
+    """
     try:
         lock = os.open(f"{home}/daemon.lock", os.O_RDONLY)
         try:
@@ -167,7 +169,7 @@ def daemon_pid(home: str) -> int:
 
 
 def remove(path: str) -> None:
-    """Remove a file if it is there and may be removed."""
+    """Remove a file if it exists and may be removed."""
     try:
         os.unlink(path)  # noqa: PTH108 - pathlib is slow to import
     except OSError:
@@ -175,7 +177,7 @@ def remove(path: str) -> None:
 
 
 def above_stdio(fd: int) -> int:
-    """Move a descriptor of ours off 0, 1 and 2, which the caller may have closed: output would go there."""
+    """Move a descriptor off 0, 1 and 2, which the caller may have closed: output would go there."""
     if fd > 2:
         return fd
     higher = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -184,13 +186,13 @@ def above_stdio(fd: int) -> int:
 
 
 def _make_directories(path: str, *, has_parent: bool = False) -> None:
-    """Make a directory and those above it, each closed to others."""
+    """Create a directory and its parents, each closed to other users."""
     try:
         os.mkdir(path, 0o700)  # noqa: PTH102 - pathlib is slow to import
     except FileExistsError:
         return
     except FileNotFoundError:
-        if has_parent:  # where nothing can be made, as in /proc
+        if has_parent:  # nothing can be created here, as in /proc
             raise
         _make_directories(path.rstrip("/").rpartition("/")[0] or "/")
         _make_directories(path, has_parent=True)
@@ -214,7 +216,7 @@ def _connect(home: str) -> Socket:
 
 
 def _connect_far(wire: Socket, home: str) -> None:
-    """Connect by way of the opened directory: the path is too long for a socket address."""
+    """Connect through the opened directory: the path is too long for a socket address."""
     if sys.platform == "linux":
         directory = os.open(home, os.O_PATH | os.O_DIRECTORY)
         try:
@@ -232,7 +234,7 @@ def _connect_far(wire: Socket, home: str) -> None:
 
 
 def _start_alone(home: str, spawned: Callable[[], None] | None) -> Socket | None:
-    """Start the daemon; the caller holds the lock, so nobody else does."""
+    """Start the daemon; the caller has the start lock, so no other process does."""
     wire = await_listening(home)
     if wire is None:
         if is_daemon_alive(home):

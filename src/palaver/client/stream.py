@@ -1,4 +1,4 @@
-"""What has come and was not taken yet, in order. Whoever fills it sees to its length."""
+"""A queue of received items. The producer limits its length."""
 
 import asyncio
 from collections import deque
@@ -8,9 +8,9 @@ T = TypeVar("T")
 
 
 class Stream(Generic[T]):
-    """An asynchronous iterator that others fill. With several readers each thing goes to one of them.
+    """An asynchronous iterator that a producer fills. With several readers each item goes to one of them.
 
-    After its end readers are still given what is left, and then stop, or get the error it ended with.
+    After the end, readers still get the remaining items, and then stop or get the error it ended with.
     """
 
     def __init__(self) -> None:
@@ -23,19 +23,19 @@ class Stream(Generic[T]):
         return len(self._items)
 
     def put(self, item: T) -> None:
-        """Add a thing behind all others."""
+        """Append an item."""
         self._items.append(item)
         self._news.set()
 
     def end(self, error: Exception | None = None) -> None:
-        """Say that nothing more will come, and maybe why. The first word counts."""
+        """End the stream, optionally with an error. Only the first call counts."""
         if not self._is_ended:
             self._is_ended = True
             self._error = error
             self._news.set()
 
     def reopen(self) -> None:
-        """Go on after an end; nothing happens when there was none."""
+        """Continue after an end; without an end, do nothing."""
         self._is_ended = False
         self._error = None
 

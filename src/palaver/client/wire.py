@@ -1,4 +1,4 @@
-"""One connection to the daemon: lines out, lines in. It does not come back by itself, and asks nothing."""
+"""One connection to the daemon: lines out, lines in. It does not reconnect and sends nothing by itself."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line from the daemon: the answer to `req`, its refusal, or what nobody asked for just now."""
+    """One line from the daemon: the result of `req`, its refusal, or a push."""
 
     req: int = 0
     ok: msgspec.Raw = _NOTHING
@@ -29,22 +29,22 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     push: str = ""
     event: msgspec.Raw = _NOTHING
     lane: int = 0
-    """With `offer` and `messages`: what is offered on a lane."""
+    """With `offer` and `messages`: an offer on a lane."""
     offer: int = 0
     messages: msgspec.Raw = _NOTHING
     ask: int = 0
-    """With `verb`, and `lines` where it applies: what a holder is asked."""
+    """With `verb`, and `lines` where it applies: a request to a holder."""
     verb: str = ""
     lines: int = 0
     request: str = ""
-    """With `allowed`: what a person says to a request for a permission."""
+    """With `allowed`: a person's decision on a permission request."""
     allowed: bool = False
     digest: str = ""
-    """Of what that person saw."""
+    """Digest of the request as the person saw it."""
 
     @property
     def refusal(self) -> PalaverError:
-        """What the daemon refused with, as the error it is."""
+        """The daemon's refusal as its error class."""
         return error_from_wire(self.error, msgspec.json.decode(self.message, type=str), self.details)
 
 
@@ -52,15 +52,18 @@ _decode: Final = msgspec.json.Decoder(Line).decode
 
 
 def default_home() -> str:
-    """Give the home that `pal` would use."""
+    """Return the home that `pal` would use."""
     return str(Path(os.environ.get("PALAVER_HOME") or Path.home() / ".palaver").absolute())
 
 
 class Wire(asyncio.Protocol):
-    """Lines of one loop turn leave in one write. What the daemon does not read waits here, in order."""
+    """Lines of one loop iteration leave in one write.
+
+    Lines that the daemon does not read wait here, in order.
+    """
 
     def __init__(self, on_line: Callable[[Line], None], on_lost: Callable[["Wire"], None]) -> None:
-        """`on_lost` is called once, whoever ended the connection."""
+        """Create a connection. `on_lost` is called once, whichever side ends the connection."""
         self._on_line = on_line
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -70,16 +73,16 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._closed = self._loop.create_future()
         self.error: Disconnected | None = None
-        """Why it was lost, once it was; set before `on_lost` is called."""
+        """The reason of the loss; set before `on_lost` is called."""
 
     def write(self, line: bytes) -> None:
-        """Send a line, without its end, behind all that were sent before it. Lost with the connection."""
+        """Send a line, given without its line end, after all earlier ones. Lost with the connection."""
         if not self._out and not self._is_blocked:
             self._loop.call_soon(self._flush)
         self._out.append(line)
 
     def pause_reading(self) -> None:
-        """Read no more lines: the daemon waits, when it has many."""
+        """Stop reading lines: the daemon waits when it has many."""
         assert self._transport is not None
         self._transport.pause_reading()
 
@@ -89,16 +92,16 @@ class Wire(asyncio.Protocol):
         self._transport.resume_reading()
 
     def close(self) -> None:
-        """End the connection, behind what was sent."""
+        """Close the connection after all sent lines."""
         assert self._transport is not None
         self._flush()
         self._transport.close()
 
     async def wait_closed(self) -> None:
-        """Wait for the end of the connection, whoever makes it."""
+        """Wait for the end of the connection, whichever side ends it."""
         await asyncio.shield(self._closed)
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -153,10 +156,10 @@ async def open_wire(
     is_returning: bool = False,
     can_start: bool = True,
 ) -> Wire:
-    """Connect to the daemon of a home, starting it when nobody listens; raises Disconnected when that fails.
+    """Connect to the daemon of a home; start it if it does not listen. Raises Disconnected if that fails.
 
-    One that was connected before tries for some seconds, unless there is no hope. After `pal down` it starts
-    nothing: that it comes back by itself is no person's wish, wherever it runs.
+    With `is_returning`, retry for some seconds, unless a retry cannot help. After `pal down` such a
+    connection starts nothing: a reconnect is never the wish of a person.
     """
     pauses_s = iter(_PAUSES_S if is_returning else ())
     while True:
@@ -177,7 +180,7 @@ async def open_wire(
 
 
 async def _reach_aside(home: str, *, person: bool | None, can_start: bool) -> Socket:
-    """Reach the daemon in a thread of its own: the loop goes on meanwhile."""
+    """Reach the daemon in a separate thread, without blocking the loop."""
     reaching = asyncio.get_running_loop().run_in_executor(None, _reach, home, person, can_start)
     try:
         return await asyncio.shield(reaching)

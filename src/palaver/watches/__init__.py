@@ -1,1 +1,1 @@
-"""Who is told what happens: request watches and subscriptions. Reads the log, asks the broker to write."""
+"""Notifications about events: request watches and subscriptions. Reads the log; writes through the broker."""

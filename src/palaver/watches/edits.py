@@ -1,7 +1,7 @@
-"""Who edited which file a moment ago, and whose edits collide. Pure: time is what the events say.
+"""Recent edits of files, and collisions between agents. Pure: the time comes from the events.
 
-Kept in memory and bounded: when there are too many files the one that rested longest is forgotten, and a
-collision on it is not seen.
+Kept in memory and bounded: if there are too many files, the least recently edited one is forgotten, and
+collisions on it are missed.
 """
 
 from collections import OrderedDict
@@ -34,9 +34,10 @@ class Edits:
         return len(self._files)
 
     def collide(self, event: Event, agent: str) -> list[Event]:
-        """Take an edit in, and give the edits of others that it newly collides with, newest first.
+        """Record an edit; return the edits of others that it newly collides with, newest first.
 
-        Two who go on editing the same file collide once: again only after half a minute without.
+        Two agents that keep editing the same file collide once; again only after half a minute without a
+        collision.
         """
         path = event.payload.get("file")
         if event.type != STATUS or not isinstance(path, str) or not path:

@@ -1,10 +1,10 @@
-"""Which subscriptions an event is a hit for, found by a few lookups.
+"""Find the subscriptions that an event matches, with a few lookups.
 
-Equal filters are one filter, tested once for an event whoever and how many want it. A filter stands under the
-types it wants and the words of one of its fields; an event is looked up under its own. Which field that is is
-decided when the filter comes: the one under whose words the fewest others stand. So whatever field a thousand
-subscriptions differ in, an event that is for none of them meets next to none. What a hit is, is said by
-`model.subscription.is_hit`; this only finds it faster.
+Equal filters are stored once and tested once per event, however many subscriptions have them. A filter is
+filed under its types and the values of one of its fields; an event is looked up under its own values. The
+field is chosen when the filter is added: the one whose values have the fewest other filters. So an event that
+matches none of a thousand subscriptions is tested against very few, whichever field they differ in.
+`model.subscription.is_hit` defines a match; this index only finds it faster.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,43 +16,43 @@ from palaver.model.query import STORED_STATES, STORED_TYPES, Filter, states_of
 from palaver.model.subscription import COLLISION, Subscription, is_for, is_news
 
 _Tests = tuple[tuple[str, frozenset[str]], ...]
-"""A filter as it is compared: its fields in a fixed order, each with the words of which one must be there."""
+"""A filter in comparable form: its fields in a fixed order, each with its accepted values."""
 
 _TYPES: Final = "types"
 _ANY: Final = ""
-"""Stands for all types, and for the field and word of a filter that has no field but types."""
+"""Means all types, and is the field and value of a filter that has no field but types."""
 
 
 @dataclass(slots=True, eq=False)
 class _Wanted:
-    """One filter and all who want it, by owner and id."""
+    """One filter and all its subscriptions, by owner and id."""
 
     filter: Filter
     tests: _Tests
     owners: dict[str, dict[str, Subscription]] = field(default_factory=dict)
     field: str = _ANY
-    """Where it stands."""
+    """The field it is filed under."""
 
     def places(self) -> Iterator[tuple[str, str]]:
-        """Give type and word of every place."""
+        """Return the type and value of every position in the index."""
         return _places(self.tests, self.field)
 
 
 class SubscriptionIndex:
-    """All subscriptions that can still tell."""
+    """All active subscriptions."""
 
     def __init__(self) -> None:
         self._all: dict[str, Subscription] = {}
         self._wanted: dict[_Tests, _Wanted] = {}
         self._shelves: dict[str, dict[str, dict[str, set[_Wanted]]]] = {}
-        """Filters by type, field and word."""
+        """Filters by type, field and value."""
         self._collisions: dict[str, Subscription] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
     def put(self, subscription: Subscription) -> None:
-        """Add a subscription, or take it in the place of the one with its id."""
+        """Add a subscription, or replace the one with the same id."""
         if self._all.get(subscription.id) == subscription:
             return
         self.drop(subscription.id)
@@ -68,7 +68,7 @@ class SubscriptionIndex:
         wanted.owners.setdefault(subscription.owner, {})[subscription.id] = subscription
 
     def drop(self, id: str) -> None:
-        """Take a subscription out; one that is not there is no mistake."""
+        """Remove a subscription; an unknown id is not an error."""
         gone = self._all.pop(id, None)
         if gone is None or self._collisions.pop(id, None) is not None:
             return
@@ -81,7 +81,7 @@ class SubscriptionIndex:
             self._unshelve(wanted)
 
     def hits(self, event: Event) -> list[Subscription]:
-        """Give every subscription whose owner is told of an event, oldest first."""
+        """Return every subscription that matches an event, oldest first."""
         if not is_news(event):
             return []
         words = _Words(event)
@@ -102,7 +102,7 @@ class SubscriptionIndex:
         return sorted(hits, key=_by_age)
 
     def collisions(self) -> list[Subscription]:
-        """Give those that want to know of collisions, oldest first."""
+        """Return the collision subscriptions, oldest first."""
         return sorted(self._collisions.values(), key=_by_age)
 
     def _shelve(self, wanted: _Wanted) -> None:
@@ -125,7 +125,7 @@ class SubscriptionIndex:
                 del self._shelves[type]
 
     def _crowd(self, tests: _Tests, name: str) -> int:
-        """Count the filters that stand where this one would with a field, at the fullest of its places."""
+        """Count the filters at the fullest position of this filter if it were filed under a field."""
         return max(
             len(self._shelves.get(type, {}).get(name, {}).get(word, ()))
             for type, word in _places(tests, name)
@@ -137,20 +137,20 @@ def _by_age(subscription: Subscription) -> tuple[int, str]:
 
 
 def _places(tests: _Tests, name: str) -> Iterator[tuple[str, str]]:
-    """Each type that a filter wants, with each word of one of its fields."""
+    """Return each type of a filter with each value of one of its fields."""
     words = dict(tests)
     types, some = words.get(_TYPES, (_ANY,)), words.get(name, (_ANY,))
     return ((type, word) for type in types for word in some)
 
 
 def _compile(wanted: Filter) -> _Tests:
-    """Write a filter as it is compared; the field that tells events apart best comes first."""
+    """Return a filter in comparable form; the most selective field comes first."""
     plain = ((name, fold(getattr(wanted, name))) for name, (fold, _) in _FIELDS.items())
     return tuple((name, words) for name, words in plain if words)
 
 
 class _Words(dict[str, frozenset[str]]):
-    """The words of an event by field, each field read when it is first asked for."""
+    """The values of an event by field; each field is read at its first use."""
 
     def __init__(self, event: Event) -> None:
         super().__init__({_ANY: _NO_FIELD})
@@ -158,13 +158,13 @@ class _Words(dict[str, frozenset[str]]):
 
     def __missing__(self, name: str) -> frozenset[str]:
         fold, read = _FIELDS[name]
-        # A type has another name for those who ask only: what an event is called is compared as it is.
+        # Type aliases exist only in filters: the type of an event is compared unchanged.
         words = self[name] = (frozenset if name == _TYPES else fold)(read(self._event))
         return words
 
 
 def _listed(event: Event, key: str) -> Iterable[str]:
-    """Read one word or a list of them out of a payload; everything else is passed over."""
+    """Read one string or a list of strings from a payload; ignore anything else."""
     found = event.payload.get(key)
     if isinstance(found, str):
         return (found,)
@@ -200,7 +200,7 @@ _NO_FIELD: Final = frozenset({_ANY})
 
 _Fold = Callable[[Iterable[str]], frozenset[str]]
 _Read = Callable[[Event], Iterable[str]]
-# How the words of a field are compared, and where an event has them. The rarest words first.
+# How the values of a field are compared, and how they are read from an event. The rarest values first.
 _FIELDS: Final[Mapping[str, tuple[_Fold, _Read]]] = {
     "threads": (frozenset, lambda event: _listed(event, "thread")),
     "files": (frozenset, lambda event: _listed(event, "file")),

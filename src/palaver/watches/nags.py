@@ -1,9 +1,9 @@
-"""The reactor that has reminders written which fell due. What is due, the fold says; nothing is kept here.
+"""The reactor that writes due reminders. The fold decides which are due; the reactor keeps no state.
 
-At the start everything that is due is told, and then whatever becomes due with a status, a goodbye or being
-seen. Between two reminders of the same message some time passes, as it does for one who was idle when it saw
-it; then the agent must be idle still, or again. A reminder has an id made from its cause, so telling it twice
-is one event.
+At the start all due reminders are written, later those that become due with a status, a leave or a delivery.
+A minimum time passes between two reminders of the same message, and before the first one to an agent that was
+idle when it saw the message; the agent must be idle at the end of that time. The id of a reminder is derived
+from its cause, so a repeat is one event.
 """
 
 import asyncio
@@ -24,13 +24,16 @@ from palaver.model.terminal import FireNag
 from palaver.watches.sticks import CallLater, Timer
 
 Submit = Callable[[FireNag], Awaitable[object]]
-"""Hands a request to the broker in the name of the bus."""
+"""Submits a request to the broker as the system."""
 
 _logger: Final = logging.getLogger("palaver.watches")
 
 
 class Nags:
-    """Reminders of everybody here. Hears of an agent, looks at its rows, and has written what is due."""
+    """The reminders of all local agents.
+
+    After an event of an agent it checks the agent's rows and writes due reminders.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,10 @@ class Nags:
         call_later: CallLater,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`after_s` lies between two reminders at least. Work runs in `tasks`, whose owner waits for it."""
+        """Create the reactor.
+
+        `after_s` is the minimum time between two reminders. The owner of `tasks` waits for its work.
+        """
         self._log = log
         self._submit = submit
         self._clock = clock
@@ -56,14 +62,14 @@ class Nags:
         self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with what fell due before."""
+        """Start with the reminders that are already due."""
         self._unsubscribe = self._log.subscribe(self._hear)
         self._agents = {agent for agent, _ in due_nags(self._log.rows)}
         self._news.set()
         self._work = self._tasks.create_task(self._run())
 
     def close(self) -> None:
-        """Stop. What was not told yet is told after the next start. Closing twice is harmless."""
+        """Stop. Unwritten reminders are written after the next start. Closing twice is harmless."""
         self._unsubscribe()
         for timer in self._timers.values():
             timer.cancel()
@@ -77,7 +83,7 @@ class Nags:
                 self._agents.add(agent_of(event))
             elif event.type == DELIVERY:
                 self._agents.add(str(event.payload["agent"]))
-        self._news.set()  # whatever was written: there is room in the log
+        self._news.set()  # any stored event shows that the log has room again
 
     async def _run(self) -> None:
         while True:
@@ -89,10 +95,13 @@ class Nags:
                     if (wait_ms := self._wait_ms(name, place)) > 0:
                         self._wait(name, place, wait_ms)
                     elif not await self._is_told(FireNag(agent=name, request=place)):
-                        self._agents.add(name)  # again with the next news
+                        self._agents.add(name)  # retry after the next event
 
     def _wait_ms(self, agent: str, place: int) -> int:
-        """Give how long a reminder must wait still. Of an agent that has stopped its sender hears at once."""
+        """Return how long a reminder must still wait.
+
+        The sender of a request to a stopped agent is notified at once.
+        """
         nag, due = read_nag(self._log.rows, agent, place), read_nag_due(self._log.rows, agent, place)
         if nag is None or due is None or due.state != AgentState.IDLE:
             return 0
@@ -111,7 +120,7 @@ class Nags:
         self._news.set()
 
     async def _is_told(self, request: FireNag) -> bool:
-        """Have one written; False while there is no room. One that is refused is done with too."""
+        """Submit one request; return False while the log is full. A refused one counts as done."""
         try:
             await self._submit(request)
         except Unavailable:

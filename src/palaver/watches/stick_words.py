@@ -1,6 +1,6 @@
-"""What somebody is told of the stick who does not wait for it. Pure: events in, words out.
+"""Notices about the stick for agents that do not wait for it. Pure: events in, requests out.
 
-Whoever waits for its turn hears of it there. Others are at work, or idle, and would not notice.
+An agent that waits for its turn gets the stick there. Others are active or idle and would not notice.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from palaver.model.request import Notify
 from palaver.rooms.payloads import KICK, PASS, RELEASE, RESERVATION_EXPIRED, TAKEOVER
 
 RESERVING: Final = (PASS, RELEASE, RESERVATION_EXPIRED)
-"""What puts the stick aside for somebody, or for nobody."""
+"""Events that reserve the stick for a member, or for none."""
 
 
 def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | None:
-    """Word what an event of a room means for the one it concerns; None when that one knows, or nobody is."""
+    """Return the notice of a room event for the affected agent; None if it waits or there is none."""
     room = event.payload.get("room")
     if event.type in RESERVING:
         whom = event.payload.get("reserved_for")

@@ -1,10 +1,11 @@
-"""The reactor that lets time pass in rooms: it hands sticks on, ends reservations, retires who is long gone.
+"""The reactor for time in rooms: it passes sticks on, ends reservations, and retires members that are long
+offline.
 
-Whoever is given the stick without waiting for it, or loses it, is told so, and a kick is told to those who
-listen for leaves: once, also when the daemon ended before it could say so.
+An agent that gets the stick without waiting for it, or loses it, is notified; a kick is reported to all
+listeners for leave events. Each notice is written once, also if the daemon ended before it was written.
 
-It decides nothing: at the moment at which something may be due it asks the broker, and that looks again. A
-room has a timer only while time alone can change it; a room at rest costs nothing.
+It decides nothing: when something may be due it submits a request, and the broker checks again. A room has a
+timer only while time alone can change it; other rooms cost nothing.
 """
 
 import asyncio
@@ -32,19 +33,19 @@ from palaver.watches.stick_words import RESERVING, stick_notice
 _logger: Final = logging.getLogger("palaver.watches")
 
 _TRY_AGAIN_MS: Final = 1000
-"""How long it waits after the broker could not do what was due."""
+"""Delay before a retry when the broker could not do what was due."""
 _LONGEST_S: Final = 24 * 3600.0
 _LOOK_BACK: Final = 100
-"""So many of the newest events of a kind are looked at after a start: what was not told is among them."""
+"""Number of newest events per type that are checked after a start; unwritten notices are among them."""
 
 Due = HandOn | ExpireReservation | RetireMember
 Said = Notify | TellKick
 Submit = Callable[[Due | Said], Awaitable[object]]
-"""Hands a request to the broker in the name of the bus."""
+"""Submits a request to the broker as the system."""
 
 
 class Timer(Protocol):
-    """What can be called off."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -66,7 +67,7 @@ class Sticks:
         call_later: CallLater,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """What falls due is asked for in `tasks`, whose owner waits for it."""
+        """Create the reactor. Its requests run in `tasks`, whose owner waits for them."""
         self._log = log
         self._submit = submit
         self._attendance = attendance
@@ -81,9 +82,9 @@ class Sticks:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin: every open room is looked at once, then those in which something happens.
+        """Start: check every open room once, then rooms with new events.
 
-        What the last daemon may not have told any more is said again, and a repeat is one event.
+        Notices that the last daemon may not have written are submitted again; a repeat is one event.
         """
         self._unsubscribe = self._log.subscribe(self._hear)
         for room in read_open_rooms(self._log.rows):
@@ -91,7 +92,7 @@ class Sticks:
         self._tasks.create_task(self._catch_up(self._log.last() + 1))
 
     def close(self) -> None:
-        """Stop. What fell due meanwhile is done after the next start. Closing twice is harmless."""
+        """Stop. Actions that fall due meanwhile are done after the next start. Closing twice is harmless."""
         self._unsubscribe()
         for timer in self._timers.values():
             timer.cancel()
@@ -100,7 +101,7 @@ class Sticks:
             self._again.cancel()
 
     def look_at(self, name: str) -> None:
-        """Somebody was heard of, or is not any more: in its rooms something else may be due."""
+        """Check the rooms of an agent whose presence has changed."""
         for room in read_rooms_of(self._log.rows, name):
             self._look(room)
 
@@ -113,7 +114,7 @@ class Sticks:
                 self._look(room)
 
     async def _catch_up(self, before: int) -> None:
-        """Tell again what may still matter of what happened before a place."""
+        """Submit again the notices of events before a seq that may still matter."""
         for type in (*RESERVING, TAKEOVER, KICK):
             for event in await self._log.read(Query(types=(type,), before=before, last=_LOOK_BACK)):
                 room = read_room(self._log.rows, str(event.payload.get("room")))
@@ -130,7 +131,7 @@ class Sticks:
                 self._tasks.create_task(self._say(one))
 
     async def _say(self, said: Said) -> None:
-        """Have something written; what cannot be written now is tried again a little later."""
+        """Submit a notice; retry later if it cannot be written now."""
         try:
             await self._submit(said)
         except Unavailable as error:
@@ -145,14 +146,14 @@ class Sticks:
             self._tasks.create_task(self._say(said))
 
     def _touched(self, event: Event) -> Iterator[str]:
-        """Give the rooms in which an event can change what falls due."""
+        """Yield the rooms in which an event can change the due actions."""
         if event.type in ROOM_TYPES and isinstance(room := event.payload.get("room"), str):
             yield room
         elif event.type in SEAT_TYPES:
             yield from (room.id for room in read_rooms_of(self._log.rows, agent_of(event)))
 
     def _look(self, room: Room, *, at_least_ms: int = 0) -> None:
-        """Set a room's timer to the next moment at which something falls due, or take it away."""
+        """Set the timer of a room to its next due action, or remove it."""
         if (timer := self._timers.pop(room.id, None)) is not None:
             timer.cancel()
         moments = [moment for moment, _ in self._due(room)]
@@ -167,7 +168,7 @@ class Sticks:
         self._tasks.create_task(self._act(id))
 
     async def _act(self, id: str) -> None:
-        """Ask for everything that is due in a room. What cannot be done now is tried again a little later."""
+        """Submit every due action of a room. Failed ones are retried later."""
         try:
             room = read_room(self._log.rows, id)
             now_ms = self._clock.now_ms()
@@ -184,7 +185,7 @@ class Sticks:
         return any(moment <= self._clock.now_ms() for moment, _ in self._due(room))
 
     def _due(self, room: Room) -> Iterator[tuple[int, Due]]:
-        """Give what time alone will bring about in a room, each with its moment."""
+        """Yield the actions that time alone will cause in a room, each with its due time."""
         if not room.is_open:
             return
         facts = take_facts(self._attendance, self._clock.now_ms(), room.id, room.names)
@@ -203,7 +204,7 @@ class Sticks:
 
 
 def _is_reserved_by(room: Room, event: Event) -> bool:
-    """Tell whether a room's stick still waits for the one for whom an event put it aside."""
+    """Whether the stick of a room is still reserved as an event reserved it."""
     payload = event.payload
     is_turn = room.state == StickState.RESERVED and payload.get("turn_id") == room.turn
     return is_turn and payload.get("reserved_for") == room.reserved_for

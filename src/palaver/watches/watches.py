@@ -1,7 +1,8 @@
-"""The reactor that tells who asked to be told. It reads the log in place order and asks the broker to write.
+"""The reactor of request watches and subscriptions. It reads the log in seq order and writes through the
+broker.
 
-What it tells has an id made from its cause, so a repeat is one event: after a restart it simply looks at the
-newest events again. Its index is what the state says; nothing else that it keeps could be missed.
+The id of each notice is derived from its cause, so a repeat is one event: after a restart it processes the
+newest events again. Its index is derived from the stored state; it keeps nothing else that could be lost.
 """
 
 import asyncio
@@ -38,19 +39,19 @@ from palaver.watches.words import collision_text, hit_text
 Told = FireSubscription | FireWatch | Retire
 
 Submit = Callable[[Told], Awaitable[object]]
-"""Hands a request to the broker in the name of the bus."""
+"""Submits a request to the broker as the system."""
 
 _logger: Final = logging.getLogger("palaver.watches")
 
 _AT_ONCE: Final = 256
-"""How many requests wait for the broker together."""
+"""Number of requests submitted to the broker together."""
 
 
 class Watches:
-    """Request watches and subscriptions of everybody here."""
+    """The request watches and subscriptions of all local agents."""
 
     def __init__(self, log: Log, submit: Submit, *, tasks: asyncio.TaskGroup) -> None:
-        """Its work runs in `tasks`, whose owner waits for it."""
+        """Create the reactor. Its work runs in `tasks`, whose owner waits for it."""
         self._log = log
         self._submit = submit
         self._tasks = tasks
@@ -61,7 +62,7 @@ class Watches:
         self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with what fell due before, then the newest events, then all that come."""
+        """Start with the due watches, then the newest events, then all new ones."""
         self._unsubscribe = self._log.subscribe(lambda _: self._news.set())
         for subscription in read_subscriptions(self._log.rows):
             if not subscription.spent:
@@ -69,7 +70,7 @@ class Watches:
         self._work = self._tasks.create_task(self._run())
 
     def close(self) -> None:
-        """Stop. What was not told yet is told after the next start. Closing twice is harmless."""
+        """Stop. Unwritten notices are written after the next start. Closing twice is harmless."""
         self._unsubscribe()
         if self._work is not None:
             self._work.cancel()
@@ -94,7 +95,7 @@ class Watches:
         await self._tell(requests)
 
     async def _tell(self, requests: Sequence[Told]) -> None:
-        """Have all of these written, in order. While the log has no room, wait until something is written."""
+        """Submit all of these, in order. While the log is full, wait until something is written."""
         while requests:
             self._news.clear()
             tries = [self._tasks.create_task(self._is_done(request)) for request in requests]
@@ -104,13 +105,13 @@ class Watches:
                 await self._news.wait()
 
     async def _is_done(self, request: Told) -> bool:
-        """Have one request written; False while there is no room. One that is refused is done with too."""
+        """Submit one request; return False while the log is full. A refused one counts as done."""
         try:
             await self._submit(request)
         except Unavailable:
             return False
         except PalaverError as error:
-            # By id: what it would have said is not for the daemon's log.
+            # By id: the text of the notice is private and must not be in the daemon's log.
             id = (
                 format_watch_id(request.agent, request.request)
                 if isinstance(request, FireWatch)
@@ -120,7 +121,7 @@ class Watches:
         return True
 
     def _reactions(self, event: Event) -> Iterator[Told]:
-        """Everything that follows from one event."""
+        """Yield all requests that follow from one event."""
         if event.type in (SUB_ADDED, SUB_REMOVED):
             self._refresh(event.payload.get("id"))
         elif event.type in (STATUS, BYE):
@@ -141,7 +142,9 @@ class Watches:
                 yield _hit(subscription, event, hit_text(subscription, event))
 
     def _is_about_system(self, event: Event) -> bool:
-        """A step of nothing but our own words is no news: two who hear of all steps would tell for ever."""
+        """Whether an event is only about our own notices: two subscribers to all steps would notify each
+        other endlessly.
+        """
         seqs = event.payload.get("messages")
         if event.type != DELIVERY or not isinstance(seqs, (list, tuple)):
             return False
@@ -160,13 +163,13 @@ class Watches:
                 yield _hit(subscription, event, text, agents, file)
 
     def _after_hit(self, event: Event) -> Iterator[Retire]:
-        """One that tells once is over with its first hit."""
+        """Retire a one-time subscription after its first hit."""
         subscription = self._refresh(event.payload.get("sub"))
         if subscription is not None and subscription.spent:
             yield Retire(id=subscription.id)
 
     def _refresh(self, id: object) -> Subscription | None:
-        """Have in the index what the state has, and give that."""
+        """Update the index from the stored state; return the stored subscription."""
         if not isinstance(id, str):
             return None
         subscription = read_subscription(self._log.rows, id)

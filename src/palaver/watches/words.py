@@ -1,4 +1,4 @@
-"""What a hit says of an event, on one line. Pure: events in, words out."""
+"""The text of a subscription hit, on one line. Pure: events in, text out."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,13 +11,16 @@ LIMIT_EXCERPT: Final = 300
 
 
 def hit_text(subscription: Subscription, event: Event) -> str:
-    """Word a hit: `[sub a1b2c3] #57 status nova: idle (in src/x.py)`, then what its owner wants said."""
+    """Return the text of a hit:
+
+    `[sub a1b2c3] #57 status nova: idle (in src/x.py)`, then the owner's own text.
+    """
     to = f" → {', '.join(event.to)}" if event.to else ""
     return _worded(subscription, f"#{event.seq} {event.type} {event.sender}{to}: {summary(event)}")
 
 
 def collision_text(subscription: Subscription, event: Event, agents: Sequence[str], file: str) -> str:
-    """Word a collision: `[sub a1b2c3] #57 collision: nova and luna edited src/x.py`."""
+    """Return the text of a collision: `[sub a1b2c3] #57 collision: nova and luna edited src/x.py`."""
     first, *others = agents
     return _worded(subscription, f"#{event.seq} collision: {', '.join(others)} and {first} edited {file}")
 
@@ -28,7 +31,7 @@ def _worded(subscription: Subscription, said: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Leave out what may not stand in a text, and cut: the event itself has the rest."""
+    """Return a text on one line, without unprintable characters and cut: the event itself has the rest."""
     cut = text[: LIMIT_EXCERPT + 1]
     plain = " ".join("".join(char if char.isprintable() else " " for char in cut).split())
     return plain if len(text) <= LIMIT_EXCERPT else f"{plain[: LIMIT_EXCERPT - 1]}…"

@@ -3,11 +3,9 @@
     keys.py FILE [paste] [eat-enter] [only-z]
 
 The typed text is echoed; Enter prints `sent <text>`. Bracketed paste is on, and with `paste` the file
-contains
-the paste marks too; with `single` bracketed paste stays off, as in a program that reads single keys. With
-`eat-enter` the first Enter is ignored, and with two of them the second one too. With `only-z` Enter works
-only
-for a text that contains a Z.
+contains the paste marks too; with `single` bracketed paste stays off, as in a program that reads single keys.
+With `eat-enter` the first Enter is ignored, and with two of them the second one too. With `only-z` Enter
+works only for a text that contains a Z.
 """
 
 import os

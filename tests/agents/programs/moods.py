@@ -3,9 +3,8 @@
     moods.py RECORD ORDERS LOOK
 
 `LOOK` is `framed`: a composer between two rules, as in Claude Code; `plain`: an echo, with the mood in OSC
-7501;
-`stubborn`: as `plain`, and Ctrl-C has no effect; `mute`: only an echo. `ORDERS` is a pipe of lines: `idle`,
-`working`, `compacting`, `dialog` (until the next order), `trap` (a dialog opens at the next paste),
+7501; `stubborn`: as `plain`, and Ctrl-C has no effect; `mute`: only an echo. `ORDERS` is a pipe of lines:
+`idle`, `working`, `compacting`, `dialog` (until the next order), `trap` (a dialog opens at the next paste),
 `random SEED` (moods change at random), `calm` (random changes end: idle), `hook SOCKET REQUEST` (send a hook
 event to the agent's holder) and `run COMMAND` (in a shell, like a tool call). Each line of the record has two
 fields:

@@ -4,8 +4,7 @@
 
 A tool gets the agent's own terminal, and its exit status is shown. With `async` the agent keeps reading while
 the tool runs; with `session` the tool gets its own session; with `fork` a child reads each line for the
-agent.
-At `exec` the agent starts itself again in the same process, and at an empty line it exits.
+agent. At `exec` the agent starts itself again in the same process, and at an empty line it exits.
 """
 
 import os
