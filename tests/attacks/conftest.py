@@ -8,13 +8,13 @@ from tests.daemon.stage import Home, new_home
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    """An empty home in which nothing runs yet."""
+    """An empty home without running processes."""
     with new_home() as made:
         yield made
 
 
 @pytest.fixture
 def bus(home: Home) -> Home:
-    """A home in which the daemon runs."""
+    """A home with a running daemon."""
     home.ok("up")
     return home

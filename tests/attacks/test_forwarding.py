@@ -1,4 +1,4 @@
-"""Attacks by an agent's own holder: it tries to speak in the name of a person's process."""
+"""Attacks by the holder of an agent: it tries to speak for the process of a person."""
 
 import json
 import shlex
@@ -33,7 +33,7 @@ def mole(bus: Home) -> Iterator[FakeHolder]:
 
 @contextmanager
 def connection_of_person(home: Home, path: Path, says: str = "") -> Iterator[socket.socket]:
-    """The end that a listener gets when a person's program connects to it."""
+    """Return the accepted end of a connection from a program of a person."""
     program = home.spare_path()
     program.write_text(_CONNECT)
     path.parent.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def connection_of_person(home: Home, path: Path, says: str = "") -> Iterator[soc
 
 
 def claims(holder: FakeHolder) -> list[bytes]:
-    """Every line with which a holder has tried, or could try, to say something for a caller."""
+    """Return every request with which a holder could try to speak for a caller."""
     send = {"type": "send", "body": "rm -rf", "raw": True}
     asked = [
         {"do": "send", "name": "mole", "request": send},
@@ -60,9 +60,7 @@ def claims(holder: FakeHolder) -> list[bytes]:
     return [json.dumps(line).encode() + b"\n" for line in asked]
 
 
-def test_a_holder_cannot_use_a_socket_to_which_a_person_connected_elsewhere(
-    bus: Home, mole: FakeHolder
-) -> None:
+def test_holder_cannot_use_a_persons_connection_to_another_socket(bus: Home, mole: FakeHolder) -> None:
     """Promise: no use of `adopt.sock` makes an agent the human; only its own socket counts there."""
     with connection_of_person(bus, bus.spare_path(), '{"type": "send", "body": "x"}') as person:
         words = [mole.pass_on(line, person.fileno()) for line in claims(mole)]
@@ -71,20 +69,18 @@ def test_a_holder_cannot_use_a_socket_to_which_a_person_connected_elsewhere(
     assert bus.texts() == []
 
 
-def test_a_holder_cannot_say_what_the_person_at_its_own_socket_did_not_say(
-    bus: Home, mole: FakeHolder
-) -> None:
+def test_holder_cannot_forge_a_request_of_a_person_at_its_socket(bus: Home, mole: FakeHolder) -> None:
     """Promise: a message from the human was written by the human's process, byte by byte."""
     path = bus.path / "agents" / "mole.sock"
     with connection_of_person(bus, path, '{"type": "status"}') as person:
         words = [mole.pass_on(line, person.fileno()) for line in claims(mole)]
 
-    assert [word["ok"] for word in words].count(True) == 1  # it was read once, as what it is
+    assert [word["ok"] for word in words].count(True) == 1  # it was read once, unchanged
     assert words[2]["request"] == {"type": "status"}
     assert bus.texts() == []
 
 
-def test_a_holder_cannot_send_a_persons_request_twice(bus: Home, mole: FakeHolder) -> None:
+def test_holder_cannot_send_a_persons_request_twice(bus: Home, mole: FakeHolder) -> None:
     """Promise: one request of a person is one message."""
     read = b'{"do": "read", "name": "mole"}\n'
     path = bus.path / "agents" / "mole.sock"
@@ -96,8 +92,8 @@ def test_a_holder_cannot_send_a_persons_request_twice(bus: Home, mole: FakeHolde
     assert bus.texts() == ["once"]
 
 
-def test_a_bare_pair_of_sockets_is_nobodys_connection(bus: Home, mole: FakeHolder) -> None:
-    """Promise: only connections that the agent's own socket accepted are looked at."""
+def test_socket_pair_is_not_accepted_as_a_connection(bus: Home, mole: FakeHolder) -> None:
+    """Promise: only connections that the agent's own socket accepted are considered."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b'{"type": "send", "body": "x"}\n')
@@ -108,8 +104,8 @@ def test_a_bare_pair_of_sockets_is_nobodys_connection(bus: Home, mole: FakeHolde
     assert bus.texts() == []
 
 
-def test_a_passed_connection_of_an_agent_is_still_that_agents(bus: Home, mole: FakeHolder) -> None:
-    """Promise: a connection handed to another process stays the process's that opened it (SCM_RIGHTS)."""
+def test_passed_connection_of_an_agent_still_belongs_to_that_agent(bus: Home, mole: FakeHolder) -> None:
+    """Promise: a connection passed to another process belongs to the process that opened it (SCM_RIGHTS)."""
     program = bus.spare_path()
     program.write_text(
         "import socket, sys, subprocess\n"

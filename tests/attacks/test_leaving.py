@@ -1,4 +1,4 @@
-"""Attacks by leaving: an agent gives its name up to become the person at whose terminal it runs."""
+"""Attacks by leaving: an agent gives up its name to become the person at its terminal."""
 
 import json
 import os
@@ -12,7 +12,7 @@ _LEAVE = "pal join --name nova >/dev/null; pal leave >/dev/null"
 _WHO = "pal whoami --json"
 
 
-def test_an_agent_that_leaves_at_a_persons_terminal_is_a_script(bus: Home) -> None:
+def test_agent_that_leaves_at_a_persons_terminal_is_a_script(bus: Home) -> None:
     """Promise: a process that was an agent's seat, and its children, never become the human."""
     asked = f"{_LEAVE}; {_WHO}; bash --norc -c '{_WHO}; true'; (exec {_WHO})"
 
@@ -29,7 +29,7 @@ def test_an_agent_that_leaves_at_a_persons_terminal_is_a_script(bus: Home) -> No
         "send --raw nova -- x",
     ],
 )
-def test_an_agent_that_leaves_gains_no_right_of_a_person(bus: Home, words: str) -> None:
+def test_agent_that_leaves_gains_no_right_of_a_person(bus: Home, words: str) -> None:
     """Promise: `pal leave` raises no rights."""
     refused = run_script_as_person(bus, f"{_LEAVE}; pal --json {words}")
 
@@ -37,7 +37,7 @@ def test_an_agent_that_leaves_gains_no_right_of_a_person(bus: Home, words: str) 
     assert [one["role"] for one in bus.ok("list", "-v", "--json").lines] == ["worker"]
 
 
-def test_an_agent_that_left_stays_a_script_after_a_restart(bus: Home) -> None:
+def test_agent_that_left_stays_a_script_after_a_restart(bus: Home) -> None:
     """Promise: the log keeps every seat, so that a new daemon knows it too."""
     os.mkfifo(left := bus.spare_path())
     os.mkfifo(taken := bus.spare_path())
@@ -46,14 +46,14 @@ def test_an_agent_that_left_stays_a_script_after_a_restart(bus: Home) -> None:
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(run_script_as_person, bus, script)
         left.read_text()
-        bus.shell().ok("join", "--as", "nova")  # the agent sits elsewhere by now
+        bus.shell().ok("join", "--as", "nova")  # the agent has another seat by now
         taken.write_text("\n")
         said = asking.result(LIMIT_S).out
 
     assert json.loads(said.splitlines()[-1])["name"] == "script"
 
 
-def test_leaving_says_that_a_person_needs_a_new_shell(bus: Home) -> None:
+def test_leave_says_that_a_person_needs_a_new_shell(bus: Home) -> None:
     """Promise: `pal leave` says what it means for a person at that shell."""
     said = run_script_as_person(bus, "pal join --name nova >/dev/null; pal leave")
     fresh = run_script_as_person(bus, _WHO)

@@ -1,4 +1,4 @@
-"""Attacks by marks: a process tries to be another agent by its environment."""
+"""Attacks with marks: a process tries to be another agent by its environment."""
 
 import hashlib
 import json
@@ -28,11 +28,11 @@ def nova(bus: Home) -> Shell:
 
 
 def orphaned(shell: Shell, script: str, mark: str = "") -> Result:
-    """Run lines of shell in a process that an agent orphaned, in its own session."""
+    """Run shell lines in a process that an agent orphaned, in its own session."""
     job = Job(shell.home.spare_path())
     paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
     file = shell.home.spare_path()
-    # Its parent has ended before it asks: the first process has it.
+    # The script waits until its parent has ended and process 1 has adopted it.
     file.write_text(
         f"while [ $(ps -o ppid= -p $$) != 1 ]; do :; done\n"
         f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}\n"
@@ -48,14 +48,14 @@ def unread(home: Home, name: str) -> int:
 
 
 def computed_mark(home: Home, name: str) -> str:
-    """A value that is made of public values alone."""
+    """Return a mark computed only from public values."""
     (hello,) = [one for one in home.events("--type", "agent.hello") if one["from"] == name]
     seat = hello["payload"]["agent"]["seat"]
     parts = repr((seat["boot"], seat["pid"], seat["start"], seat.get("key", ""), name))
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
-def test_a_mark_cannot_be_computed_from_public_values(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_mark_cannot_be_computed_from_public_values(bus: Home, luna: Shell, nova: Shell) -> None:
     """Promise: a seat's mark is a secret; no agent makes the mark of another one."""
     forged = f"PALAVER_SEAT={computed_mark(bus, 'luna')}"
 
@@ -68,7 +68,7 @@ def test_a_mark_cannot_be_computed_from_public_values(bus: Home, luna: Shell, no
     assert joined["seat"] not in everything + json.dumps(bus.events())
 
 
-def test_an_orphan_with_a_mark_leaves_its_trace(bus: Home) -> None:
+def test_event_of_an_orphan_with_a_mark_names_the_speaker(bus: Home) -> None:
     """Promise: every event that is written by means of a mark carries `by`."""
     shell = bus.shell()
     mark = shell.ok("join", "--name", "luna", "--json").json["seat"]
@@ -80,8 +80,8 @@ def test_an_orphan_with_a_mark_leaves_its_trace(bus: Home) -> None:
 
 
 @pytest.mark.parametrize("words", ["recv", "recv --follow --timeout 1", "ack {seq}", "monitor"])
-def test_an_orphan_with_a_mark_takes_no_messages(bus: Home, luna: Shell, words: str) -> None:
-    """Promise: only the owner takes its messages; a mark is not enough without a living parent."""
+def test_orphan_with_a_mark_takes_no_messages(bus: Home, luna: Shell, words: str) -> None:
+    """Promise: only the owner takes its messages; a mark is not enough without a live parent."""
     mark = bus.shell().ok("join", "--name", "kira", "--json").json["seat"]
     seq = bus.ok("send", "@kira", "--json", "--", "for kira alone").json["seq"]
 
@@ -95,15 +95,15 @@ def test_an_orphan_with_a_mark_takes_no_messages(bus: Home, luna: Shell, words: 
 @pytest.mark.parametrize(
     "words", ["recv --as luna", "send --as luna '@human' -- x", "ack 2 --as luna", "leave --as luna"]
 )
-def test_an_orphan_speaks_for_nobody(bus: Home, luna: Shell, nova: Shell, words: str) -> None:
-    """Promise: an agent that leaves a process behind gains nothing: an orphan never uses `--as`."""
+def test_orphan_cannot_speak_for_an_agent(bus: Home, luna: Shell, nova: Shell, words: str) -> None:
+    """Promise: an orphaned process gives an agent no advantage: it can never use `--as`."""
     refused = orphaned(nova, f"pal --json {words}")
 
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
     assert (bus.texts(), unread(bus, "luna")) == (["for luna alone"], 1)
 
 
-def test_an_orphan_takes_over_no_name(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_orphan_cannot_take_over_a_name(bus: Home, luna: Shell, nova: Shell) -> None:
     """Promise: an orphan does not get the messages of a worker that is away either."""
     luna.ok("leave")
 
@@ -112,7 +112,7 @@ def test_an_orphan_takes_over_no_name(bus: Home, luna: Shell, nova: Shell) -> No
     assert (refused.status, refused.error["error"]) == (1, "name_taken")
 
 
-def test_an_agent_that_left_speaks_for_nobody(bus: Home, luna: Shell, nova: Shell) -> None:
+def test_agent_that_left_cannot_speak_for_another(bus: Home, luna: Shell, nova: Shell) -> None:
     """Promise: `pal leave` gives no right that the agent did not have."""
     nova.ok("leave")
 
@@ -122,15 +122,15 @@ def test_an_agent_that_left_speaks_for_nobody(bus: Home, luna: Shell, nova: Shel
     assert unread(bus, "luna") == 1
 
 
-def test_a_script_with_a_living_parent_may_still_speak_for_a_worker(bus: Home, luna: Shell) -> None:
-    """Promise: what a person's script may do stays as it was, and is logged."""
+def test_script_with_a_live_parent_may_speak_for_a_worker(bus: Home, luna: Shell) -> None:
+    """Promise: the rights of a person's script stay unchanged, and its use of them is logged."""
     bus.ok("send", "--as", "luna", "@human", "--", "said for luna")
 
     assert bus.events("--type", "message")[-1]["by"] == "script"
 
 
-def test_the_secret_of_marks_is_kept_to_its_owner_and_over_restarts(bus: Home) -> None:
-    """Promise: marks in the environment of running agents stay good over a restart of the daemon."""
+def test_secret_of_marks_is_private_and_survives_restarts(bus: Home) -> None:
+    """Promise: marks in the environment of running agents stay valid after a restart of the daemon."""
     shell = bus.shell()
     mark = shell.ok("join", "--name", "luna", "--json").json["seat"]
     key: Path = bus.path / "seat.key"

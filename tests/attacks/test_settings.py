@@ -1,4 +1,4 @@
-"""Attacks by settings: a worker stops the bus and starts it in a way that suits it."""
+"""Attacks with settings: a worker stops the bus and starts it with its own settings."""
 
 import os
 from pathlib import Path
@@ -29,20 +29,20 @@ def nova(bus: Home) -> Shell:
 
 
 def guarded(home: Home) -> dict[str, object]:
-    """Those settings of a running bus that open doors, loosen brakes or reach agents."""
+    """Return the settings of a running bus that open doors, loosen brakes or reach agents."""
     return {
         one["key"]: one["value"] for one in home.ok("config", "list", "--json").lines if one["key"] in _WANTED
     }
 
 
-def test_every_setting_that_opens_something_is_attacked_here() -> None:
+def test_every_sensitive_setting_is_attacked_here() -> None:
     """Promise: a setting that opens doors, loosens brakes or reaches agents comes from the file alone."""
     assert {key for key in KEYS if is_only_in_file(key)} == set(_WANTED)
 
 
 @pytest.mark.parametrize("key", _WANTED)
-def test_a_worker_cannot_start_the_bus_with_its_own_settings(bus: Home, nova: Shell, key: str) -> None:
-    """Promise: a daemon that an agent starts does not differ in these from one that a person starts."""
+def test_worker_cannot_start_the_bus_with_its_own_settings(bus: Home, nova: Shell, key: str) -> None:
+    """Promise: a daemon started by an agent has the same sensitive settings as one started by a person."""
     before = guarded(bus)
     nova.ok("down")
 
@@ -61,10 +61,10 @@ def test_a_worker_cannot_start_the_bus_with_its_own_settings(bus: Home, nova: Sh
 @pytest.mark.parametrize(
     "words", [("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--http-remote"), ("--no-http",)]
 )
-def test_a_worker_cannot_open_or_shut_a_door(
+def test_worker_cannot_open_or_close_a_door(
     bus: Home, nova: Shell, words: tuple[str, ...], options: tuple[str, ...]
 ) -> None:
-    """Promise: `pal up --http` is a person's, also where it is the daemon's own process."""
+    """Promise: only a person can use `pal up --http`, also if it becomes the daemon process."""
     if options:
         nova.ok("down")
 
@@ -75,8 +75,8 @@ def test_a_worker_cannot_open_or_shut_a_door(
     assert not (bus.path / "config.toml").exists()
 
 
-def test_a_daemon_that_is_started_by_hand_opens_no_door_either(bus: Home, nova: Shell) -> None:
-    """Promise: the options of the daemon's own process are a person's too."""
+def test_daemon_started_by_hand_opens_no_door(bus: Home, nova: Shell) -> None:
+    """Promise: only a person can use the options of the daemon process."""
     nova.ok("down")
 
     python = Path(bus.client).with_name("python")
@@ -87,8 +87,8 @@ def test_a_daemon_that_is_started_by_hand_opens_no_door_either(bus: Home, nova: 
     assert not (bus.path / "config.toml").exists()
 
 
-def test_an_agent_at_a_persons_terminal_opens_no_door(bus: Home) -> None:
-    """Promise: an agent that leaves, or that has a harness's mark, does not open doors as a person could."""
+def test_agent_at_a_persons_terminal_opens_no_door(bus: Home) -> None:
+    """Promise: an agent that leaves, or has the mark of a harness, cannot open doors like a person."""
     left = "pal join --name nova >/dev/null; pal leave >/dev/null; pal up --http 127.0.0.1:0"
 
     refused = [
@@ -102,8 +102,8 @@ def test_an_agent_at_a_persons_terminal_opens_no_door(bus: Home) -> None:
     assert [(one.status, "needs the standing of" in one.err) for one in refused] == [(1, True)] * 3
 
 
-def test_the_daemon_has_nothing_of_the_environment_that_changes_what_it_runs(bus: Home, nova: Shell) -> None:
-    """Promise: an agent that starts the bus puts no code into it by PYTHON… or LD_… variables."""
+def test_daemon_ignores_environment_variables_that_load_code(bus: Home, nova: Shell) -> None:
+    """Promise: an agent that starts the bus cannot load code into it with PYTHON… or LD_… variables."""
     folder = bus.spare_path()
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")

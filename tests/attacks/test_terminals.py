@@ -1,4 +1,4 @@
-"""Attacks at terminals: an agent or a script tries to look like the person who sits there."""
+"""Attacks at terminals: an agent or a script tries to look like the person at the terminal."""
 
 import json
 import shlex
@@ -40,7 +40,7 @@ _SPAWN = "import os, pty, sys; pty.spawn(['bash', '-c', sys.argv[1]])"
 
 
 def python(home: Home, source: str, *words: str) -> str:
-    """A command that runs a Python program."""
+    """Return a command that runs a Python program."""
     program = home.spare_path()
     program.write_text(source)
     return shlex.join([sys.executable, "-I", str(program), *words])
@@ -51,16 +51,14 @@ def names(result: Result) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [(), ("group",)], ids=["same group", "own group"])
-def test_a_child_that_an_agent_gives_to_the_persons_shell_is_not_the_human(
-    bus: Home, words: tuple[str, ...]
-) -> None:
+def test_child_given_to_the_persons_shell_is_not_the_human(bus: Home, words: tuple[str, ...]) -> None:
     """Promise: while an agent runs at a terminal, no process there is the human (clone with CLONE_PARENT)."""
     found = run_script_as_person(bus, f"{python(bus, _CLONE, *words)} </dev/tty")
 
     assert names(found) == ["script"]
 
 
-def test_a_person_is_the_human_again_when_the_agent_has_ended(bus: Home) -> None:
+def test_person_is_the_human_again_after_the_agent_has_ended(bus: Home) -> None:
     """Promise: a person does not lose the terminal to an agent that ran there."""
     agent = "bash --norc -c 'pal join --name mole --pid $$ >/dev/null; true'"
 
@@ -69,8 +67,8 @@ def test_a_person_is_the_human_again_when_the_agent_has_ended(bus: Home) -> None
     assert names(found) == ["human"]
 
 
-def test_an_agent_in_the_background_makes_nobody_at_that_terminal_the_human(bus: Home) -> None:
-    """Promise: an agent in the background cannot type for the person (TIOCSTI) and be the human by it."""
+def test_no_process_next_to_a_background_agent_is_the_human(bus: Home) -> None:
+    """Promise: an agent in the background cannot become the human by typing for the person (TIOCSTI)."""
     agent = "bash --norc -c 'pal join --name mole --pid $$; read -r x <{}' & "
     pipe = bus.spare_path()
 
@@ -84,8 +82,8 @@ def test_an_agent_in_the_background_makes_nobody_at_that_terminal_the_human(bus:
 
 
 @pytest.mark.parametrize("before", ["", "CLAUDECODE=1 "], ids=["a script", "a harness"])
-def test_a_script_does_not_seat_an_agent_at_the_persons_shell(bus: Home, before: str) -> None:
-    """Promise: only a person makes the shell of the own terminal an agent (`--pid`)."""
+def test_script_cannot_seat_an_agent_at_the_persons_shell(bus: Home, before: str) -> None:
+    """Promise: only a person can make the shell of their terminal an agent (`--pid`)."""
     join = f'{before}setsid --wait bash --norc -c "pal join --name mole --pid $$ --json; true"'
 
     found = run_script_as_person(bus, f"{join}; pal whoami --json")
@@ -94,8 +92,8 @@ def test_a_script_does_not_seat_an_agent_at_the_persons_shell(bus: Home, before:
     assert names(found) == ["human"]
 
 
-def test_a_person_may_make_the_own_shell_an_agent(bus: Home) -> None:
-    """Promise: a person can still make the own shell an agent."""
+def test_person_may_make_their_own_shell_an_agent(bus: Home) -> None:
+    """Promise: a person can make their own shell an agent."""
     found = run_script_as_person(bus, "pal join --name luna --json; pal whoami --json")
 
     assert names(found) == ["luna", "luna"]
@@ -112,8 +110,8 @@ def test_a_person_may_make_the_own_shell_an_agent(bus: Home) -> None:
         "{spawn}",
     ],
 )
-def test_whatever_an_agent_runs_below_itself_is_that_agent(bus: Home, way: str) -> None:
-    """Promise: a new session, a new terminal, an empty environment do not hide the agent above."""
+def test_any_process_below_an_agent_is_that_agent(bus: Home, way: str) -> None:
+    """Promise: a new session, a new terminal or an empty environment does not hide the agent above."""
     if way.startswith("script") and shutil.which("script") is None:
         pytest.skip("script is not installed: a terminal made by it is NOT tested here")
     spawn = f"{shlex.quote(sys.executable)} -I -c {shlex.quote(_SPAWN)} 'pal whoami --json'"
@@ -124,7 +122,7 @@ def test_whatever_an_agent_runs_below_itself_is_that_agent(bus: Home, way: str) 
     assert json.loads(found.out)["name"] == "mole"
 
 
-def test_an_agent_that_puts_itself_into_the_foreground_is_that_agent(bus: Home) -> None:
+def test_agent_that_moves_to_the_foreground_is_still_that_agent(bus: Home) -> None:
     """Promise: the foreground of a terminal (tcsetpgrp) makes no agent the human."""
     to_front = python(bus, _TO_FRONT)
     agent = shlex.join(
@@ -136,8 +134,8 @@ def test_an_agent_that_puts_itself_into_the_foreground_is_that_agent(bus: Home) 
     assert names(found) == ["mole"]
 
 
-def test_a_job_whose_parent_has_ended_is_not_the_human(bus: Home) -> None:
-    """Promise: a process that was orphaned at a terminal is a script: the terminal has another owner."""
+def test_job_whose_parent_has_ended_is_not_the_human(bus: Home) -> None:
+    """Promise: a process orphaned at a terminal is a script: the terminal has another owner."""
     pipe, out = bus.spare_path(), bus.spare_path()
     left = f"bash --norc -c '(read -r x <{pipe}; pal whoami --json >{out}) & true'"
 
@@ -146,8 +144,8 @@ def test_a_job_whose_parent_has_ended_is_not_the_human(bus: Home) -> None:
     assert names(found) == ["script"]
 
 
-def test_a_worker_without_a_terminal_is_not_the_human(bus: Home) -> None:
-    """Promise: a service manager or cron starts no human: there is no terminal in whose foreground it is."""
+def test_worker_without_a_terminal_is_not_the_human(bus: Home) -> None:
+    """Promise: a process of a service manager or cron is not the human: it has no foreground terminal."""
     found = bus.shell().begin_script(
         'env -i "PATH=$PATH" PALAVER_HOME=$PALAVER_HOME setsid --wait pal whoami --json'
     )
@@ -155,7 +153,7 @@ def test_a_worker_without_a_terminal_is_not_the_human(bus: Home) -> None:
     assert found.end().json["name"] == "script"
 
 
-def test_a_worker_that_writes_to_the_persons_terminal_says_nothing_to_the_bus(bus: Home) -> None:
+def test_text_written_to_a_persons_terminal_is_not_a_command(bus: Home) -> None:
     """Promise: text on a person's terminal is only shown; it is not a command."""
     nova: Shell = bus.shell()
     nova.ok("join", "--name", "nova")
@@ -167,7 +165,7 @@ def test_a_worker_that_writes_to_the_persons_terminal_says_nothing_to_the_bus(bu
     assert bus.texts() == []
 
 
-def test_what_the_system_cannot_tell_apart_is_written_down() -> None:
+def test_limits_of_identification_are_documented() -> None:
     """Promise: every limit that these attacks found is in the documentation."""
     page = (Path(__file__).parents[2] / "docs" / "identity.md").read_text()
 

@@ -1,4 +1,4 @@
-"""Attacks on the ticket of `pal run`: a worker tries to use the right that a person was given."""
+"""Attacks on the ticket of `pal run`: a worker tries to use the right of a person."""
 
 import json
 import shlex
@@ -45,7 +45,7 @@ def nova(bus: Home) -> Shell:
 
 
 def test_no_process_shows_a_ticket_in_its_arguments(bus: Home, nova: Shell) -> None:
-    """Promise: a role above worker is a person's to give; no agent reads the right to it from /proc."""
+    """Promise: only a person can give a role above worker; no agent reads the right to it from /proc."""
     program, told = bus.spare_path(), bus.spare_path()
     program.write_text(_WATCH_ARGUMENTS)
     words = [sys.executable, "-I", str(program), str(bus.path), str(told)]
@@ -57,13 +57,13 @@ def test_no_process_shows_a_ticket_in_its_arguments(bus: Home, nova: Shell) -> N
     told.touch()
 
     found = watching.end().out.split()
-    assert "__run" in found  # it was there to be read
+    assert "__run" in found  # the command line was visible
     assert "--ticket" not in found
     check_output(run_script_as_person(bus, "for n in 1 2 3; do pal kill boss$n; done"))
 
 
-def test_a_worker_that_knows_a_persons_ticket_cannot_use_it(bus: Home, nova: Shell) -> None:
-    """Promise: a ticket is good for the process that asked, and for no other, also when it comes first."""
+def test_worker_cannot_use_the_ticket_of_a_person(bus: Home, nova: Shell) -> None:
+    """Promise: a ticket is valid only for the process that requested it, even if another one tries first."""
     program = bus.spare_path()
     program.write_text(_CLAIM)
     with PersonsHolder(bus, "run", "--name", "boss", "--role", "operator", "--", "bash") as holder:

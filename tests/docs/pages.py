@@ -1,4 +1,4 @@
-"""The pages as text, and how they are cut into what can be compared with the code."""
+"""The documentation pages, and functions that split them for comparison with the code."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def our_files(*patterns: str) -> list[Path]:
-    """Every file of the project with such a name; what tools have made lies in hidden folders or is built."""
+    """Return every file of the project that matches a pattern, except built files and hidden folders."""
     found: list[Path] = []
     for folder, names, _ in os.walk(ROOT):
         names[:] = [name for name in names if not name.startswith(".") and name not in _NOT_OURS]
@@ -25,7 +25,7 @@ PAGES = our_files("*.md")
 
 
 def named(path: Path) -> str:
-    """A file as a test calls it."""
+    """Return the name of a file for test ids."""
     return str(path.relative_to(ROOT))
 
 
@@ -34,22 +34,22 @@ def page(name: str) -> str:
 
 
 def source(folder: str, pattern: str = "*.py") -> str:
-    """The text of all files of a folder with such a name."""
+    """Return the text of all matching files in a folder."""
     return "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / folder).glob(pattern)))
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The contents of the fenced blocks in a language."""
+    """Return the contents of the fenced blocks in a language."""
     return [content for found, content in _FENCE.findall(text) if found == language]
 
 
 def prose(text: str) -> str:
-    """A page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     return _FENCE.sub("", text)
 
 
 def sections(text: str, level: str) -> dict[str, str]:
-    """Cut a page at the headings of a level, up to any heading above it."""
+    """Split a page at the headings of a level; a section ends at any higher heading."""
     found = re.split(rf"^({level} .*)$", text, flags=re.MULTILINE)[1:]
     above = re.compile(rf"^#{{1,{len(level) - 1}}} ", re.MULTILINE)
     return {
@@ -59,11 +59,11 @@ def sections(text: str, level: str) -> dict[str, str]:
 
 
 def first_cells(text: str) -> list[str]:
-    """What stands in the first column of the tables of a text, as far as it is code."""
+    """Return the first column of all tables in a text, where it is code."""
     return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
 
 
 def anchors(path: Path) -> set[str]:
-    """The names under which the headings of a page can be linked to."""
+    """Return the anchors of the headings of a page."""
     titles = re.findall(r"^#+ (.*)$", prose(path.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

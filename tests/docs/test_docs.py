@@ -1,4 +1,4 @@
-"""The pages say what the code does: settings, errors, requests, frames, event types, links and commands."""
+"""The pages agree with the code: settings, errors, requests, frames, event types, links and commands."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ from palaver.model.lines.wire import Op
 # Settings and errors
 
 
-def test_the_settings_page_lists_every_setting_with_its_default() -> None:
+def test_settings_page_lists_every_setting_with_its_default() -> None:
     table = page("settings.md").partition("## ")[0]
 
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.MULTILINE))
@@ -44,19 +44,19 @@ def test_the_settings_page_lists_every_setting_with_its_default() -> None:
     assert {name: ast.literal_eval(default) for name, default in rows.items()} == defaults
 
 
-def test_the_settings_page_lists_every_variable_that_is_no_setting() -> None:
+def test_settings_page_lists_every_variable_that_is_not_a_setting() -> None:
     table = sections(page("settings.md"), "##")["Variables that are no settings"]
 
     assert set(first_cells(table)) == NOT_SETTINGS
 
 
-def test_the_errors_page_lists_every_code_once() -> None:
+def test_errors_page_lists_every_code_once() -> None:
     codes = first_cells(page("errors.md"))
 
     assert sorted(codes) == sorted(error_codes())
 
 
-def test_the_errors_page_gives_every_code_the_exit_status_that_commands_end_with() -> None:
+def test_errors_page_has_the_exit_status_of_every_code() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", page("errors.md"), re.MULTILINE))
 
     assert rows == {code: "2" if code == "usage" else "1" for code in error_codes()}
@@ -72,19 +72,19 @@ def requests() -> dict[str, str]:
     return {heading.strip("`"): content for heading, content in sections(chapter, "###").items()}
 
 
-def test_the_protocol_page_has_exactly_the_requests_of_the_wire() -> None:
+def test_protocol_page_has_exactly_the_requests_of_the_wire() -> None:
     assert sorted(requests()) == sorted(OPS)
 
 
 @pytest.mark.parametrize("tag", OPS)
-def test_the_protocol_page_has_exactly_the_fields_of_a_request(tag: str) -> None:
+def test_protocol_page_has_exactly_the_fields_of_a_request(tag: str) -> None:
     every = {"req", "name"}
 
     assert set(first_cells(requests()[tag])) == set(OPS[tag].__struct_encode_fields__) - every
 
 
 @pytest.mark.parametrize("tag", OPS)
-def test_the_protocol_page_says_which_fields_must_be_there(tag: str) -> None:
+def test_protocol_page_marks_required_fields(tag: str) -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", requests()[tag], re.MULTILINE)
 
     needed = {name for name, meaning in rows if meaning.endswith("must be there")}
@@ -92,21 +92,21 @@ def test_the_protocol_page_says_which_fields_must_be_there(tag: str) -> None:
     assert needed == {field.name for field in msgspec.structs.fields(OPS[tag]) if field.required}
 
 
-def test_the_protocol_page_has_exactly_the_pushes_of_the_wire() -> None:
+def test_protocol_page_has_exactly_the_pushes_of_the_wire() -> None:
     shown = first_cells(sections(page("protocol.md"), "##")["Pushes"])
 
     doors = source("src/palaver/doors", "lines*.py")
     assert set(shown) == set(re.findall(r'push_line\(\s*"(\w+)"', doors))
 
 
-# The client's wire
+# The wire of the client
 
 
 def frames(side: str) -> set[str]:
     return set(first_cells(sections(page("protocol.md"), "##")[f"Frames of the {side}"]))
 
 
-def test_the_protocol_page_has_exactly_the_frames_that_the_c_client_sends_and_obeys() -> None:
+def test_protocol_page_has_exactly_the_frames_of_the_c_client() -> None:
     client = "".join(source("native", name) for name in ("endings.h", "request.h", "frames.h"))
 
     sent = set(re.findall(r"(?:send_frame\(|frame\[HEAD \+ 1\] = {)'(\w)'", client))
@@ -117,7 +117,7 @@ def test_the_protocol_page_has_exactly_the_frames_that_the_c_client_sends_and_ob
     assert frames("daemon") == obeyed
 
 
-def test_the_protocol_page_has_every_frame_that_the_daemon_reads_or_sends() -> None:
+def test_protocol_page_has_every_frame_of_the_daemon() -> None:
     daemon = source("src/palaver/doors/argv", "wire.py") + source("src/palaver/doors/argv", "connection.py")
 
     letters = set(re.findall(r'\bb"([A-Z])"', daemon))
@@ -126,7 +126,7 @@ def test_the_protocol_page_has_every_frame_that_the_daemon_reads_or_sends() -> N
     assert letters <= frames("client") | frames("daemon")
 
 
-def test_the_protocol_page_has_exactly_the_fields_of_the_clients_request() -> None:
+def test_protocol_page_has_exactly_the_fields_of_the_client_request() -> None:
     shown = set(first_cells(sections(page("protocol.md"), "##")["The request"]))
 
     client = "".join(source("native", name) for name in ("request.h", "frames.h", "hook.h"))
@@ -137,27 +137,27 @@ def test_the_protocol_page_has_exactly_the_fields_of_the_clients_request() -> No
 # The log and the marks
 
 
-def test_the_log_page_names_every_event_type_that_is_written() -> None:
+def test_log_page_names_every_written_event_type() -> None:
     chapter = sections(page("log.md"), "##")["Event types"]
 
     assert set(re.findall(r"`([\w.]+)`", chapter.partition(". ")[0])) == EVENT_TYPES.keys()
 
 
-def test_the_identity_page_names_every_mark() -> None:
+def test_identity_page_names_every_mark() -> None:
     assert [name for name in MARKS if f"`{name}`" not in page("identity.md")] == []
 
 
 # Links
 
 
-def test_the_index_links_every_page() -> None:
+def test_index_links_every_page() -> None:
     linked = set(re.findall(r"\]\(([\w.-]+\.md)\)", page("README.md")))
 
     assert linked == {path.name for path in DOCS.glob("*.md")} - {"README.md"}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
-def test_every_relative_link_leads_somewhere(path: Path) -> None:
+def test_every_relative_link_has_a_target(path: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
 
     for link in links:
@@ -172,9 +172,9 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
 # Words
 
 
-# Written apart, so that this file does not hold what it looks for.
+# Split, so that this file does not contain the texts it searches for.
 @pytest.mark.parametrize("word", ["/" + "work/", "/" + "root/", "../" + "shared"])
-def test_no_file_names_a_place_of_the_machine_it_was_made_on(word: str) -> None:
+def test_no_file_contains_a_path_of_the_build_machine(word: str) -> None:
     files = our_files("*.md", "*.py", "*.c", "*.sql", "*.toml", "Makefile")
 
     assert [named(path) for path in files if word in path.read_text(encoding="utf-8")] == []
@@ -184,7 +184,7 @@ def test_no_file_names_a_place_of_the_machine_it_was_made_on(word: str) -> None:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Every line on which `pal` is called: in `sh` blocks all lines, in `console` those behind a prompt."""
+    """Return every line that calls `pal`: all lines of `sh` blocks, and prompt lines of `console` blocks."""
     lines = [line for content in blocks(text, "sh") for line in content.splitlines()]
     for content in blocks(text, "console"):
         lines += [line.removeprefix("$ ") for line in content.splitlines() if line.startswith("$ ")]
@@ -192,7 +192,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 def arguments(line: str) -> list[str]:
-    """The arguments of the first `pal` on a line, up to what ends a command in a shell."""
+    """Return the arguments of the first `pal` on a line, up to the end of that shell command."""
     words = shlex.split(line.replace("$(", " "), comments=True)
     start = words.index("pal") + 1
     ends = [at for at, word in enumerate(words) if at >= start and word in ("|", "&&", ";", ">", ")")]
@@ -200,14 +200,14 @@ def arguments(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
-def test_every_command_on_a_page_can_be_read(path: Path) -> None:
+def test_every_command_on_a_page_can_be_parsed(path: Path) -> None:
     for line in commands(path.read_text(encoding="utf-8")):
         parsed = parse(TABLE, arguments(line))
 
         assert not parsed.command.is_hidden, line
 
 
-def test_the_pages_are_full_of_commands() -> None:
+def test_pages_contain_many_commands() -> None:
     found = [line for path in PAGES for line in commands(path.read_text(encoding="utf-8"))]
 
     assert len(found) > 60

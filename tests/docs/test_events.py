@@ -1,4 +1,4 @@
-"""The page of events, the table of types and what the broker writes say the same, in both directions."""
+"""The page of events, the table of types and the events of the broker agree, in both directions."""
 
 import re
 from collections import defaultdict
@@ -70,12 +70,12 @@ def shown() -> dict[str, str]:
     return {heading.strip("`"): content for heading, content in sections(page("events.md"), "##").items()}
 
 
-def test_the_page_has_exactly_the_types_that_are_written() -> None:
+def test_page_has_exactly_the_written_types() -> None:
     assert sorted(shown()) == sorted(EVENT_TYPES)
 
 
 @pytest.mark.parametrize("type_", EVENT_TYPES)
-def test_the_page_has_exactly_the_fields_of_a_type(type_: str) -> None:
+def test_page_has_exactly_the_fields_of_a_type(type_: str) -> None:
     text = shown()[type_].rpartition("| field | meaning |")[2]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE))
 
@@ -85,25 +85,25 @@ def test_the_page_has_exactly_the_fields_of_a_type(type_: str) -> None:
     )
 
 
-def test_the_page_has_exactly_the_moments_of_a_life() -> None:
+def test_page_has_exactly_the_actions_of_a_life_event() -> None:
     text = shown()["life"].partition("| action | when |")[2].partition("| field |")[0]
 
     assert set(first_cells(text)) == ACTIONS
 
 
-def test_the_table_has_every_type_that_the_broker_spells_out() -> None:
+def test_table_has_every_type_that_the_broker_names() -> None:
     assert set(re.findall(r'\btype="([\w.]+)"', source("src/palaver/broker"))) <= EVENT_TYPES.keys()
 
 
 class Play:
-    """Asks for everything there is to ask for, and remembers what was asked."""
+    """Submit every kind of request, and record the kinds."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.asked: set[type] = set()
 
     async def ask(self, asking: Caller, request: Request) -> Event:
-        """Ask for one thing and give the event that it wrote."""
+        """Submit one request and return the event that it wrote."""
         self.asked.add(type(request))
         outcome = await self.bus.broker.submit(asking, request)
         event = None if isinstance(outcome, Joined | Archived) else outcome.event
@@ -117,7 +117,7 @@ class Play:
         return await self.bus.join(name, **fields)  # type: ignore[arg-type]  # fields of a join
 
     async def lives(self) -> None:
-        """Comes and goes, in every way."""
+        """Join and leave in every way."""
         await self.ask(SYSTEM_CALLER, Started(pid=1, version="1"))
         await self.ask(HUMAN, Register(name="luna:BOXE"))
         mila = await self.join("mila", has_link=True, session="s")
@@ -132,7 +132,7 @@ class Play:
         await self.ask(SYSTEM_CALLER, Gone(name="lena", reason="its process ended", seat=seat(3)))
 
     async def talks(self) -> None:
-        """Sends messages with all that they can hold, and does everything to them."""
+        """Send messages with all fields, and apply every request to them."""
         luna = replace(await self.join("luna", harness="claude"), harness="claude")
         nova = await self.join("nova")
         first = await self.ask(luna, CreateBundle(title="first"))
@@ -183,7 +183,7 @@ class Play:
         await self.ask(HUMAN, ChangeSetting(key="brake_hops", value=1, old=40))
 
     async def works(self) -> None:
-        """Has something to do, and does it."""
+        """Create a task, update it and complete it."""
         mina = await self.join("mina")
         made = await self.ask(mina, CreateTask(title="t", description="d", assignee="mina"))
         await self.ask(
@@ -193,7 +193,7 @@ class Play:
         await self.ask(mina, CompleteTask(task=made.id, summary="done"))
 
     async def waits(self) -> None:
-        """Wants to be told of things, and is told."""
+        """Subscribe to events and receive notices."""
         luna, nova = await self.join("kira"), await self.join("vera")
         made = await self.ask(
             HUMAN,
@@ -217,7 +217,7 @@ class Play:
         await self.ask(SYSTEM_CALLER, FireWatch(agent="vera", request=request.seq))
 
     async def sits(self) -> None:
-        """Runs in a terminal, where a person types and a message waits for its answer."""
+        """Run in a terminal in which a person types and a message waits for its reply."""
         zora = await self.join("zora", holder="h", seat=seat(9), argv=("claude",), cwd="/w")
         await self.ask(HUMAN, Pause(name="zora"))
         await self.ask(HUMAN, Unpause(name="zora"))
@@ -239,7 +239,7 @@ class Play:
         await self.ask(SYSTEM_CALLER, FireNag(agent="zora", request=request.seq))
 
     async def shares(self) -> None:
-        """Comes into a room, goes, and has the stick in every way."""
+        """Join and leave a room, and use the stick in every way."""
         room = JoinRoom(places=("/repo",))
         members = [await self.join(name, harness="claude") for name in ("rosa", "sara", "tara")]
         rosa, _, tara = members

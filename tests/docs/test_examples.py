@@ -1,4 +1,4 @@
-"""The examples of the SDK run, against a daemon of their own, and its page leaves nothing out."""
+"""The SDK examples run with their own daemon, and the SDK page is complete."""
 
 import os
 import re
@@ -20,7 +20,7 @@ Environment = dict[str, str]
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[Environment]:
-    """What a program with a bus of its own needs; the bus is stopped in the end."""
+    """The environment of a program with its own bus; the bus is stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="pal-docs-") as folder:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         environment = {**kept, "PALAVER_HOME": f"{folder}/home"}
@@ -29,7 +29,7 @@ def environment() -> Iterator[Environment]:
 
 
 def run(*arguments: str, environment: Environment) -> subprocess.CompletedProcess[str]:
-    """Run Python, which starts the bus when nobody listens."""
+    """Run Python, which starts the bus if it is not running."""
     return subprocess.run(
         [sys.executable, *arguments],
         check=False,
@@ -41,7 +41,7 @@ def run(*arguments: str, environment: Environment) -> subprocess.CompletedProces
 
 
 def without_numbers(text: str) -> str:
-    """They depend on what the bus has seen before."""
+    """Remove message numbers, which depend on earlier events."""
     return re.sub(r"#\d+", "#", text)
 
 
@@ -50,7 +50,7 @@ def test_every_example_compiles(example: str) -> None:
     assert compile(example, "docs/sdk.md", "exec")
 
 
-def test_the_first_example_prints_what_the_page_says(environment: Environment) -> None:
+def test_first_example_prints_the_output_of_the_page(environment: Environment) -> None:
     said = blocks(page("sdk.md"), "text")[0]
 
     ended = run("-c", EXAMPLES[0], environment=environment)
@@ -66,7 +66,7 @@ def test_every_other_example_runs(example: str, environment: Environment) -> Non
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_the_sdk_page_names_all_that_a_connection_and_its_values_offer() -> None:
+def test_sdk_page_names_all_members_of_a_connection_and_its_values() -> None:
     text = page("sdk.md")
 
     methods = [name for name in vars(palaver.Connection) if not name.startswith("_")]
@@ -74,12 +74,12 @@ def test_the_sdk_page_names_all_that_a_connection_and_its_values_offer() -> None
     for kind in (palaver.Receipt, palaver.Delivery, palaver.Agent):
         values += kind.__struct_fields__
 
-    inner = {"acknowledge", "answer"}  # how a message reaches its connection
+    inner = {"acknowledge", "answer"}  # used by a message to reach its connection
     assert [name for name in methods if f"`{name}" not in text] == []
     assert [name for name in values if name not in inner and f"`{name}" not in text] == []
 
 
-def test_the_sdk_page_names_all_that_outsiders_may_use() -> None:
+def test_sdk_page_names_the_whole_public_api() -> None:
     promised = page("sdk.md").rpartition("What `import palaver` offers")[2]
 
     assert sorted(re.findall(r"`(\w+)`", promised)) == sorted(palaver.__all__)

@@ -1,4 +1,4 @@
-"""The page about terminals names every reason of a closed gate, and no other."""
+"""The page about terminals lists exactly the reasons of a closed gate."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from palaver.agents.terminal.gates import REASONS
 PAGE = Path(__file__).parents[2] / "docs" / "terminals.md"
 
 
-def test_every_reason_of_a_closed_gate_is_on_the_page() -> None:
+def test_page_lists_every_reason_of_a_closed_gate() -> None:
     table = PAGE.read_text().split("| reason | what is the matter |")[1].split("\n\n")[0]
 
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(REASONS)

@@ -1,4 +1,4 @@
-"""Rooms, events and moments as a test wants them."""
+"""Rooms, events and moments for tests."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ def event(
     seq: int = 1,
     ts: int = NOW_MS,
 ) -> Event:
-    """An event of the room."""
+    """Return an event of the room."""
     return Event(
         seq=seq,
         id=f"E{seq}",
@@ -43,7 +43,7 @@ def joined(sender: str, **fields: object) -> Event:
 
 
 def room_of(*names: str) -> Room:
-    """A room with members, who have joined in this order."""
+    """Return a room whose members joined in this order."""
     room = apply_to_room(None, joined(names[0]))
     for name in names[1:]:
         room = apply_to_room(room, joined(name))
@@ -51,7 +51,7 @@ def room_of(*names: str) -> Room:
 
 
 def written(room: Room, sender: str, move: Move, *, seq: int = 7, ts: int = NOW_MS) -> Room:
-    """The room after a move was written."""
+    """Return the room after a move was stored."""
     made = Event(
         seq=seq,
         id=f"E{seq}",
@@ -66,13 +66,13 @@ def written(room: Room, sender: str, move: Move, *, seq: int = 7, ts: int = NOW_
 
 
 def held_by(room: Room, name: str, lease: str = "lease") -> Room:
-    """The room with its stick given to a member."""
+    """Return the room with a member as owner of the stick."""
     claim = {"turn_id": room.turn + 1, "lease_id": lease, "reason": "open_claim", "from": None}
     return apply_to_room(room, event("claim", name, {**claim, "until": NOW_MS + POLICY.lease_ms}, to=name))
 
 
 def released(room: Room, reserved_for: str = "", handoff: dict[str, object] | None = None) -> Room:
-    """The room after its holder has given the stick up."""
+    """Return the room after its owner has released the stick."""
     payload: dict[str, object] = {"turn_id": room.turn, "handoff": HANDOFF if handoff is None else handoff}
     if reserved_for:
         payload |= {"reserved_for": reserved_for, "until": NOW_MS + POLICY.claim_ms}
@@ -80,7 +80,7 @@ def released(room: Room, reserved_for: str = "", handoff: dict[str, object] | No
 
 
 def moment(room: Room, now_ms: int = NOW_MS, started_ms: int = 0, **sights: Sight) -> Moment:
-    """A moment in which all members are there, but those of whom something else is said."""
+    """Return a moment with all members present, except those given otherwise."""
     known = {name: sights.get(name, HERE) for name in room.names}
     return Moment(room=room, facts=Facts(now_ms=now_ms, started_ms=started_ms, sights=known), policy=POLICY)
 

@@ -1,4 +1,4 @@
-"""What follows from a room changes it; nothing else does."""
+"""Only valid events change a room."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ GIVEN = {"lease_id": "l", "until": 1}
 CLAIM = {**GIVEN, "reason": "open_claim", "from": None}
 
 
-def test_the_first_member_makes_the_room() -> None:
+def test_first_member_creates_the_room() -> None:
     room = apply_to_room(None, joined("ann", harness="codex"))
 
     assert (room.id, room.base, room.path, room.name) == (ID, ID, "/repo", "repo")
@@ -23,7 +23,7 @@ def test_the_first_member_makes_the_room() -> None:
     assert room.members == (Member(name="ann", ordinal=0, harness="codex", joined_ms=NOW_MS),)
 
 
-def test_a_claim_makes_a_holder_who_gets_what_was_left_for_it() -> None:
+def test_claim_sets_the_owner_and_gives_it_the_handoff() -> None:
     room = held_by(released(held_by(room_of("ann", "bob"), "ann")), "bob", "lease2")
 
     assert (room.state, room.owner, room.turn, room.lease) == ("owned", "bob", 2, "lease2")
@@ -33,7 +33,7 @@ def test_a_claim_makes_a_holder_who_gets_what_was_left_for_it() -> None:
     assert room.members[1].last_owned_ms == NOW_MS
 
 
-def test_who_comes_back_has_its_old_place_and_turns() -> None:
+def test_returning_member_keeps_its_ordinal_and_turns() -> None:
     room = held_by(room_of("ann", "bob"), "ann")
     former = room.members[0]
     without = apply_to_room(room, event("member_left", "ann", {"reason": "left"}))
@@ -44,7 +44,7 @@ def test_who_comes_back_has_its_old_place_and_turns() -> None:
     assert (back.members[0].last_turn, back.members[0].harness, back.next_ordinal) == (1, "codex", 2)
 
 
-def test_a_holder_takes_its_turn_along_and_a_recipient_leaves_what_it_was_to_have() -> None:
+def test_removed_owner_frees_the_stick_and_a_recipient_its_reservation() -> None:
     owned = held_by(room_of("ann", "bob"), "ann")
     reserved = released(owned, "bob")
     gone = {"reason": "gone", "from": "bob"}
@@ -57,7 +57,7 @@ def test_a_holder_takes_its_turn_along_and_a_recipient_leaves_what_it_was_to_hav
     assert without_recipient.pending == reserved.pending
 
 
-def test_who_has_nothing_takes_nothing_along() -> None:
+def test_leaving_member_without_the_stick_changes_nothing_else() -> None:
     owned = held_by(room_of("ann", "bob"), "ann")
 
     left = apply_to_room(owned, event("member_left", "bob", {"reason": "left"}))
@@ -65,7 +65,7 @@ def test_who_has_nothing_takes_nothing_along() -> None:
     assert (left.owner, [*left.names]) == ("ann", ["ann"])
 
 
-def test_a_reservation_that_runs_out_keeps_its_hand_over() -> None:
+def test_expired_reservation_keeps_its_handoff() -> None:
     reserved = released(held_by(room_of("ann", "bob", "cat"), "ann"), "bob")
 
     free = apply_to_room(reserved, event("reservation_expired", "[pal-events]", {"turn_id": 1}, to="bob"))
@@ -79,7 +79,7 @@ def test_a_reservation_that_runs_out_keeps_its_hand_over() -> None:
     assert not given_on.is_direct
 
 
-def test_a_takeover_names_a_new_holder_and_remembers_the_old_one() -> None:
+def test_takeover_sets_a_new_owner_and_remembers_the_old_one() -> None:
     owned = held_by(room_of("ann", "bob"), "ann")
 
     taken = apply_to_room(owned, event("takeover", "bob", {**GIVEN, "turn_id": 2, "cause": "x"}, to="ann"))
@@ -87,7 +87,7 @@ def test_a_takeover_names_a_new_holder_and_remembers_the_old_one() -> None:
     assert (taken.owner, taken.turn, taken.prior_owner, taken.brought) == ("bob", 2, "ann", None)
 
 
-def test_a_closed_room_keeps_its_members_and_has_no_holder() -> None:
+def test_closed_room_keeps_its_members_and_has_no_owner() -> None:
     closed = apply_to_room(held_by(room_of("ann"), "ann"), event("close", "human", {"reason": "done"}))
 
     assert (closed.is_open, closed.owner, closed.closed_ms) == (False, "", NOW_MS)
@@ -126,8 +126,8 @@ CLOSED = apply_to_room(ROOM, event("close", "human"))
         (RESERVED, event("reservation_expired", "x", {"turn_id": 2}, to="bob")),
     ],
 )
-def test_what_cannot_have_happened_changes_nothing(room: Room | None, wrong: Event) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - any of them is skipped
+def test_impossible_event_is_refused(room: Room | None, wrong: Event) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each kind is skipped
         apply_to_room(room, wrong)
 
 
@@ -147,7 +147,7 @@ payloads = st.dictionaries(
     payloads,
     st.lists(st.sampled_from(["ann", "bob", "cat"]), max_size=2),
 )
-def test_whatever_stands_in_the_log_a_room_stays_a_room(
+def test_any_event_leaves_a_consistent_room(
     room: Room | None, type_: str, payload: dict[str, object], to: list[str]
 ) -> None:
     happened = Event(seq=9, id="x", type=type_, sender="ann", to=tuple(to), ts=1, device="T", payload=payload)

@@ -1,4 +1,4 @@
-"""One moment of who is there: looked at once, and the same ever after."""
+"""A snapshot of attendance: taken once, and constant afterwards."""
 
 from tests.fakes import FakeAttendance
 
@@ -7,7 +7,7 @@ from palaver.rooms.attendance import Sight, Unattended, take_facts
 ROOM = "repo-abcd"
 
 
-def test_everything_known_of_a_member_is_in_a_moment() -> None:
+def test_snapshot_contains_everything_known_of_a_member() -> None:
     kept = FakeAttendance({"ann"})
     kept.started_ms = 5
     kept.gone["ann"], kept.seen["ann"], kept.idle["ann"] = 1, 2, 3
@@ -35,7 +35,7 @@ def test_everything_known_of_a_member_is_in_a_moment() -> None:
     )
 
 
-def test_a_moment_does_not_change_when_somebody_goes() -> None:
+def test_snapshot_does_not_change_when_a_member_leaves() -> None:
     present = {"ann"}
     facts = take_facts(FakeAttendance(present), 9, ROOM, ["ann"])
 
@@ -44,13 +44,13 @@ def test_a_moment_does_not_change_when_somebody_goes() -> None:
     assert facts.of("ann").is_present
 
 
-def test_who_was_not_looked_at_is_away() -> None:
+def test_name_outside_the_snapshot_is_away() -> None:
     facts = take_facts(FakeAttendance({"ann"}), 9, ROOM, [])
 
     assert facts.of("ann") == Sight()
 
 
-def test_where_nobody_keeps_attendance_members_are_there_or_not_and_nobody_waits() -> None:
+def test_without_attendance_members_are_present_or_not_and_never_wait() -> None:
     facts = take_facts(Unattended({"ann"}.__contains__), 9, ROOM, ["ann", "bob"])
 
     assert facts.sights == {"ann": Sight(is_present=True), "bob": Sight()}

@@ -1,4 +1,4 @@
-"""Time moves nothing by itself: it makes conditions, and they permit."""
+"""Time limits cause conditions; conditions permit actions but perform none."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def outlook_of(now: Moment) -> tuple[Cause | None, int | None]:
         (Sight(is_active=True), 0, NOW_MS + LEASE),
     ],
 )
-def test_a_lease_runs_anew_from_each_sign_of_a_holder_whose_process_is_there(
+def test_lease_restarts_with_each_sign_of_a_present_owner(
     sight: Sight, started_ms: int, until_ms: int
 ) -> None:
     now = moment(OWNED, started_ms=started_ms, ann=sight)
@@ -57,7 +57,7 @@ def test_a_lease_runs_anew_from_each_sign_of_a_holder_whose_process_is_there(
     assert lease_until_ms(now.room, now.facts, now.policy) == until_ms
 
 
-def test_a_holder_at_work_has_all_of_its_lease_at_any_time() -> None:
+def test_active_owner_always_has_a_full_lease() -> None:
     later = NOW_MS + 10 * LEASE
     now = moment(OWNED, later, ann=Sight(is_present=True, is_active=True))
 
@@ -80,7 +80,7 @@ def test_a_holder_at_work_has_all_of_its_lease_at_any_time() -> None:
         (Sight(gone_since_ms=1), NOW_MS + GRACE, NOW_MS + GRACE + POLICY.waiter_grace_ms),
     ],
 )
-def test_a_holder_is_gone_a_grace_behind_the_end_of_its_process_and_its_last_sign(
+def test_owner_counts_as_exited_a_grace_after_its_last_sign(
     sight: Sight, started_ms: int, gone_ms: int | None
 ) -> None:
     now = moment(OWNED, started_ms=started_ms, ann=sight)
@@ -98,7 +98,7 @@ def test_a_holder_is_gone_a_grace_behind_the_end_of_its_process_and_its_last_sig
         (Sight(gone_since_ms=1), NOW_MS + POLICY.presence_ms, NOW_MS + POLICY.presence_ms + 10_000),
     ],
 )
-def test_who_is_gone_for_long_is_no_member_any_more_however_often_the_daemon_starts(
+def test_absent_member_is_removed_on_time_despite_restarts(
     sight: Sight, started_ms: int, retires_ms: int | None
 ) -> None:
     now = moment(room_of("ann", "bob"), started_ms=started_ms, bob=sight)
@@ -106,14 +106,14 @@ def test_who_is_gone_for_long_is_no_member_any_more_however_often_the_daemon_sta
     assert retires_at_ms(now.room, "bob", now.facts, now.policy) == retires_ms
 
 
-def test_a_short_grace_is_not_made_longer_by_a_start() -> None:
+def test_restart_does_not_extend_a_short_grace() -> None:
     now = moment(OWNED, started_ms=NOW_MS, bob=Sight(gone_since_ms=1))
     short = replace(POLICY, heartbeat_ms=500)
 
     assert gone_at_ms(now.room, "bob", now.facts, short) == NOW_MS + 1_000
 
 
-def test_who_is_gone_counts_as_gone_from_that_moment_on() -> None:
+def test_member_counts_as_exited_from_the_end_of_its_grace() -> None:
     gone = Sight(gone_since_ms=NOW_MS)
     before, after = (moment(OWNED, NOW_MS + GRACE + step, bob=gone) for step in (-1, 0))
 
@@ -121,7 +121,7 @@ def test_who_is_gone_counts_as_gone_from_that_moment_on() -> None:
     assert is_gone(after.room, "bob", after.facts, after.policy)
 
 
-def test_a_reservation_ends_with_its_time_or_its_recipient() -> None:
+def test_reservation_ends_with_its_time_or_its_recipient() -> None:
     here, gone = moment(RESERVED), moment(RESERVED, bob=Sight(gone_since_ms=NOW_MS))
 
     assert reservation_until_ms(here.room, here.facts, here.policy) == NOW_MS + POLICY.claim_ms
@@ -145,19 +145,19 @@ def test_a_reservation_ends_with_its_time_or_its_recipient() -> None:
         ),
     ],
 )
-def test_why_a_holder_may_lose_the_stick(
+def test_owner_can_lose_the_stick_for_each_cause(
     after_ms: int, sight: Sight, expected: tuple[Cause | None, int | None]
 ) -> None:
     assert outlook_of(moment(OWNED, NOW_MS + after_ms, ann=sight)) == expected
 
 
-def test_a_reservation_may_be_taken_over_when_its_time_is_over_and_a_free_stick_never() -> None:
+def test_reservation_can_be_taken_over_late_and_a_free_stick_never() -> None:
     assert outlook_of(moment(RESERVED)) == (None, NOW_MS + POLICY.claim_ms)
     assert outlook_of(moment(RESERVED, NOW_MS + POLICY.claim_ms)) == (Cause.CLAIM_TIMEOUT, None)
     assert outlook_of(moment(room_of("ann"))) == (None, None)
 
 
-def test_a_room_is_shown_with_all_that_is_so() -> None:
+def test_all_conditions_of_a_room_are_listed() -> None:
     late = NOW_MS + LEASE
 
     assert shown(moment(OWNED)) == []
@@ -181,9 +181,7 @@ def test_a_room_is_shown_with_all_that_is_so() -> None:
         (LEASE - GRACE, Sight(gone_since_ms=NOW_MS, token_ms=NOW_MS), True),
     ],
 )
-def test_who_is_gone_is_shown_before_anything_may_be_done_about_it(
-    after_ms: int, sight: Sight, is_shown: bool
-) -> None:
+def test_exit_is_shown_before_a_takeover_is_possible(after_ms: int, sight: Sight, is_shown: bool) -> None:
     owned = moment(OWNED, NOW_MS + after_ms, ann=sight)
     reserved = moment(RESERVED, NOW_MS + after_ms, bob=sight)
 
@@ -193,7 +191,7 @@ def test_who_is_gone_is_shown_before_anything_may_be_done_about_it(
     assert (outlook_of(reserved)[0] == Cause.CLAIM_TIMEOUT) is (after_ms >= GRACE)
 
 
-def test_a_closed_room_is_not_dormant() -> None:
+def test_closed_room_is_not_dormant() -> None:
     closed = apply_to_room(room_of("ann"), event("close", "human"))
 
     assert shown(moment(closed, ann=AWAY)) == []

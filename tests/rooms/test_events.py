@@ -1,4 +1,4 @@
-"""The filter of room events: the vectors under the rules of today, and what events look like."""
+"""The filter of room events, checked with test vectors, and the view of an event."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ _LOG: list[tuple[str, str | None, str | None]] = [
 
 
 def _event(seq: int, type: str, sender: str | None, to: str | None, **payload: object) -> Event:
-    """An event of a room: a claim says itself who held before, a message to the room names it."""
+    """Return a room event: a claim names the previous owner, a message to the room names the room."""
     is_message = type == "message"
     tokens: tuple[str, ...] = (to,) if to else ("#work-ab12",) if is_message else ()
     fields: dict[str, object] = {"room": "work-ab12", **payload}
@@ -73,27 +73,25 @@ EVENTS = [_event(seq, *one) for seq, one in enumerate(_LOG, 1)]
         ({"caller": None, "target": ANY}, list(range(1, 18))),
     ],
 )
-def test_a_filter_gives_what_it_was_asked_for(asked: dict[str, Any], expected: list[int]) -> None:
+def test_filter_selects_the_expected_events(asked: dict[str, Any], expected: list[int]) -> None:
     wanted = event_filter(**asked)
 
     assert [event.seq for event in EVENTS if passes(wanted, event)] == expected
 
 
-def test_self_needs_somebody_who_asks() -> None:
+def test_target_self_needs_a_named_caller() -> None:
     with pytest.raises(AgentIdRequired):
         event_filter(caller=None, target=SELF)
 
 
 @pytest.mark.parametrize("types", [[], "", [""], ["message", ""], [1]])
-def test_a_filter_for_types_names_at_least_one_and_words_only(types: Any) -> None:
+def test_event_type_filter_needs_at_least_one_valid_name(types: Any) -> None:
     with pytest.raises(InvalidEventTypeFilter):
         event_filter(caller="codex", event_type=types)
 
 
 @given(st.sampled_from(["codex", "claude", "gemini", "human"]), st.sampled_from(EVENTS))
-def test_what_concerns_me_is_part_of_everything_and_holds_all_that_is_addressed_to_me(
-    me: str, event: Event
-) -> None:
+def test_own_events_are_a_subset_of_all_and_contain_those_addressed(me: str, event: Event) -> None:
     mine = passes(event_filter(caller=me), event)
     addressed = passes(event_filter(caller=None, target=me), event)
 
@@ -101,7 +99,7 @@ def test_what_concerns_me_is_part_of_everything_and_holds_all_that_is_addressed_
     assert mine or not addressed
 
 
-def test_a_message_is_shown_with_its_body_and_hint_and_as_message_sent() -> None:
+def test_message_is_shown_with_its_body_and_delivery_hint() -> None:
     event = _event(7, "message", "codex", "claude", text="look", delivery_hint="interrupt", scope="mentions")
 
     shown = room_event(event)
@@ -120,7 +118,7 @@ def test_a_message_is_shown_with_its_body_and_hint_and_as_message_sent() -> None
     }
 
 
-def test_a_message_to_the_room_is_addressed_to_nobody_and_one_to_several_names_them() -> None:
+def test_message_to_the_room_has_no_recipient_and_others_name_theirs() -> None:
     to_room = Event(**{**_fields(EVENTS[2]), "to": ("#work-ab12", "@claude")})
     to_two = Event(**{**_fields(EVENTS[2]), "to": ("claude", "@gemini")})
 
@@ -128,7 +126,7 @@ def test_a_message_to_the_room_is_addressed_to_nobody_and_one_to_several_names_t
     assert room_event(to_two)["to_agent_id"] == ["claude", "gemini"]
 
 
-def test_what_an_event_says_beside_its_common_fields_is_its_payload() -> None:
+def test_uncommon_fields_of_an_event_are_in_its_payload() -> None:
     release = _event(
         9, "release", "codex", "claude", turn_id=3, handoff={"status": "done"}, reason="done", until=77
     )
@@ -140,7 +138,7 @@ def test_what_an_event_says_beside_its_common_fields_is_its_payload() -> None:
     assert room_event(EVENTS[7])["payload"] is None
 
 
-def test_a_claim_comes_from_whoever_held_before_or_from_nobody() -> None:
+def test_claim_comes_from_the_previous_owner_if_any() -> None:
     assert room_event(EVENTS[4])["from_agent_id"] is None
     assert room_event(EVENTS[8])["from_agent_id"] == "codex"
 

@@ -1,4 +1,4 @@
-"""The fairest is next: who never held the stick, who held it longest ago, and round the circle."""
+"""The next owner: members without a turn first, then the longest ago, then in circular order."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ CASES = json.loads(FILE.read_text(encoding="utf-8"))["fairness"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_a_vector_holds(case: dict[str, Any]) -> None:
+def test_vector_gives_the_expected_next_owner(case: dict[str, Any]) -> None:
     turns = {name: int(moment.removeprefix("t")) for name, moment in case["last_ownership"].items()}
     every = {one["id"]: one for one in case["members"]}
     waiting = [
@@ -33,11 +33,11 @@ def test_a_vector_holds(case: dict[str, Any]) -> None:
     assert found.name == case["expect_reserved_for"]
 
 
-def test_nobody_is_first_where_nobody_waits() -> None:
+def test_without_waiters_there_is_no_next_owner() -> None:
     assert fairest([], after=0, size=1) is None
 
 
-def test_the_line_begins_behind_the_one_who_gives_the_stick_up() -> None:
+def test_order_starts_after_the_releasing_owner() -> None:
     room = room_of("ann", "bob", "cat")
 
     names = {giver: first_in_line(room, room.members, giver) for giver in ("ann", "bob", "cat", "eve")}
@@ -50,7 +50,7 @@ def test_the_line_begins_behind_the_one_who_gives_the_stick_up() -> None:
     }
 
 
-def test_who_never_held_the_stick_stands_before_who_did() -> None:
+def test_member_without_a_turn_comes_first() -> None:
     room = released(held_by(room_of("ann", "bob", "cat"), "ann"))
     ann, bob, cat = room.members
 
@@ -66,16 +66,14 @@ members = st.lists(
 
 
 @given(members, st.integers(-1, 40))
-def test_nobody_stands_in_line_where_another_does(waiting: list[Member], after: int) -> None:
+def test_no_two_members_have_the_same_rank(waiting: list[Member], after: int) -> None:
     places = {rank(one, after, 41) for one in waiting}
 
     assert len(places) == len(waiting)
 
 
 @given(members, st.integers(-1, 40))
-def test_the_first_in_line_is_never_one_who_held_the_stick_later_than_another(
-    waiting: list[Member], after: int
-) -> None:
+def test_next_owner_never_had_a_later_turn_than_another_waiter(waiting: list[Member], after: int) -> None:
     found = fairest(waiting, after=after, size=41)
 
     assert found is None or found.last_turn == min(one.last_turn for one in waiting)

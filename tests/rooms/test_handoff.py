@@ -1,4 +1,4 @@
-"""A hand-over is taken as it is or refused with the name of the field that is wrong."""
+"""A handoff is accepted unchanged, or refused with the name of the invalid field."""
 
 import math
 
@@ -14,7 +14,7 @@ from palaver.rooms.handoff import LIMIT_HANDOFF_BYTES, checked_handoff
 GOOD = {"status": "tests pass", "next_action": "review"}
 
 
-def test_a_whole_hand_over_is_kept_with_keys_that_nobody_knows() -> None:
+def test_complete_handoff_with_unknown_keys_is_kept() -> None:
     handoff = {
         **GOOD,
         "artifacts": [
@@ -60,7 +60,7 @@ def test_a_whole_hand_over_is_kept_with_keys_that_nobody_knows() -> None:
         ({**GOOD, "more": {1: 2, (3,): 4}}, "content"),
     ],
 )
-def test_what_is_wrong_is_named(handoff: dict[str, object], field: str) -> None:
+def test_invalid_field_is_named(handoff: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidHandoff) as error:
         checked_handoff(handoff)
 
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_named(handoff: dict[str, object], field: str) -> None:
     assert field in str(error.value)
 
 
-def test_what_never_ends_is_refused() -> None:
+def test_endless_handoff_is_refused() -> None:
     endless: dict[str, object] = dict(GOOD)
     endless["more"] = endless
 
@@ -85,9 +85,7 @@ keys = st.sampled_from(["status", "next_action", "artifacts", "open_questions", 
 
 
 @given(st.dictionaries(keys, values))
-def test_whatever_is_given_it_is_refused_or_comes_back_from_the_log_as_it_went_in(
-    given_: dict[str, object],
-) -> None:
+def test_any_handoff_is_refused_or_survives_the_log_unchanged(given_: dict[str, object]) -> None:
     try:
         made = checked_handoff({**GOOD, **given_})
     except InvalidHandoff as error:
@@ -99,5 +97,5 @@ def test_whatever_is_given_it_is_refused_or_comes_back_from_the_log_as_it_went_i
     assert list(back) == list(made)
 
 
-def test_a_number_that_json_has_not_is_kept_as_nothing() -> None:
+def test_number_that_json_lacks_is_stored_as_null() -> None:
     assert checked_handoff({**GOOD, "more": math.nan})["more"] is None

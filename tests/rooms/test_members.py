@@ -1,4 +1,4 @@
-"""Who goes, who is removed and by whom, and who closes a room."""
+"""Leaving a room, removing members, and closing a room."""
 
 import pytest
 from tests.rooms.parts import NOW_MS, POLICY, event, moment, room_of
@@ -24,20 +24,20 @@ def removed(who: Caller, target: str, *, is_forced: bool = False, bob: Sight = G
     return kick(moment(ROOM, LATE_MS, bob=bob), who, target, "why", is_forced=is_forced)
 
 
-def test_a_member_leaves_with_a_reason() -> None:
+def test_member_leaves_with_a_reason() -> None:
     move = leave(ROOM, "ann", "done")
 
     assert (move.type, move.payload.reason) == ("member_left", "done")  # type: ignore[union-attr]  # a leave has one
 
 
-def test_nobody_leaves_a_closed_room_or_one_it_is_not_in() -> None:
+def test_leaving_a_closed_or_foreign_room_is_refused() -> None:
     with pytest.raises(RoomClosed):
         leave(CLOSED, "ann", "left")
     with pytest.raises(UnknownMember):
         leave(ROOM, "eve", "left")
 
 
-def test_a_kick_is_told_with_an_id_of_its_own_and_only_while_the_room_is_open() -> None:
+def test_kick_notice_has_a_stable_id_and_needs_an_open_room() -> None:
     first, again, other = (tell_kick(ROOM, name, "K") for name in ("eve", "eve", "bob"))
 
     assert first is not None
@@ -48,18 +48,18 @@ def test_a_kick_is_told_with_an_id_of_its_own_and_only_while_the_room_is_open() 
     assert tell_kick(CLOSED, "eve", "K") is None
 
 
-def test_who_is_out_already_is_not_taken_out_again() -> None:
+def test_removed_member_is_not_removed_again() -> None:
     assert retire(ROOM, "ann", "inactive") is not None
     assert retire(ROOM, "eve", "inactive") is None
     assert retire(CLOSED, "ann", "inactive") is None
 
 
-def test_a_member_removes_one_who_is_gone() -> None:
+def test_member_can_remove_an_exited_member() -> None:
     assert removed(caller("ann"), "bob").to == ("bob",)
     assert removed(caller("ann"), "@bob", is_forced=True).to == ("bob",)
 
 
-def test_only_an_operator_removes_one_who_is_there_and_need_not_be_a_member() -> None:
+def test_only_an_operator_can_remove_a_present_member() -> None:
     here = Sight(is_present=True)
 
     with pytest.raises(NotAllowed):
@@ -71,14 +71,14 @@ def test_only_an_operator_removes_one_who_is_there_and_need_not_be_a_member() ->
     ("who", "target", "code"),
     [("ann", "ann", "cannot_kick_self"), ("eve", "bob", "unknown_member"), ("eve", "x", "unknown_member")],
 )
-def test_removing_is_refused(who: str, target: str, code: str) -> None:
+def test_invalid_removal_is_refused(who: str, target: str, code: str) -> None:
     with pytest.raises(RequestError) as error:
         removed(caller(who), target)
 
     assert error.value.code == code
 
 
-def test_one_who_is_there_and_one_whom_nobody_knows_are_not_removed() -> None:
+def test_present_or_unknown_members_are_not_removed() -> None:
     for target, code in (("bob", "target_active"), ("x", "unknown_target")):
         with pytest.raises(RequestError) as error:
             removed(caller("ann"), target, bob=Sight(is_present=True))
@@ -86,7 +86,7 @@ def test_one_who_is_there_and_one_whom_nobody_knows_are_not_removed() -> None:
         assert error.value.code == code
 
 
-def test_it_is_said_from_when_on_one_who_has_just_gone_can_be_removed() -> None:
+def test_error_says_when_a_just_exited_member_can_be_removed() -> None:
     just_gone = Sight(gone_since_ms=LATE_MS - 1_000)
     left_s = POLICY.gone_grace_ms // 1_000 - 1
 
@@ -94,7 +94,7 @@ def test_it_is_said_from_when_on_one_who_has_just_gone_can_be_removed() -> None:
         removed(caller("ann"), "bob", bob=just_gone)
 
 
-def test_a_closed_room_is_not_closed_again() -> None:
+def test_closed_room_cannot_be_closed_again() -> None:
     assert close(ROOM, "over").type == "close"
     with pytest.raises(RoomClosed):
         close(CLOSED, "over")

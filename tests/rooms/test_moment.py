@@ -1,4 +1,4 @@
-"""A moment: who would take the stick, who has waited, and how long it is until then."""
+"""A moment: candidates for the stick, recent waiters, and the remaining time."""
 
 import pytest
 from tests.rooms.parts import NOW_MS, POLICY, moment, room_of
@@ -11,7 +11,7 @@ ROOM = room_of("ann", "bob", "cid")
 LATER_MS = NOW_MS + 2 * POLICY.waiter_grace_ms
 
 
-def test_those_who_are_away_or_parked_would_not_take_it() -> None:
+def test_absent_or_parked_members_would_not_take_the_stick() -> None:
     now = moment(ROOM, bob=Sight(), cid=Sight(is_present=True, is_parked=True))
 
     assert [member.name for member in now.others()] == ["ann"]
@@ -29,7 +29,7 @@ def test_those_who_are_away_or_parked_would_not_take_it() -> None:
     ],
     ids=["only-here", "waits", "waited", "waited-long-ago", "away"],
 )
-def test_who_waits_or_did_so_a_moment_ago_is_next(sight: Sight, is_next: bool) -> None:
+def test_current_or_recent_waiter_is_next(sight: Sight, is_next: bool) -> None:
     now = moment(ROOM, LATER_MS, bob=sight, cid=Sight())
 
     found = now.next_waiter("ann")
@@ -37,13 +37,13 @@ def test_who_waits_or_did_so_a_moment_ago_is_next(sight: Sight, is_next: bool) -
     assert (found is not None) == is_next
 
 
-def test_what_is_over_is_no_time_away_and_never_is_never() -> None:
+def test_remaining_time_is_zero_when_over_and_none_without_a_limit() -> None:
     now = moment(ROOM)
 
     assert [now.left_ms(at) for at in (None, NOW_MS + 5, NOW_MS, NOW_MS - 5)] == [None, 5, 0, 0]
 
 
-def test_only_a_member_is_one() -> None:
+def test_only_a_member_is_found() -> None:
     assert member_of(ROOM, "ann").name == "ann"
     with pytest.raises(UnknownMember):
         member_of(ROOM, "eve")

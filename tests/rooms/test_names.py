@@ -1,4 +1,4 @@
-"""Rooms have short names that never clash, and members are found by any word people use."""
+"""Room ids are short and unique, and members are found by any name people use."""
 
 import pytest
 from hypothesis import given
@@ -22,19 +22,19 @@ from palaver.rooms.room import Room
         ("/", "room"),
     ],
 )
-def test_a_rooms_id_begins_with_its_folder(path: str, slug: str) -> None:
+def test_room_id_starts_with_its_folder_name(path: str, slug: str) -> None:
     base = room_base(path)
 
     assert base.rpartition("-")[0] == slug
     assert len(base) == len(slug) + 5
 
 
-def test_equal_folders_at_different_paths_have_different_ids() -> None:
+def test_equal_folder_names_at_different_paths_have_different_ids() -> None:
     assert room_base("/a/repo") != room_base("/b/repo")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 10**8))
-def test_every_id_that_is_made_is_one(path: str, number: int) -> None:
+def test_every_generated_id_is_valid(path: str, number: int) -> None:
     base = room_base(f"/{path}")
 
     check_room_id(room_id(base, number), base)
@@ -44,12 +44,12 @@ def test_every_id_that_is_made_is_one(path: str, number: int) -> None:
     ("id", "base"),
     [("repo", "repo"), ("x-abcd", "repo-abcd"), ("repo-abcd-x", "repo-abcd"), ("a/b-abcd", "a/b-abcd")],
 )
-def test_other_words_are_no_ids(id: str, base: str) -> None:
+def test_other_texts_are_not_room_ids(id: str, base: str) -> None:
     with pytest.raises(ValueError, match="no room's id"):
         check_room_id(id, base)
 
 
-def test_a_folders_name_is_the_last_part_of_its_path() -> None:
+def test_folder_name_is_the_last_part_of_its_path() -> None:
     assert [folder_name(path) for path in ("/a/b", "/a/b/", "/")] == ["b", "b", "/"]
 
 
@@ -77,14 +77,12 @@ def present(*names: str) -> "frozenset[str]":
         ("[odd]", present(), "[odd]"),
     ],
 )
-def test_a_member_is_found_by_any_of_its_words(
-    room: Room, word: str, there: frozenset[str], name: str
-) -> None:
+def test_member_is_found_by_any_of_its_names(room: Room, word: str, there: frozenset[str], name: str) -> None:
     assert find_member(room, word, there.__contains__).name == name
 
 
 @pytest.mark.parametrize("there", [present(), present("kira", "mila")])
-def test_a_word_for_several_is_refused_with_their_names(room: Room, there: frozenset[str]) -> None:
+def test_name_of_several_members_is_refused_with_their_names(room: Room, there: frozenset[str]) -> None:
     with pytest.raises(AmbiguousRecipient) as error:
         find_member(room, "codex", there.__contains__)
 
@@ -92,7 +90,7 @@ def test_a_word_for_several_is_refused_with_their_names(room: Room, there: froze
 
 
 @pytest.mark.parametrize("word", ["eve", "", "@", "claude", "lun"])
-def test_a_word_for_nobody_is_refused(room: Room, word: str) -> None:
+def test_name_of_no_member_is_refused(room: Room, word: str) -> None:
     with pytest.raises(UnknownMember) as error:
         find_member(room, word, lambda name: True)
 

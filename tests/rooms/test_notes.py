@@ -1,4 +1,4 @@
-"""A note is trimmed, bounded, and settled once."""
+"""A note is trimmed, limited in size, and resolved once."""
 
 import pytest
 from tests.rooms.parts import event
@@ -10,17 +10,17 @@ from palaver.rooms.payloads import NoteAdded
 LIMIT = 16 * 1024
 
 
-def test_blanks_around_a_note_are_taken_away() -> None:
+def test_blanks_around_a_note_are_removed() -> None:
     assert checked_note("  hi  \n", LIMIT) == "hi"
 
 
 @pytest.mark.parametrize("text", ["x" * LIMIT, "é" * (LIMIT // 2), " " + "x" * LIMIT + " "])
-def test_a_note_may_be_as_long_as_its_limit(text: str) -> None:
+def test_note_may_be_as_long_as_its_limit(text: str) -> None:
     assert checked_note(text, LIMIT) == text.strip()
 
 
 @pytest.mark.parametrize("text", ["x" * (LIMIT + 1), "é" * (LIMIT // 2) + "x"])
-def test_a_longer_note_is_refused_and_not_cut(text: str) -> None:
+def test_longer_note_is_refused_and_not_cut(text: str) -> None:
     with pytest.raises(BodyTooLarge) as error:
         checked_note(text, LIMIT)
 
@@ -28,17 +28,17 @@ def test_a_longer_note_is_refused_and_not_cut(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\n\t"])
-def test_a_note_without_a_word_is_refused(text: str) -> None:
+def test_blank_note_is_refused(text: str) -> None:
     with pytest.raises(InvalidBody):
         checked_note(text, LIMIT)
 
 
-def test_a_note_holds_no_control_characters() -> None:
+def test_note_with_control_characters_is_refused() -> None:
     with pytest.raises(BadText):
         checked_note("a\x1b[2Jb", LIMIT)
 
 
-def test_a_note_is_settled_by_the_first_who_says_so() -> None:
+def test_note_is_resolved_only_once() -> None:
     note = note_from(event("note_added", "ann"), NoteAdded(room="r", note="N", text="hi", turn_id=0))
 
     done = resolved(note, event("note_resolved", "bob", ts=7))
@@ -50,5 +50,5 @@ def test_a_note_is_settled_by_the_first_who_says_so() -> None:
 
 
 @pytest.mark.parametrize(("limit", "size"), [(-1, 1), (0, 1), (1, 1), (200, 200), (201, 200)])
-def test_a_page_holds_one_to_two_hundred(limit: int, size: int) -> None:
+def test_page_size_is_one_to_two_hundred(limit: int, size: int) -> None:
     assert page_size(limit) == size

@@ -1,4 +1,4 @@
-"""What an event of a room holds is read as it was written."""
+"""Payloads of room events are read as they were written."""
 
 import pytest
 from tests.rooms.parts import ID, event
@@ -35,12 +35,12 @@ EXAMPLES: list[tuple[str, Payload]] = [
 
 
 @pytest.mark.parametrize(("type_", "payload"), EXAMPLES, ids=[type_ for type_, _ in EXAMPLES])
-def test_a_payload_survives_being_written_and_read_back(type_: str, payload: Payload) -> None:
+def test_payload_survives_being_written_and_read_back(type_: str, payload: Payload) -> None:
     assert read_payload(event(type_, "ann", payload_of(payload))) == payload
 
 
 @pytest.mark.parametrize(("type_", "payload"), EXAMPLES, ids=[type_ for type_, _ in EXAMPLES])
-def test_a_payload_has_the_fields_of_the_table(type_: str, payload: Payload) -> None:
+def test_payload_has_the_fields_of_the_table(type_: str, payload: Payload) -> None:
     written = payload_of(payload).keys()
 
     assert EVENT_TYPES[type_].always <= written <= EVENT_TYPES[type_].all

@@ -10,7 +10,7 @@ from palaver.rooms.policy import Policy, policy_from
 FILE = Path(__file__).parents[1] / "vectors" / "rooms_and_stick.json"
 
 
-def test_the_defaults_are_those_of_the_vectors() -> None:
+def test_defaults_are_those_of_the_vectors() -> None:
     known = json.loads(FILE.read_text(encoding="utf-8"))
     times, limits = known["policy_defaults"], known["limits"]
     policy = Policy()
@@ -27,9 +27,9 @@ def test_the_defaults_are_those_of_the_vectors() -> None:
     assert limits["notes_max_limit"] == LIMIT_LIST
 
 
-def test_the_cooldown_grows_with_the_grace_of_waiters() -> None:
+def test_cooldown_grows_with_the_grace_of_waiters() -> None:
     assert Policy(waiter_grace_ms=20_000).cooldown_ms == 120_000
 
 
-def test_settings_that_nobody_has_changed_are_the_defaults() -> None:
+def test_unchanged_settings_give_the_default_policy() -> None:
     assert policy_from(Settings()) == Policy()

@@ -1,4 +1,4 @@
-"""A room as a value: its names, and what is written is what is read."""
+"""A room as a value: its names and its encoding."""
 
 import msgspec
 from hypothesis import given
@@ -26,15 +26,15 @@ _rooms = st.builds(
 
 
 @given(_rooms)
-def test_a_room_survives_being_written_and_read_back(room: Room) -> None:
+def test_room_survives_being_written_and_read_back(room: Room) -> None:
     assert msgspec.json.decode(msgspec.json.encode(room), type=Room) == room
 
 
-def test_its_short_name_is_its_base_without_the_hash() -> None:
+def test_short_name_is_the_base_without_the_hash() -> None:
     assert room_of("ann").slug == ID.rpartition("-")[0]
 
 
-def test_members_are_found_by_their_full_name_in_the_order_of_the_circle() -> None:
+def test_members_are_found_by_full_name_in_circular_order() -> None:
     room = room_of("ann", "bob")
 
     assert list(room.names) == ["ann", "bob"]
@@ -42,7 +42,7 @@ def test_members_are_found_by_their_full_name_in_the_order_of_the_circle() -> No
     assert room.member("eve") is None
 
 
-def test_it_is_open_in_every_state_but_one() -> None:
+def test_room_is_open_in_every_state_except_closed() -> None:
     owned = held_by(room_of("ann", "bob"), "ann")
 
     assert [room.is_open for room in (owned, released(owned, "bob"), released(owned))] == [True] * 3

@@ -1,4 +1,4 @@
-"""One stick: who may have it, who may give it, and who may take it away."""
+"""The stick: rules for claims, releases, passes and takeovers."""
 
 import pytest
 from tests.rooms.parts import (
@@ -58,7 +58,7 @@ def freed(move: Move | None) -> Freed:
     return move.payload
 
 
-def test_a_claim_carries_all_that_follows_from_it() -> None:
+def test_claim_event_contains_all_of_its_effects() -> None:
     move = claim(moment(released(OWNED)), "bob")
 
     assert move == Move(
@@ -75,7 +75,7 @@ def test_a_claim_carries_all_that_follows_from_it() -> None:
     )
 
 
-def test_who_holds_the_stick_is_told_so_as_long_as_its_lease_runs() -> None:
+def test_owner_gets_its_turn_while_its_lease_runs() -> None:
     live, over = moment(OWNED), moment(OWNED, NOW_MS + POLICY.lease_ms)
 
     assert told(live, "ann") == Answer(
@@ -87,23 +87,23 @@ def test_who_holds_the_stick_is_told_so_as_long_as_its_lease_runs() -> None:
         assert "heartbeat" in answer.hint
 
 
-def test_who_waits_for_a_holder_is_told_when_to_look_again() -> None:
+def test_waiter_gets_the_time_of_the_next_check() -> None:
     assert told(moment(OWNED), "bob") == Answer(status="not_yet", look_again_ms=POLICY.lease_ms)
 
 
-def test_what_is_reserved_for_another_is_not_given() -> None:
+def test_stick_reserved_for_another_is_not_granted() -> None:
     room = released(OWNED, "bob")
 
     assert told(moment(room), "cat") == Answer(status="not_yet", look_again_ms=POLICY.claim_ms)
     assert told(moment(room, LONG_MS + 1), "cat") == Answer(status="not_yet", look_again_ms=0)
 
 
-def test_who_parks_is_told_only_of_a_hand_over() -> None:
+def test_parked_member_hears_only_of_a_handoff() -> None:
     assert told(moment(IDLE), "bob", is_parked=True) == Answer(status="not_yet")
     assert told(moment(released(OWNED)), "bob", is_parked=True).reason == "auto_claim_disabled"
 
 
-def test_who_wants_company_waits_for_somebody_who_is_there() -> None:
+def test_without_solo_claims_a_member_waits_for_another_one() -> None:
     alone = moment(IDLE, bob=AWAY, cat=AWAY)
 
     assert told(alone, "ann", allows_solo=False).reason == "solo_claim_disabled"
@@ -111,13 +111,13 @@ def test_who_wants_company_waits_for_somebody_who_is_there() -> None:
     assert isinstance(claim(moment(IDLE), "ann", allows_solo=False), Move)
 
 
-def test_a_closed_room_says_so_and_strangers_get_nothing() -> None:
+def test_closed_room_is_reported_and_non_members_are_refused() -> None:
     assert told(moment(CLOSED), "ann") == Answer(status="closed")
     with pytest.raises(UnknownMember):
         claim(moment(IDLE), "eve")
 
 
-def test_who_held_the_stick_last_may_have_it_again_when_nobody_else_wants_it() -> None:
+def test_last_owner_may_claim_again_when_no_other_member_wants_it() -> None:
     room = released(OWNED)
 
     assert told(moment(room), "ann").reason == "prior_owner_cooldown"
@@ -125,7 +125,7 @@ def test_who_held_the_stick_last_may_have_it_again_when_nobody_else_wants_it() -
     assert isinstance(claim(moment(room, NOW_MS + POLICY.cooldown_ms), "ann"), Move)
 
 
-def test_the_fairer_go_first_for_a_moment_but_not_one_who_let_its_reservation_run_out() -> None:
+def test_fairer_members_go_first_briefly_except_after_a_lapse() -> None:
     room = released(OWNED)
     late = released(OWNED, "bob")
     late = written(late, "x", _move(stick.expire(moment(late, LONG_MS), 1)), ts=NOW_MS)
@@ -154,7 +154,9 @@ def _move(found: Move | None) -> Move:
         ({"bob": HERE, "cat": HERE}, ""),
     ],
 )
-def test_a_release_reserves_for_the_fairest_who_waits(sights: dict[str, Sight], reserved_for: str) -> None:
+def test_release_reserves_the_stick_for_the_fairest_waiter(
+    sights: dict[str, Sight], reserved_for: str
+) -> None:
     move = stick.release(moment(OWNED, LONG_MS, 0, **sights), "ann", 1, "lease", HANDOFF)
 
     assert freed(move).reserved_for == reserved_for
@@ -163,7 +165,7 @@ def test_a_release_reserves_for_the_fairest_who_waits(sights: dict[str, Sight], 
     assert freed(move).handoff == HANDOFF
 
 
-def test_who_has_just_joined_counts_as_waiting() -> None:
+def test_member_that_just_joined_counts_as_waiting() -> None:
     move = stick.release(moment(OWNED, NOW_MS + POLICY.waiter_grace_ms), "ann", 1, "lease", HANDOFF)
 
     assert freed(move).reserved_for == "bob"
@@ -181,7 +183,9 @@ def test_who_has_just_joined_counts_as_waiting() -> None:
         (OWNED, "bob", 1, "lease", "not_owner"),
     ],
 )
-def test_only_the_holder_gives_the_stick_up(room: Room, name: str, turn: int, lease: str, code: str) -> None:
+def test_only_the_owner_can_release_the_stick(
+    room: Room, name: str, turn: int, lease: str, code: str
+) -> None:
     now = moment(room)
 
     with pytest.raises(RequestError) as released_:
@@ -192,17 +196,17 @@ def test_only_the_holder_gives_the_stick_up(room: Room, name: str, turn: int, le
     assert (released_.value.code, passed.value.code) == (code, code)
 
 
-def test_a_lease_of_another_is_of_no_use() -> None:
+def test_lease_of_another_member_is_refused() -> None:
     with pytest.raises(NotOwner):
         stick.check_holder(OWNED, "bob", 1, "lease")
 
 
-def test_who_holds_the_stick_cannot_stand_aside_with_it() -> None:
+def test_owner_cannot_park_with_the_stick() -> None:
     with pytest.raises(ParkRequiresRelease):
         claim(moment(OWNED), "ann", is_parked=True)
 
 
-def test_a_pass_reserves_for_one_who_is_there_or_by_override_for_one_who_is_not() -> None:
+def test_pass_needs_a_present_recipient_or_an_override() -> None:
     away = moment(OWNED, bob=AWAY)
 
     with pytest.raises(RecipientUnreachable):
@@ -215,7 +219,7 @@ def test_a_pass_reserves_for_one_who_is_there_or_by_override_for_one_who_is_not(
     assert found.payload.reason == "direct_pass"
 
 
-def test_nobody_passes_the_stick_to_itself_or_to_a_stranger() -> None:
+def test_stick_cannot_be_passed_to_oneself_or_a_non_member() -> None:
     def give(to: str) -> Move:
         return stick.pass_on(moment(OWNED), "ann", 1, "lease", to, HANDOFF, is_override=False)
 
@@ -229,7 +233,7 @@ def test_nobody_passes_the_stick_to_itself_or_to_a_stranger() -> None:
     ("room", "error"),
     [(CLOSED, RoomClosed), (held_by(released(OWNED), "cat"), TurnMismatch), (IDLE, TurnMismatch)],
 )
-def test_a_takeover_is_of_the_turn_that_one_has_in_mind(room: Room, error: type[RequestError]) -> None:
+def test_takeover_needs_the_current_turn(room: Room, error: type[RequestError]) -> None:
     with pytest.raises(error):
         stick.take_over(moment(room), "bob", 1, "lease", "", is_override=True)
 
@@ -245,14 +249,12 @@ def test_a_takeover_is_of_the_turn_that_one_has_in_mind(room: Room, error: type[
         (released(OWNED, "bob"), "bob", TakeoverIneligible),
     ],
 )
-def test_nothing_is_taken_over_that_one_has_time_for(
-    room: Room, name: str, error: type[RequestError]
-) -> None:
+def test_takeover_is_refused_before_it_is_available(room: Room, name: str, error: type[RequestError]) -> None:
     with pytest.raises(error):
         stick.take_over(moment(room), name, 1, "lease", "", is_override=False)
 
 
-def test_who_held_the_stick_before_lets_others_take_it_over() -> None:
+def test_previous_owner_lets_others_take_over_first() -> None:
     room = held_by(released(OWNED, "bob"), "bob")
     late = NOW_MS + POLICY.lease_ms
 
@@ -263,7 +265,7 @@ def test_who_held_the_stick_before_lets_others_take_it_over() -> None:
         stick.take_over(moment(room, late), "ann", 2, "lease", "", is_override=False)
 
 
-def test_a_takeover_carries_all_that_follows_from_it() -> None:
+def test_takeover_event_contains_all_of_its_effects() -> None:
     late = NOW_MS + POLICY.lease_ms
 
     move = stick.take_over(moment(OWNED, late), "bob", 1, "new", "stuck", is_override=False)
@@ -282,7 +284,7 @@ def test_a_takeover_carries_all_that_follows_from_it() -> None:
     )
 
 
-def test_what_was_reserved_is_taken_over_with_its_hand_over() -> None:
+def test_reservation_is_taken_over_with_its_handoff() -> None:
     room = released(OWNED, "bob")
 
     move = stick.take_over(moment(room, LONG_MS), "cat", 1, "new", "", is_override=False)
@@ -292,7 +294,7 @@ def test_what_was_reserved_is_taken_over_with_its_hand_over() -> None:
     assert taken.brought == room.pending
 
 
-def test_the_stick_of_one_who_is_gone_goes_to_the_fairest_who_waits_without_a_hand_over() -> None:
+def test_stick_of_an_exited_owner_goes_to_a_waiter_without_a_handoff() -> None:
     gone = Sight(gone_since_ms=NOW_MS)
     now = moment(OWNED, NOW_MS + POLICY.gone_grace_ms, ann=gone, cat=WAITS)
 
@@ -306,7 +308,7 @@ def test_the_stick_of_one_who_is_gone_goes_to_the_fairest_who_waits_without_a_ha
     assert stick.hand_on(moment(IDLE), 0, "harness_gone") is None
 
 
-def test_a_reservation_goes_to_the_next_one_who_waits_and_not_to_the_one_who_was_late() -> None:
+def test_expired_reservation_goes_to_the_next_waiter() -> None:
     room = released(OWNED, "bob")
     now = moment(room, LONG_MS, bob=WAITS, cat=WAITS)
 

@@ -1,4 +1,4 @@
-"""Brakes: hops in a chain, messages a minute, and who is not counted."""
+"""Brakes: hops in a chain, messages per minute, and uncounted senders."""
 
 from dataclasses import replace
 
@@ -28,23 +28,23 @@ def message(**payload: object) -> Event:
     )
 
 
-def test_an_answer_to_an_agent_is_one_hop_further() -> None:
+def test_reply_to_an_agent_is_one_hop_more() -> None:
     answered = message(sender_kind="instance", chain="first", hops=4)
 
     assert chain_of(CODER, answered) == Chain(id="first", hops=5)
 
 
-def test_the_first_answer_begins_a_chain_with_the_message_it_answers() -> None:
+def test_first_reply_starts_a_chain_at_the_original_message() -> None:
     assert chain_of(CODER, message(sender_kind="instance")) == Chain(id="01M7", hops=1)
 
 
-def test_a_human_in_between_begins_anew() -> None:
+def test_human_in_between_restarts_the_chain() -> None:
     answered = message(sender_kind="human", chain="first", hops=39)
 
     assert chain_of(CODER, answered) == Chain(id="01M7", hops=1)
 
 
-def test_a_human_who_speaks_in_an_agents_name_is_a_human_in_between() -> None:
+def test_human_that_speaks_as_an_agent_counts_as_human() -> None:
     answered = replace(message(sender_kind="instance", chain="first", hops=39), by="human")
 
     assert chain_of(CODER, answered) == Chain(id="01M7", hops=1)
@@ -53,7 +53,7 @@ def test_a_human_who_speaks_in_an_agents_name_is_a_human_in_between() -> None:
 @pytest.mark.parametrize(
     ("by", "counted"), [(None, True), ("nova", True), ("human", False), ("script", False)]
 )
-def test_who_speaks_in_the_name_of_an_agent_decides_whether_it_counts(by: str | None, counted: bool) -> None:
+def test_only_agents_that_speak_as_an_agent_are_counted(by: str | None, counted: bool) -> None:
     speaking = replace(CODER, by=by)
     held = Brakes(limit_hops=1, limit_a_minute=60)
 
@@ -63,7 +63,7 @@ def test_who_speaks_in_the_name_of_an_agent_decides_whether_it_counts(by: str | 
     assert (chain_of(speaking, message()) is not None) is counted
 
 
-def test_a_person_hears_of_one_sender_once_a_minute() -> None:
+def test_person_is_notified_of_one_sender_once_a_minute() -> None:
     held = Brakes(limit_hops=1, limit_a_minute=1)
 
     told = [held.untold("luna", seq, moment) for seq, moment in ((1, 0), (2, 59_999), (3, 60_000))]
@@ -72,7 +72,7 @@ def test_a_person_hears_of_one_sender_once_a_minute() -> None:
     assert held.untold("nova", 4, 60_000) == ()
 
 
-def test_a_person_hears_of_all_that_was_held_since_the_last_time_each_once() -> None:
+def test_person_is_notified_once_of_each_held_message() -> None:
     held = Brakes(limit_hops=1, limit_a_minute=1)
     for seq in (1, 2, 3, 2, 1):
         held.untold("luna", seq, 0)
@@ -82,15 +82,15 @@ def test_a_person_hears_of_all_that_was_held_since_the_last_time_each_once() -> 
     assert told == ((2, 3), ())
 
 
-def test_what_answers_nothing_has_no_chain() -> None:
+def test_message_that_is_not_a_reply_has_no_chain() -> None:
     assert chain_of(CODER, None) is None
 
 
-def test_a_program_has_no_chain() -> None:
+def test_program_has_no_chain() -> None:
     assert chain_of(PROGRAM, message(hops=3)) is None
 
 
-def test_too_many_hops_are_held_with_a_reason() -> None:
+def test_message_with_too_many_hops_is_held_with_a_reason() -> None:
     held = Brakes(limit_hops=40, limit_a_minute=60)
 
     at_limit = held.check(CODER, ("nova",), Chain(id="c", hops=40), 0)
@@ -101,7 +101,7 @@ def test_too_many_hops_are_held_with_a_reason() -> None:
     assert "41" in above
 
 
-def test_too_many_messages_a_minute_to_one_other_are_held() -> None:
+def test_too_many_messages_per_minute_to_one_recipient_are_held() -> None:
     held = Brakes(limit_hops=40, limit_a_minute=3)
 
     reasons = [held.check(CODER, ("nova",), None, moment) for moment in (0, 1, 2, 3)]
@@ -111,14 +111,14 @@ def test_too_many_messages_a_minute_to_one_other_are_held() -> None:
     assert "luna" in reasons[3]
 
 
-def test_a_minute_later_there_is_room_again() -> None:
+def test_sending_is_possible_again_after_a_minute() -> None:
     held = Brakes(limit_hops=40, limit_a_minute=1)
     held.check(CODER, ("nova",), None, 0)
 
     assert held.check(CODER, ("nova",), None, 60_000) is None
 
 
-def test_others_have_a_count_of_their_own() -> None:
+def test_each_recipient_has_its_own_count() -> None:
     held = Brakes(limit_hops=40, limit_a_minute=1)
     held.check(CODER, ("nova",), None, 0)
 
@@ -133,11 +133,11 @@ def test_programs_are_not_counted() -> None:
     assert reasons == [None] * 5
 
 
-def test_a_message_to_nobody_is_held_by_nothing() -> None:
+def test_message_without_recipients_is_not_held() -> None:
     assert Brakes(limit_hops=1, limit_a_minute=1).check(CODER, (), None, 0) is None
 
 
-def test_a_limit_of_zero_is_none() -> None:
+def test_limit_of_zero_disables_the_brake() -> None:
     open_ = Brakes(limit_hops=0, limit_a_minute=0)
 
     reasons = [open_.check(CODER, ("nova",), Chain(id="c", hops=999), 0) for _ in range(5)]
@@ -145,7 +145,7 @@ def test_a_limit_of_zero_is_none() -> None:
     assert reasons == [None] * 5
 
 
-def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_counted_pairs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brakes, "_LIMIT_PAIRS", 2)
     held = Brakes(limit_hops=40, limit_a_minute=1)
     for name in ("nova", "kira", "mila"):
@@ -158,7 +158,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known is not None
 
 
-def test_who_was_told_of_is_forgotten_at_the_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_notices_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brakes, "_LIMIT_PAIRS", 2)
     held = Brakes(limit_hops=40, limit_a_minute=1)
     for name in ("nova", "kira", "mila"):

@@ -29,7 +29,7 @@ agents = st.builds(agent, names, st.sampled_from(ROLES))
     st.lists(agents | names, max_size=20),
     st.sampled_from(["", "l", "lu", "luna", "luna_", "luna_a", "luna_a_", "n", "x"]),
 )
-def test_every_index_gives_what_a_scan_would_give(steps: list[Agent | str], prefix: str) -> None:
+def test_every_index_finds_the_same_agents_as_a_scan(steps: list[Agent | str], prefix: str) -> None:
     directory = Directory()
     held: dict[str, Agent] = {}
     for step in steps:
@@ -55,12 +55,12 @@ def test_every_index_gives_what_a_scan_would_give(steps: list[Agent | str], pref
 
 
 def is_stopped(prefix: str, base: str) -> bool:
-    """Whether an underscore stops the prefix: the first one, or one that stands right behind it."""
+    """Return whether an underscore stops the prefix: the first one, or one right after the prefix."""
     rest = base[len(prefix) :]
     return rest.startswith("_") if "_" in prefix else "_" in rest
 
 
-def test_an_agent_is_found_by_every_part_of_its_name() -> None:
+def test_agent_is_found_by_every_part_of_its_name() -> None:
     directory = Directory(map(agent, ["luna", "api-luna", "luna:BOXE", "api-nova"]))
 
     assert directory.get("api-luna") == agent("api-luna")
@@ -71,7 +71,7 @@ def test_an_agent_is_found_by_every_part_of_its_name() -> None:
     assert (directory.by_base("kira"), directory.by_tag("web"), directory.by_role("operator")) == ([], [], [])
 
 
-def test_an_agent_written_anew_keeps_its_place() -> None:
+def test_updated_agent_keeps_its_position() -> None:
     directory = Directory(map(agent, ["luna", "nova"]))
 
     directory.put(Agent(name="luna", base="luna", state="blocked"))
@@ -82,7 +82,7 @@ def test_an_agent_written_anew_keeps_its_place() -> None:
     assert _names(directory.by_role("worker")) == ["nova"]
 
 
-def test_one_of_two_with_the_same_base_name_goes_and_the_other_stays() -> None:
+def test_dropping_one_of_two_with_the_same_base_name_keeps_the_other() -> None:
     directory = Directory(map(agent, ["luna", "api-luna"]))
 
     directory.drop("luna")
@@ -91,7 +91,7 @@ def test_one_of_two_with_the_same_base_name_goes_and_the_other_stays() -> None:
     assert directory.bases_with("lu", 9) == ["luna"]
 
 
-def test_a_tag_stays_known_when_nobody_has_it_any_more() -> None:
+def test_tag_stays_known_when_no_agent_has_it() -> None:
     directory = Directory([agent("api-luna")])
 
     directory.drop("api-luna")
@@ -111,19 +111,19 @@ def test_a_tag_stays_known_when_nobody_has_it_any_more() -> None:
         ("lun", []),
     ],
 )
-def test_a_prefix_that_reaches_into_the_name_of_a_sub_agent_means_it(prefix: str, found: list[str]) -> None:
+def test_prefix_with_an_underscore_matches_sub_agents(prefix: str, found: list[str]) -> None:
     directory = Directory(map(agent, ["luna_reviewer_1", "luna_tester"]))
 
     assert directory.bases_with(prefix, 9) == found
 
 
-def test_no_more_candidates_are_given_than_asked_for() -> None:
+def test_number_of_candidates_is_limited() -> None:
     directory = Directory(map(agent, ["luna", "lunb", "lunc"]))
 
     assert directory.bases_with("lu", 2) == ["luna", "lunb"]
 
 
-def test_the_nearest_names_are_the_most_alike() -> None:
+def test_nearest_names_are_the_most_similar() -> None:
     directory = Directory(map(agent, ["luna", "lena", "nova", "api-luna", "kira"]))
 
     assert directory.nearest("lunna")[0] == "luna"
@@ -133,7 +133,7 @@ def test_the_nearest_names_are_the_most_alike() -> None:
     assert len(directory.nearest("luna", 1)) == 1
 
 
-def test_a_sub_agent_that_has_ended_is_not_offered() -> None:
+def test_ended_sub_agent_is_not_suggested() -> None:
     over = msgspec.structs.replace(agent("luna_reviewer_1"), parent="luna", left=True)
     alive = msgspec.structs.replace(agent("luna_reviewer_2"), parent="luna")
 
@@ -144,7 +144,7 @@ def test_a_sub_agent_that_has_ended_is_not_offered() -> None:
     assert "luna_reviewer_1" not in near
 
 
-def test_only_so_many_names_are_compared() -> None:
+def test_number_of_compared_names_is_limited() -> None:
     directory = Directory(agent(f"l{index}") for index in range(600))
     directory.put(agent("oops"))
 
@@ -161,14 +161,14 @@ def test_only_so_many_names_are_compared() -> None:
         ("luna_", ("agent/luna_",)),
     ],
 )
-def test_an_agent_answers_to_its_own_paths(name: str, paths: tuple[str, ...]) -> None:
+def test_agent_is_found_by_its_own_paths(name: str, paths: tuple[str, ...]) -> None:
     directory = Directory([agent(name)])
 
     assert own_paths(name) == paths
     assert all(directory.by_path(path) == {name} for path in paths)
 
 
-def test_an_underscore_in_the_name_of_a_parent_does_not_divide_it() -> None:
+def test_underscore_in_the_name_of_a_parent_does_not_split_it() -> None:
     child = msgspec.structs.replace(agent("my_agent_reviewer_1"), parent="my_agent")
     directory = Directory([agent("my_agent"), child])
 
@@ -182,7 +182,7 @@ def test_an_underscore_in_the_name_of_a_parent_does_not_divide_it() -> None:
     assert directory.by_path("agent/my_agent/reviewer_1") == set()
 
 
-def test_a_path_with_wildcards_reaches_the_subtree() -> None:
+def test_path_with_wildcards_reaches_the_subtree() -> None:
     directory = Directory(map(agent, ["luna", "luna_reviewer_1", "nova"]))
 
     assert directory.by_path("agent/luna/**") == {"luna", "luna_reviewer_1"}
@@ -192,7 +192,7 @@ def test_a_path_with_wildcards_reaches_the_subtree() -> None:
 
 
 @pytest.mark.parametrize("written", ["luna:BOXE", "@Luna:boxe", "LUNA:Boxe"])
-def test_a_full_name_is_found_however_it_is_written(written: str) -> None:
+def test_full_name_is_found_in_any_spelling(written: str) -> None:
     directory = Directory(map(agent, ["luna", "luna:BOXE"]))
 
     found = directory.find(written)
@@ -204,7 +204,7 @@ def test_a_full_name_is_found_however_it_is_written(written: str) -> None:
 @pytest.mark.parametrize(
     ("name", "is_launched"), [("nova", True), ("run", False), ("luna", False), ("nobody", False)]
 )
-def test_only_who_was_started_in_the_way_of_its_harness_is_launched(name: str, is_launched: bool) -> None:
+def test_only_agents_started_with_pal_harness_are_launched(name: str, is_launched: bool) -> None:
     nova = Agent(name="nova", base="nova", holder="h", argv=("pal", "claude"))
     run = Agent(name="run", base="run", holder="h", argv=("claude",))
     directory = Directory([nova, run, agent("luna")])

@@ -22,7 +22,7 @@ paths = st.lists(segments, max_size=6).map("/".join)
 
 
 def _slow_matches(pattern: str, path: str) -> bool:
-    """The definition itself, as a recursion."""
+    """Return the result of the definition, by recursion."""
     wanted, given_ = pattern.split("/"), path.split("/")
 
     @cache
@@ -37,7 +37,7 @@ def _slow_matches(pattern: str, path: str) -> bool:
 
 
 def _routes_to(subscription: str, path: str) -> bool:
-    """Whether a message to a path reaches a subscription: either may be the pattern of the other."""
+    """Return whether a message to a path reaches a subscription: either may be the pattern of the other."""
     return _slow_matches(subscription, path) or _slow_matches(path, subscription)
 
 
@@ -48,7 +48,7 @@ def _index_of(subscription: str) -> PathIndex[int]:
 
 
 @pytest.mark.parametrize("row", _ROWS)
-def test_paths_match_as_they_always_have(row: dict[str, str | bool]) -> None:
+def test_paths_match_as_in_the_vectors(row: dict[str, str | bool]) -> None:
     pattern, path = str(row["pattern"]), str(row["path"])
 
     assert path_matches(pattern, path) is row["matches"]
@@ -62,7 +62,7 @@ def test_none_is_the_empty_path() -> None:
 
 
 @given(paths, paths)
-def test_the_matcher_gives_the_answers_of_its_definition(pattern: str, path: str) -> None:
+def test_matcher_agrees_with_its_definition(pattern: str, path: str) -> None:
     assert path_matches(pattern, path) is _slow_matches(pattern, path)
 
 
@@ -82,7 +82,7 @@ def test_only_a_whole_segment_is_a_wildcard(path: str, expected: bool) -> None:
 
 @given(st.lists(st.tuples(paths, st.integers(0, 5)), max_size=12), paths)
 @example([("a/b", 1)], "**/**")
-def test_the_index_finds_whom_a_scan_would_find(subscriptions: list[tuple[str, int]], path: str) -> None:
+def test_index_finds_the_same_subscribers_as_a_scan(subscriptions: list[tuple[str, int]], path: str) -> None:
     index: PathIndex[int] = PathIndex()
     for pattern, subscriber in subscriptions:
         index.add(pattern, subscriber)
@@ -96,7 +96,7 @@ def test_the_index_finds_whom_a_scan_would_find(subscriptions: list[tuple[str, i
     st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "a/b", "a/*", "**", "a/**"]), st.integers(0, 2))),
     paths,
 )
-def test_what_is_removed_is_not_found_again(steps: list[tuple[bool, str, int]], path: str) -> None:
+def test_removed_subscription_is_not_found(steps: list[tuple[bool, str, int]], path: str) -> None:
     index: PathIndex[int] = PathIndex()
     held = set()
     for is_added, pattern, subscriber in steps:
@@ -112,7 +112,7 @@ def test_what_is_removed_is_not_found_again(steps: list[tuple[bool, str, int]], 
     assert found == {subscriber for pattern, subscriber in held if _routes_to(pattern, path)}
 
 
-def test_removing_what_is_not_there_is_no_error() -> None:
+def test_removing_a_missing_subscription_is_not_an_error() -> None:
     index: PathIndex[str] = PathIndex()
     index.add("a/b/c", "luna")
 
@@ -123,12 +123,12 @@ def test_removing_what_is_not_there_is_no_error() -> None:
     assert index.match("a/b/c") == {"luna"}
 
 
-def test_paths_are_checked_where_they_are_matched() -> None:
+def test_path_is_checked_and_normalized() -> None:
     assert check_path("/agent//Luna") == "agent/luna"
 
 
 def _steps(work: Callable[[], object]) -> int:
-    """Return how many lines of the path module run while something is done: a cost that is no time."""
+    """Return how many lines of the path module run: a cost that is independent of time."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> "TraceFunction | None":

@@ -13,7 +13,7 @@ from palaver.routing.policy import (
 
 
 @pytest.mark.parametrize("type", [*sorted(RESERVED_TYPES), "session.created", "trigger.x", "schedule.fired"])
-def test_our_own_types_are_reserved(type: str) -> None:
+def test_own_event_types_are_reserved(type: str) -> None:
     with pytest.raises(ReservedType) as caught:
         check_foreign_type(type)
 
@@ -33,17 +33,17 @@ def test_our_own_types_are_reserved(type: str) -> None:
         "x",
     ],
 )
-def test_every_other_type_may_come_from_outside(type: str) -> None:
+def test_other_event_types_may_come_from_outside(type: str) -> None:
     check_foreign_type(type)
 
 
-def test_no_type_is_no_type() -> None:
+def test_empty_event_type_is_refused() -> None:
     with pytest.raises(BadRequest):
         check_foreign_type("")
 
 
 @given(st.sampled_from(Standing), st.sampled_from(Standing))
-def test_a_request_needs_at_least_its_standing(standing: Standing, needed: Standing) -> None:
+def test_request_needs_at_least_its_standing(standing: Standing, needed: Standing) -> None:
     caller = Caller(name="luna", standing=standing, kind="instance")
 
     if can(standing, needed):

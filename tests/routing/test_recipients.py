@@ -19,7 +19,7 @@ def _agent(name: str) -> Agent:
 
 
 class _Everyone:
-    """A directory, and who of it is present."""
+    """A directory, and the presence of its agents."""
 
     def __init__(self, *names: str, absent: Sequence[str] = ()) -> None:
         self.directory = Directory(_agent(name) for name in names)
@@ -55,11 +55,11 @@ _LUNAS = _Everyone("luna", "api-luna", "luna:BOXE", "api-nova", "luna_reviewer_1
         ("@human", ("human",)),
     ],
 )
-def test_a_token_reaches_whom_it_names(token: str, recipients: tuple[str, ...]) -> None:
+def test_token_reaches_the_agents_it_names(token: str, recipients: tuple[str, ...]) -> None:
     assert _LUNAS.resolve(token).recipients == recipients
 
 
-def test_a_name_with_a_device_also_finds_the_tagged_one_there() -> None:
+def test_name_with_a_device_also_finds_tagged_agents_there() -> None:
     there = _Everyone("api-luna:BOXE", "web-luna:BOXE", "luna")
 
     assert there.resolve("luna:BOXE").recipients == ("api-luna:BOXE", "web-luna:BOXE")
@@ -68,7 +68,7 @@ def test_a_name_with_a_device_also_finds_the_tagged_one_there() -> None:
         there.resolve("api-luna")
 
 
-def test_the_device_of_this_home_may_be_written_too() -> None:
+def test_device_of_this_home_may_be_named() -> None:
     directory = Directory([Agent(name="api-luna", base="luna", tag="api", device="BOXE")])
 
     resolved = resolve(["api-luna:BOXE"], directory, sender="mila", is_present=lambda _: True)
@@ -79,21 +79,21 @@ def test_the_device_of_this_home_may_be_written_too() -> None:
 @pytest.mark.parametrize(
     "token", ["@luna_reviewer", "@luna_x", "@api-lu", "api-luna:XXXX", "@web-", "nobody", "#x", "room"]
 )
-def test_a_name_or_tag_that_nobody_has_is_unknown(token: str) -> None:
+def test_unused_name_or_tag_is_unknown(token: str) -> None:
     with pytest.raises(UnknownRecipient) as caught:
         _LUNAS.resolve(token)
 
     assert list(caught.value.unmatched) == [token]
 
 
-def test_every_unknown_name_is_told_with_its_nearest() -> None:
+def test_every_unknown_name_is_reported_with_its_nearest() -> None:
     with pytest.raises(UnknownRecipient) as caught:
         _LUNAS.resolve("@lunna", "api-nova", "zzz", "@l")
 
     assert caught.value.unmatched == {"@lunna": ["luna", "api-luna", "luna:BOXE"], "zzz": []}
 
 
-def test_a_prefix_of_several_base_names_is_ambiguous() -> None:
+def test_prefix_of_several_base_names_is_ambiguous() -> None:
     there = _Everyone("luna", "lumo", "api-luna", "lux_1", "nova", "nola")
 
     with pytest.raises(AmbiguousRecipient) as caught:
@@ -102,28 +102,28 @@ def test_a_prefix_of_several_base_names_is_ambiguous() -> None:
     assert (caught.value.address, caught.value.candidates) == ("@lu", ["lumo", "luna"])
 
 
-def test_a_whole_base_name_is_no_prefix() -> None:
+def test_complete_base_name_is_not_treated_as_a_prefix() -> None:
     assert _Everyone("luna", "lunar").resolve("@luna").recipients == ("luna",)
 
 
-def test_a_prefix_in_a_text_is_nobody() -> None:
+def test_prefix_in_a_text_is_unknown() -> None:
     assert _LUNAS.resolve(mentions=["@luna"]).recipients == ("luna", "api-luna", "luna:BOXE")
     with pytest.raises(UnknownRecipient):
         _LUNAS.resolve(mentions=["@lu"])
 
 
-def test_what_cannot_be_an_address_is_a_bad_request() -> None:
+def test_invalid_address_is_a_bad_request() -> None:
     with pytest.raises(BadRequest):
         _LUNAS.resolve("two words")
 
 
-def test_no_token_is_a_broadcast_to_everybody_present_but_the_sender() -> None:
+def test_without_tokens_a_broadcast_reaches_all_present_others() -> None:
     there = _Everyone("luna", "nova", "kira", absent=["kira"])
 
     assert there.resolve(sender="luna") == Resolved(recipients=("nova",), scope="broadcast")
 
 
-def test_groups_reach_the_present_and_names_also_the_absent() -> None:
+def test_groups_reach_present_agents_and_names_also_absent_ones() -> None:
     there = _Everyone("luna", "vigo", "dira", "api-kira", absent=["luna", "dira", "api-kira"])
 
     assert there.resolve("luna").recipients == ("luna",)
@@ -134,7 +134,7 @@ def test_groups_reach_the_present_and_names_also_the_absent() -> None:
     assert resolved.scope == "broadcast"
 
 
-def test_a_group_or_shared_name_never_includes_the_sender_but_the_own_name_does() -> None:
+def test_sender_is_included_only_by_its_own_full_name() -> None:
     assert _LUNAS.resolve("@luna", sender="luna").recipients == ("api-luna", "luna:BOXE")
     assert _LUNAS.resolve("@api-luna", sender="api-luna").recipients == ("api-luna",)
     assert _LUNAS.resolve("@api-", sender="api-luna").recipients == ("api-nova",)
@@ -148,13 +148,13 @@ def test_a_group_or_shared_name_never_includes_the_sender_but_the_own_name_does(
     assert _LUNAS.resolve("@human", sender="human").recipients == ("human",)
 
 
-def test_a_base_name_that_only_the_sender_has_reaches_nobody() -> None:
+def test_base_name_of_only_the_sender_reaches_no_agent() -> None:
     resolved = _Everyone("api-luna").resolve("luna", "@lu", sender="api-luna")
 
     assert (resolved.recipients, resolved.empty_groups) == ((), ("luna", "@lu"))
 
 
-def test_an_unknown_token_is_told_as_it_was_written() -> None:
+def test_unknown_token_is_reported_as_written() -> None:
     with pytest.raises(UnknownRecipient) as caught:
         _LUNAS.resolve("@LUNNA", "@APO-")
 
@@ -169,7 +169,7 @@ def test_several_tokens_are_a_union_in_their_order() -> None:
     assert resolved.scope == "mentions"
 
 
-def test_a_room_reaches_its_members_but_the_sender() -> None:
+def test_room_reaches_its_members_except_the_sender() -> None:
     rooms = {None: ["luna", "mila"], "ops": ["mila"]}
     directory = Directory()
 
@@ -198,9 +198,7 @@ _PROJECT = _Everyone("researcher", "writer", "impl", "impl_acme", absent=["write
         ("writer", "agent/ghost", ()),
     ],
 )
-def test_a_path_reaches_the_agents_that_answer_to_it(
-    sender: str, path: str, recipients: tuple[str, ...]
-) -> None:
+def test_path_reaches_the_agents_that_match_it(sender: str, path: str, recipients: tuple[str, ...]) -> None:
     resolved = _PROJECT.resolve(path, sender=sender)
 
     assert resolved.recipients == recipients
@@ -208,13 +206,13 @@ def test_a_path_reaches_the_agents_that_answer_to_it(
     assert resolved.dead == (() if recipients else resolved.paths)
 
 
-def test_a_broadcast_path_with_nobody_else_is_dead() -> None:
+def test_broadcast_path_without_other_agents_is_dead() -> None:
     resolved = _Everyone("solo").resolve("agent/**", sender="solo")
 
     assert (resolved.recipients, resolved.dead) == ((), ("agent/**",))
 
 
-def test_a_path_that_is_no_agents_comes_back_to_a_sender_that_subscribed() -> None:
+def test_foreign_path_also_reaches_a_subscribed_sender() -> None:
     def subscribers(path: str) -> list[str]:
         return ["luna", "nova"] if path == "slack/t/#g" else []
 
@@ -231,7 +229,7 @@ def test_a_path_that_is_no_agents_comes_back_to_a_sender_that_subscribed() -> No
     assert resolved.scope == "mentions"
 
 
-def test_without_rooms_or_subscriptions_nobody_is_found_there() -> None:
+def test_defaults_have_no_rooms_and_no_subscribers() -> None:
     assert no_rooms("x") is None
     assert list(nobody("x")) == []
 
@@ -256,7 +254,7 @@ tokens = st.sampled_from(
 
 
 @given(st.sets(names), st.sets(names), st.lists(tokens), names)
-def test_nobody_is_reached_twice_and_the_order_of_tokens_changes_nobody(
+def test_recipients_are_unique_and_independent_of_token_order(
     known: set[str], present: set[str], written: list[str], sender: str
 ) -> None:
     directory = Directory(_agent(name) for name in sorted(known))
@@ -274,7 +272,7 @@ def test_nobody_is_reached_twice_and_the_order_of_tokens_changes_nobody(
 
 
 @given(st.sets(names, min_size=1), names)
-def test_a_full_name_with_a_tag_or_device_reaches_that_one_alone(known: set[str], sender: str) -> None:
+def test_full_name_with_a_tag_or_device_reaches_only_that_agent(known: set[str], sender: str) -> None:
     directory = Directory(_agent(name) for name in sorted(known))
 
     for name in known:

@@ -1,4 +1,4 @@
-"""A bus for each example, and one on which the short examples of a module follow each other."""
+"""One bus per example, and a shared bus for the short examples of a module."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.source.agents import Pair, hear_texts, meet
 
 @pytest.fixture
 def bus() -> Iterator[Home]:
-    """A home in which the daemon runs, and nobody has joined."""
+    """A home with a running daemon and no agents."""
     with new_home() as home:
         home.ok("up")
         yield home
@@ -17,7 +17,7 @@ def bus() -> Iterator[Home]:
 
 @pytest.fixture(scope="module")
 def shared_bus() -> Iterator[Home]:
-    """The same, for a whole module."""
+    """A home with a running daemon, shared by a module."""
     with new_home() as home:
         home.ok("up")
         yield home
@@ -25,14 +25,14 @@ def shared_bus() -> Iterator[Home]:
 
 @pytest.fixture(scope="module")
 def friends(shared_bus: Home) -> Pair:
-    """Luna and nova, for a whole module."""
+    """Luna and nova, shared by a module."""
     luna, nova = meet(shared_bus, "luna", "nova")
     return luna, nova
 
 
 @pytest.fixture
 def pair(friends: Pair) -> Iterator[Pair]:
-    """Luna and nova, with no mail."""
+    """Luna and nova, without messages."""
     yield friends
 
     for shell in friends:

@@ -1,4 +1,4 @@
-"""The source document on scopes and targets: who is meant, and what is refused."""
+"""Examples of the source document about scopes and targets: recipients and errors."""
 
 import pytest
 from tests.daemon.stage import Home, Shell
@@ -7,7 +7,7 @@ from tests.source.agents import hear_texts, meet, say, why_refused
 
 @pytest.fixture(scope="module")
 def pilo(shared_bus: Home) -> Shell:
-    """Somebody who writes to luna (no tag), api-luna and api-nova (tag api)."""
+    """An agent that writes to luna (no tag), api-luna and api-nova (tag api)."""
     *_, pilo = meet(shared_bus, "luna", "api-luna", "api-nova", "pilo")
     return pilo
 
@@ -15,7 +15,7 @@ def pilo(shared_bus: Home) -> Shell:
 # Message types
 
 
-def test_without_mentions_a_message_goes_to_all_active_agents(bus: Home) -> None:
+def test_message_without_mentions_goes_to_all_active_agents(bus: Home) -> None:
     luna, nova, kira, mila = meet(bus, "luna", "nova", "kira", "mila")
     mila.ok("leave")
 
@@ -26,7 +26,7 @@ def test_without_mentions_a_message_goes_to_all_active_agents(bus: Home) -> None
     assert bus.ok("show", str(sent["seq"]), "--json").json["scope"] == "broadcast"
 
 
-def test_a_mention_in_the_text_sends_the_message_to_that_agent(bus: Home) -> None:
+def test_mention_in_the_text_sends_the_message_to_that_agent(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
 
     sent = say(luna, "hey @nova can you help?")
@@ -37,7 +37,7 @@ def test_a_mention_in_the_text_sends_the_message_to_that_agent(bus: Home) -> Non
     assert bus.ok("show", str(sent["seq"]), "--json").json["scope"] == "mentions"
 
 
-def test_an_explicit_target_sends_the_message_to_that_agent(bus: Home) -> None:
+def test_explicit_target_sends_the_message_to_that_agent(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
 
     sent = say(luna, "@nova", "--", "hello")
@@ -51,31 +51,31 @@ def test_an_explicit_target_sends_the_message_to_that_agent(bus: Home) -> None:
 # Target matching
 
 
-def test_luna_means_the_one_without_a_tag_and_the_one_with_it(pilo: Shell) -> None:
+def test_luna_matches_agents_with_and_without_a_tag(pilo: Shell) -> None:
     sent = say(pilo, "@luna", "--", "hello")
 
     assert sent["delivered_to"] == ["luna", "api-luna"]
 
 
-def test_api_luna_means_exactly_the_one_with_that_full_name(pilo: Shell) -> None:
+def test_api_luna_matches_exactly_that_full_name(pilo: Shell) -> None:
     sent = say(pilo, "@api-luna", "--", "hello")
 
     assert sent["delivered_to"] == ["api-luna"]
 
 
-def test_api_and_a_hyphen_means_all_with_the_tag_api(pilo: Shell) -> None:
+def test_api_with_a_hyphen_matches_all_with_the_tag_api(pilo: Shell) -> None:
     sent = say(pilo, "@api-", "--", "hello")
 
     assert sent["delivered_to"] == ["api-luna", "api-nova"]
 
 
-def test_a_full_name_comes_before_a_base_name_in_the_text_too(pilo: Shell) -> None:
+def test_full_name_wins_over_a_base_name_in_the_text(pilo: Shell) -> None:
     sent = say(pilo, "can @api-luna look at this?")
 
     assert sent["delivered_to"] == ["api-luna"]
 
 
-def test_a_base_name_is_enough_for_one_with_a_tag(pilo: Shell) -> None:
+def test_base_name_is_enough_for_a_tagged_agent(pilo: Shell) -> None:
     sent = say(pilo, "@nova", "--", "hello")
 
     assert sent["delivered_to"] == ["api-nova"]
@@ -84,7 +84,7 @@ def test_a_base_name_is_enough_for_one_with_a_tag(pilo: Shell) -> None:
 # Underscore blocking
 
 
-def test_luna_does_not_mean_luna_reviewer_1(bus: Home) -> None:
+def test_luna_does_not_match_luna_reviewer_1(bus: Home) -> None:
     luna, reviewer, pilo = meet(bus, "luna", "luna_reviewer_1", "pilo")
 
     sent = say(pilo, "@luna", "--", "for the parent")
@@ -95,7 +95,7 @@ def test_luna_does_not_mean_luna_reviewer_1(bus: Home) -> None:
     assert hear_texts(reviewer) == ["for the child"]
 
 
-def test_not_even_the_beginning_of_a_name_gets_past_an_underscore(bus: Home) -> None:
+def test_prefix_does_not_match_past_an_underscore(bus: Home) -> None:
     pilo, _ = meet(bus, "pilo", "luna_reviewer_1")
 
     refused = pilo.pal("send", "@luna", "--json", "--", "hello")
@@ -106,7 +106,7 @@ def test_not_even_the_beginning_of_a_name_gets_past_an_underscore(bus: Home) -> 
 # Cross-device matching
 
 
-def test_luna_means_the_local_and_the_remote_one(bus: Home) -> None:
+def test_luna_matches_the_local_and_the_remote_agent(bus: Home) -> None:
     luna, pilo = meet(bus, "luna", "pilo")
     pilo.ok("join", "--remote", "luna:BOXE")
 
@@ -116,7 +116,7 @@ def test_luna_means_the_local_and_the_remote_one(bus: Home) -> None:
     assert hear_texts(luna) == ["both of you"]
 
 
-def test_luna_with_a_device_means_the_remote_one_only(bus: Home) -> None:
+def test_luna_with_a_device_matches_only_the_remote_agent(bus: Home) -> None:
     luna, pilo = meet(bus, "luna", "pilo")
     pilo.ok("join", "--remote", "luna:BOXE")
 
@@ -130,7 +130,7 @@ def test_luna_with_a_device_means_the_remote_one_only(bus: Home) -> None:
 # Scope validation
 
 
-def test_every_target_that_nobody_answers_to_is_named(pilo: Shell) -> None:
+def test_every_unknown_target_is_named(pilo: Shell) -> None:
     refused = pilo.pal("send", "@vexo", "@luna", "@zutu", "--json", "--", "hello")
 
     code, sentence = why_refused(refused)
@@ -141,14 +141,14 @@ def test_every_target_that_nobody_answers_to_is_named(pilo: Shell) -> None:
     assert "@luna" not in sentence
 
 
-def test_every_mention_that_nobody_answers_to_is_named(pilo: Shell) -> None:
+def test_every_unknown_mention_is_named(pilo: Shell) -> None:
     refused = pilo.pal("send", "@vexo and @luna, and @zutu too", "--json")
 
     assert why_refused(refused)[0] == "unknown_recipient"
     assert set(refused.error["details"]["unmatched"]) == {"@vexo", "@zutu"}
 
 
-def test_one_unknown_target_keeps_the_message_from_all(bus: Home) -> None:
+def test_one_unknown_target_stops_the_whole_message(bus: Home) -> None:
     luna, pilo = meet(bus, "luna", "pilo")
 
     refused = pilo.pal("send", "@luna", "@vexo", "--json", "--", "lost")
@@ -167,7 +167,7 @@ def test_one_unknown_target_keeps_the_message_from_all(bus: Home) -> None:
     [("@[pal-events]", "--", "hello"), ("hello @[pal-events]",), ("@luna", "hello @[pal-events]")],
     ids=["target", "mention", "mention beside a target"],
 )
-def test_a_system_sender_cannot_be_mentioned(pilo: Shell, words: tuple[str, ...]) -> None:
+def test_system_sender_cannot_be_mentioned(pilo: Shell, words: tuple[str, ...]) -> None:
     before = pilo.home.texts()
 
     refused = pilo.pal("send", "--json", *words)
@@ -176,7 +176,7 @@ def test_a_system_sender_cannot_be_mentioned(pilo: Shell, words: tuple[str, ...]
     assert pilo.home.texts() == before
 
 
-def test_behind_two_dashes_the_name_of_a_system_sender_is_just_text(bus: Home) -> None:
+def test_name_of_a_system_sender_after_two_dashes_is_text(bus: Home) -> None:
     luna, pilo = meet(bus, "luna", "pilo")
 
     sent = say(pilo, "@luna", "--", "what is @[pal-events]?")

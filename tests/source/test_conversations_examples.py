@@ -1,4 +1,4 @@
-"""The source document on what holds messages together: request watches, threads and bundles."""
+"""Examples of the source document about related messages: request watches, threads and bundles."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.source.agents import Pair, hear, hear_texts, meet, say, wait_for_text
 # Request watch
 
 
-def test_the_sender_of_a_request_is_told_when_its_recipient_goes_idle(bus: Home) -> None:
+def test_sender_of_a_request_is_notified_when_the_recipient_is_idle(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
     hear(nova)
@@ -23,7 +23,7 @@ def test_the_sender_of_a_request_is_told_when_its_recipient_goes_idle(bus: Home)
     assert notice["text"] == f"@luna nova is now idle (request #{asked})"
 
 
-def test_the_sender_of_a_request_is_told_when_its_recipient_stops(bus: Home) -> None:
+def test_sender_of_a_request_is_notified_when_the_recipient_stops(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
 
@@ -32,7 +32,7 @@ def test_the_sender_of_a_request_is_told_when_its_recipient_stops(bus: Home) -> 
     assert wait_for_texts(luna) == [f"@luna nova is now stopped (request #{asked})"]
 
 
-def test_the_sender_of_a_request_is_told_when_its_recipient_leaves(bus: Home) -> None:
+def test_sender_of_a_request_is_notified_when_the_recipient_leaves(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
     hear(nova)
@@ -42,7 +42,7 @@ def test_the_sender_of_a_request_is_told_when_its_recipient_leaves(bus: Home) ->
     assert wait_for_texts(luna) == [f"@luna nova is now stopped (request #{asked})"]
 
 
-def test_everybody_a_request_was_delivered_to_is_watched(bus: Home) -> None:
+def test_every_recipient_of_a_request_is_watched(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
     asked = say(luna, "--intent", "request", "--", "who can review this?")["seq"]
     hear(nova)
@@ -57,7 +57,7 @@ def test_everybody_a_request_was_delivered_to_is_watched(bus: Home) -> None:
     assert second == [f"@luna kira is now idle (request #{asked})"]
 
 
-def test_an_answered_request_is_not_watched_any_longer(bus: Home) -> None:
+def test_answered_request_is_no_longer_watched(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
     say(nova, "@luna", "--reply-to", str(asked), "--", "looks good")
@@ -71,7 +71,7 @@ def test_an_answered_request_is_not_watched_any_longer(bus: Home) -> None:
     assert wait_for_texts(luna) == [f"@luna nova is now idle (request #{later})"]
 
 
-def test_a_request_that_was_not_seen_yet_does_not_fire_when_its_recipient_goes_idle(bus: Home) -> None:
+def test_idle_recipient_that_has_not_seen_the_request_is_not_reported(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
     say(luna, "@nova", "--intent", "request", "--", "unseen")
     seen = say(luna, "@kira", "--intent", "request", "--", "seen")["seq"]
@@ -83,7 +83,7 @@ def test_a_request_that_was_not_seen_yet_does_not_fire_when_its_recipient_goes_i
     assert wait_for_texts(luna) == [f"@luna kira is now idle (request #{seen})"]
 
 
-def test_what_is_no_request_is_not_watched(bus: Home) -> None:
+def test_message_that_is_not_a_request_is_not_watched(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     say(luna, "@nova", "--intent", "inform", "--", "by the way")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you?")["seq"]
@@ -97,7 +97,7 @@ def test_what_is_no_request_is_not_watched(bus: Home) -> None:
 # Threading
 
 
-def test_a_thread_is_started_by_the_first_message_in_it(pair: Pair) -> None:
+def test_thread_is_started_by_its_first_message(pair: Pair) -> None:
     luna, nova = pair
 
     say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")
@@ -105,7 +105,7 @@ def test_a_thread_is_started_by_the_first_message_in_it(pair: Pair) -> None:
     assert nova.ok("recv", "--json").json["thread"] == "pr-123"
 
 
-def test_a_reply_stands_in_the_thread_and_names_what_it_answers(pair: Pair) -> None:
+def test_reply_is_in_the_thread_and_names_the_original_message(pair: Pair) -> None:
     luna, nova = pair
     asked = say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")["seq"]
 
@@ -115,7 +115,7 @@ def test_a_reply_stands_in_the_thread_and_names_what_it_answers(pair: Pair) -> N
     assert (answer["thread"], answer["reply_to"], answer["text"]) == ("pr-123", str(asked), "looks good")
 
 
-def test_a_thread_is_queried_by_its_name(bus: Home) -> None:
+def test_thread_is_queried_by_its_name(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--thread", "pr-123", "--", "can you review?")["seq"]
     say(luna, "@nova", "--thread", "pr-124", "--", "something else")
@@ -127,7 +127,7 @@ def test_a_thread_is_queried_by_its_name(bus: Home) -> None:
     assert [event["seq"] for event in bus.events("--thread", "pr-123")] == [asked, answer]
 
 
-def test_a_thread_changes_nothing_about_who_gets_a_message(bus: Home) -> None:
+def test_thread_does_not_change_the_recipients(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
     say(luna, "@nova", "--thread", "pr-123", "--", "for nova")
 
@@ -143,7 +143,7 @@ def test_a_thread_changes_nothing_about_who_gets_a_message(bus: Home) -> None:
 
 @pytest.fixture
 def coders(pair: Pair) -> Pair:
-    """Luna and nova, in a directory with the files of the example and a transcript of twenty entries."""
+    """Luna and nova, in a directory with the example files and a transcript of twenty entries."""
     directory = pair[0].home.path.parent
     for name, content in (("src/app.tsx", "app\n"), ("tests/app.test.tsx", "test\n")):
         (directory / name).parent.mkdir(exist_ok=True)
@@ -161,7 +161,7 @@ def write_transcript(path: Path) -> None:
 
 
 def create_bundle(shell: Shell) -> JsonLine:
-    """Make the bundle of the example."""
+    """Create the bundle of the example."""
     return shell.ok(
         *("bundle", "create", "Review PR-123", "--description", "Frontend changes"),
         *("--files", "src/app.tsx,tests/app.test.tsx"),
@@ -170,7 +170,7 @@ def create_bundle(shell: Shell) -> JsonLine:
     ).json
 
 
-def test_a_bundle_is_created_of_files_a_transcript_and_events(coders: Pair) -> None:
+def test_bundle_is_created_from_files_a_transcript_and_events(coders: Pair) -> None:
     luna, _ = coders
 
     made = create_bundle(luna)
@@ -182,7 +182,7 @@ def test_a_bundle_is_created_of_files_a_transcript_and_events(coders: Pair) -> N
     assert made["events"] == [[1, 3]]
 
 
-def test_a_bundle_is_attached_to_a_message(coders: Pair) -> None:
+def test_bundle_is_attached_to_a_message(coders: Pair) -> None:
     luna, nova = coders
     bundle = create_bundle(luna)["bundle_id"]
 
@@ -193,7 +193,7 @@ def test_a_bundle_is_attached_to_a_message(coders: Pair) -> None:
     assert nova.ok("bundle", "show", bundle, "--json").json["title"] == "Review PR-123"
 
 
-def test_the_reader_of_a_message_is_told_of_its_bundle(coders: Pair) -> None:
+def test_reader_of_a_message_sees_how_to_open_its_bundle(coders: Pair) -> None:
     luna, nova = coders
     bundle = create_bundle(luna)["bundle_id"]
     say(luna, "@nova", "--bundle", bundle, "--", "please review")
@@ -203,7 +203,7 @@ def test_the_reader_of_a_message_is_told_of_its_bundle(coders: Pair) -> None:
     assert f"pal bundle show {bundle}" in heard
 
 
-def test_a_bundle_that_does_not_exist_is_not_attached(coders: Pair) -> None:
+def test_unknown_bundle_is_not_attached(coders: Pair) -> None:
     luna, nova = coders
 
     refused = luna.pal("send", "@nova", "--bundle", "bundle:abc12345", "--json", "--", "please review")
@@ -212,7 +212,7 @@ def test_a_bundle_that_does_not_exist_is_not_attached(coders: Pair) -> None:
     assert hear_texts(nova) == []
 
 
-def test_a_bundle_keeps_the_content_of_its_files(coders: Pair) -> None:
+def test_bundle_keeps_the_content_of_its_files(coders: Pair) -> None:
     luna, nova = coders
     bundle = create_bundle(luna)["bundle_id"]
     (luna.home.path.parent / "src/app.tsx").write_text("changed since\n")
@@ -230,7 +230,7 @@ def test_a_bundle_keeps_the_content_of_its_files(coders: Pair) -> None:
         ("full", {"number", "role", "text", "tools", "whole"}),
     ],
 )
-def test_a_bundle_keeps_a_transcript_in_the_detail_that_was_asked_for(
+def test_bundle_keeps_a_transcript_in_the_requested_detail(
     coders: Pair, level: str, fields: set[str]
 ) -> None:
     luna, nova = coders
@@ -243,7 +243,7 @@ def test_a_bundle_keeps_a_transcript_in_the_detail_that_was_asked_for(
     assert [set(entry) for entry in transcript["entries"]] == [fields] * 6
 
 
-def test_a_bundle_shows_the_range_of_events_it_refers_to(coders: Pair) -> None:
+def test_bundle_shows_the_range_of_events_it_refers_to(coders: Pair) -> None:
     luna, nova = coders
     first, _, last = [say(luna, "@nova", "--", text)["seq"] for text in ("one", "two", "three")]
     say(luna, "@nova", "--", "four")
@@ -254,7 +254,7 @@ def test_a_bundle_shows_the_range_of_events_it_refers_to(coders: Pair) -> None:
     assert [event["payload"]["text"] for event in events] == ["one", "two", "three"]
 
 
-def test_where_no_harness_keeps_a_transcript_a_file_with_it_is_asked_for(coders: Pair) -> None:
+def test_missing_transcript_is_an_error_that_names_the_file_option(coders: Pair) -> None:
     luna, _ = coders
 
     refused = luna.pal("bundle", "create", "How it went", "--transcript", "10-15:normal", "--json")
@@ -265,7 +265,7 @@ def test_where_no_harness_keeps_a_transcript_a_file_with_it_is_asked_for(coders:
     assert "--transcript-file" in sentence
 
 
-def test_a_bundle_extends_one_before_it(coders: Pair) -> None:
+def test_bundle_extends_an_earlier_one(coders: Pair) -> None:
     luna, nova = coders
     first = create_bundle(luna)["bundle_id"]
 

@@ -1,4 +1,4 @@
-"""The source document on the way of a message: the eight steps, what is filtered, and who has read it."""
+"""Examples of the source document about delivery: the eight steps, filtering, and read receipts."""
 
 import re
 
@@ -8,7 +8,7 @@ from tests.source.agents import Pair, hear, hear_texts, meet, say, state_of
 # Delivery flow
 
 
-def test_step_1_the_send_command_says_what_was_sent_and_to_whom(bus: Home) -> None:
+def test_step_1_send_prints_the_seq_and_the_recipients(bus: Home) -> None:
     luna, _ = meet(bus, "luna", "nova")
 
     said = luna.ok("send", "@nova", "--", "hello").out
@@ -17,7 +17,7 @@ def test_step_1_the_send_command_says_what_was_sent_and_to_whom(bus: Home) -> No
     assert said == f"sent #{event['seq']} to nova\n"
 
 
-def test_step_2_mentions_are_resolved_to_the_names_of_agents(bus: Home) -> None:
+def test_step_2_mentions_are_resolved_to_agent_names(bus: Home) -> None:
     luna, _, _ = meet(bus, "luna", "api-nova", "kira")
 
     say(luna, "@nova", "--", "hello")
@@ -28,7 +28,7 @@ def test_step_2_mentions_are_resolved_to_the_names_of_agents(bus: Home) -> None:
     assert event["payload"]["delivered_to"] == ["api-nova"]
 
 
-def test_step_3_the_message_is_in_the_log_before_anybody_has_it(bus: Home) -> None:
+def test_step_3_message_is_stored_before_it_is_delivered(bus: Home) -> None:
     luna, _ = meet(bus, "luna", "nova")
 
     sent = say(luna, "@nova", "--", "hello")
@@ -38,11 +38,11 @@ def test_step_3_the_message_is_in_the_log_before_anybody_has_it(bus: Home) -> No
     assert state_of(luna, sent["seq"], "nova") == "queued"
 
 
-def test_step_4_everybody_who_waits_and_is_meant_is_woken(bus: Home) -> None:
+def test_step_4_every_waiting_recipient_is_woken(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
     waiting = [shell.begin("recv", "--follow", "--json") for shell in (nova, kira)]
     say(luna, "--", "are you there?")
-    # Who has written out the first message has nothing left to do but to wait.
+    # After its first line each client only waits.
     first = [one.line() for one in waiting]
 
     say(luna, "@nova", "@kira", "--", "wake up")
@@ -52,7 +52,7 @@ def test_step_4_everybody_who_waits_and_is_meant_is_woken(bus: Home) -> None:
     assert ["wake up" in line for line in second] == [True, True]
 
 
-def test_step_5_a_recipient_can_ask_for_what_came_after_a_place(pair: Pair) -> None:
+def test_step_5_recipient_can_ask_for_messages_after_a_seq(pair: Pair) -> None:
     luna, nova = pair
     seqs = [say(luna, "@nova", "--", text)["seq"] for text in ("one", "two", "three")]
 
@@ -61,7 +61,7 @@ def test_step_5_a_recipient_can_ask_for_what_came_after_a_place(pair: Pair) -> N
     assert [line["seq"] for line in after] == seqs[1:]
 
 
-def test_step_6_what_was_for_somebody_else_is_not_given(bus: Home) -> None:
+def test_step_6_messages_to_others_are_not_delivered(bus: Home) -> None:
     luna, nova, _ = meet(bus, "luna", "nova", "kira")
 
     say(luna, "@kira", "--", "for kira alone")
@@ -71,7 +71,7 @@ def test_step_6_what_was_for_somebody_else_is_not_given(bus: Home) -> None:
     assert hear_texts(nova) == ["for all", "for nova alone"]
 
 
-def test_step_7_the_message_is_given_in_the_form_that_agents_read(pair: Pair) -> None:
+def test_step_7_message_is_delivered_in_the_form_that_agents_read(pair: Pair) -> None:
     luna, nova = pair
     seq = say(luna, "@nova", "--", "hello")["seq"]
 
@@ -80,7 +80,7 @@ def test_step_7_the_message_is_given_in_the_form_that_agents_read(pair: Pair) ->
     assert heard == f"<pal>[new message #{seq}] luna → nova: hello</pal>"
 
 
-def test_step_8_what_was_given_is_written_down_and_not_given_again(pair: Pair) -> None:
+def test_step_8_delivered_message_is_recorded_and_not_repeated(pair: Pair) -> None:
     luna, nova = pair
     first = say(luna, "@nova", "--", "first")["seq"]
     hear(nova)
@@ -91,7 +91,7 @@ def test_step_8_what_was_given_is_written_down_and_not_given_again(pair: Pair) -
     assert state_of(luna, first, "nova") == "seen"
 
 
-def test_what_was_given_is_not_given_again_by_the_next_daemon(bus: Home) -> None:
+def test_delivered_message_is_not_repeated_by_the_next_daemon(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     say(luna, "@nova", "--", "first")
     hear(nova)
@@ -105,7 +105,7 @@ def test_what_was_given_is_not_given_again_by_the_next_daemon(bus: Home) -> None
 # Filtering
 
 
-def test_one_does_not_get_ones_own_broadcast(bus: Home) -> None:
+def test_sender_does_not_get_its_own_broadcast(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
 
     say(luna, "--", "from me")
@@ -114,7 +114,7 @@ def test_one_does_not_get_ones_own_broadcast(bus: Home) -> None:
     assert hear_texts(luna) == ["from nova"]
 
 
-def test_one_does_not_get_what_one_wrote_to_a_group_of_ones_own(bus: Home) -> None:
+def test_sender_does_not_get_its_own_message_to_its_group(bus: Home) -> None:
     luna, nova = meet(bus, "api-luna", "api-nova")
 
     say(luna, "@api-", "--", "from me")
@@ -123,7 +123,7 @@ def test_one_does_not_get_what_one_wrote_to_a_group_of_ones_own(bus: Home) -> No
     assert hear_texts(luna) == ["from nova"]
 
 
-def test_a_broadcast_is_delivered_to_everybody_else(bus: Home) -> None:
+def test_broadcast_is_delivered_to_all_others(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
 
     say(luna, "--", "hello")
@@ -131,7 +131,7 @@ def test_a_broadcast_is_delivered_to_everybody_else(bus: Home) -> None:
     assert hear_texts(nova) == hear_texts(kira) == ["hello"]
 
 
-def test_a_mention_is_delivered_to_those_mentioned(bus: Home) -> None:
+def test_mention_is_delivered_to_the_mentioned_agents(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
 
     say(luna, "@nova", "--", "secret")
@@ -141,7 +141,7 @@ def test_a_mention_is_delivered_to_those_mentioned(bus: Home) -> None:
     assert hear_texts(kira) == ["public"]
 
 
-def test_a_base_name_matches_whatever_the_device(bus: Home) -> None:
+def test_base_name_matches_on_any_device(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     nova.ok("join", "--remote", "luna:BOXE")
     nova.ok("join", "--remote", "nova:BOXE")
@@ -156,7 +156,7 @@ def test_a_base_name_matches_whatever_the_device(bus: Home) -> None:
 # Read receipts
 
 
-def test_a_message_is_read_when_a_delivery_stands_behind_it_in_the_log(bus: Home) -> None:
+def test_read_message_has_a_later_delivery_event(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     seq = say(luna, "@nova", "--", "hello")["seq"]
 
@@ -168,7 +168,7 @@ def test_a_message_is_read_when_a_delivery_stands_behind_it_in_the_log(bus: Home
     assert delivery["payload"]["state"] == "seen"
 
 
-def test_receipts_say_for_each_recipient_how_far_a_message_got(bus: Home) -> None:
+def test_receipts_show_the_state_for_each_recipient(bus: Home) -> None:
     luna, nova, _, mila = meet(bus, "luna", "nova", "kira", "mila")
     seq = say(luna, "@nova", "@kira", "@mila", "--", "hello")["seq"]
     hear(nova)
@@ -183,7 +183,7 @@ def test_receipts_say_for_each_recipient_how_far_a_message_got(bus: Home) -> Non
     ]
 
 
-def test_for_a_remote_agent_a_message_waits_until_its_own_machine_says_more(bus: Home) -> None:
+def test_message_to_a_remote_agent_stays_queued(bus: Home) -> None:
     (luna,) = meet(bus, "luna")
     luna.ok("join", "--remote", "nova:BOXE")
 
@@ -192,7 +192,7 @@ def test_for_a_remote_agent_a_message_waits_until_its_own_machine_says_more(bus:
     assert state_of(luna, seq, "nova:BOXE") == "queued"
 
 
-def test_the_verbose_list_shows_who_has_read_ones_message(bus: Home) -> None:
+def test_verbose_list_shows_the_readers_of_a_message(bus: Home) -> None:
     luna, nova, kira, _ = meet(bus, "luna", "nova", "kira", "mila")
     seq = say(luna, "--", "hello")["seq"]
     hear(nova)

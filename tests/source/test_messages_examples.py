@@ -1,4 +1,4 @@
-"""The source document on what a message is: its fields, its three intents, and what may stand in it."""
+"""Examples of the source document about messages: fields, the three intents, and valid text."""
 
 import pytest
 from tests.daemon.stage import Home, Shell
@@ -7,7 +7,7 @@ from tests.source.agents import Pair, hear_texts, meet, say, state_of, why_refus
 # Message structure
 
 
-def test_a_message_is_stored_with_all_the_fields_of_the_example(bus: Home) -> None:
+def test_message_is_stored_with_all_fields_of_the_example(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     earlier = say(nova, "@luna", "--thread", "pr-123", "--", "I am at it")["seq"]
     bundle = luna.ok("bundle", "create", "PR-123", "--json").json["bundle_id"]
@@ -33,7 +33,7 @@ def test_a_message_is_stored_with_all_the_fields_of_the_example(bus: Home) -> No
     assert {key: received[key] for key in ("from", *message)} == {"from": "luna", **message}
 
 
-def test_the_id_of_a_bundle_has_its_prefix_and_eight_characters(bus: Home) -> None:
+def test_bundle_id_has_its_prefix_and_eight_characters(bus: Home) -> None:
     (luna,) = meet(bus, "luna")
 
     bundle = luna.ok("bundle", "create", "PR-123", "--json").json["bundle_id"]
@@ -45,7 +45,7 @@ def test_the_id_of_a_bundle_has_its_prefix_and_eight_characters(bus: Home) -> No
 # Message intents
 
 
-def test_a_request_is_sent_and_creates_a_watch_for_its_sender(bus: Home) -> None:
+def test_request_creates_a_watch_for_its_sender(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
 
     sent = say(luna, "@nova", "--intent", "request", "--", "can you review this?")
@@ -60,7 +60,7 @@ def test_a_request_is_sent_and_creates_a_watch_for_its_sender(bus: Home) -> None
     assert nova.ok("recv", "--json").json["intent"] == "request"
 
 
-def test_an_inform_is_sent_and_creates_no_watch(bus: Home) -> None:
+def test_inform_creates_no_watch(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
 
     say(luna, "@nova", "--intent", "inform", "--", "the build is green")
@@ -69,7 +69,7 @@ def test_an_inform_is_sent_and_creates_no_watch(bus: Home) -> None:
     assert nova.ok("recv", "--json").json["intent"] == "inform"
 
 
-def test_an_ack_answers_a_request_and_ends_its_watch(bus: Home) -> None:
+def test_ack_answers_a_request_and_ends_its_watch(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you review this?")["seq"]
 
@@ -80,7 +80,7 @@ def test_an_ack_answers_a_request_and_ends_its_watch(bus: Home) -> None:
     assert luna.ok("events", "subs", "--json").lines == []
 
 
-def test_an_ack_without_what_it_answers_is_refused(pair: Pair) -> None:
+def test_ack_without_a_reply_id_is_refused(pair: Pair) -> None:
     luna, nova = pair
 
     refused = luna.pal("send", "@nova", "--intent", "ack", "--json", "--", "ok")
@@ -89,7 +89,7 @@ def test_an_ack_without_what_it_answers_is_refused(pair: Pair) -> None:
     assert hear_texts(nova) == []
 
 
-def test_an_ack_of_an_ack_is_refused(bus: Home) -> None:
+def test_ack_of_an_ack_is_refused(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     asked = say(luna, "@nova", "--intent", "request", "--", "can you?")["seq"]
     ack = say(nova, "@luna", "--intent", "ack", "--reply-to", str(asked), "--", "yes")["seq"]
@@ -100,7 +100,7 @@ def test_an_ack_of_an_ack_is_refused(bus: Home) -> None:
     assert bus.texts() == ["can you?", "yes"]
 
 
-def test_an_ack_of_an_inform_is_refused(bus: Home) -> None:
+def test_ack_of_an_inform_is_refused(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
     told = say(luna, "@nova", "--intent", "inform", "--", "by the way")["seq"]
 
@@ -110,7 +110,7 @@ def test_an_ack_of_an_inform_is_refused(bus: Home) -> None:
     assert hear_texts(luna) == []
 
 
-def test_there_is_no_fourth_intent(pair: Pair) -> None:
+def test_unknown_intent_is_refused(pair: Pair) -> None:
     luna, nova = pair
 
     refused = luna.pal("send", "@nova", "--intent", "demand", "--", "now")
@@ -124,13 +124,13 @@ def test_there_is_no_fourth_intent(pair: Pair) -> None:
 
 
 def send_file(shell: Shell, content: bytes) -> list[str]:
-    """Lay a text into a file, as no argument can hold every character; give the words that send it."""
+    """Write a text into a file, because an argument cannot hold every character; return the send command."""
     path = shell.home.spare_path()
     path.write_bytes(content)
     return ["send", "@nova", "--json", "--file", str(path)]
 
 
-def test_a_message_of_100000_bytes_is_accepted(pair: Pair) -> None:
+def test_message_of_100000_bytes_is_accepted(pair: Pair) -> None:
     luna, nova = pair
     text = "x" * 100_000
 
@@ -139,7 +139,7 @@ def test_a_message_of_100000_bytes_is_accepted(pair: Pair) -> None:
     assert [one == text for one in hear_texts(nova)] == [True]
 
 
-def test_a_message_of_100001_bytes_is_refused(pair: Pair) -> None:
+def test_message_of_100001_bytes_is_refused(pair: Pair) -> None:
     luna, nova = pair
 
     refused = luna.pal(*send_file(luna, b"x" * 100_001))
@@ -148,7 +148,7 @@ def test_a_message_of_100001_bytes_is_refused(pair: Pair) -> None:
     assert hear_texts(nova) == []
 
 
-def test_the_limit_is_in_bytes_and_not_in_characters(pair: Pair) -> None:
+def test_size_limit_is_in_bytes_and_not_in_characters(pair: Pair) -> None:
     luna, nova = pair
 
     refused = luna.pal(*send_file(luna, ("é" * 50_000 + "x").encode()))
@@ -162,7 +162,7 @@ def test_the_limit_is_in_bytes_and_not_in_characters(pair: Pair) -> None:
     [(0x00, 0x08), (0x0B, 0x0C), (0x0E, 0x1F), (0x7F, 0x9F), (0x202A, 0x202E), (0x2066, 0x2069)],
     ids=lambda code: f"{code:02X}",
 )
-def test_no_control_character_of_a_class_is_allowed(pair: Pair, first: int, last: int) -> None:
+def test_control_characters_of_each_class_are_refused(pair: Pair, first: int, last: int) -> None:
     luna, nova = pair
     codes = range(first, last + 1)
 
@@ -175,7 +175,7 @@ def test_no_control_character_of_a_class_is_allowed(pair: Pair, first: int, last
 
 
 @pytest.mark.parametrize("character", ["\t", "\n", "\r"], ids=["tab", "LF", "CR"])
-def test_a_character_that_lays_out_a_text_is_kept(pair: Pair, character: str) -> None:
+def test_tab_and_line_breaks_are_kept(pair: Pair, character: str) -> None:
     luna, nova = pair
     text = f"before{character}after"
 
@@ -187,7 +187,7 @@ def test_a_character_that_lays_out_a_text_is_kept(pair: Pair, character: str) ->
 # Searching
 
 
-def test_the_content_of_messages_can_be_searched_in_full(bus: Home) -> None:
+def test_content_of_messages_can_be_searched(bus: Home) -> None:
     luna, _ = meet(bus, "luna", "nova")
     say(luna, "@nova", "--", "the flaky test is back")
     say(luna, "@nova", "--", "the test is green")

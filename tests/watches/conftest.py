@@ -1,4 +1,4 @@
-"""A bus whose watches can be ended and started again."""
+"""A bus whose watches can be closed and started again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +27,7 @@ class Watched:
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self.bus = bus
         self.failures = 0
-        """So many of the next requests fail."""
+        """The number of next requests that fail."""
         self.failure: PalaverError = DiskFull("no room")
         self.has_failed = asyncio.Event()
         self._tasks = tasks
@@ -50,7 +50,7 @@ class Watched:
         return await self.bus.broker.submit(SYSTEM_CALLER, request)
 
     async def subscribe(self, asking: Caller, owner: str = "", **fields: object) -> Subscription:
-        """Subscribe; what is no field of the request is a filter."""
+        """Subscribe; keyword arguments that are not fields of the request belong to the filter."""
         own = {name: fields.pop(name) for name in ("once", "preset", "text") if name in fields}
         request = Subscribe(filter=Filter(**fields), owner=owner, **own)  # type: ignore[arg-type]  # their fields
         event = await self.bus.submit(asking, request)
@@ -74,7 +74,7 @@ class Watched:
         return event
 
     async def put(self, type: str, sender: str = "ci", **payload: object) -> Event:
-        """Write an event as it stands."""
+        """Store an event unchanged."""
         number = next(self._numbers)
         draft = Draft(type=type, sender=sender, payload=payload, id=f"put-{number}", ts=number)
         event = (await self.bus.log.commit(None, lambda rows: draft)).event
@@ -85,7 +85,7 @@ class Watched:
         return await self.bus.log.read(Query(types=types, limit=100_000))
 
     async def told(self, name: str) -> list[Event]:
-        """What the bus has told somebody, once everything so far is looked at."""
+        """Return the notices that the bus sent to an agent, after all events so far were processed."""
         await self.settled()
         return [
             event for event in await self.events("message") if event.to == (name,) and event.sender[0] == "["
@@ -95,9 +95,9 @@ class Watched:
         return [str(event.payload["text"]) for event in await self.told(name)]
 
     async def settled(self) -> None:
-        """Wait until all that follows from what is written is written too: work is done in place order.
+        """Wait until all consequences of the stored events are stored too; events are processed by seq.
 
-        The first mark makes sure of what follows at once, the second of what follows from that.
+        The first mark covers direct consequences, the second covers the consequences of those.
         """
         if not self._marks:
             self._marks = (await self.subscribe(HUMAN, "marks", types=("mark",))).id
@@ -106,7 +106,7 @@ class Watched:
             await self._heard(mark)
 
     async def _heard(self, mark: Event) -> None:
-        """Wait until the bus has told of a mark."""
+        """Wait until the notice of a mark is stored."""
         is_told = asyncio.Event()
 
         def hear(events: Sequence[Event]) -> None:

@@ -1,4 +1,4 @@
-"""`pal events sub`, `subs` and `unsub`, as they are typed and as they answer."""
+"""`pal events sub`, `subs` and `unsub`: command lines and their output."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from palaver.model.agent import Caller
 
 
 class Shell:
-    """Runs command lines for somebody, and keeps what they print."""
+    """Run command lines for a caller and keep their output."""
 
     def __init__(self, watched: Watched, caller: Caller) -> None:
         self._bus = watched.bus
@@ -60,7 +60,7 @@ async def shell(watched: Watched) -> Shell:
     return Shell(watched, await watched.bus.join("luna"))
 
 
-async def test_a_subscription_is_answered_with_its_id_and_shown_as_it_was_typed(shell: Shell) -> None:
+async def test_new_subscription_prints_its_id_and_is_listed_as_typed(shell: Shell) -> None:
     typed = "--type message --from nova --thread 'pr 1' --once --text 'look at it'"
 
     (made,) = await shell.json(
@@ -89,7 +89,7 @@ async def test_a_subscription_is_answered_with_its_id_and_shown_as_it_was_typed(
         ),
     ],
 )
-async def test_a_preset_is_a_filter_and_is_shown_as_it_was_typed(
+async def test_preset_is_a_filter_and_is_listed_as_typed(
     shell: Shell, words: tuple[str, ...], filters: dict[str, list[str]]
 ) -> None:
     (made,) = await shell.json("sub", *words)
@@ -99,7 +99,7 @@ async def test_a_preset_is_a_filter_and_is_shown_as_it_was_typed(
     assert shown.rstrip().endswith(" ".join(words).replace("@Nova", "nova"))
 
 
-async def test_a_subscription_for_another_says_so(watched: Watched, shell: Shell) -> None:
+async def test_subscription_for_another_agent_names_it(watched: Watched, shell: Shell) -> None:
     person = Shell(watched, HUMAN)
 
     said = await person.run("sub", "--idle", "nova", "--for", "luna")
@@ -109,9 +109,7 @@ async def test_a_subscription_for_another_says_so(watched: Watched, shell: Shell
     assert (await shell.run("sub", "--idle", "nova")).startswith("subscribed as ")
 
 
-async def test_requests_that_wait_for_an_answer_are_listed_and_can_be_ended(
-    watched: Watched, shell: Shell
-) -> None:
+async def test_unanswered_requests_are_listed_and_can_be_ended(watched: Watched, shell: Shell) -> None:
     request = await watched.bus.send(HUMAN, "?", "@nova", "@luna", intent="request")
     person = Shell(watched, HUMAN)
 
@@ -135,7 +133,9 @@ async def test_requests_that_wait_for_an_answer_are_listed_and_can_be_ended(
     assert [one["agent"] for one in await person.json("subs")] == ["luna"]
 
 
-async def test_one_sees_ones_own_and_with_all_everybodys(watched: Watched, shell: Shell) -> None:
+async def test_list_shows_own_subscriptions_and_with_all_those_of_everyone(
+    watched: Watched, shell: Shell
+) -> None:
     await shell.run("sub", "--idle", "nova")
     person, script = Shell(watched, HUMAN), Shell(watched, SCRIPT)
 
@@ -146,7 +146,7 @@ async def test_one_sees_ones_own_and_with_all_everybodys(watched: Watched, shell
         await script.run("subs")
 
 
-async def test_a_subscription_is_ended_by_its_id(shell: Shell) -> None:
+async def test_subscription_is_ended_by_its_id(shell: Shell) -> None:
     (made,) = await shell.json("sub", "--idle", "nova")
 
     (ended,) = await shell.json("unsub", str(made["id"]))
@@ -155,7 +155,7 @@ async def test_a_subscription_is_ended_by_its_id(shell: Shell) -> None:
     assert await shell.json("subs") == []
 
 
-async def test_a_preset_wants_an_agent_that_is_known(shell: Shell) -> None:
+async def test_preset_needs_a_known_agent(shell: Shell) -> None:
     with pytest.raises(NotFound, match="nearest: nova"):
         await shell.run("sub", "--idle", "nov")
 
@@ -169,6 +169,6 @@ async def test_a_preset_wants_an_agent_that_is_known(shell: Shell) -> None:
         ("--stopped", "nova", "--agent", "luna"),
     ],
 )
-def test_presets_stand_alone(words: tuple[str, ...]) -> None:
+def test_presets_cannot_be_combined(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="cannot stand together"):
         parse(TABLE, ["events", "sub", *words])

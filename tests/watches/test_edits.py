@@ -1,4 +1,4 @@
-"""Edits of one file by two agents within half a minute collide, once."""
+"""Edits of one file by two agents within half a minute collide once."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def collided(edits: Edits, *events: Event) -> list[list[str]]:
     return [[other.sender for other in edits.collide(event, event.sender)] for event in events]
 
 
-def test_an_edit_collides_with_the_edits_of_others_newest_first() -> None:
+def test_edit_collides_with_edits_of_others_newest_first() -> None:
     edits = Edits()
 
     found = collided(edits, edit("luna"), edit("luna"), edit("nova"), edit("kira"))
@@ -39,7 +39,7 @@ def test_other_files_and_other_events_do_not_collide() -> None:
     assert found == [[], [], [], [], []]
 
 
-def test_half_a_minute_later_nothing_collides() -> None:
+def test_edits_more_than_half_a_minute_apart_do_not_collide() -> None:
     edits = Edits()
 
     found = collided(edits, edit("luna"), edit("nova", WINDOW_MS + 1), edit("luna", 2 * WINDOW_MS + 1))
@@ -47,7 +47,7 @@ def test_half_a_minute_later_nothing_collides() -> None:
     assert found == [[], [], ["nova"]]
 
 
-def test_two_who_go_on_collide_again_only_after_half_a_minute_without() -> None:
+def test_continued_edits_collide_again_only_after_a_pause() -> None:
     edits = Edits()
     step = WINDOW_MS - 1
 
@@ -64,7 +64,7 @@ def test_two_who_go_on_collide_again_only_after_half_a_minute_without() -> None:
     assert found == [[], ["luna"], [], [], [], ["nova"]]
 
 
-def test_the_file_that_rested_longest_is_forgotten_when_there_are_too_many() -> None:
+def test_least_recently_edited_file_is_dropped_above_the_limit() -> None:
     edits = Edits()
     collided(edits, edit("luna", file="first"), edit("luna", file="second"))
     collided(edits, *(edit("luna", file=str(number)) for number in range(LIMIT_FILES - 1)))
@@ -75,7 +75,7 @@ def test_the_file_that_rested_longest_is_forgotten_when_there_are_too_many() -> 
     assert len(edits) == LIMIT_FILES
 
 
-def test_of_too_many_agents_on_one_file_the_earliest_is_forgotten() -> None:
+def test_earliest_of_too_many_agents_on_one_file_is_dropped() -> None:
     edits = Edits()
     collided(edits, *(edit(f"agent{number}") for number in range(70)))
 
@@ -86,7 +86,7 @@ def test_of_too_many_agents_on_one_file_the_earliest_is_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["luna", "nova"]), st.integers(0, 5 * WINDOW_MS)), max_size=20))
-def test_an_edit_never_collides_with_ones_own_nor_with_one_long_ago(day: list[tuple[str, int]]) -> None:
+def test_edit_never_collides_with_own_or_old_edits(day: list[tuple[str, int]]) -> None:
     edits = Edits()
 
     for agent, ts in day:

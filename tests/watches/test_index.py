@@ -1,4 +1,4 @@
-"""The index finds what a look at every subscription finds."""
+"""The index finds the same subscriptions as a full scan."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ filters = st.builds(
     files=some(words),
     statuses=some(states),
 )
-# Most filters together match nothing: those with one or two of them are the ones that find something.
+# Most combined filters match nothing; filters with one or two fields do match.
 single = st.sampled_from(Filter.__struct_fields__[1:]).flatmap(
     lambda field: filters.map(lambda made: Filter(types=made.types, **{field: getattr(made, field)}))
 )
@@ -81,7 +81,7 @@ def made(number: int, wanted: Filter, preset: str = "") -> Subscription:
     st.lists(events, max_size=8),
     st.sets(st.integers(0, 11)),
 )
-def test_the_index_finds_what_a_look_at_every_subscription_finds(
+def test_index_finds_the_same_subscriptions_as_a_full_scan(
     wanted: list[Filter], happened: list[Event], gone: set[int]
 ) -> None:
     index = SubscriptionIndex()
@@ -98,7 +98,7 @@ def test_the_index_finds_what_a_look_at_every_subscription_finds(
         assert index.hits(event) == [one for one in left if is_hit(one, event)]
 
 
-def test_the_name_by_which_people_ask_for_messages_is_no_name_of_an_event() -> None:
+def test_alias_of_the_message_type_is_not_an_event_type() -> None:
     index = SubscriptionIndex()
     asked = made(0, Filter(types=("message_sent", "")))
     index.put(asked)
@@ -109,7 +109,7 @@ def test_the_name_by_which_people_ask_for_messages_is_no_name_of_an_event() -> N
 
 
 @given(st.lists(filters, max_size=6))
-def test_an_index_from_which_all_is_dropped_is_an_empty_one(wanted: list[Filter]) -> None:
+def test_index_is_empty_after_all_subscriptions_are_dropped(wanted: list[Filter]) -> None:
     index = SubscriptionIndex()
     for number, one in enumerate(wanted):
         index.put(made(number, one))
@@ -128,7 +128,7 @@ def message(**payload: object) -> Event:
 
 
 @pytest.mark.parametrize("field", Filter.__struct_fields__)
-def test_of_a_thousand_that_differ_in_one_field_the_one_that_is_hit_is_found(field: str) -> None:
+def test_matching_one_of_a_thousand_similar_subscriptions_is_found(field: str) -> None:
     alike = Filter(types=("message",), agents=("nova",), threads=("pr-7",), intents=("request",))
     index = SubscriptionIndex()
     for number in range(1000):
@@ -139,7 +139,7 @@ def test_of_a_thousand_that_differ_in_one_field_the_one_that_is_hit_is_found(fie
     assert [one.id for one in index.hits(message())] == ["s1000"]
 
 
-def test_equal_filters_are_one_however_they_are_written() -> None:
+def test_equal_filters_in_different_forms_are_separate_subscriptions() -> None:
     index = SubscriptionIndex()
     index.put(made(1, Filter(types=("message",), agents=("nova", "@Luna"))))
     index.put(made(2, Filter(types=("message_sent",), agents=("luna", "nova"))))
@@ -149,7 +149,7 @@ def test_equal_filters_are_one_however_they_are_written() -> None:
     assert [one.id for one in index.hits(message())] == ["s2"]
 
 
-def test_a_subscription_put_again_takes_the_place_of_the_first() -> None:
+def test_subscription_put_again_replaces_the_first() -> None:
     index = SubscriptionIndex()
     index.put(made(1, Filter(types=("build",))))
 
@@ -161,7 +161,7 @@ def test_a_subscription_put_again_takes_the_place_of_the_first() -> None:
     assert index.hits(build) == []
 
 
-def test_those_who_wait_for_collisions_are_kept_apart() -> None:
+def test_collision_subscriptions_are_kept_apart() -> None:
     index = SubscriptionIndex()
     late, early = made(2, Filter(types=("status",)), COLLISION), made(1, Filter(types=("status",)), COLLISION)
     index.put(late)

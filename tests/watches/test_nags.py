@@ -1,4 +1,4 @@
-"""The reactor of reminders: what is due is told, once, also after a restart and a full disk."""
+"""The reminder reactor: due reminders are sent once, also after a restart and with a full disk."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -47,7 +47,7 @@ class Nagged:
         return self.rings[-1]
 
     def passes(self, seconds: float) -> None:
-        """Let time pass, and ring what is due."""
+        """Advance the clock, and fire due timers."""
         self.bus.clock.advance(seconds)
         for ring in self.rings:
             if not ring.is_over and ring.moment_s <= self.bus.clock.monotonic_s():
@@ -55,7 +55,7 @@ class Nagged:
                 ring.ring()
 
     async def waits(self) -> None:
-        """Let the reactor come to the end of what it has heard: it then waits for a timer, or for news."""
+        """Let the reactor process all events so far; it then waits for a timer or an event."""
         for _ in range(5):
             await self.bus.send(HUMAN, "marker", "@luna")
 
@@ -73,7 +73,7 @@ class Nagged:
         await self.bus.submit(nova, SetStatus(state="idle"))
 
     async def told(self, count: int) -> list[Event]:
-        """Wait until the bus has told so much, and give that."""
+        """Wait until the bus has sent `count` reminders, and return them."""
         news = asyncio.Event()
         stop = self.bus.log.subscribe(lambda _: news.set())
         async with asyncio.timeout(LIMIT_S):
@@ -97,7 +97,7 @@ async def nagged(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Nagged]:
         made.nags.close()
 
 
-async def test_closing_twice_or_before_the_start_is_harmless(nagged: Nagged) -> None:
+async def test_close_twice_or_before_the_start_is_harmless(nagged: Nagged) -> None:
     nagged.nags.close()
     nagged.nags.close()
 
@@ -112,7 +112,7 @@ async def test_closing_twice_or_before_the_start_is_harmless(nagged: Nagged) -> 
         ).close()
 
 
-async def test_who_goes_idle_is_reminded_and_the_sender_told_of_the_end(nagged: Nagged) -> None:
+async def test_idle_agent_is_reminded_and_the_sender_notified_of_its_end(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     request = await nagged.ask(luna)
 
@@ -124,7 +124,7 @@ async def test_who_goes_idle_is_reminded_and_the_sender_told_of_the_end(nagged: 
     assert (first.to, last.to) == (("nova",), ("luna",))
 
 
-async def test_what_fell_due_before_a_start_is_told_then_and_once(nagged: Nagged) -> None:
+async def test_reminder_due_before_a_start_is_sent_once_after_it(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     nagged.nags.close()
     request = await nagged.ask(luna)
@@ -140,7 +140,7 @@ async def test_what_fell_due_before_a_start_is_told_then_and_once(nagged: Nagged
     assert [event.payload["nag"]["count"] for event in await nagged.told(2)] == [1, 2]  # type: ignore[index]  # written above
 
 
-async def test_with_no_room_in_the_log_it_is_told_when_there_is_some(nagged: Nagged) -> None:
+async def test_reminder_is_sent_when_the_disk_has_room_again(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     request = await nagged.ask(luna)
     nagged.failures = [DiskFull("no room")]
@@ -153,7 +153,7 @@ async def test_with_no_room_in_the_log_it_is_told_when_there_is_some(nagged: Nag
     assert len(await nagged.told(1)) == 1
 
 
-async def test_a_reminder_that_is_refused_stops_no_other(nagged: Nagged) -> None:
+async def test_refused_reminder_does_not_stop_others(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     one, two = await nagged.ask(luna), await nagged.ask(luna)
     nagged.failures = [BadRequest("odd")]
@@ -164,7 +164,7 @@ async def test_a_reminder_that_is_refused_stops_no_other(nagged: Nagged) -> None
     assert told.to == ("nova",)
 
 
-async def test_a_minute_lies_between_two_reminders(nagged: Nagged) -> None:
+async def test_reminders_are_at_least_a_minute_apart(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     request = await nagged.ask(luna)
     await nagged.idle(nova, request.seq)
@@ -184,7 +184,7 @@ async def test_a_minute_lies_between_two_reminders(nagged: Nagged) -> None:
     assert len(await nagged.told(2)) == 2
 
 
-async def test_who_is_at_work_again_then_is_reminded_when_it_goes_idle(nagged: Nagged) -> None:
+async def test_active_agent_is_reminded_when_it_is_idle_again(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     request = await nagged.ask(luna)
     await nagged.idle(nova, request.seq)
@@ -202,7 +202,7 @@ async def test_who_is_at_work_again_then_is_reminded_when_it_goes_idle(nagged: N
     assert len(await nagged.told(2)) == 2
 
 
-async def test_of_one_who_stops_its_sender_hears_at_once(nagged: Nagged) -> None:
+async def test_sender_is_notified_at_once_when_the_recipient_leaves(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     request = await nagged.ask(luna)
     await nagged.idle(nova, request.seq)
@@ -215,7 +215,7 @@ async def test_of_one_who_stops_its_sender_hears_at_once(nagged: Nagged) -> None
     assert last.to == ("luna",)
 
 
-async def test_what_is_answered_meanwhile_is_not_reminded_of(nagged: Nagged) -> None:
+async def test_answered_request_is_not_reminded(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     request = await nagged.ask(luna)
     await nagged.idle(nova, request.seq)
@@ -230,7 +230,7 @@ async def test_what_is_answered_meanwhile_is_not_reminded_of(nagged: Nagged) -> 
     assert len(await nagged.told(0)) == 1
 
 
-async def test_who_is_idle_when_it_sees_it_has_a_minute_for_the_answer(nagged: Nagged) -> None:
+async def test_idle_agent_has_a_minute_after_it_sees_the_request(nagged: Nagged) -> None:
     luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
     request = await nagged.ask(luna)
     await nagged.bus.ack(nova, request.seq)

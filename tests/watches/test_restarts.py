@@ -1,4 +1,4 @@
-"""Whenever the daemon ends, everybody is told exactly once."""
+"""Every notice is sent exactly once, whenever the daemon restarts."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ steps = st.lists(
 
 
 async def take(watched: Watched, luna: Caller, agents: dict[str, Caller], verb: str, word: str) -> None:
-    """Take one step of a day; a restart comes after as many turns of the loop as its word is long."""
+    """Take one step; a restart waits one loop iteration per character of its word."""
     bus = watched.bus
     if verb == "ask":
         await watched.ask(luna, *([word] if word else ()))
@@ -52,7 +52,7 @@ async def take(watched: Watched, luna: Caller, agents: dict[str, Caller], verb: 
 
 
 def owed(events: list[Event]) -> dict[tuple[str, int], bool]:
-    """For every watch that fell due: whether the sender must be told, for nobody has answered since."""
+    """Return for each due watch whether its sender must be notified, because there is no answer yet."""
     is_open: dict[tuple[str, int], bool] = {}
     due: dict[tuple[str, int], bool] = {}
     for event in events:
@@ -75,7 +75,7 @@ def owed(events: list[Event]) -> dict[tuple[str, int], bool]:
 
 
 @given(steps)
-def test_whenever_the_daemon_ends_everybody_is_told_exactly_once(day: list[tuple[str, str]]) -> None:
+def test_notices_are_sent_exactly_once_despite_restarts(day: list[tuple[str, str]]) -> None:
     async def live() -> None:
         async with watched_bus(open_memory, None) as watched:  # type: ignore[arg-type]  # kept in memory
             luna = await watched.bus.join("luna")

@@ -1,4 +1,4 @@
-"""Time in rooms: what falls due is done once, timers are only where one is needed, and who must hears."""
+"""Time limits in rooms: due actions happen once, timers exist only if needed, and members are notified."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def work(tmp_path: Path) -> Path:
 
 
 async def lose(stage: Stage, asking: Caller) -> None:
-    """Let an agent's process end, as presence tells it."""
+    """End the process of an agent, as presence reports it."""
     stage.present.discard(asking.name)
     draft = Draft(
         type="agent.bye",
@@ -49,7 +49,7 @@ async def lose(stage: Stage, asking: Caller) -> None:
 
 
 async def give(stage: Stage, asking: Caller, to: str) -> None:
-    """Pass the stick, whoever has it."""
+    """Pass the stick from its current owner."""
     room = stage.room()
     await stage.desk.pass_stick(
         asking,
@@ -70,7 +70,7 @@ async def events(stage: Stage, *types: str) -> list[Event]:
     return await stage.log.read(Query(types=types))
 
 
-async def test_a_room_at_rest_has_no_timer(stage: Stage, work: Path) -> None:
+async def test_room_without_time_limits_has_no_timer(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
 
     await stage.claim(luna)
@@ -78,9 +78,7 @@ async def test_a_room_at_rest_has_no_timer(stage: Stage, work: Path) -> None:
     assert len(stage.timers) == 0
 
 
-async def test_the_stick_of_one_who_is_surely_gone_goes_to_the_fairest_who_waits(
-    stage: Stage, work: Path
-) -> None:
+async def test_stick_of_an_exited_owner_goes_to_the_fairest_waiter(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", limit_ms=None))
@@ -98,7 +96,7 @@ async def test_the_stick_of_one_who_is_surely_gone_goes_to_the_fairest_who_waits
     assert stage.room().owner == "nova"
 
 
-async def test_with_nobody_waiting_it_lies_free_without_a_hand_over(stage: Stage, work: Path) -> None:
+async def test_stick_without_waiters_becomes_free_without_a_handoff(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await lose(stage, luna)
@@ -109,7 +107,7 @@ async def test_with_nobody_waiting_it_lies_free_without_a_hand_over(stage: Stage
     assert isinstance(stage.submitted[0], HandOn)
 
 
-async def test_one_who_comes_back_in_time_keeps_the_stick(stage: Stage, work: Path) -> None:
+async def test_owner_that_returns_in_time_keeps_the_stick(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await lose(stage, luna)
@@ -122,7 +120,7 @@ async def test_one_who_comes_back_in_time_keeps_the_stick(stage: Stage, work: Pa
     assert stage.room().owner == "luna"
 
 
-async def test_signs_of_one_who_is_gone_put_the_moment_off(stage: Stage, work: Path) -> None:
+async def test_activity_of_an_absent_owner_extends_its_time(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await lose(stage, luna)
@@ -136,9 +134,7 @@ async def test_signs_of_one_who_is_gone_put_the_moment_off(stage: Stage, work: P
     assert stage.room().owner == ""
 
 
-async def test_a_reservation_that_nobody_claims_goes_back_in_line_with_its_hand_over(
-    stage: Stage, work: Path
-) -> None:
+async def test_unclaimed_reservation_expires_and_keeps_its_handoff(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.desk.pass_stick(
@@ -162,9 +158,7 @@ async def test_a_reservation_that_nobody_claims_goes_back_in_line_with_its_hand_
     assert nova.name == "nova"
 
 
-async def test_who_is_gone_for_long_is_a_member_no_longer_and_it_is_said_once(
-    stage: Stage, work: Path
-) -> None:
+async def test_long_absent_member_is_removed_once(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await lose(stage, nova)
 
@@ -180,9 +174,7 @@ async def test_who_is_gone_for_long_is_a_member_no_longer_and_it_is_said_once(
     assert luna.name == "luna"
 
 
-async def test_what_falls_due_while_nobody_watches_is_done_after_the_start(
-    tmp_path: Path, work: Path
-) -> None:
+async def test_actions_due_before_the_start_happen_after_it(tmp_path: Path, work: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(work, "luna", "nova")
         await stage.claim(luna)
@@ -198,7 +190,7 @@ async def test_what_falls_due_while_nobody_watches_is_done_after_the_start(
         assert stage.room().members == ()
 
 
-async def test_while_there_is_no_room_on_the_disk_it_is_tried_again_later(stage: Stage, work: Path) -> None:
+async def test_action_is_retried_while_the_disk_is_full(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await lose(stage, luna)
@@ -214,7 +206,7 @@ async def test_while_there_is_no_room_on_the_disk_it_is_tried_again_later(stage:
     assert stage.room().owner == ""
 
 
-async def test_what_the_broker_refuses_stops_nobody(stage: Stage, work: Path) -> None:
+async def test_error_of_the_broker_does_not_stop_the_reactor(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await lose(stage, luna)
@@ -227,7 +219,7 @@ async def test_what_the_broker_refuses_stops_nobody(stage: Stage, work: Path) ->
     assert stage.room().owner == ""
 
 
-async def test_a_closed_room_and_a_closed_reactor_do_nothing_more(stage: Stage, work: Path) -> None:
+async def test_closed_room_and_closed_reactor_do_nothing(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await lose(stage, luna)
@@ -245,9 +237,7 @@ async def test_a_closed_room_and_a_closed_reactor_do_nothing_more(stage: Stage, 
     assert not any(isinstance(one, RetireMember | ExpireReservation) for one in stage.submitted)
 
 
-async def test_a_timer_rings_with_whatever_is_due_and_a_room_that_is_gone_is_passed_over(
-    stage: Stage, work: Path
-) -> None:
+async def test_timer_of_a_missing_room_is_ignored(stage: Stage, work: Path) -> None:
     await stage.seat(work, "luna")
 
     stage.sticks._ring("no such room")
@@ -256,7 +246,7 @@ async def test_a_timer_rings_with_whatever_is_due_and_a_room_that_is_gone_is_pas
     assert stage.submitted == []
 
 
-async def test_one_who_does_not_wait_is_told_that_the_stick_waits_for_it(stage: Stage, work: Path) -> None:
+async def test_member_that_does_not_wait_is_notified_of_its_reservation(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
 
@@ -275,7 +265,7 @@ async def test_one_who_does_not_wait_is_told_that_the_stick_waits_for_it(stage: 
     assert (await stage.claim(nova))["status"] == "your_turn"
 
 
-async def test_one_who_waits_is_told_nothing_beside_its_turn(stage: Stage, work: Path) -> None:
+async def test_waiting_member_gets_its_turn_without_a_notice(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
@@ -288,7 +278,7 @@ async def test_one_who_waits_is_told_nothing_beside_its_turn(stage: Stage, work:
     assert stage.texts("nova") == []
 
 
-async def test_one_who_loses_the_stick_or_its_seat_is_told_so(stage: Stage, work: Path) -> None:
+async def test_member_that_loses_the_stick_or_membership_is_notified(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.timers.advance(45 * 60 + 1)
@@ -304,9 +294,7 @@ async def test_one_who_loses_the_stick_or_its_seat_is_told_so(stage: Stage, work
     ]
 
 
-async def test_one_that_speaks_by_a_token_keeps_the_stick_for_a_lease_behind_its_last_word(
-    stage: Stage, work: Path
-) -> None:
+async def test_token_owner_keeps_the_stick_for_a_lease_after_its_last_call(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     await lose(stage, luna)
     with stage.book.speaking("luna"):
@@ -323,7 +311,7 @@ async def test_one_that_speaks_by_a_token_keeps_the_stick_for_a_lease_behind_its
     assert release.payload["reason"] == "harness_gone"
 
 
-async def test_after_a_restart_one_that_has_a_token_is_not_gone_before_its_lease(
+async def test_restart_keeps_the_stick_of_a_token_owner_until_its_lease_ends(
     tmp_path: Path, work: Path
 ) -> None:
     async with opened_stage(tmp_path) as stage:
@@ -340,9 +328,7 @@ async def test_after_a_restart_one_that_has_a_token_is_not_gone_before_its_lease
         assert stage.room().owner == ""
 
 
-async def test_a_kick_is_told_to_those_who_listen_for_leaves_and_changes_nothing(
-    stage: Stage, work: Path
-) -> None:
+async def test_kick_is_reported_to_leave_listeners_and_changes_nothing(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     after = stage.log.last()
     await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
@@ -360,9 +346,7 @@ async def test_a_kick_is_told_to_those_who_listen_for_leaves_and_changes_nothing
     assert stage.log.rows.get("skipped", "member_left") is None
 
 
-async def test_what_was_not_told_before_the_end_is_told_once_after_the_start(
-    tmp_path: Path, work: Path
-) -> None:
+async def test_missing_notices_are_sent_once_after_the_start(tmp_path: Path, work: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
         await stage.claim(luna)
@@ -383,7 +367,7 @@ async def test_what_was_not_told_before_the_end_is_told_once_after_the_start(
         assert rosa.name == "rosa"
 
 
-async def test_a_reservation_that_is_over_is_not_told_after_the_start(tmp_path: Path, work: Path) -> None:
+async def test_ended_reservation_is_not_reported_after_the_start(tmp_path: Path, work: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         luna, nova = await stage.seat(work, "luna", "nova")
         await stage.claim(luna)
@@ -396,7 +380,7 @@ async def test_a_reservation_that_is_over_is_not_told_after_the_start(tmp_path: 
         assert stage.texts("nova") == []
 
 
-async def test_a_word_that_cannot_be_written_now_is_written_a_little_later(stage: Stage, work: Path) -> None:
+async def test_notice_that_cannot_be_stored_is_retried(stage: Stage, work: Path) -> None:
     luna, _, _ = await stage.seat(work, "luna", "nova", "rosa")
     await stage.claim(luna)
     stage.refusal = DiskFull("there is no room")
@@ -412,7 +396,7 @@ async def test_a_word_that_cannot_be_written_now_is_written_a_little_later(stage
     assert len(await events(stage, "member_left")) == 1
 
 
-async def test_a_reactor_that_is_closed_says_nothing_more(stage: Stage, work: Path) -> None:
+async def test_closed_reactor_sends_no_notices(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     stage.refusal = DiskFull("there is no room")
@@ -426,7 +410,7 @@ async def test_a_reactor_that_is_closed_says_nothing_more(stage: Stage, work: Pa
     assert stage.texts("nova") == []
 
 
-async def test_a_kick_in_a_room_that_has_closed_since_is_told_to_nobody(tmp_path: Path, work: Path) -> None:
+async def test_kick_in_a_room_closed_since_is_not_reported_as_a_leave(tmp_path: Path, work: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         await stage.seat(work, "luna", "nova")
         await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
@@ -453,7 +437,7 @@ async def test_a_kick_in_a_room_that_has_closed_since_is_told_to_nobody(tmp_path
         ("claim", ("nova",), {}, None),
     ],
 )
-def test_only_the_one_whom_it_concerns_is_told(
+def test_only_the_affected_member_is_notified(
     type: str, to: tuple[str, ...], payload: dict[str, Any], text: str | None
 ) -> None:
     event = Event(

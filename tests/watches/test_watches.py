@@ -1,4 +1,4 @@
-"""Who is told what, on both engines, also when the daemon ends in between."""
+"""Notices of watches and subscriptions, on both log engines, also across restarts."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from palaver.log.fold_watches import due_watches, read_subscription, read_watche
 from palaver.model.subscription import COLLISION, Unsubscribe
 
 
-async def test_the_sender_is_told_once_that_one_who_saw_the_request_is_idle(watched: Watched) -> None:
+async def test_sender_is_notified_once_when_the_reader_of_a_request_is_idle(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     request = await watched.ask(luna, "@nova")
     await watched.bus.ack(nova, request.seq)
@@ -30,7 +30,7 @@ async def test_the_sender_is_told_once_that_one_who_saw_the_request_is_idle(watc
     assert list(read_watches(watched.bus.log.rows)) == []
 
 
-async def test_one_who_goes_idle_before_it_has_seen_the_request_owes_nothing(watched: Watched) -> None:
+async def test_agent_idle_before_it_saw_the_request_causes_no_notice(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     request = await watched.ask(luna, "@nova")
     await watched.status(nova, "idle")
@@ -39,7 +39,7 @@ async def test_one_who_goes_idle_before_it_has_seen_the_request_owes_nothing(wat
     assert await watched.texts("luna") == []
 
 
-async def test_one_who_stops_is_told_of_whether_it_has_seen_the_request_or_not(watched: Watched) -> None:
+async def test_sender_is_notified_when_a_recipient_leaves_before_reading(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     request = await watched.ask(luna, "@nova")
 
@@ -48,7 +48,7 @@ async def test_one_who_stops_is_told_of_whether_it_has_seen_the_request_or_not(w
     assert await watched.texts("luna") == [f"@luna nova is now stopped (request #{request.seq})"]
 
 
-async def test_every_recipient_of_a_broadcast_is_watched_but_the_human(watched: Watched) -> None:
+async def test_every_agent_that_gets_a_broadcast_is_watched(watched: Watched) -> None:
     luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
     everyone = await watched.ask(luna)
     person = await watched.ask(luna, "@human", "luna")
@@ -64,7 +64,7 @@ async def test_every_recipient_of_a_broadcast_is_watched_but_the_human(watched: 
     assert {watch.request for watch in read_watches(watched.bus.log.rows)} == {everyone.seq} - {person.seq}
 
 
-async def test_a_reply_ends_the_watch_on_the_one_who_replied(watched: Watched) -> None:
+async def test_reply_ends_the_watch_of_that_recipient(watched: Watched) -> None:
     luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
     request = await watched.ask(luna, "@nova", "@kira")
     await watched.bus.send(nova, "done", reply_to=str(request.seq))
@@ -75,7 +75,7 @@ async def test_a_reply_ends_the_watch_on_the_one_who_replied(watched: Watched) -
     assert await watched.texts("luna") == [f"@luna kira is now stopped (request #{request.seq})"]
 
 
-async def test_requests_of_scripts_are_not_watched_and_those_of_the_human_are(watched: Watched) -> None:
+async def test_requests_of_the_human_are_watched_and_those_of_scripts_not(watched: Watched) -> None:
     nova = await watched.bus.join("nova")
     await watched.ask(SCRIPT, "@nova")
     request = await watched.ask(HUMAN, "@nova")
@@ -86,7 +86,7 @@ async def test_requests_of_scripts_are_not_watched_and_those_of_the_human_are(wa
     assert await watched.texts("human") == [f"@human nova is now stopped (request #{request.seq})"]
 
 
-async def test_a_watch_that_was_removed_tells_nobody(watched: Watched) -> None:
+async def test_removed_watch_sends_no_notice(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     request = await watched.ask(luna, "@nova")
     await watched.bus.submit(luna, Unsubscribe(id=f"w{request.seq}-nova"))
@@ -96,7 +96,7 @@ async def test_a_watch_that_was_removed_tells_nobody(watched: Watched) -> None:
     assert await watched.texts("luna") == []
 
 
-async def test_what_fell_due_while_nobody_looked_is_told_at_the_next_start(watched: Watched) -> None:
+async def test_watch_due_before_the_start_is_reported_after_it(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     request = await watched.ask(luna, "@nova")
     await watched.settled()
@@ -112,7 +112,7 @@ async def test_what_fell_due_while_nobody_looked_is_told_at_the_next_start(watch
     assert due_watches(watched.bus.log.rows) == []
 
 
-async def test_what_is_owed_is_told_however_much_was_written_since(watched: Watched) -> None:
+async def test_due_watch_is_reported_after_many_later_events(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     request = await watched.ask(luna, "@nova")
     made = await watched.subscribe(luna, types=("tick",), once=True)
@@ -128,7 +128,7 @@ async def test_what_is_owed_is_told_however_much_was_written_since(watched: Watc
     assert read_subscription(watched.bus.log.rows, made.id) is None
 
 
-async def test_a_hit_names_the_subscription_and_the_event(watched: Watched) -> None:
+async def test_notice_names_the_subscription_and_the_event(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     made = await watched.subscribe(luna, agents=("Nova",), statuses=("listening",), text="look at it")
 
@@ -141,7 +141,7 @@ async def test_a_hit_names_the_subscription_and_the_event(watched: Watched) -> N
     assert watched.bus.texts("luna") == [told.payload["text"]]
 
 
-async def test_what_happened_before_a_subscription_is_not_told(watched: Watched) -> None:
+async def test_events_before_a_subscription_are_not_reported(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     await watched.status(nova, "idle")
     await watched.subscribe(luna, agents=("nova",), types=("status",))
@@ -153,7 +153,7 @@ async def test_what_happened_before_a_subscription_is_not_told(watched: Watched)
     assert [told.payload["event"] for told in await watched.told("luna")] == [blocked.seq]
 
 
-async def test_ones_own_events_are_told_only_when_the_filter_names_one(watched: Watched) -> None:
+async def test_own_events_are_reported_only_if_the_filter_names_the_owner(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     await watched.subscribe(luna, types=("status",))
     await watched.subscribe(nova, senders=("@Nova",), types=("status",))
@@ -166,7 +166,7 @@ async def test_ones_own_events_are_told_only_when_the_filter_names_one(watched: 
     assert mine.seq < other.seq
 
 
-async def test_two_who_hear_of_every_step_do_not_tell_each_other_for_ever(watched: Watched) -> None:
+async def test_two_broad_subscriptions_do_not_trigger_each_other(watched: Watched) -> None:
     luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
     for asking in (luna, nova):
         await watched.subscribe(asking, types=("delivery", "message"))
@@ -182,7 +182,7 @@ async def test_two_who_hear_of_every_step_do_not_tell_each_other_for_ever(watche
         assert [told.payload["event"] for told in await watched.told(name)] == [message.seq, seen.seq]
 
 
-async def test_an_odd_report_of_somebody_else_is_told_like_any_event(watched: Watched) -> None:
+async def test_malformed_foreign_event_is_reported(watched: Watched) -> None:
     luna = await watched.bus.join("luna")
     await watched.subscribe(luna, types=("delivery",))
 
@@ -191,7 +191,7 @@ async def test_an_odd_report_of_somebody_else_is_told_like_any_event(watched: Wa
     assert [told.payload["event"] for told in await watched.told("luna")] == [odd.seq]
 
 
-async def test_a_subscription_that_tells_once_tells_the_first_and_is_over(watched: Watched) -> None:
+async def test_once_subscription_reports_the_first_event_and_ends(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     made = await watched.subscribe(luna, agents=("nova",), statuses=("idle",), once=True)
 
@@ -204,9 +204,7 @@ async def test_a_subscription_that_tells_once_tells_the_first_and_is_over(watche
     assert removed.sender == "[pal-events]"
 
 
-async def test_one_that_has_told_and_was_not_written_off_is_written_off_at_the_next_start(
-    watched: Watched,
-) -> None:
+async def test_finished_once_subscription_is_removed_at_the_next_start(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     made = await watched.subscribe(luna, agents=("nova",), statuses=("idle",), once=True)
     await watched.settled()
@@ -220,7 +218,7 @@ async def test_one_that_has_told_and_was_not_written_off_is_written_off_at_the_n
     assert [event.payload["reason"] for event in await watched.events("sub.removed")] == ["once"]
 
 
-async def test_a_removed_subscription_tells_nothing(watched: Watched) -> None:
+async def test_removed_subscription_reports_nothing(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     gone = await watched.subscribe(luna, agents=("nova",), types=("status",))
     kept = await watched.subscribe(luna, agents=("nova",), types=("agent.bye",))
@@ -232,7 +230,7 @@ async def test_a_removed_subscription_tells_nothing(watched: Watched) -> None:
     assert [told.payload["sub"] for told in await watched.told("luna")] == [kept.id]
 
 
-async def test_mail_waits_for_an_owner_who_is_away(watched: Watched) -> None:
+async def test_notices_wait_for_an_absent_owner(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     await watched.subscribe(luna, agents=("nova",), types=("status",))
     await watched.leave(luna)
@@ -243,7 +241,7 @@ async def test_mail_waits_for_an_owner_who_is_away(watched: Watched) -> None:
     assert len(watched.bus.texts("luna")) == 1
 
 
-async def test_two_who_edit_one_file_collide_once_and_both_are_named(watched: Watched) -> None:
+async def test_two_editors_of_one_file_collide_once_and_both_are_named(watched: Watched) -> None:
     luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
     made = await watched.subscribe(luna, preset=COLLISION)
     await watched.subscribe(kira, preset=COLLISION, files=("src/other.py",))
@@ -260,7 +258,7 @@ async def test_two_who_edit_one_file_collide_once_and_both_are_named(watched: Wa
     assert await watched.texts("kira") == []
 
 
-async def test_while_there_is_no_room_what_is_to_be_told_waits(watched: Watched) -> None:
+async def test_notices_wait_while_the_disk_is_full(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     await watched.subscribe(luna, agents=("nova",), types=("status",))
     await watched.settled()
@@ -273,7 +271,7 @@ async def test_while_there_is_no_room_what_is_to_be_told_waits(watched: Watched)
     assert [told.payload["event"] for told in await watched.told("luna")] == [first.seq, second.seq]
 
 
-async def test_one_hit_that_is_refused_is_noted_and_passed_over(
+async def test_refused_notice_is_logged_and_skipped(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
@@ -289,7 +287,7 @@ async def test_one_hit_that_is_refused_is_noted_and_passed_over(
     assert [made.id in record.getMessage() for record in caplog.records] == [True]
 
 
-async def test_nobody_is_told_of_what_a_brake_holds(watched: Watched) -> None:
+async def test_held_message_is_not_reported_and_does_not_end_a_watch(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     await watched.subscribe(luna, senders=("nova",), types=("message",))
     request = await watched.ask(luna, "@nova")
@@ -301,7 +299,7 @@ async def test_nobody_is_told_of_what_a_brake_holds(watched: Watched) -> None:
     assert await watched.texts("luna") == [f"@luna nova is now stopped (request #{request.seq})"]
 
 
-async def test_a_request_that_expired_is_not_told_of_again(watched: Watched) -> None:
+async def test_expired_request_is_not_reported(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     request = await watched.ask(luna, "@nova")
     await watched.put("delivery", "[pal]", agent="nova", messages=[request.seq], state="expired")
@@ -311,7 +309,7 @@ async def test_a_request_that_expired_is_not_told_of_again(watched: Watched) -> 
     assert await watched.texts("luna") == []
 
 
-async def test_a_large_burst_is_told_in_order(watched: Watched) -> None:
+async def test_large_burst_is_reported_in_order(watched: Watched) -> None:
     luna = await watched.bus.join("luna")
     await watched.subscribe(luna, types=("tick",))
 
@@ -320,7 +318,7 @@ async def test_a_large_burst_is_told_in_order(watched: Watched) -> None:
     assert [told.payload["event"] for told in await watched.told("luna")] == sorted(one.seq for one in ticks)
 
 
-async def test_it_can_be_closed_twice_and_before_it_has_started(watched: Watched) -> None:
+async def test_close_twice_or_before_the_start_is_harmless(watched: Watched) -> None:
     watched.watches.close()
     watched.watches.close()
 

@@ -1,4 +1,4 @@
-"""What a hit says of an event."""
+"""The text of a subscription notice."""
 
 import pytest
 from hypothesis import given
@@ -35,23 +35,23 @@ def event(type: str, to: tuple[str, ...] = (), **payload: object) -> Event:
         (event("build.done", ok=True), 'build.done nova: {"ok":true}'),
     ],
 )
-def test_a_hit_says_what_happened_on_one_line(happened: Event, said: str) -> None:
+def test_notice_describes_the_event_on_one_line(happened: Event, said: str) -> None:
     assert hit_text(SUB, happened) == f"[sub a1b2c3] #57 {said}"
 
 
-def test_the_owners_words_follow() -> None:
+def test_text_of_the_owner_is_appended() -> None:
     made = Subscription(id="a1b2c3", owner="luna", filter=Filter(), text="look at it")
 
     assert hit_text(made, event("status", state="idle")) == "[sub a1b2c3] #57 status nova: idle — look at it"
 
 
-def test_a_collision_names_everybody_and_the_file() -> None:
+def test_collision_names_all_agents_and_the_file() -> None:
     text = collision_text(SUB, event("status"), ("nova", "luna", "kira"), "src/x.py")
 
     assert text == "[sub a1b2c3] #57 collision: luna, kira and nova edited src/x.py"
 
 
-def test_a_long_text_is_cut() -> None:
+def test_long_text_is_cut() -> None:
     text = hit_text(SUB, event("message", text="x" * 1000))
 
     assert text.endswith("x…")
@@ -59,7 +59,7 @@ def test_a_long_text_is_cut() -> None:
 
 
 @given(st.sampled_from(["message", "status", "delivery", "odd\x1btype"]), st.text(st.characters()))
-def test_whatever_an_event_holds_a_hit_may_be_sent(type: str, text: str) -> None:
+def test_notice_of_any_event_is_valid_text(type: str, text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     said = hit_text(SUB, event(type, (text,), text=text, state=text, file=text, messages=[text]))
 
