@@ -109,7 +109,7 @@ async def test_first_decision_is_passed_on_and_reported_as_taken() -> None:
     assert stage.outcomes == ["", "taken"]
 
 
-async def test_decision_that_was_not_accepted_is_reported_as_gone() -> None:
+async def test_decision_that_came_too_late_is_reported() -> None:
     stage = Stage()
 
     stage.decide()

@@ -79,7 +79,7 @@ async def test_flood_is_read_in_full_and_parsed_only_when_it_has_ended(flooded: 
     assert not flooded.station.is_flooded
 
 
-async def test_viewer_that_missed_output_sees_the_newest_screen_during_the_flood(flooded: Flooded) -> None:
+async def test_viewer_that_missed_output_sees_the_newest_screen_in_a_flood(flooded: Flooded) -> None:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     flooded.station.viewers.adopt(ours)

@@ -116,7 +116,7 @@ class McpRooms:
 
     async def join(self, name: str, harness: str = "") -> McpSeat:
         words = f"--name {name}" + (f" --harness {harness}" if harness else "")
-        # The agent is a shell that does not descend from the tests, and the pump runs below it.
+        # The shell is the agent, not the process that runs the tests: the join and the pump run below it.
         script = f"pal join {words} >&2 && pal mcp; exit $?"
         parameters = StdioServerParameters(
             command="bash",

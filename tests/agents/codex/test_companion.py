@@ -137,7 +137,7 @@ def test_session_has_one_companion(tmp_path: Path) -> None:
     assert can_lock_elsewhere(tmp_path, "one")
 
 
-async def test_companion_retries_until_the_hook_has_joined_its_session(
+async def test_companion_retries_five_times_and_then_gives_up(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
