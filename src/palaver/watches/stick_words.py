@@ -16,7 +16,7 @@ RESERVING: Final = (PASS, RELEASE, RESERVATION_EXPIRED)
 
 
 def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | None:
-    """Return the notice of a room event for the affected agent; None if it waits or there is none."""
+    """Return the notice of a room event for the affected agent; None if it waits or no agent is affected."""
     room = event.payload.get("room")
     if event.type in RESERVING:
         whom = event.payload.get("reserved_for")
