@@ -1,4 +1,4 @@
-"""A SQLite log in a directory of its own."""
+"""A SQLite log in its own directory."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The suite that every log passes: commits, repeats and decisions. See test_contract.py."""
+"""The contract suite of every log: commits, repeats and decisions. See test_contract.py."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ from palaver.model.envelope import Draft
 from palaver.model.query import Query
 
 
-async def test_a_commit_returns_the_event_in_its_place(log: Log) -> None:
+async def test_commit_returns_the_event_with_its_seq(log: Log) -> None:
     made = draft("hello")
 
     commit = await log.commit(None, writes(made))
@@ -31,14 +31,14 @@ async def test_a_commit_returns_the_event_in_its_place(log: Log) -> None:
     assert not commit.is_repeat
 
 
-async def test_a_place_without_an_event_is_empty(log: Log) -> None:
+async def test_seq_without_an_event_is_empty(log: Log) -> None:
     event = await put(log)
 
     assert log.event(event.seq + 1) is None
     assert log.event(0) is None
 
 
-async def test_places_rise_strictly(log: Log) -> None:
+async def test_seqs_increase_strictly(log: Log) -> None:
     events = [await put(log) for _ in range(10)]
 
     places = [event.seq for event in events]
@@ -46,13 +46,13 @@ async def test_places_rise_strictly(log: Log) -> None:
     assert places[0] > 0
 
 
-async def test_an_empty_log_has_no_last_place(log: Log) -> None:
+async def test_empty_log_has_no_last_seq(log: Log) -> None:
     assert log.last() == 0
     assert log.largest_id() == ""
     assert await log.read(Query()) == []
 
 
-async def test_the_rows_of_a_commit_are_there_when_it_returns(log: Log) -> None:
+async def test_rows_of_a_commit_exist_when_it_returns(log: Log) -> None:
     event = await put(log)
 
     assert log.rows.get("mail", f"nova/{event.seq:012d}") == event.id.encode()
@@ -61,7 +61,7 @@ async def test_the_rows_of_a_commit_are_there_when_it_returns(log: Log) -> None:
     assert log.rows.get("no such table", "message") is None
 
 
-async def test_a_row_is_removed_by_a_change_without_a_value(log: Log) -> None:
+async def test_row_is_removed_by_a_change_without_a_value(log: Log) -> None:
     await put(log, type="claim", room="r")
     assert log.rows.get("stick", "r") == b"luna"
 
@@ -71,14 +71,14 @@ async def test_a_row_is_removed_by_a_change_without_a_value(log: Log) -> None:
     assert log.rows.get("stick", "r") is None
 
 
-async def test_deciding_on_nothing_writes_nothing(log: Log) -> None:
+async def test_decision_without_a_draft_writes_nothing(log: Log) -> None:
     commit = await log.commit("agent/luna", writes(None))
 
     assert commit == Commit(None)
     assert log.last() == 0
 
 
-async def test_a_refusal_is_raised_and_nothing_is_written(log: Log) -> None:
+async def test_refusal_is_raised_and_nothing_is_written(log: Log) -> None:
     def refuse(rows: Rows) -> Draft:
         raise NameTaken("luna", "she is here")
 
@@ -89,7 +89,7 @@ async def test_a_refusal_is_raised_and_nothing_is_written(log: Log) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("a bug"), StopIteration("a bug")], ids=["key", "stop"])
-async def test_a_mistake_in_deciding_harms_nobody_beside_it(log: Log, error: Exception) -> None:
+async def test_failing_decision_does_not_affect_other_commits(log: Log, error: Exception) -> None:
     def fail(rows: Rows) -> Draft:
         raise error
 
@@ -106,7 +106,7 @@ async def test_a_mistake_in_deciding_harms_nobody_beside_it(log: Log, error: Exc
     assert [event.payload["text"] for event in await log.read(Query())] == ["first", "second"]
 
 
-async def test_an_event_that_the_fold_cannot_take_is_not_written(log: Log) -> None:
+async def test_event_that_the_fold_rejects_is_not_written(log: Log) -> None:
     with pytest.raises(ZeroDivisionError):
         await log.commit(None, writes(draft(type="broken fold")))
 
@@ -131,7 +131,7 @@ def _nested(levels: int) -> object:
     ],
     ids=["no JSON", "nested", "very deep", "half a character"],
 )
-async def test_a_bad_draft_fails_alone(log: Log, made: Draft) -> None:
+async def test_bad_draft_fails_alone(log: Log, made: Draft) -> None:
     commits = [log.commit(None, writes(draft(f"good {number}"))) for number in range(3)]
 
     results = await asyncio.gather(
@@ -145,13 +145,13 @@ async def test_a_bad_draft_fails_alone(log: Log, made: Draft) -> None:
     assert log.rows.get("count", "message") == b"4"
 
 
-async def test_nesting_as_deep_as_allowed_is_kept(log: Log) -> None:
+async def test_nesting_up_to_the_limit_is_stored(log: Log) -> None:
     event = await put(log, value=_nested(150), many=[[number] for number in range(300)])
 
     assert log.event(event.seq) == event
 
 
-async def test_a_caller_that_gives_up_harms_nobody(log: Log) -> None:
+async def test_cancelled_caller_does_not_affect_other_commits(log: Log) -> None:
     given_up = asyncio.ensure_future(log.commit(None, writes(draft("given up"))))
     kept = asyncio.ensure_future(log.commit(None, writes(draft("kept"))))
     await begun()
@@ -166,7 +166,7 @@ async def test_a_caller_that_gives_up_harms_nobody(log: Log) -> None:
 # Repeats
 
 
-async def test_a_request_key_seen_before_gives_the_first_event(log: Log) -> None:
+async def test_known_request_key_returns_the_first_event(log: Log) -> None:
     first = await log.commit(None, writes(draft("once")), request_key=b"k" * 16)
 
     def never(rows: Rows) -> Draft:
@@ -178,7 +178,7 @@ async def test_a_request_key_seen_before_gives_the_first_event(log: Log) -> None
     assert log.rows.get("count", "message") == b"1"
 
 
-async def test_a_sender_and_id_seen_before_give_the_first_event(log: Log) -> None:
+async def test_known_sender_and_id_return_the_first_event(log: Log) -> None:
     first = await put(log, "once", id="01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
     again = await log.commit(None, writes(draft("twice", id="01ARZ3NDEKTSV4RRFFQ69G5FAV")))
@@ -189,7 +189,7 @@ async def test_a_sender_and_id_seen_before_give_the_first_event(log: Log) -> Non
     assert log.rows.get("count", "message") == b"2"
 
 
-async def test_repeats_at_the_same_moment_are_one_event(log: Log) -> None:
+async def test_simultaneous_repeats_are_one_event(log: Log) -> None:
     with_key = [log.commit(None, writes(draft("key")), request_key=b"k" * 16) for _ in range(5)]
     with_id = [log.commit(None, writes(draft("id", id="an id of theirs"))) for _ in range(5)]
 
@@ -200,7 +200,7 @@ async def test_repeats_at_the_same_moment_are_one_event(log: Log) -> None:
     assert len(await log.read(Query())) == 2
 
 
-async def test_many_request_keys_at_once_are_told_apart(log: Log) -> None:
+async def test_many_request_keys_at_once_are_separate(log: Log) -> None:
     keys = [number.to_bytes(16, "big") for number in range(150)]
     firsts = await asyncio.gather(*(log.commit(None, writes(draft()), request_key=key) for key in keys))
 
@@ -210,7 +210,7 @@ async def test_many_request_keys_at_once_are_told_apart(log: Log) -> None:
     assert all(commit.is_repeat for commit in again)
 
 
-async def test_a_refused_request_may_come_again_with_its_key(log: Log) -> None:
+async def test_refused_request_can_be_repeated_with_its_key(log: Log) -> None:
     def refuse(rows: Rows) -> Draft:
         raise NameTaken("luna", "she is here")
 
@@ -235,7 +235,7 @@ def claim(name: str) -> Decide:
     return decide
 
 
-async def test_of_many_who_decide_on_one_key_the_first_wins(log: Log) -> None:
+async def test_first_of_many_decisions_on_one_key_wins(log: Log) -> None:
     names = [f"agent{number}" for number in range(20)]
 
     results = await asyncio.gather(
@@ -249,7 +249,7 @@ async def test_of_many_who_decide_on_one_key_the_first_wins(log: Log) -> None:
     assert log.rows.get("stick", "r") == winners[0].event.sender.encode()
 
 
-async def test_a_decision_sees_rows_that_it_scans(log: Log) -> None:
+async def test_decision_sees_the_rows_that_it_scans(log: Log) -> None:
     await asyncio.gather(put(log), put(log), put(log, type="purge", sender="nova", to=()), put(log))
 
     assert len(log.rows.scan("mail", "nova/")) == 1

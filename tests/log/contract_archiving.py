@@ -1,4 +1,4 @@
-"""The suite that every log passes: what leaves the log for an archive, and what stays."""
+"""The contract suite of every log: events that move to an archive, and what stays."""
 
 import asyncio
 from contextlib import aclosing
@@ -25,7 +25,7 @@ async def everything(log: Log, query: Query, *, with_archives: bool = True) -> l
     return [event async for page in pages(log, query, with_archives=with_archives) for event in page]
 
 
-async def test_what_is_archived_has_left_the_log(log: Log) -> None:
+async def test_archived_events_leave_the_log(log: Log) -> None:
     events = await put_many(log, 6)
 
     moved = await log.archive(events[4].seq)
@@ -35,7 +35,7 @@ async def test_what_is_archived_has_left_the_log(log: Log) -> None:
     assert await log.read(Query()) == events[4:]
 
 
-async def test_an_archived_event_opens_by_its_place_its_id_and_the_end_of_it(log: Log) -> None:
+async def test_archived_event_is_found_by_its_seq_or_id_or_the_end_of_its_id(log: Log) -> None:
     events = await put_many(log, 6)
 
     await log.archive(events[4].seq)
@@ -48,7 +48,7 @@ async def test_an_archived_event_opens_by_its_place_its_id_and_the_end_of_it(log
     assert log.find("nowhere") == []
 
 
-async def test_ends_are_looked_for_in_the_log_and_the_archive_newest_first(log: Log) -> None:
+async def test_ends_of_ids_are_found_in_log_and_archive_newest_first(log: Log) -> None:
     events = [await put(log, id=f"{letter}-same-end") for letter in "abcdefg"]
 
     await log.archive(events[4].seq)
@@ -56,7 +56,7 @@ async def test_ends_are_looked_for_in_the_log_and_the_archive_newest_first(log: 
     assert log.find("same-end") == events[:1:-1]
 
 
-async def test_rows_stay_as_they_are(log: Log) -> None:
+async def test_rows_stay_unchanged_when_events_are_archived(log: Log) -> None:
     events = await put_many(log, 4)
     await put(log, type="claim", room="attic")
     before = all_rows(log)
@@ -67,7 +67,7 @@ async def test_rows_stay_as_they_are(log: Log) -> None:
     assert log.rows.get("mail", f"nova/{events[0].seq:012d}") is not None
 
 
-async def test_no_place_is_used_twice(log: Log) -> None:
+async def test_seq_is_not_reused_after_archiving(log: Log) -> None:
     events = await put_many(log, 3)
 
     await log.archive(log.last() + 1)
@@ -76,7 +76,7 @@ async def test_no_place_is_used_twice(log: Log) -> None:
     assert (await put(log)).seq > events[-1].seq
 
 
-async def test_a_sender_and_id_are_recognised_in_the_archive(log: Log) -> None:
+async def test_sender_and_id_are_recognised_in_the_archive(log: Log) -> None:
     first = await put(log, "first", id="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     await put(log)
     await log.archive(log.last() + 1)
@@ -90,7 +90,7 @@ async def test_a_sender_and_id_are_recognised_in_the_archive(log: Log) -> None:
     assert log.find(first.id) == [other.event, first]
 
 
-async def test_a_repeated_request_is_recognised_in_the_archive(log: Log) -> None:
+async def test_repeated_request_is_recognised_in_the_archive(log: Log) -> None:
     first = await log.commit(None, writes(draft("first")), request_key=b"k" * 16)
     await put(log)
     await log.archive(log.last() + 1)
@@ -102,7 +102,7 @@ async def test_a_repeated_request_is_recognised_in_the_archive(log: Log) -> None
     assert not other.is_repeat
 
 
-async def test_of_what_is_small_nothing_lies_beside_the_log(log: Log) -> None:
+async def test_small_contents_are_not_stored_as_blobs(log: Log) -> None:
     await put_many(log, 3)
 
     found = await log.check_blobs()
@@ -110,7 +110,7 @@ async def test_of_what_is_small_nothing_lies_beside_the_log(log: Log) -> None:
     assert (found.count, list(found.lost)) == (0, [])
 
 
-async def test_archives_are_counted_when_they_are_read_through(log: Log) -> None:
+async def test_check_of_archives_counts_their_events(log: Log) -> None:
     events = await put_many(log, 6)
 
     assert await log.check_archives() == 0
@@ -123,7 +123,7 @@ async def test_archives_are_counted_when_they_are_read_through(log: Log) -> None
     assert await log.fetch(events[-1].seq + 1) is None
 
 
-async def test_the_largest_id_is_known_when_it_is_archived(log: Log) -> None:
+async def test_largest_id_is_known_after_it_was_archived(log: Log) -> None:
     largest = "7ARZ3NDEKTSV4RRFFQ69G5FAV0"
     await put(log, id=largest)
     await put(log)
@@ -134,7 +134,7 @@ async def test_the_largest_id_is_known_when_it_is_archived(log: Log) -> None:
     assert (await put(log)).id < log.largest_id()
 
 
-async def test_archiving_again_goes_on_where_it_ended(log: Log) -> None:
+async def test_archiving_again_continues_where_it_ended(log: Log) -> None:
     events = await put_many(log, 6)
     await log.archive(events[2].seq)
 
@@ -146,14 +146,14 @@ async def test_archiving_again_goes_on_where_it_ended(log: Log) -> None:
     assert [log.event(event.seq) for event in events] == events
 
 
-async def test_an_empty_log_has_nothing_to_archive(log: Log) -> None:
+async def test_empty_log_has_nothing_to_archive(log: Log) -> None:
     assert await log.archive(100) == Archived(0, 0)
 
     assert log.archived() == 0
     assert await everything(log, Query()) == []
 
 
-async def test_rebuilding_reads_archives_and_then_the_log(log: Log) -> None:
+async def test_rebuild_reads_archives_and_then_the_log(log: Log) -> None:
     events = await put_many(log, 4)
     await put(log, type="claim", room="attic")
     await put(log, type="release", room="attic")
@@ -166,7 +166,7 @@ async def test_rebuilding_reads_archives_and_then_the_log(log: Log) -> None:
     assert all_rows(log) == grown
 
 
-async def test_pages_are_of_the_archive_and_then_of_the_log(log: Log) -> None:
+async def test_pages_contain_the_archive_and_then_the_log(log: Log) -> None:
     events = await put_many(log, 9)
     await log.archive(events[5].seq)
 
@@ -179,7 +179,7 @@ async def test_pages_are_of_the_archive_and_then_of_the_log(log: Log) -> None:
     assert await everything(log, Query(), with_archives=False) == events[5:]
 
 
-async def test_pages_lose_nothing_that_is_archived_in_their_middle(log: Log) -> None:
+async def test_pages_lose_nothing_that_is_archived_during_the_read(log: Log) -> None:
     events = await put_many(log, 12)
 
     found: list[Event] = []
@@ -190,7 +190,7 @@ async def test_pages_lose_nothing_that_is_archived_in_their_middle(log: Log) -> 
     assert found == events
 
 
-async def test_a_read_beside_an_archiving_is_done_again_from_the_archive(log: Log) -> None:
+async def test_read_during_archiving_is_repeated_from_the_archive(log: Log) -> None:
     events = await put_many(log, 12)
 
     found, _ = await asyncio.gather(everything(log, Query(limit=5)), log.archive(events[9].seq))
@@ -198,7 +198,7 @@ async def test_a_read_beside_an_archiving_is_done_again_from_the_archive(log: Lo
     assert found == events
 
 
-async def test_an_archive_knows_no_sql_and_no_empty_search(log: Log) -> None:
+async def test_archive_supports_neither_sql_nor_an_empty_search(log: Log) -> None:
     await put_many(log, 2)
     await log.archive(log.last() + 1)
 
@@ -208,7 +208,7 @@ async def test_an_archive_knows_no_sql_and_no_empty_search(log: Log) -> None:
         await log.read_archived(Query(search="?"))
 
 
-async def test_a_closed_log_archives_nothing(log: Log) -> None:
+async def test_closed_log_archives_nothing(log: Log) -> None:
     await put_many(log, 2)
     await log.close()
 
@@ -216,7 +216,7 @@ async def test_a_closed_log_archives_nothing(log: Log) -> None:
         await log.archive(2)
 
 
-async def test_commits_go_on_while_events_are_archived(log: Log) -> None:
+async def test_commits_continue_while_events_are_archived(log: Log) -> None:
     events = await put_many(log, 30)
 
     archiving = asyncio.ensure_future(log.archive(events[20].seq))
@@ -236,7 +236,9 @@ async def test_commits_go_on_while_events_are_archived(log: Log) -> None:
         max_size=30,
     )
 )
-async def test_archived_or_not_the_log_is_the_same(engine: Engine, steps: list[tuple[str, object]]) -> None:
+async def test_log_with_archived_events_reads_the_same(
+    engine: Engine, steps: list[tuple[str, object]]
+) -> None:
     async with opened(engine) as log:
         events: list[Event] = []
         for step, value in steps:
@@ -253,7 +255,7 @@ async def test_archived_or_not_the_log_is_the_same(engine: Engine, steps: list[t
         assert all_rows(log) == grown
 
 
-async def test_a_follower_with_archives_is_given_what_left_the_log_before_it_and_meanwhile(log: Log) -> None:
+async def test_follower_with_archives_gets_events_archived_before_and_meanwhile(log: Log) -> None:
     events = await put_many(log, 6)
     await log.archive(events[2].seq)
     seen: list[Event] = []
@@ -269,7 +271,7 @@ async def test_a_follower_with_archives_is_given_what_left_the_log_before_it_and
     assert seen == [*events, last]
 
 
-async def test_a_follower_that_reads_while_the_log_is_archived_misses_nothing(engine: Engine) -> None:
+async def test_follower_that_reads_during_archiving_misses_nothing(engine: Engine) -> None:
     async with opened(engine) as log:
         events = await put_many(log, 8)
         seen: list[Event] = []
@@ -286,7 +288,7 @@ async def test_a_follower_that_reads_while_the_log_is_archived_misses_nothing(en
         assert seen == events
 
 
-async def test_the_newest_stand_behind_the_place_that_is_found_for_them(log: Log) -> None:
+async def test_newest_events_come_after_the_seq_found_for_them(log: Log) -> None:
     events = await put_many(log, 7)
     query = Query(limit=2)
 

@@ -1,4 +1,4 @@
-"""The suite that every log passes: hearing, following, and the end."""
+"""The contract suite of every log: subscribing, following, and closing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from palaver.model.envelope import Event
 from palaver.model.query import Query
 
 
-async def test_those_who_subscribe_hear_before_the_commit_returns(log: Log) -> None:
+async def test_subscribers_are_called_before_the_commit_returns(log: Log) -> None:
     order: list[str] = []
     log.subscribe(lambda events: order.extend(f"heard {event.payload['text']}" for event in events))
 
@@ -30,7 +30,7 @@ async def test_those_who_subscribe_hear_before_the_commit_returns(log: Log) -> N
     assert len(order) == 40
 
 
-async def test_each_event_is_heard_once_and_in_place_order(log: Log) -> None:
+async def test_each_event_is_published_once_and_in_seq_order(log: Log) -> None:
     heard: list[Event] = []
     log.subscribe(heard.extend)
 
@@ -40,7 +40,7 @@ async def test_each_event_is_heard_once_and_in_place_order(log: Log) -> None:
     assert len(heard) == 101
 
 
-async def test_what_is_heard_can_be_read_at_once(log: Log) -> None:
+async def test_published_event_can_be_read_at_once(log: Log) -> None:
     seen: list[bool] = []
     log.subscribe(lambda events: seen.extend(log.event(event.seq) == event for event in events))
 
@@ -49,7 +49,7 @@ async def test_what_is_heard_can_be_read_at_once(log: Log) -> None:
     assert seen == [True] * 10
 
 
-async def test_one_who_unsubscribes_hears_no_more(log: Log) -> None:
+async def test_removed_subscriber_is_not_called_any_more(log: Log) -> None:
     heard: list[Event] = []
     stop = log.subscribe(heard.extend)
     first = await put(log)
@@ -61,7 +61,7 @@ async def test_one_who_unsubscribes_hears_no_more(log: Log) -> None:
     assert heard == [first]
 
 
-async def test_one_who_raises_silences_nobody(log: Log) -> None:
+async def test_failing_subscriber_does_not_affect_the_others(log: Log) -> None:
     heard: list[Event] = []
     reports: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
@@ -78,7 +78,7 @@ async def test_one_who_raises_silences_nobody(log: Log) -> None:
     assert isinstance(reports[0]["exception"], ZeroDivisionError)
 
 
-async def test_the_tail_gives_the_newest_events_from_memory(log: Log) -> None:
+async def test_tail_returns_the_newest_events_from_memory(log: Log) -> None:
     events = [await put(log) for _ in range(5)]
 
     assert log.tail(0, 100) == events
@@ -86,7 +86,7 @@ async def test_the_tail_gives_the_newest_events_from_memory(log: Log) -> None:
     assert log.tail(events[-1].seq, 100) == []
 
 
-async def test_the_tail_says_when_it_does_not_reach_back(log: Log) -> None:
+async def test_tail_reports_that_it_does_not_reach_back_far_enough(log: Log) -> None:
     commits = await asyncio.gather(*(put(log) for _ in range(LIMIT_NEWEST + 10)))
 
     assert log.tail(commits[8].seq, 1) is None
@@ -107,7 +107,7 @@ async def collect(log: Log, query: Query, *, after: int, number: int) -> list[Ev
     return found
 
 
-async def test_a_follower_gets_what_is_there_and_what_comes(log: Log) -> None:
+async def test_follower_gets_existing_and_new_events(log: Log) -> None:
     old = [await put(log) for _ in range(3)]
     following = asyncio.ensure_future(collect(log, Query(), after=old[0].seq, number=4))
     await begun()
@@ -118,7 +118,7 @@ async def test_a_follower_gets_what_is_there_and_what_comes(log: Log) -> None:
 
 
 @pytest.mark.parametrize("query", [Query(senders=("nova",)), Query(search="apple")], ids=["filter", "search"])
-async def test_a_follower_gets_only_what_matches(log: Log, query: Query) -> None:
+async def test_follower_gets_only_matching_events(log: Log, query: Query) -> None:
     following = asyncio.ensure_future(collect(log, query, after=0, number=2))
 
     events = [await put(log, text, sender=name) for text, name in (("x", "luna"), ("apple", "nova")) * 3]
@@ -126,7 +126,7 @@ async def test_a_follower_gets_only_what_matches(log: Log, query: Query) -> None
     assert (await following)[:2] == [events[1], events[3]]
 
 
-async def test_a_follower_far_behind_reads_on_from_its_place(log: Log) -> None:
+async def test_follower_far_back_continues_from_its_seq(log: Log) -> None:
     events = await asyncio.gather(*(put(log) for _ in range(LIMIT_NEWEST + 600)))
 
     found = await collect(log, Query(), after=events[10].seq, number=len(events) - 11)
@@ -135,7 +135,7 @@ async def test_a_follower_far_behind_reads_on_from_its_place(log: Log) -> None:
 
 
 @pytest.mark.parametrize("search", ["", "apple"])
-async def test_a_follower_with_an_end_comes_to_it(log: Log, search: str) -> None:
+async def test_follower_with_an_end_finishes_there(log: Log, search: str) -> None:
     events = [await put(log, "apple") for _ in range(4)]
 
     query = Query(before=events[3].seq, search=search)
@@ -144,7 +144,7 @@ async def test_a_follower_with_an_end_comes_to_it(log: Log, search: str) -> None
     assert [event for batch in batches for event in batch] == events[1:3]
 
 
-async def test_followers_miss_nothing_while_many_write(log: Log) -> None:
+async def test_followers_miss_nothing_during_many_writes(log: Log) -> None:
     followers = [asyncio.ensure_future(collect(log, Query(), after=0, number=200)) for _ in range(3)]
 
     await asyncio.gather(*(put(log) for _ in range(200)))
@@ -157,7 +157,7 @@ async def test_followers_miss_nothing_while_many_write(log: Log) -> None:
 # Closing
 
 
-async def test_a_closed_log_takes_nothing(log: Log) -> None:
+async def test_closed_log_accepts_nothing(log: Log) -> None:
     await log.close()
 
     with pytest.raises(ShuttingDown):
@@ -174,7 +174,7 @@ async def test_closing_twice_is_harmless(log: Log) -> None:
     await log.close()
 
 
-async def test_commits_that_wait_at_the_close_are_written_or_refused(log: Log) -> None:
+async def test_commits_waiting_at_the_close_are_written_or_refused(log: Log) -> None:
     heard: list[Event] = []
     log.subscribe(heard.extend)
     commits = [asyncio.ensure_future(log.commit(None, writes(draft()))) for _ in range(500)]

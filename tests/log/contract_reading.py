@@ -1,4 +1,4 @@
-"""The suite that every log passes: rows, what is kept, and how it is read and found."""
+"""The contract suite of every log: rows, stored events, and how they are read and found."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ async def with_keys(log: Log) -> None:
     await asyncio.gather(*(put(log, type="claim", room=key) for key in KEYS))
 
 
-async def test_a_scan_gives_keys_in_order(log: Log) -> None:
+async def test_scan_returns_keys_in_order(log: Log) -> None:
     await with_keys(log)
 
     found = log.rows.scan("stick", "a/")
@@ -31,7 +31,7 @@ async def test_a_scan_gives_keys_in_order(log: Log) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("after", ["", "a", "a/1", "a/15", "b", "b/2", "zz", "\U0010ffff"])
 @pytest.mark.parametrize("prefix", ["", "a", "a/", "b/", "c", "é", "\U0010ffff", "\ud7ff"])
-async def test_a_scan_goes_on_behind_a_key(log: Log, prefix: str, after: str, reverse: bool) -> None:
+async def test_scan_continues_after_a_key(log: Log, prefix: str, after: str, reverse: bool) -> None:
     await with_keys(log)
 
     found = log.rows.scan("stick", prefix, after=after, reverse=reverse, limit=3)
@@ -53,7 +53,7 @@ events_in_plenty = st.lists(
 
 
 @given(plenty=events_in_plenty)
-def test_rows_made_anew_equal_those_that_grew(engine: Engine, plenty: list[tuple[str, str, str]]) -> None:
+def test_rebuilt_rows_equal_incremental_rows(engine: Engine, plenty: list[tuple[str, str, str]]) -> None:
     async def grow_and_rebuild() -> None:
         async with opened(engine) as log:
             await asyncio.gather(
@@ -71,7 +71,7 @@ def test_rows_made_anew_equal_those_that_grew(engine: Engine, plenty: list[tuple
     asyncio.run(grow_and_rebuild())
 
 
-# What is kept
+# Stored events
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -100,7 +100,7 @@ drafts = st.builds(
 
 
 @given(made=drafts)
-def test_an_event_is_read_back_as_it_was_written(engine: Engine, made: Draft) -> None:
+def test_event_is_read_back_as_it_was_written(engine: Engine, made: Draft) -> None:
     async def write_and_read() -> None:
         async with opened(engine) as log:
             commit = await log.commit(None, writes(made))
@@ -113,7 +113,7 @@ def test_an_event_is_read_back_as_it_was_written(engine: Engine, made: Draft) ->
     asyncio.run(write_and_read())
 
 
-async def test_a_large_payload_is_read_back_whole(log: Log) -> None:
+async def test_large_payload_is_read_back_completely(log: Log) -> None:
     text = "grüße " * 15_000
 
     event = await put(log, text, thread="t", intent="request", large=["x" * 1000] * 20)
@@ -128,7 +128,7 @@ async def test_a_large_payload_is_read_back_whole(log: Log) -> None:
 # Reading
 
 
-async def test_a_read_gives_what_matches_in_place_order(log: Log) -> None:
+async def test_read_returns_matching_events_in_seq_order(log: Log) -> None:
     events = [
         await put(log, f"number {number}", intent="request" if number % 2 else "inform")
         for number in range(6)
@@ -188,7 +188,9 @@ matchable = st.builds(
 
 
 @given(made=st.lists(matchable, max_size=6), query=queries)
-def test_a_read_finds_exactly_what_the_query_means(engine: Engine, made: list[Draft], query: Query) -> None:
+def test_read_finds_exactly_the_events_that_the_query_describes(
+    engine: Engine, made: list[Draft], query: Query
+) -> None:
     async def write_and_read() -> None:
         async with opened(engine) as log:
             commits = [await log.commit(None, writes(one)) for one in made]
@@ -204,7 +206,7 @@ def test_a_read_finds_exactly_what_the_query_means(engine: Engine, made: list[Dr
     asyncio.run(write_and_read())
 
 
-async def test_a_search_finds_words_phrases_and_beginnings(log: Log) -> None:
+async def test_search_finds_words_and_phrases_and_prefixes(log: Log) -> None:
     apple = await put(log, "An apple a day, said the Doctor")
     pear = await put(log, "a pear; the day of the doctor's visit")
     note = await put(log, "", type="note_added", title="Apple season")
@@ -221,13 +223,13 @@ async def test_a_search_finds_words_phrases_and_beginnings(log: Log) -> None:
 
 
 @pytest.mark.parametrize("search", ["!?", '""', " ", "*", '"'])
-async def test_a_search_for_no_word_is_refused(log: Log, search: str) -> None:
+async def test_search_without_a_word_is_refused(log: Log, search: str) -> None:
     with pytest.raises(BadQuery, match="no word"):
         await log.read(Query(search=search))
 
 
 @given(search=st.text(min_size=1, max_size=20) | st.text('ab"* ^():-+{}\0', min_size=1, max_size=20))
-def test_no_search_is_a_syntax_error(engine: Engine, search: str) -> None:
+def test_search_never_causes_a_syntax_error(engine: Engine, search: str) -> None:
     async def look() -> None:
         async with opened(engine) as log:
             await put(log, "a b ab")
@@ -243,7 +245,7 @@ def test_no_search_is_a_syntax_error(engine: Engine, search: str) -> None:
 @pytest.mark.parametrize(
     "search", ["a AND b", "NEAR(a b)", "text:a", "a OR zebra", "NOT a", "a -b", "{a} ^b"]
 )
-async def test_words_of_the_search_engine_mean_nothing(log: Log, search: str) -> None:
+async def test_operators_of_the_search_engine_have_no_meaning(log: Log, search: str) -> None:
     await put(log, "a b")
 
     found = await log.read(Query(search=search))
@@ -256,7 +258,7 @@ async def test_words_of_the_search_engine_mean_nothing(log: Log, search: str) ->
 # Finding
 
 
-async def test_an_event_is_found_by_its_id_or_the_end_of_it(log: Log) -> None:
+async def test_event_is_found_by_its_id_or_the_end_of_it(log: Log) -> None:
     event = await put(log, id="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     other = await put(log, id="01BX5ZZKBKACTAV9WEVGEMMFAV")
 
@@ -269,19 +271,19 @@ async def test_an_event_is_found_by_its_id_or_the_end_of_it(log: Log) -> None:
     assert log.find("") == []
 
 
-async def test_an_end_that_several_ids_have_gives_the_newest_of_them(log: Log) -> None:
+async def test_ambiguous_end_of_an_id_returns_the_newest_events(log: Log) -> None:
     events = [await put(log, id=f"foreign-{number}-same") for number in range(7)]
 
     assert log.find("-same") == events[:1:-1]
 
 
-async def test_one_id_of_several_senders_gives_them_all(log: Log) -> None:
+async def test_same_id_of_several_senders_returns_all_events(log: Log) -> None:
     events = [await put(log, id="one", sender=f"agent{number}") for number in range(2)]
 
     assert log.find("one") == events[::-1]
 
 
-async def test_the_largest_id_is_a_ulid(log: Log) -> None:
+async def test_largest_id_is_a_ulid(log: Log) -> None:
     await put(log, id="01BX5ZZKBKACTAV9WEVGEMMVRZ")
     for foreign in (
         "zebra",

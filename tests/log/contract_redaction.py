@@ -1,4 +1,4 @@
-"""The suite that every log passes: texts that are removed for good."""
+"""The contract suite of every log: texts that are removed permanently."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ def scrub(event: Event) -> Event:
     return replace(event, payload={**event.payload, "text": "[redacted]"})
 
 
-async def test_a_redacted_event_has_its_new_payload_everywhere(log: Log) -> None:
+async def test_redacted_event_has_its_new_payload_everywhere(log: Log) -> None:
     first = await put(log, "hunter2")
     second = await put(log, "hello")
     before = all_rows(log)
@@ -30,7 +30,7 @@ async def test_a_redacted_event_has_its_new_payload_everywhere(log: Log) -> None
     assert all_rows(log) == before
 
 
-async def test_an_archived_event_is_redacted_in_its_file(log: Log) -> None:
+async def test_archived_event_is_redacted_in_its_file(log: Log) -> None:
     first, second, third = [await put(log, text) for text in ("hunter2", "hunter3", "hunter4")]
     await log.archive(third.seq)
 
@@ -41,7 +41,7 @@ async def test_an_archived_event_is_redacted_in_its_file(log: Log) -> None:
     await log.rebuild()
 
 
-async def test_rows_made_anew_from_redacted_events_are_the_same(log: Log) -> None:
+async def test_rows_rebuilt_from_redacted_events_are_the_same(log: Log) -> None:
     events = [await put(log, f"hunter{number}") for number in range(6)]
     await log.archive(events[3].seq)
     await log.redact([event.seq for event in events[::2]], scrub)
@@ -52,7 +52,7 @@ async def test_rows_made_anew_from_redacted_events_are_the_same(log: Log) -> Non
     assert all_rows(log) == before
 
 
-async def test_a_repeat_finds_the_redacted_event(log: Log) -> None:
+async def test_repeat_finds_the_redacted_event(log: Log) -> None:
     made, other = draft("hunter2", id="own-id"), draft("hunter2", id="other-id")
     first = (await log.commit(None, writes(made), request_key=b"k" * 16)).event
     await put(log, "hello")
@@ -74,7 +74,7 @@ async def test_redacting_twice_or_nothing_is_harmless(log: Log) -> None:
     assert log.event(first.seq) == scrub(first)
 
 
-async def test_events_are_found_by_a_piece_of_their_payload(log: Log) -> None:
+async def test_events_are_found_by_a_part_of_their_payload(log: Log) -> None:
     events = [await put(log, text) for text in ('say "hunter2" now', "hunter3", "nothing")]
     await log.archive(events[1].seq)
 
@@ -83,7 +83,7 @@ async def test_events_are_found_by_a_piece_of_their_payload(log: Log) -> None:
     assert await log.find_containing(["elsewhere"]) == []
 
 
-async def test_the_mark_of_finished_removals_is_kept_and_never_goes_back(log: Log) -> None:
+async def test_mark_of_finished_redactions_is_stored_and_never_decreases(log: Log) -> None:
     assert log.redacted() == 0
 
     await log.mark_redacted(7)

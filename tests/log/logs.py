@@ -1,4 +1,4 @@
-"""What the contract suite is made of: a fold, drafts, and logs in directories of their own."""
+"""Parts of the contract suite: a fold, drafts, and logs in their own directories."""
 
 import asyncio
 import resource
@@ -22,7 +22,7 @@ _numbers = count(1)
 
 
 def fold(rows: Rows, event: Event) -> Sequence[Change]:
-    """A small fold: mail for each recipient, a counter, sticks that are held, and a purge that scans."""
+    """A small fold: mail per recipient, a counter, owned sticks, and a purge that scans."""
     changes: list[Change] = [("count", event.type, b"%d" % (int(rows.get("count", event.type) or b"0") + 1))]
     if event.type == "message":
         changes += [("mail", f"{name}/{event.seq:012d}", event.id.encode()) for name in event.to]
@@ -58,7 +58,7 @@ def draft(
 
 
 class AtOnce(Pace):
-    """Has every commit made on the event loop, where nobody stands in line."""
+    """Make every commit on the event loop, as if no other commit waits."""
 
     def came(self, now_s: float) -> bool:
         return True
@@ -77,7 +77,7 @@ async def put(log: Log, text: str = "hello", **fields: object) -> Event:
 
 @asynccontextmanager
 async def opened(engine: Engine) -> AsyncIterator[Log]:
-    """A log in a directory of its own, for tests that need a fresh one for each example."""
+    """Open a log in its own directory, for tests that need a fresh one per example."""
     with tempfile.TemporaryDirectory() as directory:
         log = await engine(Path(directory))
         try:
@@ -88,7 +88,7 @@ async def opened(engine: Engine) -> AsyncIterator[Log]:
 
 @contextmanager
 def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
-    """Take away the room: within, no file of this process grows past the limit."""
+    """Simulate a full disk: within the block, no file of this process grows past the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
     try:
@@ -102,7 +102,7 @@ def all_rows(log: Log) -> dict[str, list[tuple[str, bytes]]]:
 
 
 async def begun() -> None:
-    """Wait until every task that was made before this has begun."""
+    """Wait until every task created before this call has started."""
     turn = asyncio.Event()
     asyncio.get_running_loop().call_soon(turn.set)
     await turn.wait()

@@ -1,4 +1,4 @@
-"""The archives of a SQLite log: an event is in the log or in a file, and a half done job is ended later."""
+"""The archives of a SQLite log: an event is in the log or in a file; interrupted jobs are finished later."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ def in_log(directory: Path) -> list[int]:
 
 
 def check_file(directory: Path, *, with_texts: bool = True) -> None:
-    """SQLite looks through its own file, and FTS5 through its index, and compares it with the texts."""
+    """Check the file with SQLite, and the index with FTS5, which compares it with the texts."""
     connection = sqlite3.connect(directory / FILE_NAME)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     connection.execute(
@@ -64,12 +64,12 @@ def lose_log(directory: Path) -> None:
 
 
 def copy_only(directory: Path, before: int) -> None:
-    """Archive as far as a crash right behind the renaming would have come."""
+    """Archive up to the point of a crash right after the rename."""
     archives = Archives(directory / "archive")
     Copier(directory / FILE_NAME, archives, Blobs(directory / "blobs")).copy(before)
 
 
-async def test_the_archive_is_a_file_in_the_home(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_archive_is_a_file_in_the_home(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     events = await put_many(sqlite_log, 5)
 
     moved = await sqlite_log.archive(4)
@@ -80,7 +80,7 @@ async def test_the_archive_is_a_file_in_the_home(sqlite_log: SqliteLog, tmp_path
     assert [sqlite_log.event(event.seq) for event in events] == events
 
 
-async def test_a_reopened_log_reads_its_archives(tmp_path: Path) -> None:
+async def test_reopened_log_reads_its_archives(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     events = await put_many(log, 1100)
     await log.archive(1050)
@@ -96,11 +96,13 @@ async def test_a_reopened_log_reads_its_archives(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_what_is_archived_is_searched_in_the_log_no_more(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_archived_events_are_not_found_by_a_search_of_the_log(
+    sqlite_log: SqliteLog, tmp_path: Path
+) -> None:
     await put(sqlite_log, "an old needle")
     await put(sqlite_log, "", detail="another needle")
     await put(sqlite_log, "nothing to find", type="status", to=())
-    await sqlite_log.read(Query(search="needle"))  # Which brings the index up to here.
+    await sqlite_log.read(Query(search="needle"))  # This updates the index up to here.
     await put(sqlite_log, "a needle that is not indexed yet")
     kept = await put(sqlite_log, "a new needle")
 
@@ -110,7 +112,7 @@ async def test_what_is_archived_is_searched_in_the_log_no_more(sqlite_log: Sqlit
     check_file(tmp_path)
 
 
-async def test_a_blob_goes_into_the_archive_whole(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_blob_is_stored_completely_in_the_archive(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     event = await put(sqlite_log, "large " * 20_000)
     await put(sqlite_log)
     await sqlite_log.read(Query(search="large"))
@@ -123,7 +125,7 @@ async def test_a_blob_goes_into_the_archive_whole(sqlite_log: SqliteLog, tmp_pat
     check_file(tmp_path)
 
 
-async def test_a_lost_blob_does_not_keep_its_event_in_the_log(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_event_with_a_lost_blob_can_be_archived(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     await put(sqlite_log, "large " * 20_000)
     await sqlite_log.read(Query(search="large"))
     for blob in (tmp_path / "blobs").iterdir():
@@ -138,7 +140,7 @@ async def test_a_lost_blob_does_not_keep_its_event_in_the_log(sqlite_log: Sqlite
     assert await sqlite_log.read(Query(search="large")) == []
 
 
-async def test_a_copy_that_was_not_removed_is_no_second_event(tmp_path: Path) -> None:
+async def test_copied_event_that_was_not_removed_is_not_a_second_event(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     events = await put_many(log, 20)
     await log.close()
@@ -157,7 +159,7 @@ async def test_a_copy_that_was_not_removed_is_no_second_event(tmp_path: Path) ->
     await log.close()
 
 
-async def test_archiving_after_a_crash_goes_further_than_it_was(tmp_path: Path) -> None:
+async def test_archiving_after_a_crash_continues_past_the_old_end(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     events = await put_many(log, 20)
     await log.close()
@@ -172,7 +174,7 @@ async def test_archiving_after_a_crash_goes_further_than_it_was(tmp_path: Path) 
     await log.close()
 
 
-async def test_nothing_leaves_the_log_that_the_archive_does_not_hold(tmp_path: Path) -> None:
+async def test_only_events_in_the_archive_are_removed_from_the_log(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put_many(log, 9)
     await log.close()
@@ -190,7 +192,7 @@ async def test_nothing_leaves_the_log_that_the_archive_does_not_hold(tmp_path: P
         assert in_log(tmp_path) == list(range(1, 10))
 
 
-async def test_rebuilding_without_the_archive_fails_and_changes_nothing(tmp_path: Path) -> None:
+async def test_rebuild_without_the_archive_fails_and_changes_nothing(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put_many(log, 9)
     moved = await log.archive(6)
@@ -208,7 +210,7 @@ async def test_rebuilding_without_the_archive_fails_and_changes_nothing(tmp_path
     await log.close()
 
 
-async def test_a_lost_archive_is_missed_by_whoever_asks_for_its_events(tmp_path: Path) -> None:
+async def test_lost_archive_is_reported_when_its_events_are_requested(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     first = await log.commit(None, writes(draft("first")), request_key=b"k" * 16)
     await put_many(log, 8)
@@ -238,7 +240,7 @@ async def test_a_lost_archive_is_missed_by_whoever_asks_for_its_events(tmp_path:
     await log.close()
 
 
-async def test_the_archive_of_a_lost_log_still_keeps_its_places(tmp_path: Path) -> None:
+async def test_archive_of_a_lost_log_still_reserves_its_seqs(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     events = await put_many(log, 9)
     await log.archive(10)
@@ -255,7 +257,7 @@ async def test_the_archive_of_a_lost_log_still_keeps_its_places(tmp_path: Path) 
     await log.close()
 
 
-async def test_a_commit_that_repeats_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+async def test_commit_that_repeats_an_unreadable_event_is_refused(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     first = await put(log, id="one")
     moved = await log.archive(2)
@@ -269,7 +271,7 @@ async def test_a_commit_that_repeats_what_cannot_be_read_is_refused(tmp_path: Pa
     await log.close()
 
 
-async def test_without_room_nothing_is_archived(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_nothing_is_archived_on_a_full_disk(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     events = await put_many(sqlite_log, 50)
 
     with files_no_larger_than(4096), pytest.raises(DiskFull):
@@ -280,7 +282,7 @@ async def test_without_room_nothing_is_archived(sqlite_log: SqliteLog, tmp_path:
     assert (await sqlite_log.archive(40)).count == 39
 
 
-async def test_without_room_nothing_is_removed(tmp_path: Path) -> None:
+async def test_nothing_is_removed_on_a_full_disk(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     events = await put_many(log, 9)
     await log.close()
@@ -304,7 +306,7 @@ async def test_without_room_nothing_is_removed(tmp_path: Path) -> None:
     assert in_log(tmp_path) == [event.seq for event in events]
 
 
-def test_a_stopped_copier_copies_nothing(tmp_path: Path) -> None:
+def test_stopped_copier_copies_nothing(tmp_path: Path) -> None:
     copier = Copier(tmp_path / FILE_NAME, Archives(tmp_path / "archive"), Blobs(tmp_path / "blobs"))
     copier.stop()
 
@@ -314,9 +316,7 @@ def test_a_stopped_copier_copies_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.glob("archive/*")) == []
 
 
-async def test_a_caller_that_goes_away_leaves_a_job_that_is_ended_later(
-    sqlite_log: SqliteLog, tmp_path: Path
-) -> None:
+async def test_job_of_a_cancelled_caller_is_finished_later(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     events = await put_many(sqlite_log, 600)
     calls = [asyncio.ensure_future(sqlite_log.archive(500)) for _ in range(3)]
     await begun()
@@ -331,7 +331,7 @@ async def test_a_caller_that_goes_away_leaves_a_job_that_is_ended_later(
     assert await everything(sqlite_log) == events
 
 
-async def test_the_writer_outlives_a_caller_that_is_gone(sqlite_log: SqliteLog) -> None:
+async def test_writer_survives_a_cancelled_caller(sqlite_log: SqliteLog) -> None:
     await put_many(sqlite_log, 20)
     calls = [asyncio.ensure_future(sqlite_log.rebuild()) for _ in range(20)]
     await begun()
@@ -373,7 +373,7 @@ asyncio.run(main())
 
 
 def acknowledged_before_a_kill(directory: Path, lines: int) -> list[tuple[int, str]]:
-    """Let a child commit and archive without end, kill it in the middle, and return what it was told."""
+    """Let a child commit and archive continuously, kill it, and return the acknowledged events."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE, env=environment, text=True
@@ -388,7 +388,7 @@ def acknowledged_before_a_kill(directory: Path, lines: int) -> list[tuple[int, s
     return [(int(seq), id_) for seq, id_ in whole]
 
 
-async def test_killed_while_it_archives_the_log_loses_nothing_and_ends_the_job(tmp_path: Path) -> None:
+async def test_log_killed_during_archiving_loses_nothing_and_finishes_the_job(tmp_path: Path) -> None:
     acknowledged: list[tuple[int, str]] = []
     for round_ in range(6):
         acknowledged += await asyncio.to_thread(acknowledged_before_a_kill, tmp_path, 60 + 53 * round_)
@@ -408,7 +408,7 @@ async def test_killed_while_it_archives_the_log_loses_nothing_and_ends_the_job(t
         assert in_log(tmp_path) == sorted(events)[-4:]
         assert {event.seq: event for event in await everything(log)} == events
         await log.close()
-        check_file(tmp_path, with_texts=False)  # The index is behind, and blobs are not seen.
+        check_file(tmp_path, with_texts=False)  # The index is not up to date, and blobs are not seen.
 
     log = await open_log(tmp_path)
     await log.archive(log.last() + 1)

@@ -1,4 +1,4 @@
-"""An archive file is whole or not there, and every place in it is found without reading it all."""
+"""An archive file is complete or absent, and each seq in it is found without reading all of it."""
 
 import stat
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def written(directory: Path, *events: Event) -> ArchiveFile:
     return file
 
 
-def test_a_file_is_named_after_its_places_and_is_its_owners_only(tmp_path: Path) -> None:
+def test_file_is_named_after_its_seqs_and_private_to_its_owner(tmp_path: Path) -> None:
     file = written(tmp_path / "archive", event(3), event(4), event(17))
 
     assert file.path.name == "000000000000003-000000000000017.jsonl"
@@ -45,7 +45,7 @@ def test_a_file_is_named_after_its_places_and_is_its_owners_only(tmp_path: Path)
     assert archive_files(tmp_path / "archive") == (file,)
 
 
-def test_a_file_holds_one_event_a_line(tmp_path: Path) -> None:
+def test_file_contains_one_event_per_line(tmp_path: Path) -> None:
     events = [event(1, "line\nbreak"), event(2, by="human", delivered_to=("nova",))]
 
     file = written(tmp_path, *events)
@@ -58,7 +58,7 @@ def test_a_file_holds_one_event_a_line(tmp_path: Path) -> None:
     steps=st.lists(st.integers(1, 9), min_size=1, max_size=40),
     sizes=st.lists(st.sampled_from([0, 1, 50, 9000, 70_000]), min_size=1, max_size=4),
 )
-def test_every_place_is_found_and_no_other(
+def test_every_seq_is_found_and_no_other(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int], sizes: list[int]
 ) -> None:
     places = [sum(steps[: index + 1]) for index in range(len(steps))]
@@ -70,13 +70,13 @@ def test_every_place_is_found_and_no_other(
         assert list(file.events(after=seq)) == [events[one] for one in places if one > seq]
 
 
-def test_nothing_makes_no_file(tmp_path: Path) -> None:
+def test_no_events_create_no_file(tmp_path: Path) -> None:
     assert write_archive(tmp_path, []) is None
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_are_listed_by_their_places_and_others_are_not(tmp_path: Path) -> None:
+def test_files_are_listed_by_their_seqs_and_others_are_ignored(tmp_path: Path) -> None:
     later, earlier = written(tmp_path, event(12)), written(tmp_path, event(2), event(11))
     (tmp_path / "unfinished-x").touch()
     (tmp_path / "1-2.jsonl").touch()
@@ -85,7 +85,7 @@ def test_files_are_listed_by_their_places_and_others_are_not(tmp_path: Path) -> 
     assert archive_files(tmp_path / "nowhere") == ()
 
 
-def test_what_a_crash_left_behind_is_cleared_away(tmp_path: Path) -> None:
+def test_remains_of_a_crash_are_removed(tmp_path: Path) -> None:
     (tmp_path / "unfinished-abc").write_bytes(b"{")
 
     file = written(tmp_path, event(1))
@@ -93,14 +93,14 @@ def test_what_a_crash_left_behind_is_cleared_away(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file.path]
 
 
-def test_without_room_there_is_no_file(tmp_path: Path) -> None:
+def test_no_file_is_left_on_a_full_disk(tmp_path: Path) -> None:
     with files_no_larger_than(4096), pytest.raises(OSError, match="large"):
         write_archive(tmp_path, [event(1), event(2, "x" * 10_000)])
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interruption_leaves_no_file(tmp_path: Path) -> None:
+def test_interruption_leaves_no_file(tmp_path: Path) -> None:
     def events() -> Iterator[Event]:
         yield event(1)
         raise KeyboardInterrupt
@@ -112,7 +112,7 @@ def test_an_interruption_leaves_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", [event(2, sender=""), event(2, payload={"text": float("nan")})])
-def test_an_event_that_cannot_be_read_back_is_not_archived(tmp_path: Path, odd: Event) -> None:
+def test_event_that_cannot_be_read_back_is_not_archived(tmp_path: Path, odd: Event) -> None:
     with pytest.raises(StorageFailed, match="place 2"):
         write_archive(tmp_path, [event(1), odd])
 
@@ -120,14 +120,14 @@ def test_an_event_that_cannot_be_read_back_is_not_archived(tmp_path: Path, odd: 
 
 
 @pytest.mark.parametrize("content", [b"", b"{\n", b"nonsense\n", b'{"seq":2}\n', b"\xff\xfe\n"])
-def test_in_a_damaged_file_a_place_is_not_found(tmp_path: Path, content: bytes) -> None:
+def test_seq_is_not_found_in_a_damaged_file(tmp_path: Path, content: bytes) -> None:
     file = written(tmp_path, event(2))
     file.path.write_bytes(content)
 
     assert file.find(2) is None
 
 
-def test_reading_a_damaged_file_through_fails(tmp_path: Path) -> None:
+def test_reading_a_damaged_file_fails(tmp_path: Path) -> None:
     file = written(tmp_path, *map(event, range(1, 10)))
     content = file.path.read_bytes()
     file.path.write_bytes(content[: len(content) // 2])
@@ -136,7 +136,7 @@ def test_reading_a_damaged_file_through_fails(tmp_path: Path) -> None:
         list(file.events())
 
 
-def test_a_file_that_is_gone_holds_nothing_and_cannot_be_read_through(tmp_path: Path) -> None:
+def test_removed_file_contains_nothing_and_cannot_be_read(tmp_path: Path) -> None:
     file = written(tmp_path, event(2))
     file.path.unlink()
 

@@ -1,4 +1,4 @@
-"""Archived events are found by their ids, newest first and no more than five."""
+"""Archived events are found by their ids, newest first and at most five."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -35,17 +35,17 @@ def index(connection: sqlite3.Connection, tmp_path: Path) -> ArchiveIndex:
     return ArchiveIndex(connection, Archives(tmp_path / "archive"))
 
 
-def test_an_id_finds_its_event(index: ArchiveIndex) -> None:
+def test_id_finds_its_event(index: ArchiveIndex) -> None:
     assert [found.seq for found in index.by_id("a-end")] == [2]
     assert index.by_id("end") == []
 
 
-def test_an_end_finds_the_newest_five(index: ArchiveIndex) -> None:
+def test_end_of_an_id_finds_the_newest_five(index: ArchiveIndex) -> None:
     assert [found.seq for found in index.by_end("-END")] == [8, 7, 6, 5, 4]
     assert [found.seq for found in index.by_end("b-end")] == [3]
 
 
-def test_a_sender_and_id_find_one_event(index: ArchiveIndex) -> None:
+def test_sender_and_id_find_one_event(index: ArchiveIndex) -> None:
     assert index.by_sender("a-end", "kira") is None
 
     found = index.by_sender("a-end", "luna")
@@ -54,7 +54,7 @@ def test_a_sender_and_id_find_one_event(index: ArchiveIndex) -> None:
     assert found.seq == 2
 
 
-def test_what_is_known_and_not_there_is_not_taken_for_new(index: ArchiveIndex, tmp_path: Path) -> None:
+def test_known_event_with_a_missing_file_is_an_error_and_not_new(index: ArchiveIndex, tmp_path: Path) -> None:
     for path in (tmp_path / "archive").iterdir():
         path.unlink()
 
@@ -69,7 +69,7 @@ def test_what_is_known_and_not_there_is_not_taken_for_new(index: ArchiveIndex, t
             look()
 
 
-def test_a_place_and_a_request_key_find_one_event(index: ArchiveIndex) -> None:
+def test_seq_and_request_key_find_one_event(index: ArchiveIndex) -> None:
     assert index.by_place(10) is None
     assert index.by_request_key(b"end") is None
 
@@ -80,7 +80,7 @@ def test_a_place_and_a_request_key_find_one_event(index: ArchiveIndex) -> None:
     assert index.by_request_key(b"a-end") == found
 
 
-def test_a_file_that_was_gone_before_is_named_by_its_directory(
+def test_missing_file_is_named_by_its_directory(
     index: ArchiveIndex, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     emptied = ArchiveIndex(connection, Archives(tmp_path / "elsewhere"))
@@ -89,12 +89,12 @@ def test_a_file_that_was_gone_before_is_named_by_its_directory(
         emptied.by_place(2)
 
 
-def test_the_largest_ids_are_known(index: ArchiveIndex) -> None:
+def test_largest_ids_are_known(index: ArchiveIndex) -> None:
     assert index.largest_ulid() == IDS[0]
     assert index.largest_id() == "zz"
 
 
-def test_an_empty_archive_has_no_largest_id(connection: sqlite3.Connection, tmp_path: Path) -> None:
+def test_empty_archive_has_no_largest_id(connection: sqlite3.Connection, tmp_path: Path) -> None:
     index = ArchiveIndex(connection, Archives(tmp_path / "archive"))
 
     assert (index.largest_ulid(), index.largest_id()) == ("", "")

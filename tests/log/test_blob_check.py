@@ -1,4 +1,4 @@
-"""Whether what lies beside the log is still there."""
+"""The check for missing or changed blobs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Blobs are written once, durably, for their owner only."""
+"""Blobs are written once, durably, and are private to their owner."""
 
 import stat
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.log.logs import files_no_larger_than
 from palaver.log.blobs import Blobs
 
 
-def test_a_blob_is_read_back(tmp_path: Path) -> None:
+def test_blob_is_read_back(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
 
     name = blobs.write(b"content")
@@ -17,7 +17,7 @@ def test_a_blob_is_read_back(tmp_path: Path) -> None:
     assert blobs.read(name) == b"content"
 
 
-def test_the_same_content_is_one_file(tmp_path: Path) -> None:
+def test_same_content_is_one_file(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
 
     names = [blobs.write(b"content"), blobs.write(b"content"), blobs.write(b"other")]
@@ -26,7 +26,7 @@ def test_the_same_content_is_one_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "blobs").iterdir()) == sorted(set(names))
 
 
-def test_blobs_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_blobs_are_private_to_their_owner(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
 
     name = blobs.write(b"content")
@@ -35,7 +35,7 @@ def test_blobs_are_for_their_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "blobs" / name).stat().st_mode) == 0o600
 
 
-def test_a_blob_that_is_gone_or_changed_is_none(tmp_path: Path) -> None:
+def test_missing_or_changed_blob_is_not_returned(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
     gone, changed = blobs.write(b"gone"), blobs.write(b"changed")
 
@@ -46,7 +46,7 @@ def test_a_blob_that_is_gone_or_changed_is_none(tmp_path: Path) -> None:
     assert blobs.read(changed) is None
 
 
-def test_a_blob_without_room_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_blob_on_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
 
     with files_no_larger_than(100), pytest.raises(OSError, match="too large"):

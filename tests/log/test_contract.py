@@ -1,4 +1,4 @@
-"""Every engine passes the one contract suite."""
+"""Every log engine passes the same contract suite."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A damaged log, one with events missing, and one without room."""
+"""A damaged log, a log with missing events, and a log on a full disk."""
 
 import os
 import sqlite3
@@ -20,7 +20,7 @@ async def open_log(directory: Path) -> SqliteLog:
     return await SqliteLog.open(directory, apply=fold, clock=SystemClock())
 
 
-async def test_a_lost_write_ahead_log_is_noticed_and_no_seq_is_used_twice(tmp_path: Path) -> None:
+async def test_lost_write_ahead_log_is_detected_and_no_seq_is_reused(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "one")
     await log.close()
@@ -41,7 +41,7 @@ async def test_a_lost_write_ahead_log_is_noticed_and_no_seq_is_used_twice(tmp_pa
     await log.close()
 
 
-async def test_it_is_said_until_it_is_forgotten(tmp_path: Path) -> None:
+async def test_loss_is_reported_until_it_is_cleared(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await log.close()
     connection = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
@@ -57,7 +57,7 @@ async def test_it_is_said_until_it_is_forgotten(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_what_cannot_be_noted_changes_nothing() -> None:
+def test_loss_that_cannot_be_recorded_changes_nothing() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("CREATE TABLE meta (key PRIMARY KEY, value)")
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_noted_changes_nothing() -> None:
     connection.close()
 
 
-async def test_a_whole_log_is_called_whole(tmp_path: Path) -> None:
+async def test_intact_log_has_no_damage(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log)
 
@@ -76,7 +76,7 @@ async def test_a_whole_log_is_called_whole(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_a_damaged_log_is_called_damaged(tmp_path: Path) -> None:
+async def test_damaged_log_is_detected(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     for _ in range(200):
         await put(log, "x" * 500)
@@ -89,7 +89,7 @@ async def test_a_damaged_log_is_called_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no database" * 1000, b"SQLite format 3\0" + b"\xff" * 5000])
-async def test_a_file_that_is_no_database_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
+async def test_file_that_is_not_a_database_is_refused_with_advice(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
 
     with pytest.raises(StorageFailed, match=r"the log is damaged .*'pal doctor --repair'"):
@@ -98,7 +98,7 @@ async def test_a_file_that_is_no_database_is_refused_with_what_to_do(tmp_path: P
     assert find_damage(tmp_path / FILE_NAME)
 
 
-def test_a_mark_of_another_device_does_not_count(tmp_path: Path) -> None:
+def test_mark_of_another_device_does_not_count(tmp_path: Path) -> None:
     mark = SeqMark(tmp_path, "NAVO")
     mark.write(57)
     other = SeqMark(tmp_path, "LUKA")
@@ -108,7 +108,7 @@ def test_a_mark_of_another_device_does_not_count(tmp_path: Path) -> None:
         one.close()
 
 
-def test_without_a_file_there_is_no_mark(tmp_path: Path) -> None:
+def test_missing_mark_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / MARK_NAME).mkdir()
     mark = SeqMark(tmp_path, "NAVO")
 
@@ -118,7 +118,7 @@ def test_without_a_file_there_is_no_mark(tmp_path: Path) -> None:
     mark.close()
 
 
-async def test_a_log_that_refuses_commits_can_be_read(tmp_path: Path) -> None:
+async def test_log_that_refuses_commits_can_be_read(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "before")
     log.refuse_commits(DiskFull("there is no room"))
@@ -131,7 +131,7 @@ async def test_a_log_that_refuses_commits_can_be_read(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_a_log_without_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_on_a_full_disk_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await open_log(tmp_path)
     with files_no_larger_than(os.stat(tmp_path / f"{FILE_NAME}-wal").st_size):
         assert not await log.has_room()

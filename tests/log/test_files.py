@@ -1,4 +1,4 @@
-"""The files of an open log that are removed, replaced or cut."""
+"""Files of an open log that are removed, replaced or truncated."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ async def texts(log: SqliteLog) -> list[object]:
 
 @pytest.mark.parametrize("pace", [Pace, AtOnce])
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_commit_after_a_file_was_removed_is_refused(
+async def test_commit_after_a_file_was_removed_is_refused(
     tmp_path: Path, name: str, pace: type[Pace]
 ) -> None:
     log = await open_log(tmp_path, pace())
@@ -49,7 +49,7 @@ async def test_a_commit_after_a_file_was_removed_is_refused(
     await log.close()
 
 
-async def test_a_file_that_was_removed_during_a_commit_is_noticed(tmp_path: Path) -> None:
+async def test_file_removed_during_a_commit_is_detected(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
 
     def remove(rows: object) -> None:
@@ -60,7 +60,7 @@ async def test_a_file_that_was_removed_during_a_commit_is_noticed(tmp_path: Path
     await log.close()
 
 
-async def test_a_copy_is_in_place_of_a_file_that_was_replaced(tmp_path: Path) -> None:
+async def test_replaced_file_has_a_saved_copy(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "before")
     assert log.find_trouble() == ""
@@ -77,7 +77,7 @@ async def test_a_copy_is_in_place_of_a_file_that_was_replaced(tmp_path: Path) ->
     await log.close()
 
 
-async def test_of_a_file_that_was_cut_nothing_is_saved(tmp_path: Path) -> None:
+async def test_truncated_file_is_not_saved(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "before")
     os.truncate(tmp_path / f"{FILE_NAME}-wal", 0)
@@ -90,7 +90,7 @@ async def test_of_a_file_that_was_cut_nothing_is_saved(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_a_log_that_cannot_be_saved_is_closed_all_the_same(tmp_path: Path) -> None:
+async def test_log_that_cannot_be_saved_is_closed_anyway(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     (tmp_path / FILE_NAME).unlink()
     (tmp_path / f"{FILE_NAME}.saved.unfinished").mkdir()
@@ -100,7 +100,7 @@ async def test_a_log_that_cannot_be_saved_is_closed_all_the_same(tmp_path: Path)
     assert not (tmp_path / FILE_NAME).exists()
 
 
-async def test_a_saved_copy_is_put_in_the_place_of_a_missing_log(tmp_path: Path) -> None:
+async def test_saved_copy_replaces_a_missing_log(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "before")
     wal = (tmp_path / f"{FILE_NAME}-wal").read_bytes()
@@ -116,7 +116,7 @@ async def test_a_saved_copy_is_put_in_the_place_of_a_missing_log(tmp_path: Path)
     await log.close()
 
 
-def test_an_unfinished_copy_leaves_no_file(tmp_path: Path) -> None:
+def test_unfinished_copy_leaves_no_file(tmp_path: Path) -> None:
     source = sqlite3.connect(":memory:")
     (tmp_path / "copy").mkdir()
 
@@ -127,7 +127,7 @@ def test_an_unfinished_copy_leaves_no_file(tmp_path: Path) -> None:
     source.close()
 
 
-async def test_the_logs_own_writer_makes_files_shorter_and_a_later_cut_is_noticed(tmp_path: Path) -> None:
+async def test_writer_itself_may_truncate_files_but_a_later_cut_is_detected(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     event = await put(log, "before")
     files = LogFiles(tmp_path / FILE_NAME)

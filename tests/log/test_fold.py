@@ -1,4 +1,4 @@
-"""The fold: total over anything, and the same whether it grew live or was made anew."""
+"""The fold: it accepts any event, and gives the same state live and rebuilt."""
 
 import asyncio
 import tempfile
@@ -163,7 +163,7 @@ facts = st.one_of(
 
 
 @given(st.lists(facts, max_size=12))
-def test_whatever_an_event_holds_the_fold_does_not_raise_and_repeats_itself(
+def test_fold_never_raises_and_is_repeatable_for_any_event(
     found: list[tuple[str, dict[str, object]]],
 ) -> None:
     rows = MemoryRows()
@@ -178,7 +178,7 @@ def test_whatever_an_event_holds_the_fold_does_not_raise_and_repeats_itself(
 
 
 def check_counts(scan: Callable[..., Iterable[tuple[str, bytes]]]) -> None:
-    """What is counted is what is there, and every short list says what the ledger says."""
+    """Check that each count matches the rows, and that each short list matches the ledger."""
     counts = {key: decode_count(value) for key, value in scan(UNREAD, "")}
     mails = [(key.rpartition("/")[0], decode_mail(value)) for key, value in scan(MAIL, "")]
     owners = [owner for owner, mail in mails if not mail.is_kept_back]
@@ -189,7 +189,7 @@ def check_counts(scan: Callable[..., Iterable[tuple[str, bytes]]]) -> None:
     assert {key for key, _ in scan(CARRIED, "")}.isdisjoint(key for key, _ in scan(UNSURE, ""))
 
 
-def test_what_cannot_be_read_is_counted_by_its_type() -> None:
+def test_unreadable_event_is_counted_by_its_type() -> None:
     rows = MemoryRows()
 
     for _ in range(3):
@@ -211,7 +211,7 @@ def folded(*events: Event) -> MemoryRows:
     return rows
 
 
-def test_a_hello_makes_an_agent_and_a_later_one_says_what_runs_it() -> None:
+def test_hello_creates_an_agent_and_a_later_one_sets_its_runtime() -> None:
     rows = folded(
         event("agent.hello", {"agent": AGENT}),
         event("agent.hello", {"runtime": "py", "version": "3"}, seq=2),
@@ -224,7 +224,7 @@ def test_a_hello_makes_an_agent_and_a_later_one_says_what_runs_it() -> None:
     assert read_session(rows, "codex", "s") is None
 
 
-def test_every_process_of_a_boot_at_which_an_agent_sat_is_kept() -> None:
+def test_every_process_of_a_boot_that_was_a_seat_is_stored() -> None:
     seats = [{"pid": pid, "start": pid, "boot": boot} for pid, boot in ((1, "b"), (2, "b"), (3, "c"))]
     hellos = [
         event("agent.hello", {"agent": {**AGENT, "seat": one}}, seq=number)
@@ -236,7 +236,7 @@ def test_every_process_of_a_boot_at_which_an_agent_sat_is_kept() -> None:
     assert [(seat.pid, seat.start) for seat in read_seats(rows, "b")] == [(1, 1), (2, 2)]
 
 
-def test_a_status_a_pause_and_a_goodbye_change_the_agent() -> None:
+def test_status_and_pause_and_bye_change_the_agent() -> None:
     rows = folded(
         event("agent.hello", {"agent": AGENT}),
         event("status", {"state": "active", "detail": "works"}, seq=2),
@@ -250,7 +250,7 @@ def test_a_status_a_pause_and_a_goodbye_change_the_agent() -> None:
     assert read_agents(folded(event("agent.hello", {"agent": AGENT}))) != read_agents(rows)
 
 
-def test_a_pause_lasts_until_a_person_ends_it_also_when_the_agent_comes_back() -> None:
+def test_pause_lasts_until_a_person_ends_it_even_if_the_agent_returns() -> None:
     paused = (
         event("agent.hello", {"agent": AGENT}),
         event("agent.paused", {"agent": "luna"}, seq=2, sender="human"),
@@ -267,7 +267,7 @@ def test_a_pause_lasts_until_a_person_ends_it_also_when_the_agent_comes_back() -
     assert not let_go.paused
 
 
-def test_an_agent_that_is_back_is_carried_whole_and_other_moments_change_nothing() -> None:
+def test_resumed_agent_is_replaced_and_other_actions_change_nothing() -> None:
     rows = folded(
         event("agent.hello", {"agent": AGENT}),
         event("life", {"action": "daemon_started"}, seq=2),
@@ -279,7 +279,7 @@ def test_an_agent_that_is_back_is_carried_whole_and_other_moments_change_nothing
     assert (agent.joined, agent.seq, agent.session) == (5, 3, "")
 
 
-def test_an_agent_is_ready_from_the_moment_that_says_so_until_it_goes() -> None:
+def test_agent_is_ready_from_its_ready_event_until_it_leaves() -> None:
     events = [
         event("agent.hello", {"agent": AGENT}),
         event("life", {"action": "started", "name": "luna"}, seq=2),
@@ -292,12 +292,12 @@ def test_an_agent_is_ready_from_the_moment_that_says_so_until_it_goes() -> None:
     assert [agent is not None and agent.ready for agent in agents] == [False, False, True, False]
 
 
-def test_an_event_of_life_is_about_its_sender_unless_it_names_another() -> None:
+def test_life_event_is_about_its_sender_unless_it_names_another() -> None:
     assert agent_of(event("agent.paused", {"agent": "nova"}, sender="human")) == "nova"
     assert agent_of(event("agent.hello", {"agent": AGENT})) == "luna"
 
 
-# Live and anew
+# Live and rebuilt
 
 callers = st.sampled_from(["luna", "nova", "api-luna", "human", "script"])
 targets = st.lists(
@@ -380,7 +380,7 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
 
 @pytest.mark.parametrize("open_log", [open_memory, open_sqlite], ids=["memory", "sqlite"])
 @given(st.lists(steps, max_size=25))
-def test_state_made_anew_is_the_state_that_grew_live_and_no_line_goes_down(
+def test_rebuilt_state_equals_live_state_and_no_ledger_entry_goes_down(
     open_log: OpenLog, requests: list[tuple[str, Request]]
 ) -> None:
     asyncio.run(_live_and_anew(open_log, requests))
@@ -389,7 +389,8 @@ def test_state_made_anew_is_the_state_that_grew_live_and_no_line_goes_down(
 async def _live_and_anew(open_log: OpenLog, requests: list[tuple[str, Request]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         log = await open_log(Path(directory))
-        async with GuardedTasks() as tasks:  # With the block ends all that delivery writes of itself.
+        # The end of the block ends everything that delivery writes by itself.
+        async with GuardedTasks() as tasks:
             bus = Bus(log, FakeClock(), tasks)
             await _play(bus, requests)
         bus.close()
@@ -420,7 +421,7 @@ async def _try(bus: Bus, asking: Caller, request: Request) -> None:
 
 
 def _check_lines(bus: Bus, lines: dict[tuple[int, str], str]) -> None:
-    """Every line of the ledger stays, rises, or is put in line again."""
+    """Check that each ledger entry stays, rises, or is queued again."""
     for key, _ in bus.log.rows.scan(LEDGER, "", limit=10_000):
         place, _, agent = key.partition("/")
         line = read_line(bus.log.rows, int(place), agent)
@@ -432,11 +433,11 @@ def _check_lines(bus: Bus, lines: dict[tuple[int, str], str]) -> None:
 
 
 def _by_two_steps(old: str, new: str) -> bool:
-    """Delivery writes too: between two looks a line can have gone back and risen again."""
+    """Return whether delivery can have queued and raised an entry between two checks."""
     return old in ("submitted", "held") and can_rise("queued", new)
 
 
-def test_a_sub_agent_is_found_by_its_key_and_its_number_is_used_up() -> None:
+def test_sub_agent_is_found_by_its_key_and_its_number_is_not_reused() -> None:
     rows = MemoryRows()
     for place, number in enumerate((2, 1)):
         agent = {
@@ -454,7 +455,7 @@ def test_a_sub_agent_is_found_by_its_key_and_its_number_is_used_up() -> None:
     assert read_session(rows, "claude", "a1") is None
 
 
-def test_a_sub_agent_whose_name_has_no_number_is_skipped_and_counted() -> None:
+def test_sub_agent_without_a_number_in_its_name_is_skipped_and_counted() -> None:
     rows = MemoryRows()
     agent = {"name": "luna_x", "base": "luna_x", "parent": "luna", "session": "a1"}
 

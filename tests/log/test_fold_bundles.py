@@ -1,4 +1,4 @@
-"""Bundles in the state: made once, found, listed, and followed back."""
+"""Bundles in the state: created once, found, listed, and followed to their parents."""
 
 import msgspec
 import pytest
@@ -43,7 +43,7 @@ def grown(*events: Event) -> MemoryRows:
     return rows
 
 
-def test_a_bundle_is_found_by_its_eight_characters() -> None:
+def test_bundle_is_found_by_its_eight_characters() -> None:
     file = {"path": "a", "size": 1, "sha256": "x", "content": "a"}
 
     rows = grown(event(1, files=[file, file], extends="bundle:00000009"))
@@ -54,7 +54,7 @@ def test_a_bundle_is_found_by_its_eight_characters() -> None:
     assert read_bundle(rows, "00000002") is None
 
 
-def test_a_second_bundle_with_the_same_id_changes_nothing() -> None:
+def test_second_bundle_with_the_same_id_changes_nothing() -> None:
     rows = grown(event(1))
 
     with pytest.raises(ValueError, match="bundle:00000001"):
@@ -62,18 +62,18 @@ def test_a_second_bundle_with_the_same_id_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"title": 3}, {"files": "none"}, {"events": [[1]]}])
-def test_what_is_no_bundle_cannot_be_read(fields: dict[str, object]) -> None:
+def test_invalid_bundle_cannot_be_read(fields: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         made_bundle(MemoryRows(), event(1, **fields))
 
 
-def test_an_id_that_is_none_cannot_be_read() -> None:
+def test_invalid_bundle_id_cannot_be_read() -> None:
     with pytest.raises(BadRequest):
         made_bundle(MemoryRows(), event(1, bundle_id="bundle:abc123"))
 
 
 @given(st.lists(st.integers(1, 10**8 - 1), unique=True).map(sorted), st.integers(1, 20))
-def test_the_newest_are_listed_with_the_newest_last(places: list[int], limit: int) -> None:
+def test_newest_bundles_are_listed_with_the_newest_last(places: list[int], limit: int) -> None:
     rows = grown(*map(event, places))
 
     found = read_newest_bundles(rows, limit)
@@ -83,20 +83,20 @@ def test_the_newest_are_listed_with_the_newest_last(places: list[int], limit: in
     ]
 
 
-def test_the_parents_of_a_bundle_are_given_from_the_nearest_to_the_first() -> None:
+def test_parents_of_a_bundle_are_listed_from_the_nearest_to_the_first() -> None:
     rows = grown(event(1), event(2, extends="bundle:00000001"), event(3, extends="bundle:00000002"))
 
     assert [row.title for _, row in read_parents(rows, "bundle:00000003")] == ["T3", "T2", "T1"]
     assert read_parents(rows, "") == []
 
 
-def test_a_parent_that_is_gone_ends_the_chain() -> None:
+def test_missing_parent_ends_the_chain() -> None:
     rows = grown(event(2, extends="bundle:00000001"))
 
     assert [bundle_id for bundle_id, _ in read_parents(rows, "bundle:00000002")] == ["bundle:00000002"]
 
 
-def test_a_long_chain_is_followed_a_hundred_steps() -> None:
+def test_long_chain_is_followed_for_a_hundred_steps() -> None:
     count = LIMIT_CHAIN + 5
     rows = grown(*(event(number, extends=f"bundle:{key(number - 1)}") for number in range(2, count)))
 

@@ -1,4 +1,4 @@
-"""Answers that are waited for, as rows: what each event changes in them."""
+"""Expected replies as rows: the changes of each event."""
 
 from collections.abc import Iterable
 
@@ -58,7 +58,7 @@ def folded(*events: Event) -> MemoryRows:
     return rows
 
 
-def test_everybody_it_was_for_owes_an_answer_but_the_sender_and_a_person() -> None:
+def test_all_recipients_owe_a_reply_except_the_sender_and_a_person() -> None:
     rows = folded(asked(1, "nova", "kira", "luna", "human"))
 
     assert read_nag(rows, "nova", 1) == Nag(agent="nova", request=1, sender="luna")
@@ -67,11 +67,11 @@ def test_everybody_it_was_for_owes_an_answer_but_the_sender_and_a_person() -> No
 
 
 @pytest.mark.parametrize("kind", ["external", "system"])
-def test_nobody_waits_who_could_not_be_told(kind: str) -> None:
+def test_sender_that_cannot_be_notified_expects_no_reply(kind: str) -> None:
     assert read_nag(folded(asked(1, "nova", kind=kind)), "nova", 1) is None
 
 
-def test_who_has_seen_it_and_goes_idle_is_due() -> None:
+def test_recipient_that_has_seen_it_and_goes_idle_is_due() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, state="listening"), idle(4))
 
     assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-3")
@@ -79,7 +79,7 @@ def test_who_has_seen_it_and_goes_idle_is_due() -> None:
     assert due_nags(rows, "kira") == []
 
 
-def test_who_has_not_seen_it_or_is_at_work_is_not_due() -> None:
+def test_recipient_that_has_not_seen_it_or_is_active_is_not_due() -> None:
     assert due_nags(folded(asked(1, "nova"), idle(2))) == []
     assert due_nags(folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, state="active"))) == []
     at_work = folded(asked(1, "nova"), idle(2, state="active"), reported(3, "seen", 1), idle(4, "kira"))
@@ -87,7 +87,7 @@ def test_who_has_not_seen_it_or_is_at_work_is_not_due() -> None:
     assert due_nags(folded(asked(1, "nova"), bye(2), nagged(3, 0), reported(4, "seen", 1))) == []
 
 
-def test_who_is_idle_when_it_sees_it_is_due_from_then_on_until_it_goes_to_work() -> None:
+def test_recipient_that_sees_the_request_while_idle_is_due_until_active() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), reported(3, "seen", 1))
     due = read_nag_due(rows, "nova", 1)
 
@@ -97,14 +97,14 @@ def test_who_is_idle_when_it_sees_it_is_due_from_then_on_until_it_goes_to_work()
     assert due_nags(rows) == []
 
 
-def test_who_goes_idle_is_due_at_once_although_it_was_to_have_time() -> None:
+def test_recipient_that_goes_idle_is_due_at_once_without_a_delay() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), reported(4, "seen", 1))
 
     assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-3")
 
 
 @pytest.mark.parametrize("seen", [(), (reported(5, "seen", 4),)])
-def test_an_answer_is_one_to_the_reminder_too_whether_it_was_seen_or_not(seen: tuple[Event, ...]) -> None:
+def test_reply_also_answers_the_reminder_whether_it_was_seen_or_not(seen: tuple[Event, ...]) -> None:
     asking = (asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
 
     rows = folded(*asking, *seen, said(6, "nova", reply_to="1"))
@@ -117,7 +117,7 @@ def test_an_answer_is_one_to_the_reminder_too_whether_it_was_seen_or_not(seen: t
     assert (reminder.state, reminder.answer) == ("answered", 6)
 
 
-def test_a_reminder_that_is_seen_by_one_who_is_idle_makes_the_next_one_due() -> None:
+def test_reminder_seen_by_an_idle_recipient_makes_the_next_one_due() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
 
     rows.change(apply(rows, reported(5, "seen", 4)))
@@ -125,11 +125,11 @@ def test_a_reminder_that_is_seen_by_one_who_is_idle_makes_the_next_one_due() -> 
     assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-5", since=5)
 
 
-def test_what_somebody_sees_who_is_not_known_changes_nothing() -> None:
+def test_report_of_an_unknown_agent_changes_nothing() -> None:
     assert nag_changes(MemoryRows(), reported(1, "seen", 1, agent="nobody"), "nobody") == []
 
 
-def test_a_reminder_is_counted_and_the_next_waits_until_it_was_seen() -> None:
+def test_reminder_is_counted_and_the_next_waits_until_it_was_seen() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
     nag = read_nag(rows, "nova", 1)
     assert nag is not None
@@ -144,33 +144,33 @@ def test_a_reminder_is_counted_and_the_next_waits_until_it_was_seen() -> None:
     assert due_nags(rows) == [("nova", 1)]
 
 
-def test_the_word_to_the_sender_ends_it() -> None:
+def test_notice_to_the_sender_ends_the_reminders() -> None:
     rows = folded(asked(1, "nova"), bye(2), nagged(3, 0))
 
     assert (read_nag(rows, "nova", 1), read_nag_due(rows, "nova", 1)) == (None, None)
 
 
-def test_a_reminder_of_what_is_over_changes_nothing() -> None:
+def test_reminder_of_an_answered_request_changes_nothing() -> None:
     rows = folded(asked(1, "nova"), said(2, "nova", reply_to="1"), nagged(3, 1))
 
     assert read_nag(rows, "nova", 1) is None
 
 
-def test_who_stops_is_due_whatever_it_has_seen() -> None:
+def test_recipient_that_stops_is_due_whatever_it_has_seen() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), bye(4))
 
     assert read_nag_due(rows, "nova", 1) == NagDue(state="stopped", cause="id-4")
 
 
 @pytest.mark.parametrize("reply_to", ["1"])
-def test_a_reply_ends_it_for_the_one_who_wrote_it(reply_to: str) -> None:
+def test_reply_ends_the_reminders_of_its_author(reply_to: str) -> None:
     rows = folded(asked(1, "nova", "kira"), said(2, "nova", reply_to=reply_to))
 
     assert read_nag(rows, "nova", 1) is None
     assert read_nag(rows, "kira", 1) is not None
 
 
-def test_a_reply_that_is_held_ends_it_when_it_is_let_through() -> None:
+def test_held_reply_ends_the_reminders_when_it_is_released() -> None:
     reply = event(2, "message", "nova", text="!", delivered_to=["luna"], reply_to="1", held="too fast")
     rows = folded(asked(1, "nova"), reply)
     was_open = read_nag(rows, "nova", 1)
@@ -183,13 +183,13 @@ def test_a_reply_that_is_held_ends_it_when_it_is_let_through() -> None:
 
 
 @pytest.mark.parametrize("state", ["expired", "refused"])
-def test_a_copy_that_ends_unread_is_not_waited_for(state: str) -> None:
+def test_reply_to_an_unread_ended_copy_is_not_expected(state: str) -> None:
     rows = folded(asked(1, "nova"), reported(2, state, 1))
 
     assert read_nag(rows, "nova", 1) is None
 
 
-def test_a_copy_that_is_only_in_line_again_is() -> None:
+def test_reply_to_a_copy_that_is_queued_again_is_expected() -> None:
     rows = folded(asked(1, "nova"), reported(2, "submitted", 1), reported(3, "queued", 1))
 
     assert read_nag(rows, "nova", 1) is not None
@@ -199,7 +199,7 @@ def test_other_events_change_nothing() -> None:
     assert nag_changes(MemoryRows(), event(1, "life", action="ready"), "luna") == []
 
 
-def test_many_are_walked_page_by_page() -> None:
+def test_many_reminders_are_read_page_by_page() -> None:
     events = [asked(seq, "nova") for seq in range(1, 2003)]
 
     rows = folded(*events, bye(2003))
@@ -238,7 +238,7 @@ def _events(chosen: Iterable[tuple[str, object]]) -> list[Event]:
 
 
 @given(steps)
-def test_whatever_happens_nothing_is_due_that_nobody_owes(chosen: list[tuple[str, object]]) -> None:
+def test_only_owed_replies_can_be_due(chosen: list[tuple[str, object]]) -> None:
     rows = folded(*_events(chosen))
 
     assert {key for key, _ in rows.scan(NAG_DUE, "", limit=100)} <= {

@@ -1,4 +1,4 @@
-"""Rooms and notes as rows: found by every word, remembered when closed, and never upset by garbage."""
+"""Rooms and notes as rows: found by every reference, kept when closed, and unaffected by invalid events."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ IDS = ("repo-aaaa", "repo-bbbb", "web-cccc")
 
 
 def past() -> "Story":
-    """One room that is open, and three that are closed: two of them of one name."""
+    """Return a story with one open room and three closed ones, two of which share a name."""
     story = Story()
     for room in (*IDS, "api-dddd"):
         story.join(room, "ann")
@@ -35,7 +35,7 @@ def past() -> "Story":
     return story
 
 
-def test_a_closed_room_is_found_by_a_short_name_that_no_other_has_had() -> None:
+def test_closed_room_is_found_by_a_short_name_that_no_other_room_had() -> None:
     story = past()
 
     assert find_past_room(story.rows, "web").id == "web-cccc"
@@ -49,7 +49,7 @@ def test_a_closed_room_is_found_by_a_short_name_that_no_other_has_had() -> None:
 @pytest.mark.parametrize(
     ("word", "nearest"), [("wed", ["web-cccc"]), ("api-ddde", ["api-dddd"]), ("zzzzzz", [])]
 )
-def test_a_room_that_never_was_is_not_found_and_the_nearest_are_named(word: str, nearest: list[str]) -> None:
+def test_unknown_room_is_not_found_and_the_nearest_are_named(word: str, nearest: list[str]) -> None:
     with pytest.raises(RoomNotFound) as caught:
         find_past_room(past().rows, word)
 
@@ -58,7 +58,7 @@ def test_a_room_that_never_was_is_not_found_and_the_nearest_are_named(word: str,
     assert ("nearest" in str(caught.value)) == bool(nearest)
 
 
-def test_telling_of_a_kick_changes_nothing() -> None:
+def test_announcement_of_a_kick_changes_nothing() -> None:
     story = Story()
     story.join("web-cccc", "ann")
     story.join("web-cccc", "bob")
@@ -73,14 +73,14 @@ def test_telling_of_a_kick_changes_nothing() -> None:
 
 
 class Story:
-    """Rows that grow event by event."""
+    """Rows that change event by event."""
 
     def __init__(self) -> None:
         self.rows = MemoryRows()
         self.seq = 0
 
     def tell(self, type: str, sender: str, to: str = "", **payload: object) -> str:
-        """Let something happen, and give the event's id."""
+        """Apply an event and return its id."""
         self.seq += 1
         happened = Event(
             seq=self.seq,
@@ -119,7 +119,7 @@ def ids(rooms: object) -> list[str]:
     return [room.id for room in rooms]  # type: ignore[attr-defined]  # rooms
 
 
-def test_a_room_is_found_by_its_id_its_path_and_its_members(story: Story) -> None:
+def test_room_is_found_by_its_id_and_its_path_and_its_members(story: Story) -> None:
     rows = story.rows
 
     assert find_room(rows, "#WEB-cccc").id == "web-cccc"
@@ -130,7 +130,7 @@ def test_a_room_is_found_by_its_id_its_path_and_its_members(story: Story) -> Non
     assert read_room(rows, "x") is read_room_at(rows, "/x") is None
 
 
-def test_a_room_is_found_by_its_short_name_when_it_alone_has_it(story: Story) -> None:
+def test_room_is_found_by_its_short_name_if_it_is_unique(story: Story) -> None:
     assert find_room(story.rows, "#web").id == "web-cccc"
     with pytest.raises(AmbiguousRecipient) as error:
         find_room(story.rows, "repo")
@@ -139,12 +139,12 @@ def test_a_room_is_found_by_its_short_name_when_it_alone_has_it(story: Story) ->
 
 
 @pytest.mark.parametrize("word", ["", "#", "we", "web-", "web-cccc-2", "/"])
-def test_other_words_mean_no_room(story: Story, word: str) -> None:
+def test_other_references_select_no_room(story: Story, word: str) -> None:
     with pytest.raises(RoomNotFound):
         find_room(story.rows, word)
 
 
-def test_a_closed_room_stays_and_the_next_one_at_its_path_is_another(story: Story) -> None:
+def test_closed_room_is_kept_and_the_next_one_at_its_path_is_new(story: Story) -> None:
     story.tell("close", "human", room="web-cccc")
     closed = read_room_at(story.rows, "/web-cccc")
     story.join("web-cccc-2", "bob")
@@ -158,7 +158,7 @@ def test_a_closed_room_stays_and_the_next_one_at_its_path_is_another(story: Stor
     assert count_rooms(story.rows, "web-cccc") == 2
 
 
-def test_who_comes_back_is_who_it_was(story: Story) -> None:
+def test_returning_member_keeps_its_ordinal_and_turns(story: Story) -> None:
     given_ = {"turn_id": 1, "lease_id": "l", "reason": "open_claim", "from_": None, "until": 1}
     story.tell("claim", "ann", "ann", room="web-cccc", **given_)
     story.tell("member_left", "ann", room="web-cccc", reason="left")
@@ -172,7 +172,7 @@ def test_who_comes_back_is_who_it_was(story: Story) -> None:
     assert "web-cccc" in ids(read_rooms_of(story.rows, "ann"))
 
 
-def test_many_rooms_are_walked_page_by_page() -> None:
+def test_many_rooms_are_read_page_by_page() -> None:
     story = Story()
     alphabet = "abcdefghijklmnopqrstuvwxyz"
     names = [f"r-{a}{b}aa" for a in alphabet for b in alphabet] + [
@@ -184,7 +184,7 @@ def test_many_rooms_are_walked_page_by_page() -> None:
     assert ids(read_rooms_of(story.rows, "ann")) == names
 
 
-def test_notes_are_listed_in_order_and_settled_ones_only_when_asked_for(story: Story) -> None:
+def test_notes_are_listed_in_order_and_resolved_ones_only_on_request(story: Story) -> None:
     notes = [story.note("web-cccc", f"note {number}") for number in range(5)]
     other = story.note("repo-aaaa", "elsewhere")
     story.tell("note_resolved", "bob", room="web-cccc", note=notes[1])
@@ -200,7 +200,7 @@ def test_notes_are_listed_in_order_and_settled_ones_only_when_asked_for(story: S
         listed(after=other)
 
 
-def test_a_note_is_found_by_the_end_of_its_id(story: Story) -> None:
+def test_note_is_found_by_the_end_of_its_id(story: Story) -> None:
     first, second = story.note("web-cccc", "a"), story.note("web-cccc", "b")
 
     assert find_note(story.rows, "web-cccc", first).id == first
@@ -214,7 +214,7 @@ def test_a_note_is_found_by_the_end_of_its_id(story: Story) -> None:
             find_note(story.rows, "web-cccc", word)
 
 
-def test_a_note_that_cannot_be_is_skipped_and_counted(story: Story) -> None:
+def test_invalid_note_is_skipped_and_counted(story: Story) -> None:
     note = story.note("web-cccc", "a")
     story.tell("note_added", "ann", room="web-cccc", note=note, text="again")
     story.tell("note_added", "ann", room="web-cccc", note="a/b", text="x")
@@ -243,7 +243,7 @@ events = st.tuples(
 
 
 @given(st.lists(events, max_size=12))
-def test_garbage_changes_nothing_that_cannot_be_read(
+def test_invalid_room_events_leave_readable_rows(
     garbage: list[tuple[str, str, str, dict[str, object]]],
 ) -> None:
     story = Story()

@@ -1,4 +1,4 @@
-"""Tasks in the state: whatever events say, rows made anew are those that grew."""
+"""Tasks in the state: for any events, rebuilt rows equal the live rows."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def log() -> MemoryLog:
     return MemoryLog(apply=apply)
 
 
-async def test_a_task_is_open_and_its_events_are_mail(log: MemoryLog) -> None:
+async def test_task_is_open_and_its_events_are_mail(log: MemoryLog) -> None:
     event = await written(
         log, "task.create", "e1", to=["nova"], title="t", assignee="@nova", assignees=["nova"]
     )
@@ -40,7 +40,7 @@ async def test_a_task_is_open_and_its_events_are_mail(log: MemoryLog) -> None:
     assert read_unread(log.rows, "nova") == 1
 
 
-async def test_an_update_changes_what_it_names_and_keeps_the_rest(log: MemoryLog) -> None:
+async def test_update_changes_the_named_fields_and_keeps_the_rest(log: MemoryLog) -> None:
     await written(log, "task.create", "e1", title="t", description="d", assignee="@x", assignees=["x", "y"])
 
     event = await written(log, "task.update", "e2", task_id="e1", status="in_progress", assignee="")
@@ -51,7 +51,7 @@ async def test_an_update_changes_what_it_names_and_keeps_the_rest(log: MemoryLog
     assert (task.assignee, task.assignees) == ("", ())
 
 
-async def test_what_is_completed_is_no_longer_open_until_it_is_opened_again(log: MemoryLog) -> None:
+async def test_completed_task_is_not_open_until_it_is_reopened(log: MemoryLog) -> None:
     await written(log, "task.create", "e1", title="t")
     await written(log, "task.complete", "e2", sender="nova", task_id="e1", summary="done")
     done = read_task(log.rows, "e1")
@@ -71,7 +71,7 @@ async def test_what_is_completed_is_no_longer_open_until_it_is_opened_again(log:
     assert (task.summary, task.completed_by, task.completed_id) == ("", "", "")
 
 
-async def test_a_change_of_words_leaves_a_task_completed(log: MemoryLog) -> None:
+async def test_change_of_title_keeps_a_task_completed(log: MemoryLog) -> None:
     await written(log, "task.create", "e1", title="t")
     await written(log, "task.complete", "e2", task_id="e1", summary="done")
 
@@ -103,7 +103,7 @@ async def test_tasks_are_listed_newest_first_page_by_page(log: MemoryLog) -> Non
         ("task.complete", {"task_id": 3}),
     ],
 )
-async def test_what_cannot_be_read_is_counted_and_changes_nothing(
+async def test_unreadable_task_event_is_counted_and_changes_nothing(
     log: MemoryLog, type_: str, payload: dict[str, object]
 ) -> None:
     await written(log, "task.create", "e1", title="t")
@@ -139,7 +139,7 @@ events = st.lists(
 
 
 @given(events)
-async def test_rows_made_anew_are_those_that_grew(found: list[tuple[str, str, dict[str, object]]]) -> None:
+async def test_rebuilt_rows_equal_the_live_rows(found: list[tuple[str, str, dict[str, object]]]) -> None:
     log = MemoryLog(apply=apply)
     for number, (type_, id_, payload) in enumerate(found):
         await written(log, type_, id_, sender=f"s{number}", to=["nova"], **payload)

@@ -1,4 +1,4 @@
-"""Threads in the fold: counted once for each message, listed by their newest one."""
+"""Threads in the fold: each message is counted once, and threads are listed by their newest message."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def message(seq: int, thread: object, sender: str = "luna") -> Event:
     )
 
 
-def test_a_message_without_a_thread_changes_nothing() -> None:
+def test_message_without_a_thread_changes_nothing() -> None:
     rows = DictRows()
 
     for thread in (None, "", 7):
@@ -49,7 +49,7 @@ def test_a_message_without_a_thread_changes_nothing() -> None:
     assert read_thread(rows, "pr-1") is None
 
 
-def test_a_thread_knows_its_length_its_places_and_who_took_part() -> None:
+def test_thread_stores_its_length_and_its_seqs_and_its_participants() -> None:
     rows = DictRows()
 
     for seq, sender in ((3, "luna"), (5, "nova"), (9, "luna")):
@@ -60,7 +60,7 @@ def test_a_thread_knows_its_length_its_places_and_who_took_part() -> None:
     )
 
 
-def test_no_more_than_twenty_names_are_kept() -> None:
+def test_at_most_twenty_names_are_stored() -> None:
     rows = DictRows()
 
     for seq in range(1, 31):
@@ -73,7 +73,7 @@ def test_no_more_than_twenty_names_are_kept() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=40), st.integers(1, 5))
-def test_the_list_has_the_threads_written_in_last_newest_first(names: list[str], limit: int) -> None:
+def test_list_contains_the_most_recent_threads_newest_first(names: list[str], limit: int) -> None:
     rows = DictRows()
     for seq, name in enumerate(names, 1):
         rows.take(message(seq, name))
@@ -84,7 +84,7 @@ def test_the_list_has_the_threads_written_in_last_newest_first(names: list[str],
     assert listed == newest_first[:limit]
 
 
-def test_a_row_that_points_nowhere_is_passed_over() -> None:
+def test_row_without_a_target_is_skipped() -> None:
     rows = DictRows()
     rows.take(message(1, "pr-1"))
     del rows.rows["thread", "pr-1"]

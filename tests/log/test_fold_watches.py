@@ -1,4 +1,4 @@
-"""Watches and subscriptions as rows: what each event changes in them."""
+"""Watches and subscriptions as rows: the changes of each event."""
 
 from collections.abc import Iterable
 
@@ -63,7 +63,7 @@ def open_watches(rows: MemoryRows) -> list[tuple[str, int]]:
     return [(watch.agent, watch.request) for watch in read_watches(rows)]
 
 
-def test_a_request_is_watched_for_each_recipient_but_its_sender_and_the_human() -> None:
+def test_request_is_watched_except_for_its_sender_and_the_human() -> None:
     rows = folded([asked(5, "kira", "nova", "luna", "human"), said(6, intent="inform")])
 
     assert open_watches(rows) == [("kira", 5), ("nova", 5)]
@@ -72,11 +72,11 @@ def test_a_request_is_watched_for_each_recipient_but_its_sender_and_the_human() 
 
 
 @pytest.mark.parametrize("kind", ["external", "system"])
-def test_what_scripts_and_the_bus_ask_is_not_watched(kind: str) -> None:
+def test_requests_of_scripts_and_the_bus_are_not_watched(kind: str) -> None:
     assert open_watches(folded([asked(5, "nova", kind=kind)])) == []
 
 
-def test_what_was_seen_falls_due_when_its_agent_goes_idle() -> None:
+def test_seen_request_is_due_when_its_agent_goes_idle() -> None:
     rows = folded(
         [
             asked(5, "nova", "kira"),
@@ -99,7 +99,7 @@ def test_other_states_make_nothing_due(state: str) -> None:
     assert due_watches(rows) == []
 
 
-def test_another_word_for_idle_is_idle_and_an_agent_may_be_named_by_another() -> None:
+def test_alias_of_idle_counts_and_a_status_may_name_its_agent() -> None:
     rows = folded(
         [asked(5, "nova"), seen(6, "nova", 5), event(7, "status", "holder", agent="nova", state="listening")]
     )
@@ -107,7 +107,7 @@ def test_another_word_for_idle_is_idle_and_an_agent_may_be_named_by_another() ->
     assert due_watches(rows) == [("nova", 5)]
 
 
-def test_all_falls_due_when_an_agent_stops_and_keeps_its_first_cause() -> None:
+def test_all_requests_are_due_when_an_agent_stops() -> None:
     rows = folded(
         [
             asked(5, "nova"),
@@ -132,7 +132,7 @@ def test_all_falls_due_when_an_agent_stops_and_keeps_its_first_cause() -> None:
     ],
     ids=["a reply", "the notice", "a removal"],
 )
-def test_a_watch_ends_with(end: Event) -> None:
+def test_watch_ends_with(end: Event) -> None:
     before = [asked(5, "nova", "kira"), event(8, "agent.bye", "nova")]
 
     assert open_watches(folded([*before, end])) == [("kira", 5)]
@@ -140,7 +140,7 @@ def test_a_watch_ends_with(end: Event) -> None:
 
 
 @pytest.mark.parametrize("state", ["expired", "refused", "dead"])
-def test_a_copy_that_ends_ends_its_watch(state: str) -> None:
+def test_final_state_of_a_copy_ends_its_watch(state: str) -> None:
     before = [asked(5, "nova", "kira"), asked(6, "nova"), event(7, "agent.bye", "nova")]
 
     rows = folded([*before, reported(8, "nova", state, 5, 4)])
@@ -150,13 +150,13 @@ def test_a_copy_that_ends_ends_its_watch(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["expired", "submitted", "queued"])
-def test_a_report_that_ends_no_copy_ends_no_watch(state: str) -> None:
+def test_report_without_a_final_state_ends_no_watch(state: str) -> None:
     rows = folded([asked(5, "nova"), seen(6, "nova", 5), reported(7, "nova", state, 5)])
 
     assert open_watches(rows) == [("nova", 5)]
 
 
-def test_a_held_reply_ends_its_watch_when_it_is_released() -> None:
+def test_held_reply_ends_its_watch_when_it_is_released() -> None:
     reply = event(
         6, "message", "nova", text="!", delivered_to=["luna", "kira"], reply_to="5", held="60 a minute"
     )
@@ -167,19 +167,19 @@ def test_a_held_reply_ends_its_watch_when_it_is_released() -> None:
     assert open_watches(folded([*held, again])) == []
 
 
-def test_a_release_that_moves_nothing_ends_no_watch() -> None:
+def test_release_that_changes_nothing_ends_no_watch() -> None:
     rows = folded([asked(5, "nova"), reported(6, "luna", "queued", 4, author="nova", answers=5)])
 
     assert open_watches(rows) == [("nova", 5)]
 
 
-def test_only_the_bus_says_that_a_watch_has_fired() -> None:
+def test_only_the_bus_reports_that_a_watch_has_fired() -> None:
     rows = folded([asked(5, "nova"), said(6, watch={"agent": "nova", "request": 5}, sender_kind="instance")])
 
     assert open_watches(rows) == [("nova", 5)]
 
 
-def test_a_subscription_is_kept_with_its_place_until_it_is_removed() -> None:
+def test_subscription_is_stored_with_its_seq_until_it_is_removed() -> None:
     added = event(5, "sub.added", id="a1b2c3", owner="luna", filter={"types": ["status"]}, text="x")
 
     rows = folded([added])
@@ -200,7 +200,7 @@ def test_a_subscription_is_kept_with_its_place_until_it_is_removed() -> None:
 
 
 @pytest.mark.parametrize(("once", "spent"), [(True, 6), (False, 0)])
-def test_the_first_hit_spends_what_tells_once(once: bool, spent: int) -> None:
+def test_first_hit_uses_up_a_once_subscription(once: bool, spent: int) -> None:
     added = event(5, "sub.added", id="a1b2c3", owner="luna", filter={}, once=once)
 
     rows = folded(
@@ -212,11 +212,11 @@ def test_the_first_hit_spends_what_tells_once(once: bool, spent: int) -> None:
     assert made.spent == spent
 
 
-def test_what_is_subscribed_otherwise_is_not_ours() -> None:
+def test_foreign_subscription_is_ignored() -> None:
     assert list(read_subscriptions(folded([event(5, "sub.added", id="a1b2c3", pattern="agent/*")]))) == []
 
 
-def test_what_cannot_be_read_is_skipped_and_counted() -> None:
+def test_unreadable_event_is_skipped_and_counted() -> None:
     rows = folded(
         [
             event(5, "sub.added", id=7, owner="luna", filter={}),
@@ -230,7 +230,7 @@ def test_what_cannot_be_read_is_skipped_and_counted() -> None:
     assert watch_changes(rows, event(9, "status", "nova"), "nova") == []
 
 
-def test_more_watches_than_one_page_holds_are_all_walked() -> None:
+def test_all_watches_are_read_over_several_pages() -> None:
     rows = folded(asked(seq, "nova") for seq in range(1, 1502))
 
     rows.change(apply(rows, event(2000, "agent.bye", "nova")))
@@ -265,7 +265,7 @@ def happened(seq: int, verb: str, agent: str, place: int) -> Event:
 
 
 @given(days)
-def test_a_watch_is_due_exactly_when_its_story_says_so(day: list[tuple[str, str, int]]) -> None:
+def test_watch_is_due_exactly_when_its_events_say_so(day: list[tuple[str, str, int]]) -> None:
     watches: dict[tuple[str, int], str] = {}
     for seq, (verb, agent, place) in enumerate(day, 1):
         key = (agent, place)
@@ -285,7 +285,7 @@ def test_a_watch_is_due_exactly_when_its_story_says_so(day: list[tuple[str, str,
     assert set(due_watches(rows)) == {key for key, state in watches.items() if state == "due"}
 
 
-def test_the_ledger_decides_what_was_seen() -> None:
+def test_ledger_decides_which_requests_were_seen() -> None:
     rows = folded([asked(5, "nova")])
     rows.change(
         [("ledger", ledger_key(5, "nova"), encode_row(Entry(state="submitted", ts=6, unconfirmed=True)))]

@@ -1,4 +1,4 @@
-"""A follower on a log that moves on while it reads; what holds for every engine is in the contract suite."""
+"""A follower of a log that changes during its reads; behaviour of every engine is in the contract suite."""
 
 import asyncio
 from contextlib import aclosing
@@ -19,11 +19,11 @@ async def first(log: MemoryLog, query: Query) -> Event:
     raise AssertionError("the follower came to an end")
 
 
-async def test_what_comes_while_a_follower_reads_is_not_missed() -> None:
+async def test_event_that_arrives_during_a_read_is_not_missed() -> None:
     log = MemoryLog(apply=fold)
     await put(log, "pear")
     following = asyncio.ensure_future(first(log, Query(search="apple")))
-    # The follower stands in its read, which will find nothing, when the apple comes.
+    # The follower waits in a read, which will find nothing, when the event arrives.
     await begun()
 
     apple = await put(log, "apple")
@@ -31,7 +31,7 @@ async def test_what_comes_while_a_follower_reads_is_not_missed() -> None:
     assert await following == apple
 
 
-async def test_a_follower_that_is_closed_is_not_woken_again() -> None:
+async def test_closed_follower_is_not_woken_again() -> None:
     log = MemoryLog(apply=fold)
     event = await put(log)
 
@@ -40,7 +40,7 @@ async def test_a_follower_that_is_closed_is_not_woken_again() -> None:
     assert log._newest._hearers == {}
 
 
-async def test_a_follower_passes_over_many_events_that_do_not_match() -> None:
+async def test_follower_skips_many_events_that_do_not_match() -> None:
     log = MemoryLog(apply=fold)
     await asyncio.gather(*(put(log, sender="luna") for _ in range(1200)))
     meant = await put(log, sender="nova")
@@ -56,7 +56,7 @@ class ArchivedMeanwhile(MemoryLog):
         return await super().read(query)
 
 
-async def test_what_is_archived_in_the_middle_of_a_read_is_not_missed() -> None:
+async def test_event_archived_during_a_read_is_not_missed() -> None:
     log = ArchivedMeanwhile(apply=fold)
     apple = await put(log, "apple")
     query = Query(search="apple")
@@ -67,7 +67,7 @@ async def test_what_is_archived_in_the_middle_of_a_read_is_not_missed() -> None:
     assert found == [apple]
 
 
-async def test_a_query_with_an_end_is_over_there_although_nothing_at_its_end_matches() -> None:
+async def test_query_with_an_end_finishes_if_its_last_event_does_not_match() -> None:
     log = MemoryLog(apply=fold)
     meant = await put(log, sender="luna")
     other = await put(log, sender="nova")
@@ -79,7 +79,7 @@ async def test_a_query_with_an_end_is_over_there_although_nothing_at_its_end_mat
     assert found == [meant]
 
 
-async def test_a_query_with_an_end_is_over_there_although_nothing_matches_at_all() -> None:
+async def test_query_with_an_end_finishes_although_nothing_matches() -> None:
     log = MemoryLog(apply=fold)
     last = await put(log, sender="nova")
     query = Query(senders=("luna",), before=last.seq + 1)

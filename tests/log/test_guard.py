@@ -1,4 +1,4 @@
-"""Other people's SQL can read the events, not for long, and do nothing else."""
+"""SQL of callers can read events for a limited time, and do nothing else."""
 
 import asyncio
 import contextlib
@@ -31,12 +31,12 @@ async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
 
 
 async def ask(log: SqliteLog, clause: str, **filters: object) -> list[object]:
-    async with asyncio.timeout(4 * LIMIT_S):  # several may wait for one another
+    async with asyncio.timeout(4 * LIMIT_S):  # several may wait for each other
         found = await log.read(Query(sql=clause, **filters))  # type: ignore[arg-type]  # fields of a query
     return [event.payload["text"] for event in found]
 
 
-async def test_a_condition_finds_events(log: SqliteLog) -> None:
+async def test_condition_finds_events(log: SqliteLog) -> None:
     await put(log, "one", intent="request", thread="t", delivered_to=["nova"])
     await put(log, "two", type="status", state="idle", agent="luna", to=("kira",))
 
@@ -57,7 +57,7 @@ async def test_a_condition_finds_events(log: SqliteLog) -> None:
     assert await ask(log, "1", search="one") == ["one"]
 
 
-async def test_every_column_of_the_view_can_be_asked_for(log: SqliteLog) -> None:
+async def test_every_column_of_the_view_can_be_used(log: SqliteLog) -> None:
     await put(
         log, "one", scope="mentions", mentions=["nova"], sender_kind="instance", reply_to="x", bundle_id="b"
     )
@@ -152,7 +152,7 @@ async def test_every_column_of_the_view_can_be_asked_for(log: SqliteLog) -> None
         "count(*) > 1",
     ],
 )
-async def test_what_is_not_a_plain_condition_is_refused(log: SqliteLog, clause: str) -> None:
+async def test_anything_but_a_plain_condition_is_refused(log: SqliteLog, clause: str) -> None:
     await put(log, "one")
 
     with pytest.raises(BadQuery, match="SQL condition"):
@@ -161,7 +161,7 @@ async def test_what_is_not_a_plain_condition_is_refused(log: SqliteLog, clause: 
     assert await ask(log, "1") == ["one"]
 
 
-async def test_growing_texts_meet_a_limit(log: SqliteLog) -> None:
+async def test_growing_texts_reach_a_limit(log: SqliteLog) -> None:
     await put(log, "a" * 1000)
 
     grown = "text"
@@ -171,7 +171,7 @@ async def test_growing_texts_meet_a_limit(log: SqliteLog) -> None:
         await ask(log, f"length({grown}) > 0")
 
 
-async def test_a_condition_that_takes_too_long_is_stopped(log: SqliteLog) -> None:
+async def test_condition_that_takes_too_long_is_stopped(log: SqliteLog) -> None:
     await asyncio.gather(*(put(log, "one") for _ in range(50)))
 
     with pytest.raises(TooSlow, match=r"0\.3 s"):
@@ -180,7 +180,7 @@ async def test_a_condition_that_takes_too_long_is_stopped(log: SqliteLog) -> Non
     assert len(await ask(log, "1")) == 50
 
 
-async def test_commits_go_on_beside_a_slow_condition(tmp_path: Path) -> None:
+async def test_commits_continue_during_a_slow_condition(tmp_path: Path) -> None:
     log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock(), sql_limit_s=3600)
     await asyncio.gather(*(put(log, "one") for _ in range(50)))
     slow = asyncio.ensure_future(log.read(Query(sql=ENDLESS)))
@@ -207,7 +207,7 @@ async def test_only_a_few_conditions_may_wait(log: SqliteLog) -> None:
     assert (len(refused), len(served)) == (3, 7)
 
 
-async def test_closing_does_not_wait_for_a_slow_condition(tmp_path: Path) -> None:
+async def test_close_does_not_wait_for_a_slow_condition(tmp_path: Path) -> None:
     log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock(), sql_limit_s=3600)
     await asyncio.gather(*(put(log, "one") for _ in range(50)))
     await ask(log, "1")
@@ -222,7 +222,7 @@ async def test_closing_does_not_wait_for_a_slow_condition(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has priorities of threads")
 @given(st.text() | st.text("()'\"`[]-/*;:a ", max_size=30))
-def test_a_clause_that_passes_has_its_parentheses_in_order(clause: str) -> None:
+def test_accepted_clause_has_balanced_parentheses(clause: str) -> None:
     with contextlib.suppress(BadQuery):
         check_clause(clause)
 
@@ -232,7 +232,7 @@ def test_a_clause_that_passes_has_its_parentheses_in_order(clause: str) -> None:
 
 
 @given(clause=st.text("()'\" 1=orand", max_size=25))
-def test_no_clause_brings_anything_but_an_answer_or_a_refusal(clause: str) -> None:
+def test_any_clause_has_a_result_or_a_refusal(clause: str) -> None:
     async def try_it(directory: Path) -> None:
         log = await SqliteLog.open(directory, apply=fold, clock=SystemClock())
         await put(log, "one")

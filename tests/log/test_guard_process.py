@@ -1,4 +1,4 @@
-"""Other people's SQL in a process of its own: answered, refused, or ended."""
+"""SQL of callers in a separate process: answered, refused, or ended."""
 
 import io
 import threading
@@ -17,7 +17,7 @@ from palaver.log.storage import FILE_NAME
 
 _GROWN = "'" + "a" * 1000 + "'"
 ENDLESS = f"instr(replace(replace({_GROWN},'a',{_GROWN}),'a','aaa'), replace({_GROWN},'a',{_GROWN})||'b') = 0"
-"""One step that takes far longer than anybody waits."""
+"""One step that takes far longer than any timeout."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def places(path: Path, clause: str, limit_s: float = LIMIT_S) -> list[int]:
     return [seq for some in found for seq in some]
 
 
-async def test_places_come_back_in_their_order(sqlite_log: SqliteLog, path: Path) -> None:
+async def test_seqs_are_returned_in_order(sqlite_log: SqliteLog, path: Path) -> None:
     events = [await put(sqlite_log, text) for text in ("apple", "pear", "apple")]
 
     found = places(path, "text = 'apple'")
@@ -38,12 +38,12 @@ async def test_places_come_back_in_their_order(sqlite_log: SqliteLog, path: Path
     assert found == [events[0].seq, events[2].seq]
 
 
-async def test_a_condition_that_cannot_be_used_is_refused(path: Path) -> None:
+async def test_invalid_condition_is_refused(path: Path) -> None:
     with pytest.raises(BadQuery, match="no such column"):
         places(path, "nonsense = 1")
 
 
-async def test_what_takes_long_between_two_looks_at_the_clock_is_cut(
+async def test_condition_that_is_slow_between_two_clock_checks_is_cut(
     sqlite_log: SqliteLog, path: Path
 ) -> None:
     for number in range(50):
@@ -54,7 +54,7 @@ async def test_what_takes_long_between_two_looks_at_the_clock_is_cut(
         places(path, endless, limit_s=0.05)
 
 
-async def test_one_endless_step_ends_with_its_process(
+async def test_single_endless_step_ends_with_its_process(
     sqlite_log: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard_process, "_START_S", 0.5)
@@ -64,7 +64,7 @@ async def test_one_endless_step_ends_with_its_process(
         places(path, ENDLESS, limit_s=0.05)
 
 
-async def test_stopping_ends_what_runs_and_all_that_follows(sqlite_log: SqliteLog, path: Path) -> None:
+async def test_stop_ends_the_running_query_and_all_later_ones(sqlite_log: SqliteLog, path: Path) -> None:
     await put(sqlite_log, "hello")
     guard = GuardProcess(path, LIMIT_S)
     outcome: list[Exception] = []
@@ -88,7 +88,7 @@ async def test_stopping_ends_what_runs_and_all_that_follows(sqlite_log: SqliteLo
     guard.stop()
 
 
-async def test_who_takes_no_more_ends_the_process(sqlite_log: SqliteLog, path: Path) -> None:
+async def test_closed_iterator_ends_the_process(sqlite_log: SqliteLog, path: Path) -> None:
     await put(sqlite_log, "hello")
     guard = GuardProcess(path, LIMIT_S)
     found = guard.places("1", after=0, before=10**9, is_newest_first=True)
@@ -109,7 +109,7 @@ async def test_who_takes_no_more_ends_the_process(sqlite_log: SqliteLog, path: P
     ],
     ids=["answered", "refused", "denied", "cut"],
 )
-async def test_the_process_answers_line_by_line(
+async def test_process_answers_line_by_line(
     sqlite_log: SqliteLog, path: Path, clause: str, limit_s: float, words: list[str]
 ) -> None:
     for _ in range(40):

@@ -20,7 +20,7 @@ from palaver.model.priority import Priority
 
 
 class Line:
-    """One agent's line in a state of its own, moved by events."""
+    """The mail of one agent in its own state, changed by events."""
 
     def __init__(self) -> None:
         self.rows = MemoryRows()
@@ -66,7 +66,7 @@ def line() -> Line:
     return Line()
 
 
-def test_a_message_waits_without_a_line_of_its_own(line: Line) -> None:
+def test_waiting_message_has_no_ledger_entry(line: Line) -> None:
     seq = line.message(priority="interrupt", expires=5000)
 
     assert read_entry(line.rows, seq, "nova") is None
@@ -78,14 +78,14 @@ def test_a_message_waits_without_a_line_of_its_own(line: Line) -> None:
     assert len(line.rows.scan(EXPIRY, "")) == 1
 
 
-def test_held_mail_has_a_line_with_the_reason(line: Line) -> None:
+def test_held_mail_has_an_entry_with_the_reason(line: Line) -> None:
     seq = line.message(held="rate")
 
     assert (line.entry(seq).state, line.entry(seq).reason) == ("held", "rate")
 
 
 @pytest.mark.parametrize(("step", "unread"), [("queued", 1), ("submitted", 1), ("seen", 0), ("expired", 0)])
-def test_held_mail_counts_as_unread_only_once_it_is_let_through(line: Line, step: str, unread: int) -> None:
+def test_held_mail_counts_as_unread_only_after_it_is_released(line: Line, step: str, unread: int) -> None:
     seq = line.message(held="rate")
     before = line.unread
 
@@ -94,7 +94,7 @@ def test_held_mail_counts_as_unread_only_once_it_is_let_through(line: Line, step
     assert (before, line.unread) == (0, unread)
 
 
-def test_the_tips_that_were_shown_with_messages_are_remembered(line: Line) -> None:
+def test_tips_shown_with_messages_are_remembered(line: Line) -> None:
     seq = line.message()
 
     line.report(seq, "seen", tips=("request", "thread"))
@@ -102,7 +102,7 @@ def test_the_tips_that_were_shown_with_messages_are_remembered(line: Line) -> No
     assert read_tips(line.rows, "nova") == {"request", "thread"}
 
 
-def test_mail_that_is_held_later_is_unread_no_longer(line: Line) -> None:
+def test_mail_that_is_held_later_does_not_count_as_unread(line: Line) -> None:
     seq = line.message()
 
     line.report(seq, "held", reason="dialog")
@@ -110,7 +110,7 @@ def test_mail_that_is_held_later_is_unread_no_longer(line: Line) -> None:
     assert line.unread == 0
 
 
-def test_the_way_of_a_message_leaves_every_moment_in_its_line(line: Line) -> None:
+def test_entry_records_the_time_of_every_state(line: Line) -> None:
     seq = line.message(expires=5000)
 
     line.report(seq, "submitted", lane="hook")
@@ -125,7 +125,7 @@ def test_the_way_of_a_message_leaves_every_moment_in_its_line(line: Line) -> Non
     assert (line.unread, read_carried(line.rows, "nova"), line.rows.scan(MAIL, "")) == (0, [], [])
 
 
-def test_a_refusal_puts_mail_back_where_it_stood(line: Line) -> None:
+def test_refused_mail_returns_to_its_position(line: Line) -> None:
     first, second = line.message(expires=5000), line.message()
     line.report(first, "submitted")
 
@@ -139,7 +139,7 @@ def test_a_refusal_puts_mail_back_where_it_stood(line: Line) -> None:
     assert read_entry(line.rows, second, "nova") is None
 
 
-def test_unconfirmed_mail_leaves_the_line_and_is_remembered_as_unsure(line: Line) -> None:
+def test_unconfirmed_mail_leaves_the_queue_and_is_listed_as_unconfirmed(line: Line) -> None:
     seq = line.message()
     line.report(seq, "submitted")
 
@@ -152,9 +152,7 @@ def test_unconfirmed_mail_leaves_the_line_and_is_remembered_as_unsure(line: Line
 
 
 @pytest.mark.parametrize(("word", "priority"), [("interrupt", Priority.INTERRUPT), ("", Priority.NORMAL)])
-def test_unconfirmed_mail_comes_back_into_line_when_a_person_says_so(
-    line: Line, word: str, priority: Priority
-) -> None:
+def test_unconfirmed_mail_is_queued_again_by_a_person(line: Line, word: str, priority: Priority) -> None:
     seq = line.message()
     line.report(seq, "submitted")
     line.report(seq, "submitted", unconfirmed=True)
@@ -167,7 +165,7 @@ def test_unconfirmed_mail_comes_back_into_line_when_a_person_says_so(
     assert (line.unread, read_unsure(line.rows, "nova")) == (1, [])
 
 
-def test_unconfirmed_mail_that_is_seen_after_all_is_sure(line: Line) -> None:
+def test_unconfirmed_mail_that_is_seen_later_is_confirmed(line: Line) -> None:
     seq = line.message()
     line.report(seq, "submitted")
     line.report(seq, "submitted", unconfirmed=True)
@@ -180,7 +178,7 @@ def test_unconfirmed_mail_that_is_seen_after_all_is_sure(line: Line) -> None:
 @pytest.mark.parametrize(
     "steps", [[], ["held"], ["submitted"], ["seen"], ["expired"], ["submitted", "unsure"]]
 )
-def test_a_reply_answers_whatever_became_of_the_message(line: Line, steps: list[str]) -> None:
+def test_reply_answers_a_message_in_any_state(line: Line, steps: list[str]) -> None:
     seq = line.message(expires=5000)
     for step in steps:
         line.report(seq, "submitted" if step == "unsure" else step, unconfirmed=step == "unsure")
@@ -195,7 +193,7 @@ def test_a_reply_answers_whatever_became_of_the_message(line: Line, steps: list[
 
 
 @pytest.mark.parametrize("expires", [0, 5000])
-def test_what_is_answered_unread_stays_in_line_until_it_is_seen(line: Line, expires: int) -> None:
+def test_mail_answered_unread_stays_queued_until_it_is_seen(line: Line, expires: int) -> None:
     seq = line.message(expires=expires)
     answer = line.write("message", {"delivered_to": ["luna"], "reply_to": str(seq)}, sender="nova")
     was_unread = line.unread
@@ -208,7 +206,7 @@ def test_what_is_answered_unread_stays_in_line_until_it_is_seen(line: Line, expi
     assert (entry.state, entry.answer, entry.grade) == ("answered", answer, "flushed")
 
 
-def test_a_held_reply_answers_when_it_is_released(line: Line) -> None:
+def test_held_reply_answers_when_it_is_released(line: Line) -> None:
     seq = line.message()
     held: dict[str, object] = {"delivered_to": ["luna"], "reply_to": str(seq), "held": "too many"}
     answer = line.write("message", held, sender="nova")
@@ -223,7 +221,7 @@ def test_a_held_reply_answers_when_it_is_released(line: Line) -> None:
     assert (entry.state, entry.answer) == ("answered", answer)
 
 
-def test_a_reply_of_one_it_was_not_for_answers_nothing(line: Line) -> None:
+def test_reply_of_an_agent_that_is_not_a_recipient_answers_nothing(line: Line) -> None:
     seq = line.message()
 
     line.write("message", {"delivered_to": ["luna"], "reply_to": str(seq)}, sender="kira")
@@ -232,13 +230,13 @@ def test_a_reply_of_one_it_was_not_for_answers_nothing(line: Line) -> None:
     assert line.unread == 1
 
 
-def test_a_report_on_what_was_never_for_the_agent_changes_nothing(line: Line) -> None:
+def test_report_about_a_message_to_others_changes_nothing(line: Line) -> None:
     line.report(99, "seen")
 
     assert read_line(line.rows, 99, "nova") is None
 
 
-def test_a_message_named_twice_in_a_report_moves_once(line: Line) -> None:
+def test_message_named_twice_in_a_report_changes_once(line: Line) -> None:
     first, second = line.message(), line.message()
 
     payload: dict[str, object] = {"agent": "nova", "messages": [first, first], "state": "seen"}
@@ -248,7 +246,7 @@ def test_a_message_named_twice_in_a_report_moves_once(line: Line) -> None:
     assert find_mail(line.rows, "nova", second) is not None
 
 
-def test_a_dead_letter_makes_a_line_for_its_path(line: Line) -> None:
+def test_unmatched_path_has_a_ledger_entry(line: Line) -> None:
     seq = line.message(delivered_to=[])
 
     line.write("delivery", {"agent": "x/y", "messages": [seq], "state": "dead"}, sender="x/y")

@@ -1,4 +1,4 @@
-"""The log in memory is the hard one: it gives nothing that was not promised."""
+"""The log in memory is the strict one: it provides no more than the contract guarantees."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ def log() -> MemoryLog:
     return MemoryLog(apply=fold)
 
 
-async def test_places_have_gaps(log: MemoryLog) -> None:
+async def test_seqs_have_gaps(log: MemoryLog) -> None:
     events = [await put(log) for _ in range(5)]
 
     assert [event.seq for event in events] == [1, 4, 6, 13, 14]
@@ -36,7 +36,7 @@ async def test_every_decision_is_made_twice(log: MemoryLog) -> None:
     assert len(await log.read(Query())) == 1
 
 
-async def test_a_conflict_on_a_key_decides_again_with_what_came_between(log: MemoryLog) -> None:
+async def test_conflict_on_a_key_decides_again_with_the_new_rows(log: MemoryLog) -> None:
     counts: list[bytes | None] = []
 
     def decide(rows: Rows) -> Draft:
@@ -48,7 +48,7 @@ async def test_a_conflict_on_a_key_decides_again_with_what_came_between(log: Mem
     assert counts == [None, None, None, None, b"1", b"1"]
 
 
-async def test_another_key_is_no_conflict(log: MemoryLog) -> None:
+async def test_different_key_is_not_a_conflict(log: MemoryLog) -> None:
     calls: list[Rows] = []
 
     def decide(rows: Rows) -> Draft:
@@ -62,7 +62,7 @@ async def test_another_key_is_no_conflict(log: MemoryLog) -> None:
     assert len(calls) == 6
 
 
-async def test_an_event_shows_only_when_its_commit_returns(log: MemoryLog) -> None:
+async def test_event_is_visible_only_when_its_commit_returns(log: MemoryLog) -> None:
     seen: list[int] = []
 
     async def look() -> None:
@@ -77,7 +77,7 @@ async def test_an_event_shows_only_when_its_commit_returns(log: MemoryLog) -> No
     assert log.last() == event.seq
 
 
-async def test_nobody_shares_a_payload_with_the_log(log: MemoryLog) -> None:
+async def test_payload_is_not_shared_with_the_log(log: MemoryLog) -> None:
     made = draft(names=["luna"])
     event = (await log.commit(None, writes(made))).event
     assert event is not None
@@ -88,7 +88,7 @@ async def test_nobody_shares_a_payload_with_the_log(log: MemoryLog) -> None:
     assert event.payload["names"] == ["luna"]
 
 
-async def test_a_request_key_that_wins_in_between_is_a_repeat(log: MemoryLog) -> None:
+async def test_request_key_that_wins_in_between_is_a_repeat(log: MemoryLog) -> None:
     first, second = await asyncio.gather(
         log.commit(None, writes(draft("one")), request_key=b"k"),
         log.commit(None, writes(draft("two")), request_key=b"k"),
@@ -97,11 +97,11 @@ async def test_a_request_key_that_wins_in_between_is_a_repeat(log: MemoryLog) ->
     assert second == Commit(first.event, is_repeat=True)
 
 
-async def test_a_log_that_closes_in_between_writes_nothing(log: MemoryLog) -> None:
+async def test_log_that_closes_in_between_writes_nothing(log: MemoryLog) -> None:
     heard: list[Event] = []
     log.subscribe(heard.extend)
     commit = asyncio.ensure_future(put(log))
-    await asyncio.sleep(0)  # the commit has begun and has not written: one turn of the loop, and no time
+    await asyncio.sleep(0)  # the commit has begun and not written: one loop iteration, without delay
 
     await log.close()
 
@@ -110,6 +110,6 @@ async def test_a_log_that_closes_in_between_writes_nothing(log: MemoryLog) -> No
     assert heard == []
 
 
-async def test_it_knows_no_sql(log: MemoryLog) -> None:
+async def test_memory_log_has_no_sql(log: MemoryLog) -> None:
     with pytest.raises(BadQuery, match="no SQL"):
         await log.read(Query(sql="1"))

@@ -1,4 +1,4 @@
-"""A file reaches today's schema in one step that happens whole or not at all."""
+"""A file is migrated to the current schema in one transaction."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ def tables(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
 
 
-def test_an_empty_file_takes_every_step(connection: sqlite3.Connection) -> None:
+def test_empty_file_takes_every_step(connection: sqlite3.Connection) -> None:
     assert migrate(connection, [ONE, TWO]) == 2
 
     assert connection.execute("SELECT x, y FROM one").fetchall() == [(1, ";")]
     assert connection.execute("PRAGMA user_version").fetchone() == (2,)
 
 
-def test_an_older_file_takes_the_steps_it_lacks(connection: sqlite3.Connection) -> None:
+def test_older_file_takes_the_missing_steps(connection: sqlite3.Connection) -> None:
     migrate(connection, [ONE])
 
     assert migrate(connection, [ONE, TWO]) == 1
@@ -40,7 +40,7 @@ def test_an_older_file_takes_the_steps_it_lacks(connection: sqlite3.Connection) 
     assert connection.execute("SELECT count(*) FROM one").fetchone() == (1,)
 
 
-def test_a_step_that_fails_leaves_the_file_as_it_was(connection: sqlite3.Connection) -> None:
+def test_failing_step_leaves_the_file_unchanged(connection: sqlite3.Connection) -> None:
     migrate(connection, [ONE])
 
     with pytest.raises(sqlite3.OperationalError):
@@ -50,7 +50,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(connection: sqlite3.Connect
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
 
 
-def test_a_newer_file_is_refused_and_not_touched(connection: sqlite3.Connection) -> None:
+def test_newer_file_is_refused_and_unchanged(connection: sqlite3.Connection) -> None:
     migrate(connection, [ONE, TWO])
 
     with pytest.raises(NewerSchema) as caught:
@@ -60,7 +60,7 @@ def test_a_newer_file_is_refused_and_not_touched(connection: sqlite3.Connection)
     assert connection.execute("PRAGMA user_version").fetchone() == (2,)
 
 
-def test_a_file_of_another_program_is_refused(connection: sqlite3.Connection) -> None:
+def test_file_of_another_program_is_refused(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE theirs (x)")
 
     with pytest.raises(StorageFailed, match="another program"):
@@ -69,13 +69,13 @@ def test_a_file_of_another_program_is_refused(connection: sqlite3.Connection) ->
     assert tables(connection) == ["theirs"]
 
 
-def test_the_schema_of_today_can_be_made(connection: sqlite3.Connection) -> None:
+def test_current_schema_can_be_created(connection: sqlite3.Connection) -> None:
     assert migrate(connection) == len(MIGRATIONS)
 
     assert {"meta", "events", "state", "events_fts"} <= set(tables(connection))
 
 
-def test_what_an_older_log_holds_of_rooms_is_found_by_the_new_index(connection: sqlite3.Connection) -> None:
+def test_rooms_of_an_older_log_are_found_by_the_new_index(connection: sqlite3.Connection) -> None:
     migrate(connection, MIGRATIONS[:2])
     payloads = ['{"room":"repo"}', '{"room":["a","b"]}', '{"text":"x"}', '{"room":null}', "{}"]
     insert = (

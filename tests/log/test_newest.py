@@ -1,4 +1,4 @@
-"""What is newest is in memory, and told once."""
+"""The newest events are in memory, and published once."""
 
 from tests.log.logs import draft
 
@@ -6,7 +6,7 @@ from palaver.log.newest import Newest
 from palaver.model.envelope import Event, event_from
 
 
-async def test_nothing_new_is_not_told() -> None:
+async def test_empty_batch_is_not_published() -> None:
     heard: list[object] = []
     newest = Newest(5)
     newest.subscribe(heard.append)
@@ -29,7 +29,7 @@ async def test_memory_begins_where_the_log_ended() -> None:
     assert newest.tail(7, 10) == []
 
 
-async def test_one_who_leaves_while_others_are_told_is_told_the_last_time() -> None:
+async def test_subscriber_removed_during_a_publication_is_called_one_last_time() -> None:
     newest = Newest(0)
     told: list[str] = []
 
@@ -46,7 +46,7 @@ async def test_one_who_leaves_while_others_are_told_is_told_the_last_time() -> N
     assert told == ["first", "second", "first"]
 
 
-def test_an_event_is_told_with_its_place() -> None:
+def test_event_is_published_with_its_seq() -> None:
     newest = Newest(0)
     heard: list[Event] = []
     newest.subscribe(heard.extend)

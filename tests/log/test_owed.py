@@ -1,4 +1,4 @@
-"""Which answers a step of the ledger leaves nobody to wait for."""
+"""Expected replies that a change of the ledger ends."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from palaver.model.mail import LEDGER, Entry, agent_key, encode_row, ledger_key
 
 
 def ledger(**states: str) -> MemoryRows:
-    """One message, the fifth, and what became of each one's copy of it."""
+    """Return rows with one message, the fifth, and the state of each recipient's copy."""
     rows = MemoryRows()
     rows.change(
         [
@@ -28,40 +28,40 @@ def reported(agent: str, state: str, *messages: int, **more: object) -> Event:
 
 
 @pytest.mark.parametrize("state", ["expired", "refused", "dead"])
-def test_a_copy_that_ends_unread_is_owed_no_answer(state: str) -> None:
+def test_reply_to_a_copy_that_ends_unread_is_not_owed(state: str) -> None:
     rows = ledger(nova="queued")
 
     assert owed_no_more(rows, reported("nova", state, 5, 5)) == [("nova", 5)]
 
 
 @pytest.mark.parametrize("state", ["submitted", "seen", "held"])
-def test_a_copy_that_is_on_its_way_or_read_may_still_be_answered(state: str) -> None:
+def test_reply_to_a_submitted_or_read_copy_is_still_owed(state: str) -> None:
     assert owed_no_more(ledger(nova="queued"), reported("nova", state, 5)) == []
 
 
-def test_a_step_that_moves_nothing_changes_nothing() -> None:
+def test_report_that_changes_nothing_ends_nothing() -> None:
     rows = ledger(nova="seen")
 
     assert owed_no_more(rows, reported("nova", "expired", 5)) == []
 
 
-def test_a_reply_that_is_let_through_is_an_answer() -> None:
+def test_released_reply_is_an_answer() -> None:
     rows = ledger(luna="held")
 
     assert owed_no_more(rows, reported("luna", "queued", 5, author="nova", answers=3)) == [("nova", 3)]
 
 
-def test_a_message_that_is_let_through_and_answers_nothing_is_none() -> None:
+def test_released_message_that_is_not_a_reply_answers_nothing() -> None:
     assert owed_no_more(ledger(luna="held"), reported("luna", "queued", 5)) == []
 
 
-def test_a_reply_that_was_never_held_is_not_let_through() -> None:
+def test_reply_that_was_never_held_is_not_released() -> None:
     rows = ledger(luna="seen")
 
     assert owed_no_more(rows, reported("luna", "queued", 5, author="nova", answers=3)) == []
 
 
-def test_what_is_taken_out_is_only_what_is_there() -> None:
+def test_only_existing_rows_are_removed() -> None:
     rows, key = MemoryRows(), agent_key("nova", 5)
     rows.change([("watch", key, b"{}"), ("watch_due", agent_key("nova", 6), b"{}")])
 

@@ -1,4 +1,4 @@
-"""The plug is pulled, the disk is full: what was acknowledged stays, and the log goes on."""
+"""Power loss and full disks: acknowledged events stay, and the log continues."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ async def open_log(directory: Path) -> SqliteLog:
 
 
 def acknowledged_before_a_kill(directory: Path, lines: int) -> list[tuple[int, str]]:
-    """Let a child commit without end, kill it in the middle, and return what it was told is stored."""
+    """Let a child commit continuously, kill it, and return the events that it acknowledged."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE, env=environment, text=True
@@ -58,7 +58,7 @@ def acknowledged_before_a_kill(directory: Path, lines: int) -> list[tuple[int, s
     assert child.stdout is not None
     read = [child.stdout.readline() for _ in range(lines)]
     child.send_signal(signal.SIGKILL)
-    # Lines that were in the pipe when it died were acknowledged too; the last may be cut.
+    # Lines in the pipe at its death were acknowledged too; the last may be incomplete.
     text = "".join(read) + child.stdout.read()
     child.stdout.close()
     child.wait()
@@ -71,7 +71,7 @@ async def fill(log: SqliteLog, text: str, written: list[Event]) -> None:
         written.append(await put(log, text))
 
 
-async def test_what_was_acknowledged_survives_being_killed(tmp_path: Path) -> None:
+async def test_acknowledged_events_survive_a_kill(tmp_path: Path) -> None:
     for round_ in range(6):
         acknowledged = await asyncio.to_thread(acknowledged_before_a_kill, tmp_path, 40 + 37 * round_)
 
@@ -91,7 +91,7 @@ async def test_what_was_acknowledged_survives_being_killed(tmp_path: Path) -> No
         await log.close()
 
 
-async def test_without_room_a_commit_fails_and_later_ones_succeed(tmp_path: Path) -> None:
+async def test_commit_fails_on_a_full_disk_and_later_ones_succeed(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     first = await put(log)
     journal = (tmp_path / f"{FILE_NAME}-wal").stat().st_size
@@ -112,7 +112,7 @@ async def test_without_room_a_commit_fails_and_later_ones_succeed(tmp_path: Path
     await log.close()
 
 
-async def test_a_file_at_its_largest_fails_softly(tmp_path: Path) -> None:
+async def test_file_at_its_maximum_size_fails_without_damage(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     connection = log._writer._connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -140,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
-async def test_a_full_disk_loses_nothing_and_room_mends_it(small_disk: Path) -> None:
+async def test_full_disk_loses_nothing_and_free_space_fixes_it(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 300_000)
     log = await open_log(small_disk)
@@ -159,7 +159,7 @@ async def test_a_full_disk_loses_nothing_and_room_mends_it(small_disk: Path) -> 
     await log.close()
 
 
-async def test_a_process_without_a_close_leaves_a_whole_log(tmp_path: Path) -> None:
+async def test_process_without_a_close_leaves_an_intact_log(tmp_path: Path) -> None:
     acknowledged = await asyncio.to_thread(acknowledged_before_a_kill, tmp_path, 1)
 
     log = await open_log(tmp_path)

@@ -1,4 +1,4 @@
-"""Rows and events are the same thing, also when the payload is large."""
+"""Rows and events convert into each other, also for large payloads."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ def event(**payload: object) -> Event:
     return event_from(draft(**payload), 1, "BOXE")  # type: ignore[arg-type]  # fields of a payload
 
 
-def test_a_small_payload_has_no_blob(tmp_path: Path) -> None:
+def test_small_payload_has_no_blob(tmp_path: Path) -> None:
     made = event(thread="t")
 
     record = record_from_event(made, b"key", Blobs(tmp_path))
@@ -33,7 +33,7 @@ def test_a_small_payload_has_no_blob(tmp_path: Path) -> None:
     assert event_from_record(record, Blobs(tmp_path)) == made
 
 
-def test_a_large_payload_leaves_its_short_fields_in_the_row(tmp_path: Path) -> None:
+def test_large_payload_leaves_its_short_fields_in_the_row(tmp_path: Path) -> None:
     made = event(large=LARGE, thread="t", priority=2, room="r" * 2000, file=["a", "list"])
 
     record = record_from_event(made, None, Blobs(tmp_path))
@@ -42,7 +42,7 @@ def test_a_large_payload_leaves_its_short_fields_in_the_row(tmp_path: Path) -> N
     assert event_from_record(record, Blobs(tmp_path)) == made
 
 
-def test_a_large_payload_leaves_its_short_lists_of_names_in_the_row(tmp_path: Path) -> None:
+def test_large_payload_leaves_its_short_lists_of_names_in_the_row(tmp_path: Path) -> None:
     many = [f"agent_{number}" for number in range(2000)]
     made = event(large=LARGE, mentions=["nova"], delivered_to=["nova", "kira"], wakes=(), dead=many)
 
@@ -52,7 +52,7 @@ def test_a_large_payload_leaves_its_short_lists_of_names_in_the_row(tmp_path: Pa
     assert kept == {"mentions": ["nova"], "delivered_to": ["nova", "kira"], "wakes": []}
 
 
-def test_an_event_whose_blob_is_lost_says_so(tmp_path: Path) -> None:
+def test_event_with_a_lost_blob_reports_it(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     record = record_from_event(event(large=LARGE, thread="t"), None, blobs)
     blob = str(column(record, "blob"))
@@ -64,7 +64,7 @@ def test_an_event_whose_blob_is_lost_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["thread", "room"])
 @pytest.mark.parametrize(("word", "kept"), [(None, None), ("t", "t"), (["t"], ""), (5, "")])
-def test_a_thread_or_room_that_is_no_word_is_marked(
+def test_thread_or_room_that_is_not_a_string_is_marked(
     tmp_path: Path, key: str, word: object, kept: str | None
 ) -> None:
     record = record_from_event(event(**{key: word}), None, Blobs(tmp_path))
@@ -72,7 +72,7 @@ def test_a_thread_or_room_that_is_no_word_is_marked(
     assert column(record, key) == kept
 
 
-def test_only_texts_under_certain_names_are_searched() -> None:
+def test_only_texts_of_certain_fields_are_searched() -> None:
     payload: dict[str, object] = {"title": "one", "text": "two", "reason": 3, "path": "four", "body": "five"}
 
     assert searched_text(payload) == "two\none\nfive\n"

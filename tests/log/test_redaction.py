@@ -1,4 +1,4 @@
-"""What is left in the files of the SQLite log after a text was removed: nothing of it."""
+"""The files of the SQLite log after a redaction: no part of the text remains."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -36,9 +36,7 @@ def files_with(directory: Path, text: str) -> list[str]:
     ]
 
 
-async def test_no_byte_of_it_is_left_in_rows_index_journal_or_free_pages(
-    log: SqliteLog, tmp_path: Path
-) -> None:
+async def test_no_byte_is_left_in_rows_index_journal_or_free_pages(log: SqliteLog, tmp_path: Path) -> None:
     for number in range(300):  # Parts of the index are merged, and pages split and freed.
         await put(log, f"{SECRET} {number}" if number % 3 else "x" * 900)
         if number % 50 == 0:
@@ -53,7 +51,7 @@ async def test_no_byte_of_it_is_left_in_rows_index_journal_or_free_pages(
     assert await log.read(Query(search="goes")) == [later]
 
 
-async def test_an_event_that_is_not_indexed_yet_is_indexed_without_it(log: SqliteLog) -> None:
+async def test_event_that_is_not_indexed_yet_is_indexed_without_the_text(log: SqliteLog) -> None:
     event = await put(log, SECRET)
     await log.redact([event.seq], scrub)
 
@@ -61,7 +59,7 @@ async def test_an_event_that_is_not_indexed_yet_is_indexed_without_it(log: Sqlit
     assert await log.read(Query(search="redacted")) == [scrub(event)]
 
 
-async def test_the_file_of_a_large_text_goes_with_its_last_event(log: SqliteLog, tmp_path: Path) -> None:
+async def test_blob_is_removed_with_its_last_event(log: SqliteLog, tmp_path: Path) -> None:
     large = f"{SECRET} " + "x" * 70_000
     first, second = await put(log, large), await put(log, large)
     await log.read(Query(search=SECRET))
@@ -74,7 +72,7 @@ async def test_the_file_of_a_large_text_goes_with_its_last_event(log: SqliteLog,
     assert files_with(tmp_path, SECRET) == []
 
 
-async def test_an_event_whose_file_is_lost_can_be_redacted(log: SqliteLog, tmp_path: Path) -> None:
+async def test_event_with_a_lost_blob_can_be_redacted(log: SqliteLog, tmp_path: Path) -> None:
     event = await put(log, "x" * 70_000)
     await log.read(Query(search="x"))
     for path in (tmp_path / "blobs").iterdir():
@@ -87,7 +85,7 @@ async def test_an_event_whose_file_is_lost_can_be_redacted(log: SqliteLog, tmp_p
     assert found.payload["text"] == "[redacted]"
 
 
-async def test_an_event_that_has_no_text_afterwards_is_not_indexed(log: SqliteLog) -> None:
+async def test_event_without_a_text_afterwards_is_not_indexed(log: SqliteLog) -> None:
     event = await put(log, SECRET)
     await log.read(Query(search=SECRET))
 
@@ -96,7 +94,7 @@ async def test_an_event_that_has_no_text_afterwards_is_not_indexed(log: SqliteLo
     assert await log.read(Query(search=SECRET)) == []
 
 
-async def test_one_who_reads_meanwhile_is_named_and_it_can_be_done_again(
+async def test_concurrent_reader_is_reported_and_redaction_can_be_repeated(
     log: SqliteLog, tmp_path: Path
 ) -> None:
     event = await put(log, SECRET)
@@ -112,7 +110,7 @@ async def test_one_who_reads_meanwhile_is_named_and_it_can_be_done_again(
     assert files_with(tmp_path, SECRET) == []
 
 
-async def test_a_mistake_in_the_middle_changes_nothing(log: SqliteLog) -> None:
+async def test_failure_in_the_middle_changes_nothing(log: SqliteLog) -> None:
     event = await put(log, SECRET)
     later = await put(log, "later")
 
@@ -131,7 +129,7 @@ async def test_a_mistake_in_the_middle_changes_nothing(log: SqliteLog) -> None:
     assert log.event(event.seq) == event
 
 
-async def test_a_lost_archive_is_said(log: SqliteLog, tmp_path: Path) -> None:
+async def test_lost_archive_is_reported(log: SqliteLog, tmp_path: Path) -> None:
     event = await put(log, SECRET)
     await log.archive(event.seq + 1)
     for path in (tmp_path / "archive").iterdir():
@@ -143,13 +141,13 @@ async def test_a_lost_archive_is_said(log: SqliteLog, tmp_path: Path) -> None:
         await log.find_containing([SECRET])
 
 
-def test_an_archive_without_the_place_is_left_alone() -> None:
+def test_archive_without_the_seq_is_left_unchanged() -> None:
     file = ArchiveFile(Path("nowhere"), 1, 4)
 
     assert redaction.redact_archives((file,), {5}, scrub) == 0
 
 
-async def test_files_that_a_crash_left_behind_go_with_the_next_removal(
+async def test_temporary_files_of_a_crash_are_removed_by_the_next_redaction(
     log: SqliteLog, tmp_path: Path
 ) -> None:
     event = await put(log, SECRET)
@@ -164,7 +162,7 @@ async def test_files_that_a_crash_left_behind_go_with_the_next_removal(
     assert log.event(kept.seq) == kept
 
 
-async def test_the_mark_of_finished_removals_outlives_the_process(tmp_path: Path) -> None:
+async def test_mark_of_finished_redactions_survives_a_restart(tmp_path: Path) -> None:
     log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
     await log.mark_redacted(7)
     await log.close()
@@ -175,7 +173,7 @@ async def test_the_mark_of_finished_removals_outlives_the_process(tmp_path: Path
     await log.close()
 
 
-async def test_an_archive_that_cannot_be_read_is_named(log: SqliteLog, tmp_path: Path) -> None:
+async def test_unreadable_archive_is_named(log: SqliteLog, tmp_path: Path) -> None:
     event = await put(log, SECRET)
     await log.archive(event.seq + 1)
     (path,) = (tmp_path / "archive").glob("*.jsonl")

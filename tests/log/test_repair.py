@@ -54,7 +54,7 @@ def overwrite(path: Path, at: int, content: bytes) -> None:
         file.write(content)
 
 
-async def test_a_whole_log_stays_as_it_is(tmp_path: Path) -> None:
+async def test_intact_log_stays_unchanged(tmp_path: Path) -> None:
     texts = await make(tmp_path)
 
     done = await run_repair(tmp_path)
@@ -64,7 +64,7 @@ async def test_a_whole_log_stays_as_it_is(tmp_path: Path) -> None:
     assert "damaged-1" not in os.listdir(tmp_path)
 
 
-async def test_a_copy_that_was_saved_when_the_log_was_removed_is_used(tmp_path: Path) -> None:
+async def test_copy_saved_when_the_log_was_removed_is_used(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "before")
     (tmp_path / FILE_NAME).unlink()
@@ -76,7 +76,7 @@ async def test_a_copy_that_was_saved_when_the_log_was_removed_is_used(tmp_path: 
     assert await texts_of(tmp_path) == ["before"]
 
 
-async def test_every_event_is_found_when_the_head_is_lost(tmp_path: Path) -> None:
+async def test_every_event_is_found_when_the_header_is_lost(tmp_path: Path) -> None:
     texts = await make(tmp_path)
     overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
 
@@ -86,7 +86,7 @@ async def test_every_event_is_found_when_the_head_is_lost(tmp_path: Path) -> Non
     assert await texts_of(tmp_path) == texts
 
 
-async def test_a_missing_log_is_made_of_the_archives(tmp_path: Path) -> None:
+async def test_missing_log_is_rebuilt_from_the_archives(tmp_path: Path) -> None:
     await make(tmp_path, 10)
     log = await open_log(tmp_path)
     await log.archive(6)
@@ -115,14 +115,14 @@ async def test_events_in_the_write_ahead_log_are_found(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / FILE_NAME).write_bytes(b"\0" * 4096)
     with (tmp_path / f"{FILE_NAME}-wal").open("ab") as wal:
-        wal.write(b"\1" * 5_000)  # Of an older time: it has other salts.
+        wal.write(b"\1" * 5_000)  # From an older generation, with different salts.
 
     found = list(salvage(tmp_path / FILE_NAME))
 
     assert sorted(row[0] for row in found if isinstance(row[0], int)) == [1, 2]
 
 
-async def test_pages_that_were_freed_are_left_out(tmp_path: Path) -> None:
+async def test_freed_pages_are_left_out(tmp_path: Path) -> None:
     await make(tmp_path)
     connection = sqlite3.connect(tmp_path / FILE_NAME)
     connection.execute("DELETE FROM events WHERE seq <= 50")
@@ -135,7 +135,7 @@ async def test_pages_that_were_freed_are_left_out(tmp_path: Path) -> None:
     assert found == set(range(51, 62))
 
 
-async def test_rows_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+async def test_unreadable_rows_are_left_out(tmp_path: Path) -> None:
     await make(tmp_path, 5)
     connection = sqlite3.connect(tmp_path / FILE_NAME)
     connection.execute("UPDATE events SET payload = '{' WHERE seq = 1")
@@ -151,7 +151,7 @@ async def test_rows_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert (done.events, done.missing) == (2, 4)
 
 
-async def test_archived_names_without_their_file_do_not_stop_a_repair(tmp_path: Path) -> None:
+async def test_archived_entries_without_their_file_do_not_stop_a_repair(tmp_path: Path) -> None:
     texts = await make(tmp_path, 5)
     connection = sqlite3.connect(tmp_path / FILE_NAME)
     connection.execute("INSERT INTO archived (seq, id, sender) VALUES (1000, 'x', 'y')")
@@ -174,7 +174,7 @@ async def test_readable_rows_of_a_file_that_cannot_be_opened_are_found(tmp_path:
     assert (done.is_whole, done.events) == (False, len(texts))
 
 
-async def test_the_device_is_kept_without_the_mark(tmp_path: Path) -> None:
+async def test_device_is_kept_without_the_mark(tmp_path: Path) -> None:
     await make(tmp_path, 5)
     log = await open_log(tmp_path)
     device = log.device
@@ -189,7 +189,7 @@ async def test_the_device_is_kept_without_the_mark(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_a_repair_of_nothing_makes_an_empty_log(tmp_path: Path) -> None:
+async def test_repair_of_nothing_creates_an_empty_log(tmp_path: Path) -> None:
     done = await run_repair(tmp_path)
 
     assert (done.events, done.missing) == (0, 0)
@@ -225,7 +225,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     end=st.integers(0, 400_000),
     wal=st.binary(max_size=200),
 )
-def test_nothing_that_is_in_the_files_stops_a_salvage(
+def test_salvage_never_fails_whatever_the_files_contain(
     content: bytes,
     tmp_path_factory: pytest.TempPathFactory,
     harms: list[tuple[int, bytes]],
@@ -326,7 +326,7 @@ async def test_part_of_an_archive_that_the_disk_cannot_read_is_lost(tmp_path: Pa
     assert os.readlink(tmp_path / "damaged-1" / "archive" / path.name) == "/proc/self/mem"
 
 
-async def test_archive_that_cannot_be_opened_is_not_given_up(tmp_path: Path) -> None:
+async def test_archive_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     path = await make_archive(tmp_path)
     path.unlink()
     path.mkdir()
@@ -378,7 +378,7 @@ async def test_log_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
     assert kept_folders(tmp_path) == []
 
 
-async def test_repair_that_was_killed_before_the_last_step_is_finished(tmp_path: Path) -> None:
+async def test_killed_repair_is_finished_at_the_next_start(tmp_path: Path) -> None:
     texts = await make(tmp_path, 5)
     (tmp_path / FILE_NAME).rename(tmp_path / f"{FILE_NAME}{REBUILT}")
     (tmp_path / FILE_NAME).write_bytes(b"damaged")

@@ -1,4 +1,4 @@
-"""The writer sees its batch over the file."""
+"""The writer sees its batch on top of the file."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     made.close()
 
 
-def test_changes_are_seen_before_they_are_written(connection: sqlite3.Connection) -> None:
+def test_changes_are_visible_before_they_are_written(connection: sqlite3.Connection) -> None:
     rows = BatchRows(connection)
 
     rows.change([("t", "a", b"1"), ("t", "a", b"2"), ("t", "b", b"1"), ("t", "b", None)])
@@ -30,7 +30,7 @@ def test_changes_are_seen_before_they_are_written(connection: sqlite3.Connection
     assert SqliteRows(connection).get("t", "a") is None
 
 
-def test_a_scan_writes_first_what_waits(connection: sqlite3.Connection) -> None:
+def test_scan_writes_pending_changes_first(connection: sqlite3.Connection) -> None:
     rows = BatchRows(connection)
     rows.change([("t", "a", b"1"), ("t", "b", b"1")])
 
@@ -40,7 +40,7 @@ def test_a_scan_writes_first_what_waits(connection: sqlite3.Connection) -> None:
     assert rows.scan("t", "") == [("b", b"1")]
 
 
-def test_after_a_rollback_only_the_file_counts(connection: sqlite3.Connection) -> None:
+def test_only_the_file_counts_after_a_rollback(connection: sqlite3.Connection) -> None:
     rows = BatchRows(connection)
     connection.execute("BEGIN")
     rows.change([("t", "a", b"1")])
@@ -62,7 +62,7 @@ def test_many_rows_are_all_written(connection: sqlite3.Connection) -> None:
     assert [key for key, _ in SqliteRows(connection).scan("t", "", limit=10_000)] == many
 
 
-def test_rows_that_were_read_are_forgotten_in_time(connection: sqlite3.Connection) -> None:
+def test_cached_rows_are_dropped_in_time(connection: sqlite3.Connection) -> None:
     rows = BatchRows(connection)
     many = [f"{number:05d}" for number in range(5000)]
     rows.change(("t", key, b"old") for key in many)
@@ -75,7 +75,7 @@ def test_rows_that_were_read_are_forgotten_in_time(connection: sqlite3.Connectio
     assert {rows.get("t", key) for key in many} == {b"new"}
 
 
-def test_a_row_that_was_read_and_changed_is_read_anew(connection: sqlite3.Connection) -> None:
+def test_row_that_was_read_and_changed_is_read_again(connection: sqlite3.Connection) -> None:
     rows = BatchRows(connection)
     assert rows.get("t", "a") is None
 
@@ -87,7 +87,7 @@ def test_a_row_that_was_read_and_changed_is_read_anew(connection: sqlite3.Connec
 
 
 @given(st.lists(st.integers()), st.integers(1, 5))
-def test_pieces_put_together_are_the_whole(items: list[int], size: int) -> None:
+def test_joined_pieces_equal_the_whole(items: list[int], size: int) -> None:
     pieces = list(in_pieces(items, size))
 
     assert [item for piece in pieces for item in piece] == items
@@ -98,7 +98,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\ud7
 
 
 @given(texts, texts)
-def test_the_end_of_a_prefix_is_above_all_that_begin_so(prefix: str, rest: str) -> None:
+def test_end_of_a_prefix_is_above_every_key_with_that_prefix(prefix: str, rest: str) -> None:
     end = prefix_end(prefix)
 
     assert end is None or prefix + rest < end

@@ -1,4 +1,4 @@
-"""A search is read without syntax errors, and means the same with FTS5 and without."""
+"""A search is parsed without syntax errors, and means the same with and without FTS5."""
 
 import sqlite3
 
@@ -23,18 +23,18 @@ from palaver.log.search import Phrase, format_search, is_found, parse_search, wo
         ('!? ** () ""', ()),
     ],
 )
-def test_a_search_is_read_as_it_was_meant(search: str, phrases: tuple[Phrase, ...]) -> None:
+def test_search_is_parsed_as_intended(search: str, phrases: tuple[Phrase, ...]) -> None:
     assert parse_search(search) == phrases
 
 
 @given(st.text())
-def test_a_search_survives_being_written_and_read_back(search: str) -> None:
+def test_search_survives_formatting_and_parsing(search: str) -> None:
     phrases = parse_search(search)
 
     assert parse_search(format_search(phrases)) == phrases
 
 
-def test_words_have_neither_case_nor_accents() -> None:
+def test_words_ignore_case_and_accents() -> None:
     assert words_of("Grüße, ÉTÉ_1!") == ["gruße", "ete", "1"]
 
 
@@ -42,7 +42,7 @@ def test_words_have_neither_case_nor_accents() -> None:
     st.text('ab"* -é', max_size=12).map(parse_search).filter(bool),
     st.text("ab -.é_", max_size=20),
 )
-def test_a_phrase_is_found_where_fts5_finds_it(phrases: tuple[Phrase, ...], text: str) -> None:
+def test_phrase_is_found_where_fts5_finds_it(phrases: tuple[Phrase, ...], text: str) -> None:
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE t USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2')")
     connection.execute("INSERT INTO t VALUES (?)", (text,))
@@ -53,5 +53,5 @@ def test_a_phrase_is_found_where_fts5_finds_it(phrases: tuple[Phrase, ...], text
     assert is_found(phrases, text) == bool(found[0])
 
 
-def test_nothing_is_found_by_no_phrase() -> None:
+def test_no_phrase_finds_nothing() -> None:
     assert not is_found((), "text")

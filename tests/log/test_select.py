@@ -1,4 +1,4 @@
-"""A query becomes a statement that an index answers, in place order, without sorting."""
+"""A query becomes a statement that uses an index, in seq order, without sorting."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -50,14 +50,14 @@ def plan(connection: sqlite3.Connection, query: Query) -> str:
         (Query(search="word", types=("message",)), "VIRTUAL TABLE"),
     ],
 )
-def test_a_query_is_answered_without_sorting(connection: sqlite3.Connection, query: Query, way: str) -> None:
+def test_query_needs_no_sorting(connection: sqlite3.Connection, query: Query, way: str) -> None:
     found = plan(connection, query)
 
     assert way in found
     assert "TEMP B-TREE" not in found
 
 
-def test_only_certain_places_are_looked_at(connection: sqlite3.Connection) -> None:
+def test_only_the_given_seqs_are_read(connection: sqlite3.Connection) -> None:
     statement, values = statement_from(Query(), among=[3, 5])
 
     assert "seq IN (3, 5)" in statement
@@ -68,5 +68,5 @@ def test_only_certain_places_are_looked_at(connection: sqlite3.Connection) -> No
     ("query", "number"),
     [(Query(limit=7), 7), (Query(last=3, limit=7), 3), (Query(last=9, limit=7), 7), (Query(last=-1), 0)],
 )
-def test_the_smaller_number_is_wanted(query: Query, number: int) -> None:
+def test_smaller_limit_is_used(query: Query, number: int) -> None:
     assert wanted(query) == number

@@ -1,4 +1,4 @@
-"""The log in its file: what stays when it is opened again, and how it reads beside the writer."""
+"""The log in its file: contents of a reopened log, and reads in parallel with the writer."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ async def open_log(directory: Path, device: str | None = None) -> SqliteLog:
     return await SqliteLog.open(directory, apply=fold, clock=SystemClock(), device=device)
 
 
-async def test_everything_is_there_when_the_log_is_opened_again(tmp_path: Path) -> None:
+async def test_reopened_log_contains_everything(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     first = await log.commit(None, writes(draft()), request_key=b"k")
     await put(log, type="claim", room="r")
@@ -39,7 +39,7 @@ async def test_everything_is_there_when_the_log_is_opened_again(tmp_path: Path) 
     await log.close()
 
 
-async def test_a_place_is_not_used_again_when_its_event_is_gone(tmp_path: Path) -> None:
+async def test_seq_of_a_deleted_event_is_not_reused(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     events = [await put(log) for _ in range(3)]
     await log.close()
@@ -56,7 +56,7 @@ async def test_a_place_is_not_used_again_when_its_event_is_gone(tmp_path: Path) 
     await log.close()
 
 
-async def test_the_device_is_drawn_once(tmp_path: Path) -> None:
+async def test_device_is_drawn_once(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     drawn = log.device
     await log.close()
@@ -68,7 +68,7 @@ async def test_the_device_is_drawn_once(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_a_device_that_is_given_is_kept(tmp_path: Path) -> None:
+async def test_given_device_is_stored(tmp_path: Path) -> None:
     log = await open_log(tmp_path, device="BOXE")
     event = await put(log)
     await log.close()
@@ -79,7 +79,7 @@ async def test_a_device_that_is_given_is_kept(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
+async def test_files_are_private_to_their_owner(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         log = await open_log(tmp_path)
@@ -96,7 +96,7 @@ def modes_in(directory: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.rglob("*") if path.is_file()}
 
 
-async def test_a_log_of_a_newer_palaver_is_refused(tmp_path: Path) -> None:
+async def test_log_of_a_newer_palaver_is_refused(tmp_path: Path) -> None:
     await (await open_log(tmp_path)).close()
     connection = sqlite3.connect(tmp_path / FILE_NAME)
     connection.execute("PRAGMA user_version = 99")
@@ -106,19 +106,19 @@ async def test_a_log_of_a_newer_palaver_is_refused(tmp_path: Path) -> None:
         await open_log(tmp_path)
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"something else " * 1000)
 
     with pytest.raises(StorageFailed, match="not a database"):
         await open_log(tmp_path)
 
 
-async def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         await open_log(tmp_path / "missing")
 
 
-async def test_without_room_no_log_is_made_and_later_it_is(tmp_path: Path) -> None:
+async def test_log_cannot_be_created_on_a_full_disk_but_later(tmp_path: Path) -> None:
     with files_no_larger_than(4096), pytest.raises(DiskFull):
         await open_log(tmp_path)
 
@@ -146,7 +146,7 @@ async def test_point_reads_leave_nothing_open(sqlite_log: SqliteLog, tmp_path: P
     assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size == 0
 
 
-async def test_reads_run_beside_the_loop_and_each_other(sqlite_log: SqliteLog) -> None:
+async def test_reads_run_in_parallel_with_the_loop_and_each_other(sqlite_log: SqliteLog) -> None:
     events = await asyncio.gather(*(put(sqlite_log) for _ in range(300)))
 
     found = await asyncio.gather(*(sqlite_log.read(Query(limit=300)) for _ in range(20)))
@@ -154,12 +154,12 @@ async def test_reads_run_beside_the_loop_and_each_other(sqlite_log: SqliteLog) -
     assert all(one == list(events) for one in found)
 
 
-async def test_the_search_index_agrees_with_the_events(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_search_index_agrees_with_the_events(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     await asyncio.gather(
         *(put(sqlite_log, f"word{number} é\n'x'", title="t", reason=5) for number in range(200))
     )
     await put(sqlite_log, "", type="status")
-    await sqlite_log.read(Query(search="word1"))  # the index may be behind until somebody searches
+    await sqlite_log.read(Query(search="word1"))  # the index may not be up to date before a search
 
     other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
     other.execute("INSERT INTO events_fts (events_fts, rank) VALUES ('integrity-check', 1)")
@@ -171,7 +171,7 @@ async def test_the_search_index_agrees_with_the_events(sqlite_log: SqliteLog, tm
     assert len(await sqlite_log.read(Query(search="word7 t"))) == 1
 
 
-async def test_a_file_that_breaks_while_it_is_open_is_reported(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_file_that_breaks_while_it_is_open_is_reported(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     await put(sqlite_log)
     other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
     other.execute("DROP VIEW events_v")
@@ -184,7 +184,7 @@ async def test_a_file_that_breaks_while_it_is_open_is_reported(sqlite_log: Sqlit
         await put(sqlite_log)
 
 
-async def test_what_the_sieve_lets_through_is_looked_at_again(sqlite_log: SqliteLog) -> None:
+async def test_rows_that_pass_the_coarse_filter_are_checked_again(sqlite_log: SqliteLog) -> None:
     await put(sqlite_log, "nova is only spoken of", to=())
     meant = await put(sqlite_log, "nova is meant")
 

@@ -1,4 +1,4 @@
-"""The state as it is read."""
+"""Reading the state."""
 
 import pytest
 
@@ -48,7 +48,7 @@ from palaver.model.priority import Priority
 
 
 def rows_with(entry: Entry | None = None, *, is_waiting: bool = False) -> MemoryRows:
-    """Message 7 of nova: with a line in the ledger, in line, or neither."""
+    """Return the rows of message 7 to nova: with a ledger entry, queued, or neither."""
     rows = MemoryRows()
     if entry is not None:
         rows.change([(LEDGER, ledger_key(7, "nova"), encode_row(entry))])
@@ -62,7 +62,7 @@ def report(state: str, *, unconfirmed: bool = False) -> DeliveryReport:
     return DeliveryReport(agent="nova", messages=(7,), state=state, unconfirmed=unconfirmed)
 
 
-def test_of_what_is_not_there_nothing_is_read() -> None:
+def test_empty_state_returns_nothing() -> None:
     rows = MemoryRows()
 
     assert (read_agent(rows, "luna"), read_agents(rows), read_session(rows, "claude", "s")) == (
@@ -95,7 +95,7 @@ def test_counts_and_short_lists_belong_to_one_agent() -> None:
     assert (read_unread(rows, "nova"), read_carried(rows, "nova"), read_unsure(rows, "nova")) == (3, [7], [7])
 
 
-def test_what_is_held_is_read_the_newest_first() -> None:
+def test_held_messages_are_read_newest_first() -> None:
     rows = MemoryRows()
     held = [(9, "nova"), (7, "nova"), (7, "api-luna")]
     rows.change([(HELD, ledger_key(seq, name), b"1") for seq, name in held])
@@ -104,7 +104,7 @@ def test_what_is_held_is_read_the_newest_first() -> None:
     assert read_held(MemoryRows()) == {}
 
 
-def test_whom_a_message_was_for_is_read_from_the_ledger_and_from_open_mail() -> None:
+def test_recipients_are_read_from_the_ledger_and_from_open_mail() -> None:
     rows = rows_with(Entry(state="seen", ts=1))
     rows.change([(AGENTS, name, encode_row(Agent(name=name, base=name))) for name in ("kira", "mila")])
     waiting = encode_row(Mail(seq=7, state="queued"))
@@ -115,7 +115,7 @@ def test_whom_a_message_was_for_is_read_from_the_ledger_and_from_open_mail() -> 
     assert read_receivers(rows, 8) == []
 
 
-def test_the_tips_of_one_agent_are_not_those_of_another() -> None:
+def test_tips_of_one_agent_are_separate_from_those_of_another() -> None:
     rows = MemoryRows()
     rows.change([(TIP, "nova/request", b"1"), (TIP, "nova/thread", b"1"), (TIP, "nova2/broadcast", b"1")])
 
@@ -123,38 +123,38 @@ def test_the_tips_of_one_agent_are_not_those_of_another() -> None:
     assert read_tips(rows, "luna") == frozenset()
 
 
-def test_mail_that_only_waits_has_a_line_that_says_so() -> None:
+def test_waiting_mail_has_a_queued_entry() -> None:
     assert read_line(rows_with(is_waiting=True), 7, "nova") == Entry(state="queued", ts=0)
     assert read_line(rows_with(Entry(state="seen", ts=1)), 7, "nova") == Entry(state="seen", ts=1)
 
 
-def test_only_what_is_submitted_and_not_given_up_is_on_its_way() -> None:
+def test_only_submitted_mail_that_is_not_unconfirmed_is_in_transit() -> None:
     assert is_carried(Entry(state="submitted", ts=1))
     assert not is_carried(Entry(state="submitted", ts=1, unconfirmed=True))
     assert not is_carried(Entry(state="seen", ts=1))
 
 
 @pytest.mark.parametrize("state", State)
-def test_what_was_never_for_the_agent_has_no_line_to_move_but_a_dead_letter_makes_one(state: State) -> None:
+def test_report_changes_a_message_to_others_only_if_it_is_dead(state: State) -> None:
     assert can_step(rows_with(), report(state), 7) is (state is State.DEAD)
 
 
 @pytest.mark.parametrize("old", [state for state in State if state not in (State.QUEUED, State.ANSWERED)])
 @pytest.mark.parametrize("new", [state for state in State if state is not State.QUEUED])
-def test_a_report_moves_a_line_only_up(old: State, new: State) -> None:
+def test_report_changes_an_entry_only_upwards(old: State, new: State) -> None:
     rows = rows_with(Entry(state=old, ts=1))
 
     assert can_step(rows, report(new), 7) is can_rise(old, new)
 
 
 @pytest.mark.parametrize("old", State)
-def test_the_one_way_back_is_from_submitted_or_held_into_line(old: State) -> None:
+def test_only_submitted_or_held_mail_can_be_queued_again(old: State) -> None:
     rows = rows_with(Entry(state=old, ts=1))
 
     assert can_step(rows, report("queued"), 7) is (old in (State.SUBMITTED, State.HELD))
 
 
-def test_only_what_is_on_its_way_goes_unconfirmed_and_only_once() -> None:
+def test_only_mail_in_transit_becomes_unconfirmed_and_only_once() -> None:
     carried, unsure = Entry(state="submitted", ts=1), Entry(state="submitted", ts=1, unconfirmed=True)
 
     assert can_step(rows_with(carried), report("submitted", unconfirmed=True), 7)
@@ -163,7 +163,7 @@ def test_only_what_is_on_its_way_goes_unconfirmed_and_only_once() -> None:
     assert not can_step(rows_with(carried), report("seen", unconfirmed=True), 7)
 
 
-async def test_open_mail_is_walked_in_order_and_up_to_a_place() -> None:
+async def test_open_mail_is_read_in_order_and_up_to_a_seq() -> None:
     log = MemoryLog(apply=apply)
     kinds: list[tuple[str, list[str] | None]] = [
         ("idle", None),
@@ -196,7 +196,7 @@ async def test_open_mail_is_walked_in_order_and_up_to_a_place() -> None:
     ]
 
 
-def test_every_agent_to_which_something_is_on_its_way_is_found() -> None:
+def test_every_agent_with_mail_in_transit_is_found() -> None:
     rows = MemoryRows()
     rows.change([(CARRIED, agent_key("luna", seq), b"1") for seq in range(1, 2001)])
     rows.change([(CARRIED, agent_key("nova", 7), b"1")])

@@ -1,4 +1,4 @@
-"""Failures of the storage have names that say who must act."""
+"""Storage failures become errors that say who must act."""
 
 import errno
 import sqlite3
@@ -31,11 +31,11 @@ def sqlite_error(code: int) -> sqlite3.Error:
         (NameTaken("luna", "she is here"), NameTaken),
     ],
 )
-def test_a_failure_gets_its_name(error: Exception, named: type[PalaverError]) -> None:
+def test_failure_becomes_the_right_error(error: Exception, named: type[PalaverError]) -> None:
     assert type(failure_from(error)) is named
 
 
-def test_the_writer_waits_for_the_disk(tmp_path: Path) -> None:
+def test_writer_waits_for_the_disk(tmp_path: Path) -> None:
     connection = connect_writer(tmp_path / "file")
 
     journal = connection.execute("PRAGMA journal_mode").fetchone()
@@ -46,7 +46,7 @@ def test_the_writer_waits_for_the_disk(tmp_path: Path) -> None:
     assert synchronous == (2,)
 
 
-def test_on_macos_the_writer_asks_for_a_full_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_requests_a_full_sync_on_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
 
     connection = connect_writer(tmp_path / "file")
@@ -56,7 +56,7 @@ def test_on_macos_the_writer_asks_for_a_full_sync(tmp_path: Path, monkeypatch: p
     connection.close()
 
 
-def test_a_reader_cannot_write(tmp_path: Path) -> None:
+def test_reader_cannot_write(tmp_path: Path) -> None:
     connect_writer(tmp_path / "file").close()
     connection = connect_reader(tmp_path / "file")
 
@@ -65,13 +65,13 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_write_ahead_log_that_is_not_there_is_not_laid_out(tmp_path: Path) -> None:
+def test_missing_write_ahead_log_is_not_preallocated(tmp_path: Path) -> None:
     lay_out_wal(tmp_path / FILE_NAME, 8192)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_laid_out_write_ahead_log_keeps_what_was_committed(tmp_path: Path) -> None:
+def test_preallocated_write_ahead_log_keeps_committed_events(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     connection = connect_writer(path)
     connection.execute("CREATE TABLE kept (word TEXT)")
@@ -81,7 +81,7 @@ def test_a_laid_out_write_ahead_log_keeps_what_was_committed(tmp_path: Path) -> 
     connection.execute("INSERT INTO kept VALUES ('after')")
 
     copy = tmp_path / "copy.sqlite"
-    for ending in ("", "-wal"):  # what a crash would leave behind: no memory of the log, only the files
+    for ending in ("", "-wal"):  # the state after a crash: only the files, without the log's memory
         Path(f"{copy}{ending}").write_bytes(Path(f"{path}{ending}").read_bytes())
     read = connect_reader(copy)
     assert read.execute("SELECT word FROM kept").fetchall() == [("before",), ("after",)]
@@ -89,7 +89,7 @@ def test_a_laid_out_write_ahead_log_keeps_what_was_committed(tmp_path: Path) -> 
     connection.close()
 
 
-def test_the_write_ahead_log_is_not_laid_out_when_the_disk_has_little_room(tmp_path: Path) -> None:
+def test_write_ahead_log_is_not_preallocated_on_a_nearly_full_disk(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     wal = tmp_path / f"{FILE_NAME}-wal"
     wal.write_bytes(b"x")

@@ -27,7 +27,7 @@ BAD: dict[str, Row] = {
 
 
 def poison(directory: Path, *rows: Row, key: bytes | None = None) -> None:
-    """Write rows into the file of a log that no commit would write."""
+    """Write rows that no commit would write into the file of a log."""
     with closing(sqlite3.connect(directory / "log.sqlite")) as connection, connection:
         connection.executemany(
             "INSERT INTO events (type, id, sender, recipients, payload, ts, device, request_key)"
@@ -62,7 +62,7 @@ async def test_every_reader_skips_a_row_that_is_not_an_event(tmp_path: Path, row
     await log.close()
 
 
-async def test_many_unreadable_rows_do_not_keep_the_rest_from_the_archive(tmp_path: Path) -> None:
+async def test_many_unreadable_rows_do_not_prevent_archiving(tmp_path: Path) -> None:
     await (await opened(tmp_path)).close()
     poison(tmp_path, *[("type", f"{number}", "", None, "{}") for number in range(300)])
     log = await opened(tmp_path)

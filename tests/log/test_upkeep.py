@@ -1,4 +1,4 @@
-"""What the log's file needs now and then: when it is wanted, when it is urgent, and that it is done."""
+"""Maintenance of the log's file: when it is due, when it is urgent, and that it is done."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ def words(connection: sqlite3.Connection, tmp_path: Path) -> Words:
 
 @pytest.fixture
 def rested(connection: sqlite3.Connection, words: Words) -> Upkeep:
-    """One for which everything is done."""
+    """An upkeep with nothing left to do."""
     made = Upkeep(connection, words, lambda: None)
     made.do_all()
     return made
 
 
-def test_the_files_are_laid_out_once(connection: sqlite3.Connection, words: Words) -> None:
+def test_files_are_preallocated_once(connection: sqlite3.Connection, words: Words) -> None:
     laid_out: list[bool] = []
     made = Upkeep(connection, words, lambda: laid_out.append(True))
     assert made.is_wanted
@@ -46,9 +46,7 @@ def test_the_files_are_laid_out_once(connection: sqlite3.Connection, words: Word
     assert (laid_out, made.is_wanted) == ([True], False)
 
 
-def test_without_room_nothing_is_laid_out_and_all_goes_on(
-    connection: sqlite3.Connection, words: Words
-) -> None:
+def test_failed_preallocation_on_a_full_disk_is_ignored(connection: sqlite3.Connection, words: Words) -> None:
     def fail() -> None:
         raise OSError(28, "no room")
 
@@ -59,7 +57,7 @@ def test_without_room_nothing_is_laid_out_and_all_goes_on(
     assert not made.is_wanted
 
 
-def test_a_long_journal_is_wanted_in_the_file_and_a_very_long_one_at_once(
+def test_long_journal_is_due_and_a_very_long_one_is_urgent(
     rested: Upkeep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "_PAGES_WHEN_IDLE", 20)
@@ -75,7 +73,7 @@ def test_a_long_journal_is_wanted_in_the_file_and_a_very_long_one_at_once(
     assert (rested.is_wanted, rested.is_urgent) == (False, False)
 
 
-def test_words_that_wait_are_wanted_and_too_many_of_them_urgent(rested: Upkeep, words: Words) -> None:
+def test_unindexed_words_are_due_and_too_many_are_urgent(rested: Upkeep, words: Words) -> None:
     words.written(LIMIT_BEHIND - 1)
     after_some = (rested.is_wanted, rested.is_urgent)
     words.written(LIMIT_BEHIND)
@@ -86,7 +84,7 @@ def test_words_that_wait_are_wanted_and_too_many_of_them_urgent(rested: Upkeep, 
     assert words.behind == 0
 
 
-def test_an_index_that_cannot_be_written_waits_for_another_time_but_tells_who_searches(
+def test_failed_indexing_is_retried_later_but_reported_to_a_search(
     rested: Upkeep, words: Words, connection: sqlite3.Connection
 ) -> None:
     words.written(3)
@@ -100,7 +98,7 @@ def test_an_index_that_cannot_be_written_waits_for_another_time_but_tells_who_se
     assert (words.behind, rested.index(), words.behind) == (3, 3, 0)
 
 
-def test_a_long_journal_is_taken_over_in_a_pause(rested: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_journal_is_checkpointed_in_a_pause(rested: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "_PAGES_WHEN_IDLE", 20)
     rested.written(5)
 

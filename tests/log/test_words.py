@@ -1,4 +1,4 @@
-"""The full-text index: how far it is behind, and how it catches up."""
+"""The full-text index: how many events it lacks, and how it catches up."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def store(connection: sqlite3.Connection, *texts: str) -> int:
-    """Put messages into the log and leave the index behind."""
+    """Store messages without updating the index."""
     last = 0
     for text in texts:
         last = (
@@ -41,7 +41,7 @@ def found(connection: sqlite3.Connection, word: str) -> list[int]:
     ]
 
 
-def test_what_is_behind_is_counted_and_taken_in(connection: sqlite3.Connection, tmp_path: Path) -> None:
+def test_missing_events_are_counted_and_indexed(connection: sqlite3.Connection, tmp_path: Path) -> None:
     last = store(connection, "apple", "pear")
     words = Words(connection, Blobs(tmp_path / "blobs"), last)
     was_behind = words.behind
@@ -53,7 +53,7 @@ def test_what_is_behind_is_counted_and_taken_in(connection: sqlite3.Connection, 
     assert found(connection, "pear") == [2]
 
 
-def test_how_far_it_reaches_is_kept(connection: sqlite3.Connection, tmp_path: Path) -> None:
+def test_end_of_the_index_is_stored(connection: sqlite3.Connection, tmp_path: Path) -> None:
     last = store(connection, "apple")
     Words(connection, Blobs(tmp_path / "blobs"), last).catch_up()
     last = store(connection, "pear")
@@ -63,9 +63,7 @@ def test_how_far_it_reaches_is_kept(connection: sqlite3.Connection, tmp_path: Pa
     assert again.behind == 1
 
 
-def test_a_catch_up_that_fails_leaves_the_index_as_it_was(
-    connection: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_failed_update_leaves_the_index_unchanged(connection: sqlite3.Connection, tmp_path: Path) -> None:
     last = store(connection, "apple")
     words = Words(connection, Blobs(tmp_path / "blobs"), last)
     connection.execute("ALTER TABLE meta RENAME TO hidden")

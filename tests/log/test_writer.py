@@ -1,4 +1,4 @@
-"""The writer's thread: batches, what spoils them, and what it does in between."""
+"""The writer's thread: batches, drafts that break them, and work between them."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ from palaver.model.query import Query
 
 
 class Gate:
-    """A decision that waits until the test lets it go on: meanwhile others stand in line."""
+    """A decision that blocks until the test opens it: meanwhile other commits queue up."""
 
     def __init__(self) -> None:
         self.is_reached = threading.Event()
@@ -40,14 +40,14 @@ class Gate:
 
 
 async def held(log: SqliteLog) -> tuple[Gate, "asyncio.Task[Commit]"]:
-    """Keep the writer busy; what is committed from now on waits in line."""
+    """Keep the writer busy; later commits wait in the queue."""
     gate = Gate()
     task = asyncio.ensure_future(log.commit(None, gate))
     await asyncio.to_thread(gate.is_reached.wait, LIMIT_S)
     return gate, task
 
 
-async def test_all_that_wait_are_one_batch(sqlite_log: SqliteLog) -> None:
+async def test_all_waiting_commits_are_one_batch(sqlite_log: SqliteLog) -> None:
     batches: list[int] = []
     sqlite_log.subscribe(lambda events: batches.append(len(events)))
     gate, task = await held(sqlite_log)
@@ -60,7 +60,7 @@ async def test_all_that_wait_are_one_batch(sqlite_log: SqliteLog) -> None:
     assert batches == [100]
 
 
-async def test_a_very_long_line_is_several_batches(
+async def test_very_long_queue_is_several_batches(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_LIMIT_BATCH", 40)
@@ -76,7 +76,7 @@ async def test_a_very_long_line_is_several_batches(
     assert batches == [40, 40, 20]
 
 
-async def test_when_too_many_wait_the_next_is_refused(
+async def test_commit_over_the_queue_limit_is_refused(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "LIMIT_WAITING", 10)
@@ -106,7 +106,7 @@ def _with(**fields: object) -> Draft:
     ],
     ids=["time", "half a character", "type", "sender", "recipient"],
 )
-async def test_a_draft_that_spoils_the_batch_fails_alone(sqlite_log: SqliteLog, bad: Draft) -> None:
+async def test_draft_that_breaks_the_batch_fails_alone(sqlite_log: SqliteLog, bad: Draft) -> None:
     gate, task = await held(sqlite_log)
     good = [asyncio.ensure_future(put(sqlite_log, f"good {number}")) for number in range(5)]
     spoiled = asyncio.ensure_future(sqlite_log.commit(None, writes(bad)))
@@ -123,14 +123,14 @@ async def test_a_draft_that_spoils_the_batch_fails_alone(sqlite_log: SqliteLog, 
     assert sqlite_log.rows.get("count", "message") == b"6"
 
 
-async def test_a_draft_that_cannot_be_stored_is_refused(sqlite_log: SqliteLog) -> None:
+async def test_draft_that_cannot_be_stored_is_refused(sqlite_log: SqliteLog) -> None:
     with pytest.raises(BadRequest, match="cannot be stored"):
         await sqlite_log.commit(None, writes(_with(ts=2**70)))
 
     assert (await put(sqlite_log)).seq == 1
 
 
-async def test_a_decision_that_tries_to_end_the_thread_does_not(sqlite_log: SqliteLog) -> None:
+async def test_decision_that_raises_system_exit_does_not_end_the_thread(sqlite_log: SqliteLog) -> None:
     def leave(rows: Rows) -> Draft:
         raise SystemExit
 
@@ -140,7 +140,7 @@ async def test_a_decision_that_tries_to_end_the_thread_does_not(sqlite_log: Sqli
     assert (await put(sqlite_log)).seq == 1
 
 
-async def test_the_file_takes_over_the_journal_in_a_pause(
+async def test_checkpoint_runs_in_a_pause(
     sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_IDLE_S", 0.01)
@@ -160,7 +160,7 @@ async def test_the_file_takes_over_the_journal_in_a_pause(
     assert (tmp_path / FILE_NAME).stat().st_size > before
 
 
-async def test_a_long_journal_is_taken_over_without_a_pause(
+async def test_long_journal_is_checkpointed_without_a_pause(
     sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "_PAGES_AT_MOST", 10)
@@ -173,7 +173,7 @@ async def test_a_long_journal_is_taken_over_without_a_pause(
     assert path.stat().st_size > before
 
 
-async def test_a_reader_in_the_way_of_a_checkpoint_harms_nothing(
+async def test_reader_that_blocks_a_checkpoint_causes_no_damage(
     sqlite_log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "_PAGES_AT_MOST", 10)
@@ -188,7 +188,7 @@ async def test_a_reader_in_the_way_of_a_checkpoint_harms_nothing(
     assert await sqlite_log.read(Query(last=5)) == events
 
 
-async def test_a_rebuild_that_fails_leaves_the_rows_as_they_were(tmp_path: Path) -> None:
+async def test_failed_rebuild_leaves_the_rows_unchanged(tmp_path: Path) -> None:
     is_broken = False
 
     def apply(rows: Rows, event: Event) -> object:
@@ -209,7 +209,7 @@ async def test_a_rebuild_that_fails_leaves_the_rows_as_they_were(tmp_path: Path)
     await log.close()
 
 
-async def test_another_program_that_holds_the_file_is_named(sqlite_log: SqliteLog, tmp_path: Path) -> None:
+async def test_other_program_that_locks_the_file_is_reported(sqlite_log: SqliteLog, tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
     sqlite_log._writer._connection.execute("PRAGMA busy_timeout = 10")
     other.execute("BEGIN IMMEDIATE")
@@ -222,7 +222,7 @@ async def test_another_program_that_holds_the_file_is_named(sqlite_log: SqliteLo
     assert (await put(sqlite_log)).seq == 1
 
 
-def test_a_loop_that_ends_without_closing_is_not_waited_for(tmp_path: Path) -> None:
+def test_loop_that_ends_without_closing_is_not_waited_for(tmp_path: Path) -> None:
     gate = Gate()
 
     async def begin() -> SqliteLog:
@@ -234,7 +234,7 @@ def test_a_loop_that_ends_without_closing_is_not_waited_for(tmp_path: Path) -> N
     log = asyncio.run(begin())
     gate.open()
 
-    # The writer finds nobody to tell, and goes on: the next errand is done.
+    # The writer finds no loop to notify, and continues: the next job is done.
     async def end() -> None:
         async with asyncio.timeout(LIMIT_S):
             await log.close()
@@ -242,7 +242,7 @@ def test_a_loop_that_ends_without_closing_is_not_waited_for(tmp_path: Path) -> N
     asyncio.run(end())
 
 
-async def test_words_wait_for_a_search_and_are_found_by_it(sqlite_log: SqliteLog) -> None:
+async def test_unindexed_words_are_indexed_by_a_search(sqlite_log: SqliteLog) -> None:
     event = await put(sqlite_log, "a rare pomegranate")
 
     found = await sqlite_log.read(Query(search="pomegranate"))
@@ -250,7 +250,7 @@ async def test_words_wait_for_a_search_and_are_found_by_it(sqlite_log: SqliteLog
     assert [one.seq for one in found] == [event.seq]
 
 
-async def test_too_many_waiting_words_are_indexed_at_once(
+async def test_too_many_unindexed_words_are_indexed_at_once(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "LIMIT_BEHIND", 3)
@@ -261,7 +261,7 @@ async def test_too_many_waiting_words_are_indexed_at_once(
     assert sqlite_log._writer._batches.words.behind < 4
 
 
-async def test_the_write_ahead_log_is_laid_out_at_the_first_pause(
+async def test_write_ahead_log_is_preallocated_at_the_first_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_IDLE_S", 0.001)
@@ -283,7 +283,7 @@ async def test_the_write_ahead_log_is_laid_out_at_the_first_pause(
     await asyncio.to_thread(is_done.wait, LIMIT_S)
 
     assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size >= upkeep.WAL_BYTES
-    assert await log.rebuild() == 2  # and with nothing left to do the writer simply waits
+    assert await log.rebuild() == 2  # with nothing left to do the writer just waits
     assert len(await log.read(Query())) == 2
     await log.close()
 
@@ -295,7 +295,7 @@ async def at_once(tmp_path: Path) -> AsyncIterator[SqliteLog]:
     await log.close()
 
 
-async def test_a_commit_at_once_is_made_where_it_is_asked_for(at_once: SqliteLog) -> None:
+async def test_immediate_commit_runs_in_the_callers_thread(at_once: SqliteLog) -> None:
     threads: list[threading.Thread] = []
 
     def decide(rows: Rows) -> Draft:
@@ -321,7 +321,7 @@ async def test_large_draft_is_left_to_the_thread(at_once: SqliteLog) -> None:
     assert await at_once.read(Query()) == [commit.event]
 
 
-async def test_those_who_hear_of_a_commit_at_once_hear_before_it_returns(at_once: SqliteLog) -> None:
+async def test_subscribers_of_an_immediate_commit_are_called_before_it_returns(at_once: SqliteLog) -> None:
     heard: list[Event] = []
     at_once.subscribe(heard.extend)
 
@@ -330,7 +330,7 @@ async def test_those_who_hear_of_a_commit_at_once_hear_before_it_returns(at_once
     assert heard == [event]
 
 
-async def test_a_repeat_at_once_is_not_told_again(at_once: SqliteLog) -> None:
+async def test_immediate_repeat_is_not_published_again(at_once: SqliteLog) -> None:
     heard: list[Event] = []
     first = await at_once.commit(None, writes(draft()), request_key=b"k")
     at_once.subscribe(heard.extend)
@@ -340,7 +340,7 @@ async def test_a_repeat_at_once_is_not_told_again(at_once: SqliteLog) -> None:
     assert (again.event, again.is_repeat, heard) == (first.event, True, [])
 
 
-async def test_who_comes_while_others_stand_in_line_is_behind_them(at_once: SqliteLog) -> None:
+async def test_commit_waits_for_commits_that_are_already_queued(at_once: SqliteLog) -> None:
     at_once._writer._in_use.acquire()
     first = asyncio.ensure_future(put(at_once, "first"))
     await begun()
@@ -351,7 +351,7 @@ async def test_who_comes_while_others_stand_in_line_is_behind_them(at_once: Sqli
     assert [(await first).seq, second.seq] == [1, 2]
 
 
-async def test_what_is_not_told_yet_is_told_before_what_comes_at_once(at_once: SqliteLog) -> None:
+async def test_pending_events_are_published_before_those_of_an_immediate_commit(at_once: SqliteLog) -> None:
     places: list[int] = []
     at_once.subscribe(lambda events: places.extend(event.seq for event in events))
     gate = Gate()
@@ -367,7 +367,7 @@ async def test_what_is_not_told_yet_is_told_before_what_comes_at_once(at_once: S
     assert places == [1, 2]
 
 
-async def test_a_refusal_at_once_is_the_callers_alone(at_once: SqliteLog) -> None:
+async def test_refusal_of_an_immediate_commit_affects_only_its_caller(at_once: SqliteLog) -> None:
     def refuse(rows: Rows) -> Draft:
         raise TooSlow("no")
 
@@ -379,7 +379,7 @@ async def test_a_refusal_at_once_is_the_callers_alone(at_once: SqliteLog) -> Non
     assert (await put(at_once)).seq == 1
 
 
-async def test_the_event_loop_does_not_wait_for_another_program_that_holds_the_file(
+async def test_event_loop_does_not_wait_for_another_program_that_locks_the_file(
     at_once: SqliteLog, tmp_path: Path
 ) -> None:
     await put(at_once)
@@ -394,7 +394,7 @@ async def test_the_event_loop_does_not_wait_for_another_program_that_holds_the_f
     assert (await waiting).seq == 2
 
 
-async def test_what_can_wait_is_done_in_the_pause_after_commits_at_once(
+async def test_deferred_work_runs_in_the_pause_after_immediate_commits(
     at_once: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_IDLE_S", 0.01)
@@ -410,7 +410,7 @@ async def test_what_can_wait_is_done_in_the_pause_after_commits_at_once(
     await put(at_once, "a rare pomegranate")
     pace = at_once._writer._pace
     ended_s, pace.ended_s = pace.ended_s, math.inf
-    at_once._writer._nudge_thread()  # while commits go on there is no pause, and it tries again
+    at_once._writer._nudge_thread()  # there is no pause during commits, so it tries again
     pace.ended_s = ended_s
 
     await asyncio.to_thread(is_done.wait, LIMIT_S)
@@ -418,12 +418,10 @@ async def test_what_can_wait_is_done_in_the_pause_after_commits_at_once(
     assert at_once._writer._batches.words.behind == 0
 
 
-async def test_what_cannot_wait_any_more_is_done_by_the_thread(
-    at_once: SqliteLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_urgent_work_is_done_by_the_thread(at_once: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "LIMIT_BEHIND", 3)
 
     for number in range(8):
         await put(at_once, f"word{number}")
 
-    assert at_once._writer._batches.words.behind <= 4  # the thread writes one, and then looks after the rest
+    assert at_once._writer._batches.words.behind <= 4  # the thread writes one, and then handles the rest
