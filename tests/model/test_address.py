@@ -36,7 +36,7 @@ addresses: st.SearchStrategy[Address] = st.one_of(
 
 
 @given(addresses)
-def test_an_address_survives_being_written_and_read_back(address: Address) -> None:
+def test_address_survives_formatting_and_parsing(address: Address) -> None:
     assert parse_address(format_address(address)) == address
 
 
@@ -46,7 +46,7 @@ def test_case_does_not_matter_in_an_address(address: Address) -> None:
 
 
 @given(st.text())
-def test_whatever_is_read_has_one_spelling(token: str) -> None:
+def test_parsed_address_has_one_spelling(token: str) -> None:
     try:
         address = parse_address(token)
     except RequestError:
@@ -79,7 +79,7 @@ def test_whatever_is_read_has_one_spelling(token: str) -> None:
         ("slack/Team/#x", Path(path="slack/Team/#x")),
     ],
 )
-def test_a_token_means_what_the_table_says(token: str, address: Address) -> None:
+def test_token_is_parsed_as_the_table_says(token: str, address: Address) -> None:
     assert parse_address(token) == address
 
 
@@ -103,7 +103,7 @@ def test_a_token_means_what_the_table_says(token: str, address: Address) -> None
         "a:b:c",
     ],
 )
-def test_what_cannot_be_an_address_is_refused(token: str) -> None:
+def test_invalid_address_is_refused(token: str) -> None:
     with pytest.raises(BadRequest, match="cannot be an address"):
         parse_address(token)
 
@@ -135,7 +135,7 @@ def test_system_senders_cannot_be_addressed(token: str) -> None:
         ("@codex-7 @luna_reviewer_1", ["@codex-7", "@luna_reviewer_1"]),
     ],
 )
-def test_every_word_behind_an_at_sign_is_a_mention(text: str, mentions: list[str]) -> None:
+def test_every_name_after_an_at_sign_is_a_mention(text: str, mentions: list[str]) -> None:
     assert find_mentions(text) == mentions
 
 
@@ -150,12 +150,12 @@ def test_names_written_into_a_text_are_found_again(written: list[str], between: 
 
 
 @given(st.text("@a-:/*.B ", max_size=30))
-def test_no_mention_is_a_path_or_a_glob(text: str) -> None:
+def test_mention_is_never_a_path_or_a_glob(text: str) -> None:
     for mention in find_mentions(text):
         assert mention in text
         assert not isinstance(parse_address(mention), Path | Glob)
 
 
-def test_a_text_that_mentions_a_system_sender_is_refused() -> None:
+def test_text_that_mentions_a_system_sender_is_refused() -> None:
     with pytest.raises(BadRequest, match="system senders"):
         find_mentions("thanks @[pal-events]")

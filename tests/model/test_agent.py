@@ -21,26 +21,26 @@ agents = st.builds(
 
 
 @given(agents)
-def test_an_agent_survives_being_written_and_read_back(agent: Agent) -> None:
+def test_agent_survives_encoding_and_decoding(agent: Agent) -> None:
     assert msgspec.json.decode(msgspec.json.encode(agent), type=Agent) == agent
 
 
-def test_an_agent_is_written_without_what_goes_without_saying() -> None:
+def test_default_fields_of_an_agent_are_not_encoded() -> None:
     assert msgspec.json.encode(Agent(name="luna", base="luna")) == b'{"name":"luna","base":"luna"}'
 
 
-def test_standings_are_in_their_order() -> None:
+def test_standings_are_in_order() -> None:
     words = [standing.word for standing in sorted(Standing, reverse=True)]
 
     assert words == ["human", "operator", "orchestrator", "worker", "guest", "observer", "external"]
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_gives_the_standing_of_its_name(role: str) -> None:
+def test_role_has_the_standing_of_its_name(role: str) -> None:
     assert standing_of_role(role).word == role
 
 
 @pytest.mark.parametrize("role", ["human", "guest", "", "Worker"])
-def test_no_other_word_is_a_role(role: str) -> None:
+def test_other_word_is_not_a_role(role: str) -> None:
     with pytest.raises(BadName):
         standing_of_role(role)

@@ -1,4 +1,4 @@
-"""Bundles as values: their ids, what is kept of a file, and which files may go into one."""
+"""Bundles as values: their ids, the stored form of a file, and which files are allowed."""
 
 import hashlib
 import os
@@ -59,7 +59,7 @@ bundles = st.builds(
 
 
 @given(ulids)
-def test_a_bundle_id_survives_being_written_and_read_back(event_id: str) -> None:
+def test_bundle_id_survives_formatting_and_parsing(event_id: str) -> None:
     key = bundle_key(event_id)
 
     assert parse_bundle_id(format_bundle_id(key)) == key
@@ -67,7 +67,7 @@ def test_a_bundle_id_survives_being_written_and_read_back(event_id: str) -> None
 
 
 @pytest.mark.parametrize("reference", ["bundle:7f3q9x2m", "7f3q9x2m", "7F3Q9X2M", "BUNDLE:7f3Q9x2M"])
-def test_a_bundle_is_meant_in_any_case_with_or_without_its_prefix(reference: str) -> None:
+def test_bundle_id_is_accepted_in_any_case_with_or_without_its_prefix(reference: str) -> None:
     assert parse_bundle_id(reference) == "7f3q9x2m"
 
 
@@ -75,13 +75,13 @@ def test_a_bundle_is_meant_in_any_case_with_or_without_its_prefix(reference: str
     "reference",
     ["", "bundle:", "7f3q9x2", "7f3q9x2mm", "bundle:bundle:7f3q9x2m", "7f3q9x2u", "#42", "7f3q9x2m\n"],
 )
-def test_what_can_be_no_bundle_is_refused(reference: str) -> None:
+def test_invalid_bundle_id_is_refused(reference: str) -> None:
     with pytest.raises(BadRequest, match="is no bundle"):
         parse_bundle_id(reference)
 
 
 @given(st.binary() | texts.map(str.encode))
-def test_a_file_comes_out_byte_for_byte_as_it_went_in(content: bytes) -> None:
+def test_file_content_survives_encoding(content: bytes) -> None:
     kept = keep_file(BundleFile(path="a", content=content))
 
     stored = msgspec.json.decode(msgspec.json.encode(kept), type=KeptFile)
@@ -92,7 +92,7 @@ def test_a_file_comes_out_byte_for_byte_as_it_went_in(content: bytes) -> None:
 
 
 @given(st.binary() | st.text('\0\x1b\x7fa\n"\\').map(str.encode))
-def test_a_stored_file_takes_at_most_twice_its_size_and_a_little(content: bytes) -> None:
+def test_stored_file_takes_at_most_about_twice_its_size(content: bytes) -> None:
     kept = keep_file(BundleFile(path="", content=content))
 
     assert len(msgspec.json.encode(kept)) <= 2 * len(content) + 200
@@ -101,41 +101,41 @@ def test_a_stored_file_takes_at_most_twice_its_size_and_a_little(content: bytes)
 @pytest.mark.parametrize(
     "content", [b"", b"x = 1\n", "über\r\n".encode(), b"\xef\xbb\xbfbom", b"page\x0cfeed 12345"]
 )
-def test_a_text_is_kept_as_a_text(content: bytes) -> None:
+def test_text_is_stored_as_text(content: bytes) -> None:
     assert keep_file(BundleFile(path="a", content=content)).content == content.decode()
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"\xed\xa0\x80", b"\0" * 100, b"\x89PNG\r\n"])
-def test_what_is_no_text_is_kept_in_base_64(content: bytes) -> None:
+def test_content_that_is_not_text_is_stored_in_base64(content: bytes) -> None:
     assert keep_file(BundleFile(path="a", content=content)).content is None
 
 
 @given(bundles)
-def test_a_bundle_survives_being_written_and_read_back(bundle: Bundle) -> None:
+def test_bundle_survives_encoding_and_decoding(bundle: Bundle) -> None:
     stored = msgspec.json.decode(msgspec.json.encode(payload_of_bundle(bundle)))
 
     assert bundle_from_payload(stored) == bundle
 
 
-def test_a_payload_leaves_out_what_is_empty() -> None:
+def test_payload_leaves_out_empty_fields() -> None:
     bundle = Bundle(bundle_id="bundle:7f3q9x2m", title="T")
 
     assert payload_of_bundle(bundle) == {"bundle_id": "bundle:7f3q9x2m", "title": "T"}
 
 
-def test_a_bundle_whose_blob_is_lost_is_not_there() -> None:
+def test_bundle_with_a_lost_blob_is_not_found() -> None:
     payload = {"bundle_id": "bundle:7f3q9x2m", "missing_blob": "abc"}
 
     with pytest.raises(NotFound, match="no content of bundle:7f3q9x2m: its file in blobs/ is lost"):
         bundle_from_payload(payload)
 
 
-def test_a_payload_that_is_no_bundle_is_refused_with_the_reason() -> None:
+def test_payload_that_is_not_a_bundle_is_refused_with_the_reason() -> None:
     with pytest.raises(NotFound, match=r"no content of bundle:7f3q9x2m: .*title"):
         bundle_from_payload({"bundle_id": "bundle:7f3q9x2m", "title": 3})
 
 
-def test_a_summary_counts_what_a_bundle_holds() -> None:
+def test_summary_counts_the_contents_of_a_bundle() -> None:
     payload = {
         "bundle_id": "bundle:7f3q9x2m",
         "title": "Review",
@@ -156,7 +156,7 @@ def message(seq: int, **payload: object) -> Event:
     return Event(seq=seq, id="M", type="message", sender="luna", to=(), ts=0, device="D", payload=payload)
 
 
-def test_a_hint_says_which_messages_come_with_a_bundle() -> None:
+def test_hint_names_the_messages_that_have_a_bundle() -> None:
     messages = [
         message(1),
         message(2, bundle_id="bundle:7f3q9x2m"),
@@ -172,7 +172,7 @@ def test_a_hint_says_which_messages_come_with_a_bundle() -> None:
     assert bundle_hint(messages[:1]) == ""
 
 
-# Which files
+# Allowed files
 
 
 def locate(given: str, cwd: Path | str, *roots: str, is_human: bool = False) -> tuple[str, str]:
@@ -182,7 +182,7 @@ def locate(given: str, cwd: Path | str, *roots: str, is_human: bool = False) -> 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with links of every kind, beside what must stay outside."""
+    """A working directory with links of every kind, next to files that must stay outside."""
     top = tmp_path_factory.mktemp("tree").resolve()
     desk, outside = top / "desk", top / "outside"
     (desk / "sub").mkdir(parents=True)
@@ -217,7 +217,9 @@ steps = st.sampled_from(["..", ".", "", *names.split()])
     st.lists(steps, min_size=1, max_size=8),
     st.sampled_from(["", "/", "{top}/", "{top}/desk/", "//{top}/desk/"]),
 )
-def test_no_path_lets_an_agent_read_outside_its_directory(tree: Path, parts: list[str], start: str) -> None:
+def test_path_never_lets_an_agent_read_outside_its_directory(
+    tree: Path, parts: list[str], start: str
+) -> None:
     given = start.format(top=tree) + "/".join(parts)
     try:
         _, real = locate(given, tree / "desk")
@@ -233,7 +235,7 @@ def test_no_path_lets_an_agent_read_outside_its_directory(tree: Path, parts: lis
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text() | st.lists(steps, max_size=6).map("/".join))
-def test_whatever_a_path_holds_it_is_found_or_refused(tree: Path, given: str) -> None:
+def test_any_path_is_found_or_refused(tree: Path, given: str) -> None:
     try:
         path, real = locate(given, tree / "desk")
     except (BadRequest, NotPerson):
@@ -259,7 +261,7 @@ def test_whatever_a_path_holds_it_is_found_or_refused(tree: Path, given: str) ->
         (".", ".", ""),
     ],
 )
-def test_a_file_in_the_directory_is_named_from_there(tree: Path, given: str, path: str, real: str) -> None:
+def test_file_in_the_directory_is_named_relative_to_it(tree: Path, given: str, path: str, real: str) -> None:
     desk = tree / "desk"
 
     assert locate(given.format(desk=desk), desk) == (path, str(desk / real))
@@ -269,50 +271,50 @@ def test_a_file_in_the_directory_is_named_from_there(tree: Path, given: str, pat
     "given",
     ["..", "../secret", "../desktop/secret", "out/secret", "leaf", "absolute/secret", "{top}/secret"],
 )
-def test_an_agent_is_refused_what_lies_outside(tree: Path, given: str) -> None:
+def test_agent_is_refused_a_file_from_outside(tree: Path, given: str) -> None:
     with pytest.raises(NotPerson, match="only the human can put it into a bundle"):
         locate(given.format(top=tree), tree / "desk")
 
 
 @pytest.mark.parametrize("given", ["../secret", "leaf"])
-def test_the_human_is_told_to_name_what_lies_outside_by_its_absolute_path(tree: Path, given: str) -> None:
+def test_human_must_name_a_file_from_outside_by_its_absolute_path(tree: Path, given: str) -> None:
     with pytest.raises(BadRequest, match="give its absolute path"):
         locate(given, tree / "desk", is_human=True)
 
 
-def test_the_human_may_name_any_file_by_its_absolute_path(tree: Path) -> None:
+def test_human_may_name_any_file_by_its_absolute_path(tree: Path) -> None:
     secret = str(tree / "secret")
 
     assert locate(secret, tree / "desk", is_human=True) == (secret, secret)
 
 
 @pytest.mark.parametrize("given", ["../outside/secret", "leaf", "out/secret"])
-def test_a_root_allows_what_lies_in_it(tree: Path, given: str) -> None:
+def test_root_allows_the_files_in_it(tree: Path, given: str) -> None:
     _, real = locate(given, tree / "desk", "../outside", is_human=True)
 
     assert real == str(tree / "outside" / "secret")
 
 
-def test_a_root_allows_nothing_beside_it(tree: Path) -> None:
+def test_root_does_not_allow_files_next_to_it(tree: Path) -> None:
     with pytest.raises(BadRequest, match="lies outside"):
         locate("../secret", tree / "desk", "../outside", is_human=True)
 
 
-def test_a_directory_that_was_entered_through_a_link_is_still_the_directory(tree: Path) -> None:
+def test_directory_entered_through_a_link_is_still_the_directory(tree: Path) -> None:
     entered = tree / "desk" / "here"
 
     assert locate("a", entered) == ("a", str(tree / "desk" / "a"))
     assert locate(f"{tree}/desk/a", entered) == (f"{tree}/desk/a", str(tree / "desk" / "a"))
 
 
-def test_at_the_top_of_the_file_system_everything_is_inside(tree: Path) -> None:
+def test_at_the_root_of_the_file_system_everything_is_inside(tree: Path) -> None:
     path, real = locate(f"{tree}/secret", "/")
 
     assert f"/{path}" == real == f"{tree}/secret"
 
 
 @pytest.mark.parametrize("given", ["", "a\0b"])
-def test_a_name_that_no_file_can_have_is_refused(given: str) -> None:
+def test_invalid_file_name_is_refused(given: str) -> None:
     with pytest.raises(BadRequest, match="needs a name"):
         locate(given, "/")
 
@@ -320,5 +322,5 @@ def test_a_name_that_no_file_can_have_is_refused(given: str) -> None:
 @pytest.mark.parametrize(
     ("given", "path"), [("./src/a", "src/a"), ("/w/src/a", "src/a"), ("/etc/x", "/etc/x"), ("../b", "/b")]
 )
-def test_a_file_is_looked_for_as_it_would_be_named(given: str, path: str) -> None:
+def test_file_is_looked_up_by_the_name_it_would_have(given: str, path: str) -> None:
     assert path_in_bundle(given, "/w") == path

@@ -1,4 +1,4 @@
-"""An agent as the one who asks."""
+"""An agent as the caller."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from palaver.model.caller import caller_for
 SEAT = Seat(pid=7, start=70, boot="boot")
 
 
-def test_an_agent_asks_as_itself() -> None:
+def test_agent_is_a_caller_as_itself() -> None:
     found = caller_for(Agent(name="luna", base="luna", role="operator", harness="claude", seat=SEAT))
 
     assert (found.name, found.standing, found.kind) == ("luna", Standing.OPERATOR, "instance")
@@ -18,7 +18,7 @@ def test_an_agent_asks_as_itself() -> None:
 @pytest.mark.parametrize(
     ("role", "standing"), [("operator", Standing.WORKER), ("observer", Standing.OBSERVER)]
 )
-def test_a_limit_lowers_and_never_raises(role: str, standing: Standing) -> None:
+def test_limit_lowers_and_never_raises_the_standing(role: str, standing: Standing) -> None:
     agent = Agent(name="luna", base="luna", role=role)
 
     assert caller_for(agent, at_most=Standing.WORKER).standing is standing

@@ -36,19 +36,19 @@ def _event(kind: str, sender: str, *to: str, **payload: object) -> Event:
         (_event("takeover", "nova", "kira"), False),
     ],
 )
-def test_one_who_listens_in_a_room_is_concerned_by(event: Event, is_for_luna: bool) -> None:
+def test_member_of_a_room_is_concerned_by(event: Event, is_for_luna: bool) -> None:
     assert is_concerned(event, "luna") is is_for_luna
     assert matches(Query(concerns="luna"), event) is is_for_luna
     assert matches(Query(), event)
 
 
-def test_an_event_comes_from_its_sender_or_from_whom_it_names() -> None:
+def test_event_comes_from_its_sender_or_from_the_agent_it_names() -> None:
     assert from_agent(_event("release", "luna")) == "luna"
     assert from_agent(_event("claim", "nova", "nova", **{"from": "luna"})) == "luna"
     assert from_agent(_event("claim", "nova", "nova", **{"from": None})) is None
 
 
-def test_a_message_to_the_room_is_addressed_to_nobody_in_it() -> None:
+def test_message_to_the_room_has_no_individual_recipients() -> None:
     assert to_agents(_event("message", "nova", "#shop")) == ()
     assert to_agents(_event("message", "nova", "@luna")) == ("luna",)
     assert to_agents(_event("pass", "nova", "luna")) == ("luna",)

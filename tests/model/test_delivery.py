@@ -27,7 +27,7 @@ states = st.sampled_from(State)
         ("dead", "answered"),
     ],
 )
-def test_a_state_rises(old: str, new: str) -> None:
+def test_state_rises(old: str, new: str) -> None:
     assert can_rise(old, new)
 
 
@@ -53,17 +53,17 @@ def test_a_state_rises(old: str, new: str) -> None:
         ("lost", "expired"),
     ],
 )
-def test_a_state_does_not_fall(old: str, new: str) -> None:
+def test_state_does_not_fall(old: str, new: str) -> None:
     assert not can_rise(old, new)
 
 
 @given(states, states)
-def test_no_state_rises_both_ways(one: State, other: State) -> None:
+def test_two_states_never_rise_into_each_other(one: State, other: State) -> None:
     assert not (can_rise(one, other) and can_rise(other, one))
 
 
 @given(st.lists(states, min_size=2))
-def test_a_line_that_only_rises_comes_to_an_end(steps: list[State]) -> None:
+def test_rising_states_come_to_an_end(steps: list[State]) -> None:
     line = State.QUEUED
     rises = 0
     for step in steps:
@@ -80,15 +80,15 @@ def test_better_evidence_ranks_higher() -> None:
 
 
 @given(st.sampled_from(AgentState))
-def test_a_state_of_an_agent_survives_being_written_and_read_back(state: AgentState) -> None:
+def test_agent_state_survives_formatting_and_parsing(state: AgentState) -> None:
     assert parse_state(str(state)) is state
 
 
 @pytest.mark.parametrize(("word", "state"), [("listening", AgentState.IDLE), ("inactive", AgentState.EXITED)])
-def test_other_words_for_a_state_are_accepted(word: str, state: AgentState) -> None:
+def test_aliases_of_a_state_are_accepted(word: str, state: AgentState) -> None:
     assert parse_state(word) is state
 
 
-def test_a_word_that_is_no_state_is_refused() -> None:
+def test_unknown_state_is_refused() -> None:
     with pytest.raises(BadRequest, match="invalid state: asleep"):
         parse_state("asleep")

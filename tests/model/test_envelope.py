@@ -54,27 +54,27 @@ envelopes = st.builds(
 
 
 @given(envelopes)
-def test_an_envelope_survives_being_written_and_read_back(envelope: Envelope) -> None:
+def test_envelope_survives_encoding_and_decoding(envelope: Envelope) -> None:
     assert Envelope.from_json(envelope.to_json()) == envelope
 
 
 @given(events)
-def test_an_event_survives_being_written_and_read_back(event: Event) -> None:
+def test_event_survives_encoding_and_decoding(event: Event) -> None:
     assert decode_event(encode_event(event)) == event
 
 
 @given(events)
-def test_an_event_is_one_line(event: Event) -> None:
+def test_event_is_one_line(event: Event) -> None:
     assert b"\n" not in encode_event(event)
 
 
 @given(st.binary() | texts)
-def test_whatever_is_no_envelope_is_a_bad_request(text: str | bytes) -> None:
+def test_input_that_is_not_an_envelope_is_a_bad_request(text: str | bytes) -> None:
     with pytest.raises(BadRequest):
         Envelope.from_json(text)
 
 
-def test_an_envelope_is_written_in_the_order_of_its_fields() -> None:
+def test_envelope_is_encoded_in_the_order_of_its_fields() -> None:
     envelope = Envelope(
         type="t", id="i", sender="luna", to=("@workers", "@claude-*"), ts=5, payload={"a": 1}, seq=7
     )
@@ -87,13 +87,13 @@ def test_an_envelope_is_written_in_the_order_of_its_fields() -> None:
 
 
 @pytest.mark.parametrize("payload", [None, {}])
-def test_what_is_empty_is_left_out(payload: dict[str, object] | None) -> None:
+def test_empty_fields_are_left_out(payload: dict[str, object] | None) -> None:
     envelope = Envelope(type="t", id="i", sender="luna", payload=payload)
 
     assert list(json.loads(envelope.to_json())) == ["v", "type", "id", "from", "ts"]
 
 
-def test_a_new_envelope_has_an_id_and_a_time_of_its_own() -> None:
+def test_new_envelope_has_its_own_id_and_time() -> None:
     made = [Envelope.new("task.create", "luna", {"title": "x"}, ["@workers"]) for _ in range(100)]
 
     assert len({envelope.id for envelope in made}) == 100
@@ -102,7 +102,7 @@ def test_a_new_envelope_has_an_id_and_a_time_of_its_own() -> None:
     assert made[0].payload == {"title": "x"}
 
 
-def test_a_new_envelope_to_everybody_has_neither_recipients_nor_payload() -> None:
+def test_new_broadcast_envelope_has_neither_recipients_nor_payload() -> None:
     envelope = Envelope.new("agent.bye", "luna")
 
     assert (envelope.to, envelope.payload, envelope.seq) == ((), None, None)
@@ -111,15 +111,13 @@ def test_a_new_envelope_to_everybody_has_neither_recipients_nor_payload() -> Non
 @pytest.mark.parametrize(
     ("type_", "sender", "field"), [("", "luna", "type"), ("t", "", "from"), ("", "", "type")]
 )
-def test_a_new_envelope_must_have_what_one_that_is_read_must_have(
-    type_: str, sender: str, field: str
-) -> None:
+def test_new_envelope_needs_the_same_fields_as_a_decoded_one(type_: str, sender: str, field: str) -> None:
     with pytest.raises(BadRequest, match=f"`{field}` is empty"):
         Envelope.new(type_, sender, None)
 
 
 @pytest.mark.parametrize("row", json.loads((_VECTORS / "envelope_decode.json").read_text()))
-def test_a_bad_envelope_is_refused_by_the_name_of_its_field(row: dict[str, str | None]) -> None:
+def test_bad_envelope_is_refused_by_the_name_of_its_field(row: dict[str, str | None]) -> None:
     with pytest.raises(BadRequest) as caught:
         Envelope.from_json(row["text"] or "")
 
@@ -142,14 +140,14 @@ def test_a_bad_envelope_is_refused_by_the_name_of_its_field(row: dict[str, str |
         ('{"v":1,"type":"t","id":"i","from":"a","payload":' + '{"a":' * 100_000, "recursion"),
     ],
 )
-def test_a_wrong_field_is_named(text: str, field: str) -> None:
+def test_wrong_field_is_named(text: str, field: str) -> None:
     with pytest.raises(BadRequest) as caught:
         Envelope.from_json(text)
 
     assert field in str(caught.value)
 
 
-def test_what_is_null_missing_or_unknown_is_passed_over() -> None:
+def test_null_or_missing_or_unknown_fields_are_ignored() -> None:
     text = (
         b'{"v":1,"type":"t","id":"i","from":"a","to":null,"ts":null,"payload":null,"seq":null,"colour":"red"}'
     )
@@ -158,14 +156,14 @@ def test_what_is_null_missing_or_unknown_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(("field", "rest"), [("seq", ',"device":"BOXE"'), ("device", ',"seq":1')])
-def test_an_event_without_its_place_or_device_is_refused(field: str, rest: str) -> None:
+def test_event_without_its_seq_or_device_is_refused(field: str, rest: str) -> None:
     line = f'{{"v":1,"type":"t","id":"i","from":"a"{rest}}}'.encode()
 
     with pytest.raises(BadRequest, match=field):
         decode_event(line)
 
 
-def test_a_draft_keeps_everything_when_it_gets_its_place() -> None:
+def test_draft_keeps_every_field_when_it_gets_its_seq() -> None:
     draft = Draft(type="t", sender="luna", payload={"a": 1}, to=("nova",), id="i", ts=3, by="human")
 
     event = event_from(draft, 9, "BOXE")
@@ -184,12 +182,12 @@ def test_a_draft_keeps_everything_when_it_gets_its_place() -> None:
 
 
 @pytest.mark.parametrize("row", json.loads((_VECTORS / "recipient_matching.json").read_text()))
-def test_an_envelope_on_the_wire_is_for_whom_its_tokens_say(row: dict[str, object]) -> None:
+def test_envelope_matches_the_recipients_of_its_tokens(row: dict[str, object]) -> None:
     to = row["to"]
     envelope = Envelope(type="t", id="i", sender="ann", to=tuple(to) if isinstance(to, list) else ())
 
     assert matches_recipient(envelope, str(row["name"]), str(row["role"])) is row["expected"]
 
 
-def test_an_empty_token_is_not_even_for_an_empty_name() -> None:
+def test_empty_token_does_not_match_even_an_empty_name() -> None:
     assert not matches_recipient(Envelope(type="t", id="i", sender="ann", to=("",)), "", "worker")

@@ -6,14 +6,14 @@ from palaver.model.event_types import EVENT_TYPES, unlisted_fields
 from palaver.routing.policy import RESERVED_TYPES
 
 ANSWERED = {"message", "task.create", "task.update", "task.complete", "agent.hello", "agent.bye"}
-"""Types that from outside are requests: the broker answers them and writes the event itself."""
+"""Types that are requests if they come from outside: the broker handles them and writes the event."""
 
 
-def test_every_type_is_one_that_nobody_else_writes() -> None:
+def test_every_type_is_reserved() -> None:
     assert EVENT_TYPES.keys() <= RESERVED_TYPES | ANSWERED
 
 
-def test_no_field_is_both_always_there_and_not() -> None:
+def test_field_is_either_required_or_optional() -> None:
     assert all(not fields.always & fields.sometimes for fields in EVENT_TYPES.values())
 
 
@@ -27,5 +27,5 @@ def test_no_field_is_both_always_there_and_not() -> None:
         ("org.x", {"anything": 1}, set()),
     ],
 )
-def test_a_payload_is_compared_with_its_type(type_: str, payload: dict[str, object], found: set[str]) -> None:
+def test_payload_is_compared_with_its_type(type_: str, payload: dict[str, object], found: set[str]) -> None:
     assert unlisted_fields(type_, payload) == found

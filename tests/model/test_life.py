@@ -1,4 +1,4 @@
-"""Moments of an agent's life."""
+"""Life events of agents."""
 
 import pytest
 
@@ -20,7 +20,9 @@ from palaver.model.life import has_agent, is_echo, is_ready, is_return
         ("message", "resumed", False, False),
     ],
 )
-def test_a_moment_is_told_by_its_action(type_: str, action: object, echo: bool, back: bool) -> None:
+def test_kind_of_a_life_event_follows_from_its_action(
+    type_: str, action: object, echo: bool, back: bool
+) -> None:
     event = Event(
         seq=1, id="i", type=type_, sender="luna", to=(), ts=0, device="D", payload={"action": action}
     )

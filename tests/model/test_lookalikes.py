@@ -1,4 +1,4 @@
-"""Characters that are not seen are written as numbers and read back; look-alikes are folded."""
+"""Invisible characters are written as numbers and parsed back; look-alikes are folded."""
 
 import unicodedata
 
@@ -32,7 +32,7 @@ pieces = unseen | st.sampled_from(["\\", "\\\\", "u{200b}", "u{41}", "\\u{200b}"
         (f"{PERSIAN}\u200c\u200c!", PERSIAN + r"\u{200c}\u{200c}!"),
     ],
 )
-def test_unseen_characters_are_written_as_numbers(text: str, shown: str) -> None:
+def test_invisible_characters_are_written_as_numbers(text: str, shown: str) -> None:
     assert show_invisible(text) == shown
     assert hide_invisible(shown) == text
 
@@ -51,25 +51,25 @@ def test_unseen_characters_are_written_as_numbers(text: str, shown: str) -> None
         "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
     ],
 )
-def test_texts_in_all_scripts_and_pictures_stay(text: str) -> None:
+def test_texts_in_all_scripts_and_emoji_are_unchanged(text: str) -> None:
     assert show_invisible(text) == text
 
 
 @given(st.lists(pieces | st.characters(exclude_categories=["Cs"]), max_size=12).map("".join))
 @example("\\" * 5 + "\u200b")
 @example("\\" * 4 + "u{200b}")
-def test_what_is_shown_is_hidden_again(text: str) -> None:
+def test_shown_characters_are_hidden_again(text: str) -> None:
     assert hide_invisible(show_invisible(text)) == text
 
 
 @pytest.mark.parametrize(
     "text", ["\\" * 100_000, "\u200b" * 30_000, "\u0645\u200c" * 25_000, "\\u{" * 30_000]
 )
-def test_a_text_made_to_be_slow_is_not(text: str) -> None:
+def test_text_made_to_be_slow_is_fast(text: str) -> None:
     assert hide_invisible(show_invisible(text)) == text
 
 
-def test_every_character_that_compatibility_makes_ascii_is_folded() -> None:
+def test_every_character_that_nfkc_makes_ascii_is_folded() -> None:
     missed = []
     for code in (*range(0x80, 0xD800), *range(0xE000, 0x110000)):
         plain = unicodedata.normalize("NFKC", chr(code)).casefold()
@@ -82,7 +82,7 @@ def test_every_character_that_compatibility_makes_ascii_is_folded() -> None:
 @given(st.text())
 @example("[reque\ufb06 #1]")
 @example("\u212a\u2474x")
-def test_each_folded_character_has_its_place_in_the_original(text: str) -> None:
+def test_each_folded_character_has_its_position_in_the_original(text: str) -> None:
     folded, places = fold(text)
 
     assert len(places) == len(folded) + 1

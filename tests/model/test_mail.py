@@ -42,7 +42,7 @@ def event(type_: str = "message", *, delivered_to: tuple[str, ...] = (), **paylo
 
 
 @given(names, st.lists(st.tuples(priorities, places), unique_by=lambda pair: pair[1]))
-def test_keys_of_open_mail_sort_as_mail_is_handed_out(name: str, mail: list[tuple[Priority, int]]) -> None:
+def test_keys_of_open_mail_sort_in_delivery_order(name: str, mail: list[tuple[Priority, int]]) -> None:
     by_key = sorted(mail, key=lambda pair: mail_key(name, *pair))
 
     def as_handed_out(pair: tuple[Priority, int]) -> tuple[int, int]:
@@ -53,7 +53,7 @@ def test_keys_of_open_mail_sort_as_mail_is_handed_out(name: str, mail: list[tupl
 
 
 @given(names, priorities, places)
-def test_a_key_of_open_mail_tells_its_agent_and_its_priority(name: str, priority: Priority, seq: int) -> None:
+def test_key_of_open_mail_contains_its_agent_and_priority(name: str, priority: Priority, seq: int) -> None:
     key = mail_key(name, priority, seq)
 
     assert priority_of_key(key) is priority
@@ -63,32 +63,32 @@ def test_a_key_of_open_mail_tells_its_agent_and_its_priority(name: str, priority
 
 
 @given(names, places)
-def test_the_short_lists_give_the_place_back(name: str, seq: int) -> None:
+def test_key_of_a_short_list_returns_the_seq(name: str, seq: int) -> None:
     assert place_of_key(agent_key(name, seq)) == seq
 
 
 @given(st.integers(0, 10**14), places, names)
-def test_a_key_of_expiry_gives_all_of_it_back(moment: int, seq: int, name: str) -> None:
+def test_key_of_expiry_returns_all_its_parts(moment: int, seq: int, name: str) -> None:
     assert expiry_of_key(expiry_key(moment, seq, name)) == (moment, seq, name)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**14), places)))
-def test_keys_of_expiry_sort_by_the_moment(pairs: list[tuple[int, int]]) -> None:
+def test_keys_of_expiry_sort_by_time(pairs: list[tuple[int, int]]) -> None:
     assert sorted(pairs) == sorted(pairs, key=lambda pair: expiry_key(pair[0], pair[1], "luna"))
 
 
 @given(places, places)
-def test_no_two_messages_share_a_line_of_the_ledger(one: int, other: int) -> None:
+def test_two_messages_never_share_a_ledger_entry(one: int, other: int) -> None:
     assert (ledger_key(one, "luna") == ledger_key(other, "luna")) == (one == other)
 
 
-def test_a_message_says_itself_whom_it_is_for() -> None:
+def test_message_itself_names_its_recipients() -> None:
     found = deliverable(event(delivered_to=("eve",), priority="idle", expires=9, held="brake"))
 
     assert found == Deliverable((), Priority.IDLE, 9, "brake")
 
 
-def test_nobody_gets_a_message_twice() -> None:
+def test_recipient_gets_a_message_only_once() -> None:
     made = Event(
         seq=7,
         id="ID",
@@ -103,7 +103,7 @@ def test_nobody_gets_a_message_twice() -> None:
     assert deliverable(made) == Deliverable(("nova", "kira"), Priority.NORMAL, 0, "")
 
 
-def test_of_a_foreign_envelope_only_what_stands_beside_its_payload_counts() -> None:
+def test_only_outer_fields_of_a_foreign_envelope_count() -> None:
     found = deliverable(event("x", delivered_to=("nova",), priority="idle", expires="soon"))
 
     assert found == Deliverable(("nova",), Priority.NORMAL, 0, "")
@@ -121,7 +121,7 @@ def test_of_a_foreign_envelope_only_what_stands_beside_its_payload_counts() -> N
         {"priority": "urgent"},
     ],
 )
-def test_a_message_that_cannot_be_read_is_refused(payload: dict[str, object]) -> None:
+def test_unreadable_message_is_refused(payload: dict[str, object]) -> None:
     made = Event(seq=7, id="ID", type="message", sender="luna", to=(), ts=1, device="TEST", payload=payload)
 
     with pytest.raises((ValueError, TypeError, BadRequest)):
@@ -132,5 +132,5 @@ def test_a_message_that_cannot_be_read_is_refused(payload: dict[str, object]) ->
     ("reply_to", "place"),
     [("42", 42), ("42:BOXE", None), ("", None), (42, None), ("9" * 16, None), ("-1", None), (None, None)],
 )
-def test_a_reply_names_the_place_of_a_local_message(reply_to: object, place: int | None) -> None:
+def test_reply_names_the_seq_of_a_local_message(reply_to: object, place: int | None) -> None:
     assert reply_place(event(reply_to=reply_to)) == place

@@ -1,4 +1,4 @@
-"""A page of Markdown shows every event, and nothing in an event becomes markup."""
+"""A page of Markdown shows every event, and no text of an event becomes markup."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def page() -> MarkdownPage:
 
 
 def unfenced(block: str) -> tuple[str, str]:
-    """Read a fence as CommonMark does, up to the first line of as many backticks: the text, and the rest."""
+    """Parse a fence as CommonMark does, up to the first line of as many backticks. Return text and rest."""
     head, _, rest = block.partition("\n")
     opening = re.match(r"`{3,}(?=[^`]*$)", head)
     assert opening is not None
@@ -37,7 +37,7 @@ def unfenced(block: str) -> tuple[str, str]:
     return rest[: closing.start()], rest[closing.end() :]
 
 
-def test_a_message_has_a_heading_and_its_text_in_a_fence() -> None:
+def test_message_has_a_heading_and_its_text_in_a_fence() -> None:
     shown = page().add(event(text="can you review this?", intent="request", reply_to="40"))
 
     assert shown == (
@@ -45,7 +45,7 @@ def test_a_message_has_a_heading_and_its_text_in_a_fence() -> None:
     )
 
 
-def test_threads_are_headings_and_one_that_goes_on_says_so() -> None:
+def test_threads_are_headings_and_a_continued_one_says_so() -> None:
     made = page()
     threads = [None, "pr-1", "pr-1", "b", "pr-1", None]
 
@@ -69,32 +69,32 @@ def test_other_events_show_their_payload_as_json() -> None:
     assert rest == "\n"
 
 
-def test_a_message_with_a_command_shows_all_it_carries() -> None:
+def test_message_with_a_command_shows_all_its_fields() -> None:
     shown = page().add(event(text="x", command="deploy", payload={"to": "prod"}))
 
     assert '"command": "deploy"' in shown
     assert '"to": "prod"' in shown
 
 
-def test_what_has_nothing_to_show_is_a_heading_alone() -> None:
+def test_event_without_content_is_only_a_heading() -> None:
     assert page().add(event(type="agent.bye")) == "\n### #42 luna → nova, agent.bye, at 7\n"
     assert page().add(event(text="")) == "\n### #42 luna → nova, at 7\n"
 
 
-def test_an_event_for_nobody_names_its_sender_only() -> None:
+def test_event_without_recipients_names_only_its_sender() -> None:
     made = Event(seq=1, id="id", type="life", sender="luna", to=(), ts=7, device="BOXE", payload={})
 
     assert page().add(made) == "\n### #1 luna, life, at 7\n"
 
 
-def test_the_page_begins_with_a_title_and_a_note() -> None:
+def test_page_begins_with_a_title_and_a_note() -> None:
     assert begin_page("Log of <b>", "Secrets *are* redacted.") == (
         "# Log of \\<b\\>\n\nSecrets \\*are\\* redacted.\n"
     )
 
 
 @given(TEXTS)
-def test_nothing_in_a_body_closes_its_fence(body: str) -> None:
+def test_body_cannot_close_its_fence(body: str) -> None:
     text, rest = unfenced(fenced(body) + "behind")
 
     assert text == (body if body.endswith("\n") or not body else body + "\n")
@@ -102,7 +102,7 @@ def test_nothing_in_a_body_closes_its_fence(body: str) -> None:
 
 
 @given(TEXTS)
-def test_an_inline_text_is_one_line_in_which_every_sign_is_escaped(text: str) -> None:
+def test_inline_text_is_one_line_with_every_sign_escaped(text: str) -> None:
     shown = escape_inline(text)
 
     assert len(shown.splitlines()) <= 1
@@ -110,7 +110,7 @@ def test_an_inline_text_is_one_line_in_which_every_sign_is_escaped(text: str) ->
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
-def test_every_heading_on_a_page_is_ours(body: str, thread: str, sender: str, kind: str) -> None:
+def test_every_heading_on_a_page_is_generated(body: str, thread: str, sender: str, kind: str) -> None:
     made = Event(
         seq=1,
         id="id",

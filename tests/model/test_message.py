@@ -28,14 +28,14 @@ _full = build_payload(
 )
 
 
-def test_a_payload_holds_everything_that_was_said() -> None:
+def test_payload_contains_every_given_field() -> None:
     assert " ".join(_full) == (
         "text scope mentions sender_kind delivered_to intent thread reply_to bundle_id priority expires path "
         "command payload source external_id"
     )
 
 
-def test_what_is_empty_is_left_out_of_a_payload_but_for_two_lists() -> None:
+def test_payload_leaves_out_empty_fields_except_two_lists() -> None:
     payload = build_payload(text="x", scope="broadcast", sender_kind="human", thread="", payload={})
 
     assert payload == {
@@ -47,7 +47,7 @@ def test_what_is_empty_is_left_out_of_a_payload_but_for_two_lists() -> None:
     }
 
 
-def test_programs_read_one_flat_object_with_its_keys_in_order() -> None:
+def test_flat_view_has_its_keys_in_order() -> None:
     view = flat(_event(_full), room="main", session="s1", handled_by=["s1"])
 
     assert " ".join(view) == (
@@ -57,7 +57,7 @@ def test_programs_read_one_flat_object_with_its_keys_in_order() -> None:
     assert (view["from"], view["to"], view["room"], view["handled_by"]) == ("luna", ["@nova"], "main", ["s1"])
 
 
-def test_the_first_keys_are_there_even_when_nothing_is_known() -> None:
+def test_first_keys_of_the_flat_view_are_always_there() -> None:
     view = flat(_event(build_payload(text="x", scope="mentions", sender_kind="instance")))
 
     assert list(view)[-1] == "room"
@@ -65,7 +65,7 @@ def test_the_first_keys_are_there_even_when_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(("to", "scope"), [(("@nova",), "mentions"), ((), "broadcast")])
-def test_another_envelope_can_be_read_flat_too(to: tuple[str, ...], scope: str) -> None:
+def test_other_envelope_has_a_flat_view_too(to: tuple[str, ...], scope: str) -> None:
     event = Event(
         seq=1, id="i", type="x.y", sender="luna", to=to, ts=0, device="D", payload={}, delivered_to=("nova",)
     )
@@ -85,22 +85,22 @@ def test_another_envelope_can_be_read_flat_too(to: tuple[str, ...], scope: str) 
         (_event({"a": "é"}, type="deploy.done"), 'deploy.done {"a":"é"}'),
     ],
 )
-def test_a_message_reads_as_its_text_or_its_command(event: Event, text: str) -> None:
+def test_message_reads_as_its_text_or_its_command(event: Event, text: str) -> None:
     assert readable_text(event) == text
 
 
-def test_a_handled_copy_says_who_handled_it() -> None:
+def test_handled_copy_names_its_handlers() -> None:
     assert readable_text(_event({"text": "hello"}), handled_by=["s1", "s2"]) == "hello (handled by s1, s2)"
 
 
-def test_of_a_bundle_people_read_a_summary_and_never_its_contents() -> None:
+def test_bundle_reads_as_a_summary_without_its_contents() -> None:
     files = [{"path": "a", "size": 1, "sha256": "x", "content": "a"}]
     event = _event({"bundle_id": "bundle:7f3q9x2m", "title": "Review", "files": files}, type="bundle")
 
     assert readable_text(event) == "bundle:7f3q9x2m Review, 1 file"
 
 
-def test_an_envelope_of_another_type_claims_nothing_about_itself() -> None:
+def test_envelope_of_another_type_claims_nothing_about_itself() -> None:
     claims: dict[str, object] = {
         "sender_kind": "human",
         "intent": "request",
@@ -123,13 +123,13 @@ def test_an_envelope_of_another_type_claims_nothing_about_itself() -> None:
     assert message_fields(_event(claims, type="org.x")) == {}
 
 
-def test_what_the_human_put_is_the_humans() -> None:
+def test_envelope_put_by_the_human_has_the_kind_human() -> None:
     event = Event(seq=7, id="i", type="org.x", sender="human", to=(), ts=3, device="BOXE", payload={})
 
     assert flat(event)["sender_kind"] == "human"
 
 
-def test_of_what_has_lost_its_content_it_is_said_and_nothing_made_up() -> None:
+def test_message_with_lost_content_says_so() -> None:
     lost = _event({"thread": "t", "missing_blob": "ab12"})
 
     assert is_lost(lost)

@@ -27,7 +27,7 @@ names = st.builds(Name, base=bases, device=devices) | st.builds(
 
 
 @given(names)
-def test_a_name_survives_being_written_and_read_back(name: Name) -> None:
+def test_name_survives_formatting_and_parsing(name: Name) -> None:
     assert split_name(full_name(name.base, name.tag, name.device)) == name
 
 
@@ -49,14 +49,14 @@ def test_case_does_not_matter_in_a_name(name: Name) -> None:
         ("luna_reviewer_1", Name(base="luna_reviewer_1")),
     ],
 )
-def test_the_last_hyphen_divides_tag_and_base(text: str, name: Name) -> None:
+def test_last_hyphen_divides_tag_and_base(text: str, name: Name) -> None:
     assert split_name(text) == name
 
 
 @pytest.mark.parametrize(
     "text", ["", "7", "-luna", "api-", "lu na", "luna:", "luna:BO:XE", "lunä", "luna\n", "@luna"]
 )
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_invalid_name_is_refused(text: str) -> None:
     with pytest.raises(BadName):
         split_name(text)
 
@@ -65,7 +65,7 @@ def test_what_is_no_name_is_refused(text: str) -> None:
     ("base", "tag"),
     [("luna", ""), ("luna", "api"), ("7", "codex"), ("a1b2c3d4", "claude-myrepo"), ("luna_reviewer_1", "")],
 )
-def test_a_good_name_may_be_had(base: str, tag: str) -> None:
+def test_valid_name_is_accepted(base: str, tag: str) -> None:
     check_name(base, tag)
 
     assert valid_base(base, behind_tag=bool(tag))
@@ -96,12 +96,12 @@ def test_a_good_name_may_be_had(base: str, tag: str) -> None:
         ("x" * LIMIT_NAME, "y"),
     ],
 )
-def test_a_bad_or_reserved_name_may_not_be_had(base: str, tag: str) -> None:
+def test_bad_or_reserved_name_is_refused(base: str, tag: str) -> None:
     with pytest.raises(BadName):
         check_name(base, tag)
 
 
-def test_drawn_names_differ_and_can_be_had() -> None:
+def test_drawn_names_differ_and_are_valid() -> None:
     drawn = [spare_name(index) for index in range(30_000)]
 
     assert len(set(drawn)) == len(drawn)
@@ -110,7 +110,7 @@ def test_drawn_names_differ_and_can_be_had() -> None:
         check_name(name)
 
 
-def test_drawn_names_do_not_hurt_and_neighbours_do_not_look_alike() -> None:
+def test_drawn_names_are_harmless_and_neighbours_do_not_look_alike() -> None:
     drawn = [spare_name(index) for index in range(5_000)]
 
     assert not {"nazi", "rape", "puta", "code", "make"} & set(drawn)
@@ -118,6 +118,6 @@ def test_drawn_names_do_not_hurt_and_neighbours_do_not_look_alike() -> None:
     assert "luna" in {spare_name(index) for index in range(10_000)}
 
 
-def test_no_tag_makes_a_name_that_looks_like_the_bus_itself() -> None:
+def test_tag_cannot_make_a_name_that_looks_like_the_bus() -> None:
     with pytest.raises(BadName, match="the bus itself"):
         check_name("events", "pal")

@@ -9,7 +9,7 @@ paths = st.text("aAgent/*:@#. é", min_size=1, max_size=40)
 
 
 @given(paths.filter(lambda path: path.strip("/")))
-def test_a_path_has_one_spelling(path: str) -> None:
+def test_path_has_one_spelling(path: str) -> None:
     spelled = check_path(path)
 
     assert check_path(f"/{spelled}//") == spelled
@@ -32,7 +32,7 @@ def test_a_path_has_one_spelling(path: str) -> None:
         ("/".join(["**"] * 300), "**"),
     ],
 )
-def test_a_path_keeps_its_case_but_for_the_name_of_an_agent(path: str, spelled: str) -> None:
+def test_path_keeps_its_case_except_for_the_name_of_an_agent(path: str, spelled: str) -> None:
     assert check_path(path) == spelled
 
 
@@ -48,7 +48,7 @@ def test_path_has_at_most_8_double_stars() -> None:
         check_path("/".join(["**", "a"] * 9))
 
 
-def test_a_path_has_at_most_1024_bytes_and_64_segments() -> None:
+def test_path_has_at_most_1024_bytes_and_64_segments() -> None:
     assert check_path("x" * 1024)
     assert check_path("/".join("x" * 64))
     with pytest.raises(MessageTooLarge):
@@ -57,6 +57,6 @@ def test_a_path_has_at_most_1024_bytes_and_64_segments() -> None:
         check_path("/".join("x" * 65))
 
 
-def test_a_path_holds_no_control_character() -> None:
+def test_path_with_a_control_character_is_refused() -> None:
     with pytest.raises(BadText):
         check_path("agent/\x1b")

@@ -1,4 +1,4 @@
-"""A request for a permission is known by everything in it."""
+"""A permission request is identified by all of its contents."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,18 +9,18 @@ inputs = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.l
 
 
 @given(st.text(), st.text(), inputs)
-def test_the_same_request_has_the_same_digest(session: str, tool: str, given_: dict[str, object]) -> None:
+def test_same_request_has_the_same_digest(session: str, tool: str, given_: dict[str, object]) -> None:
     again = dict(reversed(list(given_.items())))
 
     assert request_digest(session, tool, given_) == request_digest(session, tool, again)
 
 
 @given(st.tuples(st.text(), st.text(), inputs), st.tuples(st.text(), st.text(), inputs))
-def test_other_requests_have_other_digests(
+def test_different_requests_have_different_digests(
     one: tuple[str, str, dict[str, object]], other: tuple[str, str, dict[str, object]]
 ) -> None:
     assert (request_digest(*one) == request_digest(*other)) == (one == other)
 
 
-def test_what_is_no_unicode_has_a_digest_too() -> None:
+def test_invalid_unicode_has_a_digest_too() -> None:
     assert request_digest("\ud800", "t", {"a": "\udfff"}) != request_digest("", "t", {})

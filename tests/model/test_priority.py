@@ -7,18 +7,18 @@ from palaver.model.priority import PRIORITY_WORDS, Priority, format_priority, pa
 
 
 @given(st.sampled_from(Priority))
-def test_a_priority_survives_being_written_and_read_back(priority: Priority) -> None:
+def test_priority_survives_formatting_and_parsing(priority: Priority) -> None:
     assert parse_priority(format_priority(priority)) is priority
 
 
-def test_the_words_stand_for_their_numbers() -> None:
+def test_words_have_their_numbers() -> None:
     values = {word: parse_priority(word).value for word in PRIORITY_WORDS}
 
     assert values == {"interrupt": 1, "normal": 2, "idle-first": 3, "idle": 4}
 
 
 @pytest.mark.parametrize("word", ["", "urgent", "Normal", "idle_first"])
-def test_another_word_is_no_priority(word: str) -> None:
+def test_other_word_is_not_a_priority(word: str) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_priority(word)
 

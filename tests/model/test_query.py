@@ -60,7 +60,7 @@ _event = Event(
         Query(types=("message",), senders=("luna", "nova"), threads=("pr-1",)),
     ],
 )
-def test_an_event_passes_a_filter_that_fits(query: Query) -> None:
+def test_matching_event_passes_a_filter(query: Query) -> None:
     assert matches(query, _event)
 
 
@@ -85,11 +85,11 @@ def test_an_event_passes_a_filter_that_fits(query: Query) -> None:
         Query(types=("message",), senders=("nova",)),
     ],
 )
-def test_an_event_does_not_pass_a_filter_that_does_not_fit(query: Query) -> None:
+def test_other_event_does_not_pass_a_filter(query: Query) -> None:
     assert not matches(query, _event)
 
 
-def test_a_stored_other_word_for_a_state_is_found_by_either() -> None:
+def test_stored_alias_of_a_state_is_found_by_either_word() -> None:
     event = replace(_event, payload={"state": "inactive"})
 
     assert matches(Query(statuses=("exited",)), event)
@@ -97,14 +97,14 @@ def test_a_stored_other_word_for_a_state_is_found_by_either() -> None:
 
 
 @pytest.mark.parametrize("word", ["exited", "inactive"])
-def test_a_goodbye_is_found_by_the_state_it_leaves_behind(word: str) -> None:
+def test_bye_is_found_by_the_exited_state(word: str) -> None:
     event = replace(_event, type="agent.bye", payload={"reason": "left"})
 
     assert matches(Query(statuses=(word,)), event)
     assert not matches(Query(statuses=("idle",)), event)
 
 
-def test_a_payload_of_another_shape_is_passed_over() -> None:
+def test_payload_of_another_shape_is_ignored() -> None:
     event = replace(_event, payload={"delivered_to": 5, "mentions": [1, "nova"], "thread": None})
 
     assert matches(Query(mentions=("nova",)), event)
@@ -113,7 +113,7 @@ def test_a_payload_of_another_shape_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("type_", ["release", "member_left"])
-def test_what_the_bus_writes_in_the_place_of_a_member_is_found_by_that_member(type_: str) -> None:
+def test_event_that_the_bus_writes_for_a_member_is_found_by_that_member(type_: str) -> None:
     event = replace(_event, type=type_, sender="[pal-events]", payload={"from": "vega", "room": "main"})
 
     assert matches(Query(agents=("vega",)), event)
@@ -122,7 +122,7 @@ def test_what_the_bus_writes_in_the_place_of_a_member_is_found_by_that_member(ty
     assert not matches(Query(senders=("kira",)), event)
 
 
-def test_nobody_else_writes_in_the_place_of_another() -> None:
+def test_only_the_bus_writes_events_for_another_agent() -> None:
     claim = replace(_event, type="claim", payload={"from": "vega"})
     release = replace(_event, type="release", payload={"from": "vega"})
     odd = replace(_event, type="release", sender="[pal-events]", payload={"from": 5})
@@ -137,7 +137,7 @@ words = st.sampled_from(["luna", "nova", "kira"])
 
 
 @given(st.lists(words).map(tuple), st.lists(words).map(tuple), words, st.lists(words))
-def test_the_same_filter_twice_is_or_and_different_ones_are_and(
+def test_same_filter_twice_is_or_and_different_ones_are_and(
     senders: tuple[str, ...], targets: tuple[str, ...], sender: str, delivered_to: list[str]
 ) -> None:
     event = replace(_event, sender=sender, payload={"delivered_to": delivered_to}, delivered_to=())

@@ -1,4 +1,4 @@
-"""Secrets are taken out of texts, ordinary words stay, and no text takes long."""
+"""Secrets are removed from texts, ordinary words stay, and no text takes long."""
 
 import json
 from base64 import b64encode
@@ -16,7 +16,7 @@ LETTERS = "aB3dE5gH7jK9mN1pQ"
 
 
 def key(beginning: str, length: int) -> str:
-    """A key that begins so. Put together here, so that nothing in this file looks like one."""
+    """Return a key with this beginning. Built here, so that nothing in this file looks like a key."""
     return beginning + (LETTERS * 10)[:length]
 
 
@@ -53,11 +53,11 @@ KEYS = {
 
 @pytest.mark.parametrize("secret", [one for some in KEYS.values() for one in some], ids=lambda one: one[:8])
 @pytest.mark.parametrize("frame", ["{}", "use {} now", "({})", 'x="{}"', "a,{},b", "line\n{}\nline", "`{}`."])
-def test_the_keys_of_vendors_are_taken_out(secret: str, frame: str) -> None:
+def test_keys_of_vendors_are_removed(secret: str, frame: str) -> None:
     assert redact(frame.format(secret)) == frame.format(REDACTED)
 
 
-def test_keys_that_stand_against_each_other_are_taken_out_together() -> None:
+def test_adjacent_keys_are_removed_together() -> None:
     assert redact(f"use {KEYS['age'][0]}{KEYS['GitHub'][0]} now") == f"use {REDACTED} now"
 
 
@@ -111,7 +111,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("frame", "secret"), NAMED, ids=lambda one: one[:24])
-def test_what_is_called_a_secret_is_taken_out(frame: str, secret: str) -> None:
+def test_value_named_as_a_secret_is_removed(frame: str, secret: str) -> None:
     assert redact(frame.format(secret)) == frame.format(REDACTED)
 
 
@@ -164,13 +164,13 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", "PGP "])
 @pytest.mark.parametrize("end", ["\n", "\\n"])
-def test_a_private_key_is_taken_out_to_its_end(kind: str, end: str) -> None:
+def test_private_key_is_removed_up_to_its_end(kind: str, end: str) -> None:
     block = " BLOCK" if kind == "PGP " else ""
     head, tail = f"-----BEGIN {kind}PRIVATE KEY{block}-----", f"-----END {kind}PRIVATE KEY{block}-----"
     text = end.join(["see", head, "Version: 1-2", key("", 64), key("", 30) + "==", tail, "so"])
@@ -178,13 +178,13 @@ def test_a_private_key_is_taken_out_to_its_end(kind: str, end: str) -> None:
     assert redact(text) == f"see{end}{head}{REDACTED}{tail}{end}so"
 
 
-def test_of_a_private_key_that_is_cut_off_nothing_is_left() -> None:
+def test_truncated_private_key_is_removed_completely() -> None:
     text = f"-----BEGIN PRIVATE KEY-----\n{key('', 64)}\n{key('', 64)}\nand then?"
 
     assert redact(text) == f"-----BEGIN PRIVATE KEY-----{REDACTED}\nand then?"
 
 
-def test_the_cases_of_the_peer_are_met_and_its_gaps_are_closed() -> None:
+def test_shared_vectors_are_met_and_their_gaps_are_closed() -> None:
     path = Path(__file__).parents[1] / "vectors" / "secret_redaction.json"
     cases = json.loads(path.read_text(encoding="utf-8"))["cases"]
 
@@ -237,7 +237,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)), max_size=12).map("".join))
-@example("token: abc123defDBPASSWORD=abc\x1f")  # white space to some, and a part of the value to us
+@example("token: abc123defDBPASSWORD=abc\x1f")  # whitespace to some, and part of the value to us
 def test_redacting_twice_is_the_same_as_once(text: str) -> None:
     once = redact(text)
 
@@ -249,7 +249,7 @@ def test_redacting_twice_is_the_same_as_once(text: str) -> None:
     st.text(st.characters(exclude_categories=("L", "N", "Cs"), exclude_characters="_-.+/="), max_size=8),
     st.text(st.characters(exclude_categories=("L", "N", "Cs"), exclude_characters="_-.+/="), max_size=8),
 )
-def test_a_key_is_found_between_any_signs(secret: str, before: str, after: str) -> None:
+def test_key_is_found_between_any_signs(secret: str, before: str, after: str) -> None:
     assert secret not in redact(before + secret + after)
 
 
@@ -311,8 +311,8 @@ HARD = [
 
 
 @pytest.mark.parametrize("part", HARD)
-def test_long_texts_made_to_be_hard_are_done(part: str) -> None:
-    """With steps by the square of the length, these would take longer than anybody waits."""
+def test_long_texts_made_to_be_hard_are_processed(part: str) -> None:
+    """With steps quadratic in the length, these would take far too long."""
     text = part * (50_000 // len(part))
 
     for end in ("", "=x"):
@@ -326,7 +326,7 @@ def event(**payload: object) -> Event:
 
 
 @pytest.mark.parametrize("before", [b"", b"\xff\x00", b"\xff\x00\xfe\n"])
-def test_encoded_bytes_with_a_secret_among_them_are_taken_out_as_a_whole(before: bytes) -> None:
+def test_encoded_bytes_that_contain_a_secret_are_removed_completely(before: bytes) -> None:
     content = before + b"TOKEN=" + KEYS["GitHub"][0].encode() + b"\x00"
     encoded = b64encode(content).decode()
     given_event = event(files=[{"path": "a.bin", "base64": encoded}, {"base64": encoded.rstrip("=")}])
@@ -338,7 +338,7 @@ def test_encoded_bytes_with_a_secret_among_them_are_taken_out_as_a_whole(before:
     assert redact_event(redacted) == redacted
 
 
-def test_encoded_bytes_without_a_secret_stay_and_what_is_not_encoded_is_a_text() -> None:
+def test_encoded_bytes_without_a_secret_stay_and_invalid_ones_are_text() -> None:
     harmless = b64encode(bytes(range(256))).decode()
     given_event = event(base64=harmless, files=[{"base64": f"{KEYS['GitHub'][0]} "}, {"base64": "a"}])
 
@@ -347,7 +347,7 @@ def test_encoded_bytes_without_a_secret_stay_and_what_is_not_encoded_is_a_text()
     assert redacted.payload == {"base64": harmless, "files": [{"base64": f"{REDACTED} "}, {"base64": "a"}]}
 
 
-def test_an_event_is_redacted_however_deep_and_by_what_its_fields_are_called() -> None:
+def test_event_is_redacted_at_any_depth_and_by_the_names_of_its_fields() -> None:
     secret = KEYS["GitHub"][0]
     given_event = event(
         text=f"use {secret}",

@@ -1,4 +1,4 @@
-"""Events without their text: which fields go, and what is left."""
+"""Events without their text: which fields are removed, and which stay."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def event(type: str, **payload: object) -> Event:
     return Event(seq=7, id="01K", type=type, sender="luna", to=(), ts=1, device="BOXE", payload=payload)
 
 
-def test_a_message_keeps_all_but_its_text() -> None:
+def test_message_keeps_all_fields_except_its_text() -> None:
     message = event("message", text="hunter2", thread="t", delivered_to=["nova"])
 
     assert can_remove(message, is_foreign=False)
@@ -31,7 +31,7 @@ def test_raw_keys_lose_their_bytes_and_stay_raw() -> None:
     assert removed_text(without_text(keys, is_foreign=False), is_foreign=False) == "[redacted]"
 
 
-def test_another_programs_payload_goes_as_a_whole() -> None:
+def test_payload_of_another_program_is_removed_completely() -> None:
     foreign = event("deploy.done", where={"token": "hunter2"})
 
     assert can_remove(foreign, is_foreign=True)
@@ -40,17 +40,17 @@ def test_another_programs_payload_goes_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("one", [event("agent.hello", runtime="x"), event("life", action="ready")])
-def test_an_event_without_a_text_has_nothing_to_remove(one: Event) -> None:
+def test_event_without_a_text_has_nothing_to_remove(one: Event) -> None:
     assert not can_remove(one, is_foreign=False)
 
 
-def test_a_task_has_several_texts() -> None:
+def test_task_has_several_texts() -> None:
     task = event("task.create", title="one", description="two", assignee="luna")
 
     assert removed_text(task, is_foreign=False) == "one\ntwo"
 
 
-def test_pieces_are_printed_runs_as_json_writes_them() -> None:
+def test_pieces_are_printable_runs_as_json_writes_them() -> None:
     assert pieces_of('say "hunter2"\r\x1b[A     \nabc') == ['say \\"hunter2\\"']
 
 
@@ -70,14 +70,14 @@ def test_pieces_are_printed_runs_as_json_writes_them() -> None:
         "••",
     ],
 )
-def test_a_prompt_for_a_secret_is_known(line: str) -> None:
+def test_prompt_for_a_secret_is_recognised(line: str) -> None:
     assert asks_secret(line)
 
 
 @pytest.mark.parametrize(
     "line", ["", ">>> ", "Name: ", "the password is in the vault", "Use the old password? ", "$ "]
 )
-def test_other_lines_ask_for_no_secret(line: str) -> None:
+def test_other_lines_do_not_ask_for_a_secret(line: str) -> None:
     assert not asks_secret(line)
 
 
@@ -85,10 +85,10 @@ def test_other_lines_ask_for_no_secret(line: str) -> None:
     ("one", "is_foreign"),
     [(event("message", text="hunter2"), False), (event("deploy.done", text="hunter2"), True)],
 )
-def test_it_is_known_whether_a_text_was_removed(one: Event, is_foreign: bool) -> None:
+def test_removed_text_is_recognised(one: Event, is_foreign: bool) -> None:
     assert not is_removed(one, is_foreign=is_foreign)
     assert is_removed(without_text(one, is_foreign=is_foreign), is_foreign=is_foreign)
 
 
-def test_an_event_that_never_had_a_text_has_lost_none() -> None:
+def test_event_that_never_had_a_text_is_not_removed() -> None:
     assert not is_removed(event("agent.hello"), is_foreign=False)

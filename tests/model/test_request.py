@@ -11,7 +11,7 @@ REQUESTS = typing.get_args(Request)
 
 
 @pytest.mark.parametrize("kind", REQUESTS, ids=[kind.__name__ for kind in REQUESTS])
-def test_a_request_is_a_frozen_value_with_named_fields(kind: type[msgspec.Struct]) -> None:
+def test_request_is_a_frozen_value_with_named_fields(kind: type[msgspec.Struct]) -> None:
     config = kind.__struct_config__
 
     assert config.frozen
@@ -21,9 +21,9 @@ def test_a_request_is_a_frozen_value_with_named_fields(kind: type[msgspec.Struct
 
 
 @pytest.mark.parametrize("kind", REQUESTS, ids=[kind.__name__ for kind in REQUESTS])
-def test_a_request_says_what_it_asks_for(kind: type[msgspec.Struct]) -> None:
+def test_request_has_a_docstring(kind: type[msgspec.Struct]) -> None:
     assert kind.__doc__
 
 
-def test_two_requests_with_the_same_fields_are_one() -> None:
+def test_two_requests_with_the_same_fields_are_equal() -> None:
     assert Send(text="a", to=("nova",)) == Send(text="a", to=("nova",))

@@ -1,4 +1,4 @@
-"""Where the one request of a connection ends, however its bytes come."""
+"""Where the only request of a connection ends, however its bytes arrive."""
 
 import pytest
 
@@ -9,7 +9,7 @@ REQUEST = rb'{"type": "send", "body": "a } \" {", "more": {"x": 1}}'
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_request_ends_with_its_object_however_it_is_cut(size: int) -> None:
+def test_request_ends_with_its_object_however_it_is_split(size: int) -> None:
     reader = RequestReader()
     data = b" \n" + REQUEST + b"rest"
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
@@ -21,15 +21,15 @@ def test_request_ends_with_its_object_however_it_is_cut(size: int) -> None:
     assert b"rest".startswith(behind)
 
 
-def test_request_that_is_no_object_ends_with_its_line() -> None:
+def test_request_that_is_not_an_object_ends_with_its_line() -> None:
     assert RequestReader().feed(b"hello\nmore") == (b"hello", b"\nmore")
 
 
-def test_closing_brace_too_many_ends_nothing() -> None:
+def test_extra_closing_brace_ends_nothing() -> None:
     assert RequestReader().feed(b"} x\n") == (b"} x", b"\n")
 
 
-def test_request_without_an_end_is_returned_when_nothing_more_comes() -> None:
+def test_request_without_an_end_is_returned_at_the_end_of_input() -> None:
     reader = RequestReader()
 
     assert reader.feed(b'{"a": "b\\') is None

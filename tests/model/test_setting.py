@@ -1,4 +1,4 @@
-"""Settings as they are checked, and as lines of a file."""
+"""Validation of settings, and settings as lines of a file."""
 
 import tomllib
 
@@ -27,7 +27,7 @@ ends = st.sampled_from(["\n", "\r\n"])
 
 @st.composite
 def statements(draw: st.DrawFn, key: str) -> str:
-    """One setting as people may write it."""
+    """One setting as a user may write it."""
     text = draw(in_file)
     many = text.replace("\\", "").replace('"', "")
     written = draw(
@@ -46,7 +46,7 @@ def statements(draw: st.DrawFn, key: str) -> str:
 
 @st.composite
 def files(draw: st.DrawFn) -> list[str]:
-    """A file as a list of its settings, comments and blank lines, each with its end."""
+    """A file as a list of its settings, comments and blank lines, each with its line end."""
     keys: list[str] = draw(st.lists(st.sampled_from(KEYS), unique=True))
     parts = [draw(statements(key)) for key in keys]
     for _ in range(draw(st.integers(0, 3))):
@@ -59,7 +59,7 @@ def files(draw: st.DrawFn) -> list[str]:
 
 
 @given(files(), st.sampled_from(KEYS), values)
-def test_the_value_is_read_back_and_every_other_line_is_as_it_was(
+def test_value_is_read_back_and_every_other_line_is_unchanged(
     parts: list[str], key: str, value: str | int
 ) -> None:
     before = "".join(parts)
@@ -75,7 +75,7 @@ def test_the_value_is_read_back_and_every_other_line_is_as_it_was(
 
 
 @given(values)
-def test_a_value_is_read_back_as_it_was(value: str | int) -> None:
+def test_value_is_read_back_unchanged(value: str | int) -> None:
     assert tomllib.loads(f"x = {format_value(value)}") == {"x": value}
 
 
@@ -96,12 +96,12 @@ def test_one_line_is_changed_and_its_comment_stays(before: str, after: str) -> N
     assert with_setting(before, "beta", 7) == after
 
 
-def test_what_is_no_toml_is_not_touched() -> None:
+def test_invalid_toml_is_not_changed() -> None:
     with pytest.raises(tomllib.TOMLDecodeError):
         with_setting('alpha = 1\nbeta = "open', "beta", 7)
 
 
-def test_hints_may_hold_what_a_message_may() -> None:
+def test_hints_may_contain_the_same_text_as_a_message() -> None:
     settings = Settings(hints="be kind\nbe brief")
 
     assert check_settings(settings) is settings
@@ -111,11 +111,11 @@ def test_hints_may_hold_what_a_message_may() -> None:
         check_settings(Settings(hints="x" * (LIMIT_HINTS_BYTES + 1)))
 
 
-def test_a_file_is_read_as_the_bus_reads_it_when_it_starts() -> None:
+def test_file_is_parsed_as_the_bus_reads_it_at_its_start() -> None:
     assert parse_settings(b"brake_hops = 7\n", "config.toml") == Settings(brake_hops=7)
 
 
 @pytest.mark.parametrize("content", [b"[", b"\xff", b"colour = 1\n", b"hints = '\xe2\x80\xae'\n"])
-def test_what_the_bus_would_refuse_to_start_with_is_refused(content: bytes) -> None:
+def test_file_that_the_bus_would_refuse_is_refused(content: bytes) -> None:
     with pytest.raises(RequestError):
         parse_settings(content, "config.toml")

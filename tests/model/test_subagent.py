@@ -1,4 +1,4 @@
-"""What sub-agents are called."""
+"""The names of sub-agents."""
 
 import re
 
@@ -28,23 +28,23 @@ _PARENTS = st.from_regex(r"([a-z][a-z0-9_-]{0,20}-)?[a-z][a-z0-9_]{0,20}", fullm
         ("éclaireur ﬁn", "luna_eclaireur_fin"),
     ],
 )
-def test_a_type_becomes_a_part_of_the_name(type_: str, stem: str) -> None:
+def test_type_becomes_a_part_of_the_name(type_: str, stem: str) -> None:
     assert subagent_stem("luna", type_) == stem
 
 
-def test_a_type_that_is_too_long_is_cut_and_leaves_room_for_a_number() -> None:
+def test_type_that_is_too_long_is_cut_and_leaves_space_for_a_number() -> None:
     stem = subagent_stem("luna", "x" * 100)
 
     assert len(subagent_name(stem, 9999)) == LIMIT_NAME
 
 
-def test_a_parent_whose_name_leaves_no_room_has_no_sub_agents() -> None:
+def test_parent_with_a_name_that_is_too_long_has_no_sub_agents() -> None:
     with pytest.raises(BadName, match="no room for a sub-agent"):
         subagent_stem("x" * (LIMIT_NAME - 6), "reviewer")
 
 
 @given(_PARENTS, st.text(max_size=80), st.integers(min_value=1, max_value=9999))
-def test_every_name_is_one_that_an_agent_can_have(parent: str, type_: str, number: int) -> None:
+def test_every_generated_name_is_valid(parent: str, type_: str, number: int) -> None:
     name = subagent_name(subagent_stem(parent, type_), number)
 
     parts = split_name(name)
@@ -54,13 +54,13 @@ def test_every_name_is_one_that_an_agent_can_have(parent: str, type_: str, numbe
 
 
 @given(_PARENTS, st.text(max_size=20), st.integers(min_value=1, max_value=9999))
-def test_a_name_is_taken_apart_as_it_was_made(parent: str, type_: str, number: int) -> None:
+def test_name_is_split_as_it_was_built(parent: str, type_: str, number: int) -> None:
     stem = subagent_stem(parent, type_)
 
     assert split_subagent_name(subagent_name(stem, number)) == (stem, number)
 
 
 @pytest.mark.parametrize("name", ["luna", "luna_x", "_1", "luna_", "luna_²"])
-def test_a_name_without_a_number_is_no_sub_agents(name: str) -> None:
+def test_name_without_a_number_is_not_of_a_sub_agent(name: str) -> None:
     with pytest.raises(ValueError, match=re.escape(name)):
         split_subagent_name(name)

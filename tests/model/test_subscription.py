@@ -34,18 +34,18 @@ def sub(preset: str = "", seq: int = 0, **filters: tuple[str, ...]) -> Subscript
 
 
 @given(agents, st.integers(1, 10**15 - 1))
-def test_the_id_of_a_watch_survives_being_written_and_read_back(agent: str, request: int) -> None:
+def test_id_of_a_watch_survives_formatting_and_parsing(agent: str, request: int) -> None:
     assert parse_watch_id(format_watch_id(agent, request)) == (agent, request)
 
 
 @pytest.mark.parametrize(
     "text", ["", "a1b2c3", "w42", "w42-", "w-nova", "w0-nova", "w042-nova", "w4x-nova", "x1-a"]
 )
-def test_other_ids_are_no_watch(text: str) -> None:
+def test_other_id_is_not_a_watch(text: str) -> None:
     assert parse_watch_id(text) is None
 
 
-def test_a_subscription_is_known_by_the_end_of_its_ulid() -> None:
+def test_subscription_id_is_the_end_of_its_ulid() -> None:
     assert subscription_id("01ARZ3NDEKTSV4RRFFQ69G5FAV") == "9g5fav"
 
 
@@ -57,19 +57,19 @@ def test_a_subscription_is_known_by_the_end_of_its_ulid() -> None:
         ("stopped", event("agent.bye"), event(state="exited")),
     ],
 )
-def test_a_preset_finds_what_it_is_named_for(preset: str, hit: Event, miss: Event) -> None:
+def test_preset_finds_the_state_it_is_named_after(preset: str, hit: Event, miss: Event) -> None:
     wanted = Subscription(id="a1b2c3", owner="luna", filter=preset_filter(preset, ["nova"]), preset=preset)
 
     assert is_hit(wanted, hit)
     assert not is_hit(wanted, miss)
 
 
-def test_there_are_no_other_presets() -> None:
+def test_unknown_preset_is_refused() -> None:
     with pytest.raises(BadRequest, match=", ".join(PRESETS)):
         preset_filter("busy")
 
 
-def test_a_filter_and_the_query_it_becomes_hold_the_same_words() -> None:
+def test_filter_and_its_query_contain_the_same_words() -> None:
     names = Filter.__struct_fields__
     wanted = Filter(**{name: (name,) for name in names})
 
@@ -79,12 +79,12 @@ def test_a_filter_and_the_query_it_becomes_hold_the_same_words() -> None:
     assert query == Query(**{name: (name,) for name in names}, after=7)  # type: ignore[arg-type]  # the same fields
 
 
-def test_a_hit_is_younger_than_its_subscription() -> None:
+def test_hit_is_newer_than_its_subscription() -> None:
     assert is_hit(sub(seq=56, types=("status",)), event(seq=57))
     assert not is_hit(sub(seq=57, types=("status",)), event(seq=57))
 
 
-def test_nothing_a_system_sender_writes_is_a_hit() -> None:
+def test_event_of_a_system_sender_is_not_a_hit() -> None:
     written = event(sender="[pal-events]")
 
     assert is_system(written)
@@ -92,7 +92,7 @@ def test_nothing_a_system_sender_writes_is_a_hit() -> None:
     assert not is_hit(sub(types=("status",)), written)
 
 
-def test_what_a_brake_holds_is_no_hit_and_a_foreign_event_may_use_the_word() -> None:
+def test_message_held_by_a_brake_is_not_a_hit_but_a_foreign_held_field_is() -> None:
     wanted = sub(senders=("nova",))
 
     assert is_hit(wanted, event("message", text="x"))
@@ -109,7 +109,7 @@ def test_what_a_brake_holds_is_no_hit_and_a_foreign_event_may_use_the_word() -> 
         ("ready", sub(agents=("nova",)), True),
     ],
 )
-def test_what_repeats_a_hello_or_bye_is_a_hit_for_those_who_ask_for_its_type(
+def test_echo_of_hello_or_bye_is_a_hit_only_by_its_type(
     action: str, wanted: Subscription, is_told: bool
 ) -> None:
     assert is_hit(wanted, event("life", action=action)) is is_told
@@ -124,11 +124,11 @@ def test_what_repeats_a_hello_or_bye_is_a_hit_for_those_who_ask_for_its_type(
         (sub(agents=("nova",)), False),
     ],
 )
-def test_an_owner_is_told_of_itself_only_by_name(wanted: Subscription, is_told: bool) -> None:
+def test_owner_is_notified_of_itself_only_by_name(wanted: Subscription, is_told: bool) -> None:
     assert is_hit(wanted, event(sender="luna")) is is_told
 
 
-def test_a_collision_is_a_hit_when_any_of_its_edits_passes_the_filter() -> None:
+def test_collision_is_a_hit_when_any_of_its_edits_passes_the_filter() -> None:
     edits = (event(sender="luna", seq=9, file="x"), event(sender="nova", seq=8, file="x"))
 
     assert is_collision_hit(sub(COLLISION, seq=8), edits)

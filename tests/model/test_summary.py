@@ -1,4 +1,4 @@
-"""Events in a few words."""
+"""Short summaries of events."""
 
 import pytest
 from hypothesis import given
@@ -81,7 +81,7 @@ def event(type_: str, **payload: object) -> Event:
     ],
     ids=lambda one: one if isinstance(one, str) else one.type,
 )
-def test_an_event_is_said_in_a_few_words(given: Event, words: str) -> None:
+def test_event_has_a_short_summary(given: Event, words: str) -> None:
     assert summary(given) == words
 
 
@@ -116,5 +116,5 @@ def test_an_event_is_said_in_a_few_words(given: Event, words: str) -> None:
         | st.dictionaries(st.text(), st.text()),
     ),
 )
-def test_whatever_a_payload_holds_something_is_said(type_: str, payload: dict[str, object]) -> None:
+def test_any_payload_has_a_summary(type_: str, payload: dict[str, object]) -> None:
     assert isinstance(summary(event(type_, **payload)), str)

@@ -1,4 +1,4 @@
-"""Requests about tasks: read from envelopes, and refused with a sentence that names the field."""
+"""Task requests: parsed from envelopes, and refused with a sentence that names the field."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def envelope(type: str, *to: str, **payload: object) -> Envelope:
     return Envelope(type=type, id="e1", sender="luna", to=to, payload=payload or None)
 
 
-def test_an_envelope_asks_for_a_task_with_all_its_fields() -> None:
+def test_envelope_creates_a_task_with_all_its_fields() -> None:
     asked = task_request_from(
         envelope("task.create", "@workers", title="t", description="d", assignee="nova", points=3)
     )
@@ -29,7 +29,7 @@ def test_an_envelope_asks_for_a_task_with_all_its_fields() -> None:
     )
 
 
-def test_an_update_changes_only_what_it_names() -> None:
+def test_update_changes_only_the_named_fields() -> None:
     assert task_request_from(envelope("task.update", task_id="e0", status="in_progress")) == UpdateTask(
         task="e0", status="in_progress", id="e1"
     )
@@ -38,21 +38,21 @@ def test_an_update_changes_only_what_it_names() -> None:
     )
 
 
-def test_a_completion_may_say_what_came_of_it() -> None:
+def test_completion_may_have_a_summary() -> None:
     assert task_request_from(envelope("task.complete", task_id="e0")) == CompleteTask(task="e0", id="e1")
     assert task_request_from(envelope("task.complete", task_id="e0", summary="done")) == CompleteTask(
         task="e0", summary="done", id="e1"
     )
 
 
-def test_what_the_bus_finds_out_itself_is_not_taken_from_outside() -> None:
+def test_fields_that_the_bus_sets_are_not_taken_from_outside() -> None:
     asked = task_request_from(envelope("task.create", title="t", assignees=["kira"]))
 
     assert asked == CreateTask(title="t", id="e1")
 
 
 @pytest.mark.parametrize("type_", ["task", "task.note", "message", "Task.Create"])
-def test_other_types_ask_nothing_about_tasks(type_: str) -> None:
+def test_other_types_are_not_task_requests(type_: str) -> None:
     assert task_request_from(envelope(type_, title="t", task_id="e0")) is None
 
 
@@ -69,9 +69,7 @@ def test_other_types_ask_nothing_about_tasks(type_: str) -> None:
         ("task.complete", {"task_id": "e0", "summary": 0}, "summary"),
     ],
 )
-def test_a_field_that_is_missing_or_wrong_is_named(
-    type_: str, payload: dict[str, object], field: str
-) -> None:
+def test_missing_or_wrong_field_is_named(type_: str, payload: dict[str, object], field: str) -> None:
     with pytest.raises(BadRequest, match=f"`{field}`"):
         task_request_from(envelope(type_, **payload))
 
@@ -94,14 +92,14 @@ def test_a_field_that_is_missing_or_wrong_is_named(
         ({"summary": "x" * 100_001}, MessageTooLarge, "the summary"),
     ],
 )
-def test_what_cannot_be_kept_is_refused(
+def test_invalid_task_field_is_refused(
     fields: dict[str, str], error: type[PalaverError], complaint: str
 ) -> None:
     with pytest.raises(error, match=complaint):
         check_task(**fields)
 
 
-def test_what_is_not_given_is_not_looked_at() -> None:
+def test_missing_field_is_not_checked() -> None:
     check_task()
     check_task(title="t", description="a\nb", status="waiting_for_review", assignee="", summary="")
 
@@ -115,7 +113,7 @@ names = st.sampled_from(["title", "description", "assignee", "task_id", "status"
 
 
 @given(st.sampled_from(["task.create", "task.update", "task.complete"]), st.dictionaries(names, json_values))
-def test_whatever_a_payload_holds_it_is_read_or_refused_and_other_fields_are_kept(
+def test_any_payload_is_parsed_or_refused_and_keeps_other_fields(
     type_: str, payload: dict[str, object]
 ) -> None:
     try:

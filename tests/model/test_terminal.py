@@ -1,4 +1,4 @@
-"""Raw keys: kept to the byte, and shown so that they do nothing."""
+"""Raw keys: stored exactly, and shown in a harmless form."""
 
 import pytest
 from hypothesis import given
@@ -10,12 +10,12 @@ from palaver.model.text import check_text
 
 
 @given(st.binary(min_size=1, max_size=200))
-def test_bytes_survive_being_written_and_read_back(data: bytes) -> None:
+def test_bytes_survive_encoding_and_decoding(data: bytes) -> None:
     assert raw_from_text(raw_to_text(data)) == data
 
 
 @given(st.binary(max_size=200))
-def test_what_is_shown_can_stand_in_a_message_and_drives_no_terminal(data: bytes) -> None:
+def test_shown_keys_are_valid_in_a_message_and_control_no_terminal(data: bytes) -> None:
     text = shown(data)
 
     check_text(text)
@@ -38,15 +38,15 @@ def test_different_bytes_are_shown_differently(pair: list[bytes]) -> None:
         ("\u202e".encode(), r"\u202e"),
     ],
 )
-def test_keys_are_written_out(data: bytes, text: str) -> None:
+def test_keys_are_formatted(data: bytes, text: str) -> None:
     assert shown(data) == text
 
 
-def test_the_largest_number_of_keys_still_fits_into_a_message() -> None:
+def test_largest_number_of_keys_still_fits_into_a_message() -> None:
     check_text(shown(b"\x00" * LIMIT_RAW_BYTES))
 
 
-def test_no_keys_and_too_many_are_refused() -> None:
+def test_empty_and_oversized_keys_are_refused() -> None:
     with pytest.raises(BadRequest, match="nothing"):
         raw_to_text(b"")
     with pytest.raises(MessageTooLarge):
@@ -54,6 +54,6 @@ def test_no_keys_and_too_many_are_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["*", "eQ", "é"])
-def test_what_is_no_base64_is_refused(text: str) -> None:
+def test_invalid_base64_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         raw_from_text(text)

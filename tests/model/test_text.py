@@ -30,7 +30,7 @@ def test_exactly_the_refused_characters_are_refused() -> None:
 
 
 @given(st.text(allowed), st.sampled_from(sorted(_REFUSED)), st.text(allowed))
-def test_a_refused_character_is_found_where_it_stands(before: str, codepoint: int, after: str) -> None:
+def test_refused_character_is_found_at_its_position(before: str, codepoint: int, after: str) -> None:
     with pytest.raises(BadText) as caught:
         check_text(before + chr(codepoint) + after, "the note")
 
@@ -42,7 +42,7 @@ def test_a_refused_character_is_found_where_it_stands(before: str, codepoint: in
 
 
 @given(st.text(allowed), st.integers(0, 40))
-def test_a_text_is_too_large_when_its_bytes_are(text: str, limit_bytes: int) -> None:
+def test_size_limit_counts_bytes(text: str, limit_bytes: int) -> None:
     size_bytes = len(text.encode())
 
     if size_bytes <= limit_bytes:
@@ -53,7 +53,7 @@ def test_a_text_is_too_large_when_its_bytes_are(text: str, limit_bytes: int) -> 
         assert caught.value.size_bytes == size_bytes
 
 
-def test_a_message_has_at_most_100_000_bytes() -> None:
+def test_message_has_at_most_100_000_bytes() -> None:
     check_text("x" * LIMIT_BODY_BYTES)
     with pytest.raises(MessageTooLarge):
         check_text("x" * (LIMIT_BODY_BYTES + 1))
@@ -66,16 +66,16 @@ def test_tabs_and_line_ends_are_kept() -> None:
 
 
 @pytest.mark.parametrize("name", ["pr-123", "x" * LIMIT_THREAD, "€" * LIMIT_THREAD, "two words"])
-def test_a_thread_has_a_name_of_at_most_64_characters(name: str) -> None:
+def test_thread_name_has_at_most_64_characters(name: str) -> None:
     check_thread(name)
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * (LIMIT_THREAD + 1)])
-def test_an_empty_or_long_thread_name_is_refused(name: str) -> None:
+def test_empty_or_long_thread_name_is_refused(name: str) -> None:
     with pytest.raises(BadRequest):
         check_thread(name)
 
 
-def test_a_thread_name_holds_no_control_character() -> None:
+def test_thread_name_with_a_control_character_is_refused() -> None:
     with pytest.raises(BadText):
         check_thread("pr\x1b")

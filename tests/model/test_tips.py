@@ -28,20 +28,20 @@ def test_each_kind_of_message_has_its_tip(payload: dict[str, Any], name: str, se
     assert tips_for([message(**payload)], ()) == {name: sentence}
 
 
-def test_a_task_has_its_tip() -> None:
+def test_task_has_its_tip() -> None:
     assert tips_for([message(type="task.create", title="t")], ()) == {
         "task": "say how it stands: pal task update 42 --status in_progress, then pal task complete 42"
     }
 
 
-def test_a_tip_is_about_the_first_message_that_calls_for_it() -> None:
+def test_tip_is_about_the_first_message_that_needs_it() -> None:
     found = tips_for([message(seq=7, intent="request"), message(seq=8, intent="request", thread="t")], ())
 
     assert "--reply-to 7 " in found["request"]
     assert list(found) == ["request", "thread"]
 
 
-def test_what_was_told_is_not_told_again() -> None:
+def test_shown_tip_is_not_shown_again() -> None:
     events = [message(intent="request", scope="broadcast", thread="t")]
 
     assert tips_for(events, TIPS) == {}
@@ -56,5 +56,5 @@ def test_what_was_told_is_not_told_again() -> None:
         message(type="x", thread="t"),
     ],
 )
-def test_other_messages_call_for_none(event: Event) -> None:
+def test_other_messages_have_no_tip(event: Event) -> None:
     assert tips_for([event], ()) == {}

@@ -1,4 +1,4 @@
-"""Stretches of a transcript: how they are written, read and shown."""
+"""Parts of a transcript: how they are written, parsed and shown."""
 
 import json
 import string
@@ -57,17 +57,17 @@ def read(content: bytes) -> list[Entry]:
 
 
 @given(ranges)
-def test_a_range_survives_being_written_and_read_back(both: tuple[int, int]) -> None:
+def test_range_survives_formatting_and_parsing(both: tuple[int, int]) -> None:
     assert parse_range(format_range(*both)) == both
 
 
 @given(stretches)
-def test_a_stretch_survives_being_written_and_read_back(stretch: Stretch) -> None:
+def test_stretch_survives_formatting_and_parsing(stretch: Stretch) -> None:
     assert parse_stretch(format_stretch(stretch)) == stretch
 
 
 @given(st.text(alphabet=string.digits + "-:#abl ") | st.text())
-def test_whatever_is_written_is_a_stretch_or_is_refused(text: str) -> None:
+def test_any_text_is_a_stretch_or_refused(text: str) -> None:
     try:
         found = parse_stretch(text)
     except BadRequest:
@@ -79,14 +79,14 @@ def test_whatever_is_written_is_a_stretch_or_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("100-120", (100, 120)), ("7", (7, 7)), ("#3", (3, 3)), ("#3-#9", (3, 9))]
 )
-def test_a_range_is_two_numbers_or_one(text: str, expected: tuple[int, int]) -> None:
+def test_range_is_two_numbers_or_one(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "-", "a-b", "1-", "-3", "0", "0-3", "5-3", "1-2-3", "1 - 2", "٣", "1\n"]
 )
-def test_a_range_that_is_none_is_refused(text: str) -> None:
+def test_invalid_range_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="is no range"):
         parse_range(text)
 
@@ -100,7 +100,7 @@ def test_a_range_that_is_none_is_refused(text: str) -> None:
         ("luna:BOXE:1-2:Detailed", Stretch(agent="luna:BOXE", first=1, last=2, level=Level.DETAILED)),
     ],
 )
-def test_a_stretch_has_a_name_and_a_level_or_not(text: str, expected: Stretch) -> None:
+def test_stretch_may_have_a_name_and_a_level(text: str, expected: Stretch) -> None:
     assert parse_stretch(text) == expected
 
 
@@ -114,7 +114,7 @@ def test_a_stretch_has_a_name_and_a_level_or_not(text: str, expected: Stretch) -
         ("luna:3-1", "the smaller number stands first"),
     ],
 )
-def test_a_stretch_that_is_none_is_refused(text: str, complaint: str) -> None:
+def test_invalid_stretch_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(BadRequest, match=complaint):
         parse_stretch(text)
 
@@ -129,13 +129,13 @@ def test_a_stretch_that_is_none_is_refused(text: str, complaint: str) -> None:
         ({"role": "user"}, ""),
     ],
 )
-def test_a_line_says_its_text_in_one_of_several_ways(line: dict[str, object], text: str) -> None:
+def test_line_contains_its_text_in_one_of_several_forms(line: dict[str, object], text: str) -> None:
     entries = read(lines(line))
 
     assert entries == [Entry(role="user", text=text, whole=line)]
 
 
-def test_a_line_names_its_tools_in_blocks_or_in_a_list() -> None:
+def test_line_names_its_tools_in_blocks_or_in_a_list() -> None:
     block = {"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}
 
     entries = read(lines({"content": [block]}, {"tools": [{"name": "Read", "input": "a.py"}, "Think"]}))
@@ -146,33 +146,33 @@ def test_a_line_names_its_tools_in_blocks_or_in_a_list() -> None:
     ]
 
 
-def test_an_empty_line_is_no_entry() -> None:
+def test_empty_line_is_not_an_entry() -> None:
     assert [entry.text for entry in read(b'\n{"text":"a"}\r\n  \n{"text":"b"}')] == ["a", "b"]
 
 
 @pytest.mark.parametrize("line", [b"hello", b"[1]", b'{"text":', b'{"text":"\xff"}'])
-def test_a_line_that_is_no_object_is_refused_with_its_number(line: bytes) -> None:
+def test_line_that_is_not_an_object_is_refused_with_its_number(line: bytes) -> None:
     with pytest.raises(BadRequest, match="line 2 of the transcript is no JSON object"):
         read(b'{"text":"a"}\n' + line + b"\n")
 
 
-def test_a_last_line_that_is_still_being_written_is_passed_over() -> None:
+def test_incomplete_last_line_is_skipped() -> None:
     assert [entry.text for entry in read(b'{"text":"a"}\n{"text":"b')] == ["a"]
 
 
 @pytest.mark.parametrize("depth", [LIMIT_DEPTH, 5000])
-def test_a_line_that_is_nested_too_deep_is_refused(depth: int) -> None:
+def test_line_that_is_nested_too_deep_is_refused(depth: int) -> None:
     with pytest.raises(BadRequest, match="line 1 of the transcript is nested more than"):
         read(b'{"text":' + b"[" * depth + b"]" * depth + b"}\n")
 
 
-def test_a_line_with_many_brackets_beside_each_other_is_not_deep() -> None:
+def test_line_with_many_adjacent_brackets_is_not_deep() -> None:
     wide = {"role": "user", "text": [[{}] for _ in range(200)], "more": 1}
 
     assert read(lines(wide)) == [Entry(role="user", text="", whole=wide)]
 
 
-def test_each_level_shows_what_the_one_below_it_shows_and_more() -> None:
+def test_each_level_shows_more_than_the_one_below_it() -> None:
     tool = ToolCall(name="Bash", input={"command": "ls"})
     entry = Entry(role="assistant", text="look", tools=(tool,), whole={"role": "assistant", "cost": 3})
 
@@ -194,13 +194,13 @@ def test_each_level_shows_what_the_one_below_it_shows_and_more() -> None:
         ("x" * (LIMIT_SHORT_INPUT + 1), "x" * (LIMIT_SHORT_INPUT - 1) + "…"),
     ],
 )
-def test_the_input_of_a_tool_is_shown_short(given: object, shown: str) -> None:
+def test_input_of_a_tool_is_shortened(given: object, shown: str) -> None:
     entry = Entry(role="", text="", tools=(ToolCall(name="T", input=given),), whole={})
 
     assert entry_at_level(entry, 1, Level.DETAILED)["tools"] == [{"name": "T", "input": shown}]
 
 
-def test_what_a_tool_gave_back_is_shown_short_beside_its_input() -> None:
+def test_output_of_a_tool_is_shortened_and_shown_with_its_input() -> None:
     tools = (
         ToolCall(name="T", input="x", output="y" * 300),
         ToolCall(name="U", output="no such file", is_error=True),
@@ -217,20 +217,18 @@ def test_what_a_tool_gave_back_is_shown_short_beside_its_input() -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), [("10-", (10, None)), ("#3-", (3, None)), ("7-9", (7, 9))])
-def test_a_span_may_go_on_to_the_end(text: str, expected: tuple[int, int | None]) -> None:
+def test_span_may_be_open_ended(text: str, expected: tuple[int, int | None]) -> None:
     assert parse_span(text) == expected
 
 
 @pytest.mark.parametrize("text", ["-", "-5", "3-4-", "0-", "x-", "", "5-2"])
-def test_what_is_no_span_is_refused(text: str) -> None:
+def test_invalid_span_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="is no range: write 100-120, 100 for one alone, or 100- for all"):
         parse_span(text)
 
 
 @given(st.lists(objects, min_size=1, max_size=8), st.data())
-def test_an_excerpt_has_exactly_the_entries_of_its_stretch(
-    entries: list[object], data: st.DataObject
-) -> None:
+def test_excerpt_has_exactly_the_entries_of_its_stretch(entries: list[object], data: st.DataObject) -> None:
     last = data.draw(st.integers(min_value=1, max_value=len(entries)))
     first = data.draw(st.integers(min_value=1, max_value=last))
 
@@ -243,14 +241,14 @@ def test_an_excerpt_has_exactly_the_entries_of_its_stretch(
 
 
 @pytest.mark.parametrize(("count", "has"), [(0, "0 entries"), (1, "1 entry"), (4, "4 entries")])
-def test_a_stretch_beyond_the_end_is_refused(count: int, has: str) -> None:
+def test_stretch_beyond_the_end_is_refused(count: int, has: str) -> None:
     content = lines(*[{"text": "x"}] * count)
 
     with pytest.raises(NotFound, match=f"no part 2-5 in the transcript of luna: it has {has}"):
         take_excerpt(READER, content.splitlines(keepends=True), Stretch(first=2, last=5), "luna")
 
 
-def test_more_than_a_bundle_can_hold_is_not_taken() -> None:
+def test_excerpt_larger_than_a_bundle_is_refused() -> None:
     content = [
         *lines(*[{"text": "x" * (LIMIT_EXCERPT_BYTES // 2)}] * 3).splitlines(keepends=True),
         b"never read\n",
@@ -260,7 +258,7 @@ def test_more_than_a_bundle_can_hold_is_not_taken() -> None:
         take_excerpt(READER, content, Stretch(first=1, last=9), "luna")
 
 
-def test_nothing_is_read_behind_the_stretch() -> None:
+def test_nothing_is_read_after_the_stretch() -> None:
     content = lines({"text": "a"}) + b"not JSON\n"
 
     taken = take_excerpt(READER, content.splitlines(keepends=True), Stretch(first=1, last=1), "luna")

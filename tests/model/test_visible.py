@@ -1,4 +1,4 @@
-"""Texts by which people decide."""
+"""Texts that people base decisions on."""
 
 import unicodedata
 
@@ -25,12 +25,12 @@ from palaver.model.visible import escaped, exact
         ("\ud800", "\\ud800"),
     ],
 )
-def test_everything_in_it_is_seen(text: str, shown: str) -> None:
+def test_every_character_is_visible(text: str, shown: str) -> None:
     assert exact(text) == shown
 
 
 @given(st.text())
-def test_nothing_is_left_that_is_not_seen_and_what_was_shown_stays(text: str) -> None:
+def test_result_has_no_invisible_characters_and_is_stable(text: str) -> None:
     shown = exact(text)
 
     unseen = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -39,6 +39,6 @@ def test_nothing_is_left_that_is_not_seen_and_what_was_shown_stays(text: str) ->
 
 
 @given(st.characters())
-def test_a_character_that_is_not_seen_has_a_form_of_its_own_that_is(char: str) -> None:
+def test_invisible_character_has_its_own_visible_form(char: str) -> None:
     assert exact(char) in (char, escaped(char))
     assert exact(escaped(char)) == escaped(char)

@@ -1,6 +1,6 @@
-"""Every request on a line: as it is made, and the bytes that stand for it. These bytes do not change.
+"""Every request on a line: as a struct, and as its bytes. These bytes do not change.
 
-Of each request two: with nothing but what must be there, and with every field.
+Each request has two examples: with only its required fields, and with every field.
 """
 
 import msgspec

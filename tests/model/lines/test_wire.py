@@ -1,4 +1,4 @@
-"""Requests on a line: the bytes of each, and what cannot be written."""
+"""Requests on a line: the bytes of each, and values that cannot be encoded."""
 
 import json
 from typing import get_args
@@ -16,7 +16,7 @@ from palaver.model.text import LIMIT_FRAME_BYTES
 
 
 @pytest.mark.parametrize(("op", "line"), LEAST + MOST)
-def test_a_request_is_these_bytes(op: Op, line: bytes) -> None:
+def test_request_has_exactly_these_bytes(op: Op, line: bytes) -> None:
     assert op_to_json(7, op) == line
 
 
@@ -26,7 +26,7 @@ def test_every_request_has_an_example_with_every_field() -> None:
     assert fields == {kind: {"op", *kind.__struct_encode_fields__} for kind in get_args(Op)}
 
 
-def test_every_request_has_an_example_with_what_must_be_there() -> None:
+def test_every_request_has_an_example_with_its_required_fields() -> None:
     fields = {type(op): set(json.loads(line)) for op, line in LEAST}
 
     needed = {
@@ -36,12 +36,12 @@ def test_every_request_has_an_example_with_what_must_be_there() -> None:
     assert fields == {kind: {"req", "op", *names} for kind, names in needed.items()}
 
 
-def test_every_request_can_say_in_whose_name_it_is_asked() -> None:
+def test_every_request_can_name_the_agent_it_is_made_for() -> None:
     assert all("name" in kind.__struct_encode_fields__ for kind in get_args(Op))
 
 
 @given(st.text(), st.lists(st.text()))
-def test_a_text_survives_the_line(text: str, to: list[str]) -> None:
+def test_text_survives_encoding(text: str, to: list[str]) -> None:
     line = op_to_json(1, SendOp(text=text, to=tuple(to)))
 
     read = json.loads(line)
@@ -49,14 +49,14 @@ def test_a_text_survives_the_line(text: str, to: list[str]) -> None:
     assert (read["text"], read.get("to", [])) == (text, to)
 
 
-def test_half_a_surrogate_pair_is_refused_with_its_place() -> None:
+def test_lone_surrogate_is_refused_with_its_position() -> None:
     with pytest.raises(BadText) as raised:
         op_to_json(1, SendOp(text="ab\ud800"))
 
     assert (raised.value.codepoint, raised.value.position) == (0xD800, 2)
 
 
-def test_a_line_that_the_daemon_would_not_read_is_refused() -> None:
+def test_line_over_the_frame_limit_is_refused() -> None:
     with pytest.raises(MessageTooLarge) as raised:
         op_to_json(1, SendOp(text="x" * LIMIT_FRAME_BYTES))
 
