@@ -1,1 +1,1 @@
-"""Rooms: one stick, members, hand-overs, notes. Pure: what is decided, and what it changes."""
+"""Rooms: one stick, members, handoffs and notes. Pure: decisions and their effects."""

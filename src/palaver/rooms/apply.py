@@ -1,6 +1,6 @@
-"""What an event changes in its room. Pure, and strict: what does not follow from the room raises ValueError.
+"""Apply events to a room. Pure and strict: an event that does not fit the room raises ValueError.
 
-So whatever stands in the log, each turn has one holder, and a stick is given only by the one who has it.
+So each turn has one owner, and only the owner passes the stick on, whatever the log contains.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ from palaver.rooms.room import Handover, Member, Room, StickState
 
 
 def apply_to_room(room: Room | None, event: Event, former: Member | None = None) -> Room:
-    """Give the room as it is after an event; `former` is what somebody who joins was here before.
+    """Return the room after an event; `former` is the earlier membership of a joining agent.
 
-    Raises ValueError, TypeError or what msgspec raises for an event that cannot have happened.
+    Raises ValueError, TypeError or a msgspec error for an event that cannot have happened.
     """
     payload = payloads.read_payload(event)
     if isinstance(payload, MemberJoined):
@@ -55,7 +55,7 @@ def _joined(room: Room, event: Event, payload: MemberJoined, former: Member | No
 
 def _left(room: Room, event: Event, payload: MemberLeft) -> Room:
     if payload.kick:
-        return room  # The kick has done it, and who was removed may be back by now.
+        return room  # The kick removed the member already, and it may have joined again.
     return _without(room, payload.member or event.sender, event.ts)
 
 
@@ -65,7 +65,7 @@ def _kicked(room: Room, event: Event, payload: Ended) -> Room:
 
 
 def _without(room: Room, name: str, ts: int) -> Room:
-    """Take a member out. A holder takes its turn along; what was reserved for it stays for the next one."""
+    """Remove a member. The turn of an owner ends with it; the handoff of a reservation stays for the next."""
     if room.member(name) is None:
         raise ValueError(f"{name} is not in {room.id}")
     left = replace(room, members=tuple(member for member in room.members if member.name != name))
@@ -114,7 +114,7 @@ def _holds(room: Room, grantee: str, event: Event, payload: Granted | TakenOver)
 
 
 def _given_up(room: Room, event: Event, payload: Freed) -> Room:
-    """A release or a pass. Where the bus hands on for a holder that is gone, there is no hand-over."""
+    """Apply a release or a pass. A release by the bus for an exited owner has no handoff."""
     giver = payload.sender or event.sender
     if giver != room.owner or payload.turn_id != room.turn:
         raise ValueError(f"{giver} has not the stick of {room.id}")
@@ -148,7 +148,7 @@ def _is_next(room: Room, event: Event, payload: Freed, *, giver: str, pending: H
 
 
 def _lies_free(room: Room, *, giver: str, ts: int, pending: Handover | None = None) -> Room:
-    """Put the stick down: nobody holds it and it is reserved for nobody."""
+    """Free the stick: it has no owner and is not reserved."""
     return replace(
         room,
         state=StickState.IDLE.value,

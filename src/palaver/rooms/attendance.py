@@ -1,7 +1,7 @@
-"""What is known of those in a room and is not in the log: who is there, who waits, who was heard of when.
+"""Facts about room members that are not in the log: presence, waits and last activity.
 
-`Attendance` is what whoever keeps it answers; `Facts` is one moment of it, so that a decision can be made
-again and comes out the same. Pure: keeps nothing by itself.
+`Attendance` is the interface of the live source. `Facts` is a snapshot of it, so that a repeated decision has
+the same result. Pure: stores nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,57 +10,57 @@ from typing import Final, Protocol
 
 
 class Attendance(Protocol):
-    """Who is there. Moments are Unix milliseconds, None for never."""
+    """The attendance of members. Times are Unix milliseconds, None for never."""
 
     @property
     def started_ms(self) -> int:
-        """When the daemon started: what was before it is not remembered."""
+        """When the daemon started; earlier activity is not known."""
         ...
 
     def is_present(self, name: str) -> bool:
-        """It can be reached: its process is alive, it has a link, or it waits or asked a moment ago."""
+        """Return whether it can be reached: a live process, a link, a wait, or a recent request."""
         ...
 
     def is_active(self, name: str) -> bool:
-        """Its process is alive, and it says that it works: as long as that holds it need say nothing more."""
+        """Return whether its process is alive and its status is active; it then needs no other sign."""
         ...
 
     def gone_since_ms(self, name: str) -> int | None:
-        """Since when its process is surely gone; None while it is not, or while nobody knows."""
+        """Return since when its process has certainly ended; None if it is alive or unknown."""
         ...
 
     def token_ms(self, name: str) -> int | None:
-        """When it last spoke by a token, behind which no process can be seen."""
+        """Return when it last used a token; the process of a token user is unknown."""
         ...
 
     def seen_ms(self, name: str) -> int | None:
-        """When it last did something: a request, or a status other than idle and exited."""
+        """Return its last activity: a request, or a status other than idle and exited."""
         ...
 
     def idle_since_ms(self, name: str) -> int | None:
-        """Since when it says that it is idle."""
+        """Return since when its status is idle."""
         ...
 
     def beat_ms(self, room: str, name: str) -> int | None:
-        """When it last said, with its lease, that it still works (`heartbeat`)."""
+        """Return when it last renewed its lease with `heartbeat`."""
         ...
 
     def last_wait_ms(self, room: str, name: str) -> int | None:
-        """When it last waited for its turn there, or joined."""
+        """Return when it last waited for its turn there, or joined."""
         ...
 
     def is_waiting(self, room: str, name: str) -> bool:
-        """It waits for its turn there now, parked or not."""
+        """Return whether it waits for its turn there now, parked or not."""
         ...
 
     def is_parked(self, room: str, name: str) -> bool:
-        """The last time it waited there it took only what is reserved for it."""
+        """Return whether its last wait there was parked: it accepts only a reserved stick."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What is known of one member at one moment; the fields mean what `Attendance` says."""
+    """The facts about one member at one time; the fields have the meaning of `Attendance`."""
 
     is_present: bool = False
     is_active: bool = False
@@ -79,19 +79,19 @@ _UNSEEN: Final = Sight()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """One moment, for one room."""
+    """A snapshot for one room."""
 
     now_ms: int
     started_ms: int = 0
     sights: Mapping[str, Sight] = field(default_factory=dict)
 
     def of(self, name: str) -> Sight:
-        """What is known of a member; who was not looked at is away."""
+        """Return the facts about a member; a name outside the snapshot is away."""
         return self.sights.get(name, _UNSEEN)
 
 
 def take_facts(attendance: Attendance, now_ms: int, room: str, names: Iterable[str]) -> Facts:
-    """Look at everybody once."""
+    """Take a snapshot of the named members."""
     return Facts(
         now_ms=now_ms,
         started_ms=attendance.started_ms,
@@ -115,7 +115,7 @@ def take_facts(attendance: Attendance, now_ms: int, room: str, names: Iterable[s
 
 @dataclass(frozen=True, slots=True)
 class Unattended:
-    """Attendance where nobody keeps any: members are there or not, and nobody waits."""
+    """Attendance without a live source: members are present or not, and no member waits."""
 
     presence: Callable[[str], bool]
     started_ms: int = 0

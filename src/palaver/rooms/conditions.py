@@ -1,6 +1,6 @@
-"""What follows from a room, the policy and the moment: how long a lease runs, who is gone, what may be done.
+"""Conditions of a room at a time: the end of a lease, exited members, possible takeovers.
 
-Pure. Nothing here changes a room: time alone moves nothing, it only permits.
+Pure. Nothing here changes a room: time alone changes nothing, it only permits actions.
 """
 
 import enum
@@ -12,7 +12,7 @@ from palaver.rooms.room import Room, StickState
 
 
 class Condition(enum.StrEnum):
-    """What a room is shown with, beside its state."""
+    """A condition shown with a room, in addition to its state."""
 
     STALE_OWNER = "stale_owner"
     OWNER_GONE = "owner_gone"
@@ -33,18 +33,18 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Why the stick may be taken over now, and when that changes by itself; None for not, and for never."""
+    """Why a takeover is possible now, and when that changes by itself; None for not, and for never."""
 
     cause: Cause | None
     changes_ms: int | None
 
 
 def lease_until_ms(room: Room, facts: Facts, policy: Policy) -> int:
-    """Give the moment at which the holder's lease is over.
+    """Return the time at which the lease of the owner ends.
 
-    It runs anew from each sign of the holder: a heartbeat, and whatever it does while its process is there or
-    by a token. One that is at work gives a sign all the time. Nobody can give a sign to a daemon that is not
-    there, so it runs anew from its start, too.
+    The lease restarts with each sign of the owner: a heartbeat, and any activity while its process is alive
+    or with a token. An active owner always has a full lease. It also restarts when the daemon starts, because
+    no sign can reach a stopped daemon.
     """
     owner = facts.of(room.owner)
     signs = [
@@ -58,24 +58,24 @@ def lease_until_ms(room: Room, facts: Facts, policy: Policy) -> int:
 
 
 def gone_at_ms(room: Room, name: str, facts: Facts, policy: Policy) -> int | None:
-    """Give the moment from which a member counts as gone; None while its process is not surely gone.
+    """Return the time from which a member counts as exited; None while its process may be alive.
 
-    That is the grace behind the end of its process, or behind the last sign of it, whatever was later. Of one
-    that speaks by a token no process is seen: it counts as there for a lease behind its last word.
+    That is one grace period after the end of its process or its last sign, whichever is later. A token user
+    has no known process: it counts as present for one lease after its last request.
     """
     return _behind_silence_ms(room, name, facts, policy, policy.gone_grace_ms)
 
 
 def retires_at_ms(room: Room, name: str, facts: Facts, policy: Policy) -> int | None:
-    """Give the moment from which a member that is gone is a member no more; None while it is not gone."""
+    """Return the time from which an exited member is removed; None while its process may be alive."""
     return _behind_silence_ms(room, name, facts, policy, policy.presence_ms)
 
 
 def _behind_silence_ms(room: Room, name: str, facts: Facts, policy: Policy, silence_ms: int) -> int | None:
-    """Give the moment at which somebody has been gone and silent for so long.
+    """Return the time at which a member has been exited and silent for `silence_ms`.
 
-    A start of the daemon is no sign of it, but whoever waited when the last daemon ended has a moment to come
-    back.
+    A start of the daemon is not a sign of the member, but a member that waited when the last daemon ended has
+    a short time to return.
     """
     sight = facts.of(name)
     if sight.gone_since_ms is None:
@@ -87,25 +87,25 @@ def _behind_silence_ms(room: Room, name: str, facts: Facts, policy: Policy, sile
 
 
 def is_gone(room: Room, name: str, facts: Facts, policy: Policy) -> bool:
-    """Tell whether a member counts as gone."""
+    """Return whether a member counts as exited."""
     moment = gone_at_ms(room, name, facts, policy)
     return moment is not None and moment <= facts.now_ms
 
 
 def has_ended(room: Room, name: str, facts: Facts, policy: Policy) -> bool:
-    """Tell whether a member's process has surely ended: it will count as gone unless it is heard of again."""
+    """Return whether the process of a member has ended; it counts as exited unless it gives a sign."""
     moment = _behind_silence_ms(room, name, facts, policy, 0)
     return moment is not None and moment <= facts.now_ms
 
 
 def reservation_until_ms(room: Room, facts: Facts, policy: Policy) -> int:
-    """Give the moment from which a reservation goes back in line: its end, or when its recipient is gone."""
+    """Return the time at which a reservation ends: at its limit, or when its recipient has exited."""
     gone = gone_at_ms(room, room.reserved_for, facts, policy)
     return room.claim_until_ms if gone is None else min(room.claim_until_ms, gone)
 
 
 def outlook(room: Room, facts: Facts, policy: Policy) -> Outlook:
-    """Tell whether the stick may be taken over, and when that can change without an event."""
+    """Return whether the stick may be taken over, and when that can change without an event."""
     if room.state == StickState.OWNED:
         moments = _owner_moments(room, facts, policy)
     elif room.state == StickState.RESERVED:
@@ -118,10 +118,10 @@ def outlook(room: Room, facts: Facts, policy: Policy) -> Outlook:
 
 
 def conditions(room: Room, facts: Facts, policy: Policy) -> tuple[Condition, ...]:
-    """Tell what a room is shown with.
+    """Return the conditions to show with a room.
 
-    That somebody is gone is shown from the end of its process on: the bus acts on it only behind the grace,
-    and whoever looks before that wants to know why the stick does not move.
+    An exited member is shown from the end of its process. The bus acts only after the grace period, and until
+    then the condition explains why the stick does not move.
     """
     found: list[Condition] = []
     if room.state == StickState.OWNED:
@@ -146,7 +146,7 @@ _SHOWN = (
 
 
 def _owner_moments(room: Room, facts: Facts, policy: Policy) -> dict[Cause, int]:
-    """Give the moments from which the holder may lose the stick, the gravest cause first."""
+    """Return the times from which the owner may lose the stick, the most serious cause first."""
     moments: dict[Cause, int] = {}
     gone = gone_at_ms(room, room.owner, facts, policy)
     if gone is not None:

@@ -1,7 +1,8 @@
-"""What happened in a room, as its tools show it, and which of it somebody asked for. Pure.
+"""Room events as the room tools show them, and filters for them. Pure.
 
-A target chooses by who is concerned: `self` is messages to me, room messages of others, joins and leaves of
-others, and other events where I am from or to; an agent's name is what is addressed to it; `any` is all.
+A target selects events by the agents they concern. `self` selects messages to the caller, room messages,
+joins and leaves of others, and other events from or to the caller. A name selects events addressed to that
+agent; `any` selects all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +20,24 @@ ANY: Final = "any"
 NORMAL: Final = "normal"
 INTERRUPT: Final = "interrupt"
 HINTS: Final = (NORMAL, INTERRUPT)
-"""What a sender can hint at; the receiver decides."""
+"""The delivery hints of a sender; the receiver decides."""
 
 MESSAGE_SENT: Final = "message_sent"
 
 _STORED: Final = {MESSAGE_SENT: MESSAGE, "join": JOINED, "leave": LEFT}
-"""Names of types that are accepted for the stored one."""
+"""Accepted names of event types, with the stored names."""
 _OWN_FIELDS: Final = frozenset({"room", "from", "turn_id", "handoff", "reason"})
-"""What of a payload is shown beside it."""
+"""Payload fields that are shown outside the payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events of a room somebody asks for."""
+    """The events of a room that a caller wants."""
 
     caller: str | None = None
     target: str = ANY
     types: frozenset[str] | None = None
-    """Stored types; None lets all through."""
+    """Stored types; None selects all types."""
     sender: str | None = None
 
 
@@ -47,7 +48,7 @@ def event_filter(
     event_type: str | Sequence[str] | None = None,
     sender: str | None = None,
 ) -> EventFilter:
-    """Make a filter of what a caller wrote. Any word is a type; an empty list or word is none.
+    """Make a filter from the arguments of a caller. Any text is a valid type, except the empty one.
 
     Raises `AgentIdRequired` for `self` without a caller, `InvalidEventTypeFilter` for a filter without types.
     """
@@ -62,7 +63,7 @@ def event_filter(
 
 
 def passes(wanted: EventFilter, event: Event) -> bool:
-    """Tell whether an event of the room is one that was asked for."""
+    """Return whether a room event matches a filter."""
     if wanted.types is not None and event.type not in wanted.types:
         return False
     if wanted.sender is not None and from_agent(event) != wanted.sender:
@@ -70,13 +71,13 @@ def passes(wanted: EventFilter, event: Event) -> bool:
     if wanted.target == ANY:
         return True
     if wanted.target == SELF:
-        assert wanted.caller is not None  # a filter for oneself has a caller
+        assert wanted.caller is not None  # a filter for `self` has a caller
         return is_concerned(event, wanted.caller)
     return wanted.target in to_agents(event)
 
 
 def room_event(event: Event) -> dict[str, object]:
-    """Give an event as the room tools show it. A message is printed as `message_sent`."""
+    """Return an event as the room tools show it. A message has the type `message_sent`."""
     to = to_agents(event)
     return {
         "event_seq": event.seq,
@@ -93,7 +94,7 @@ def room_event(event: Event) -> dict[str, object]:
 
 
 def hint_of(payload: Mapping[str, object]) -> str:
-    """Give the hint a message carries."""
+    """Return the delivery hint of a message."""
     return INTERRUPT if payload.get("delivery_hint") == INTERRUPT else NORMAL
 
 
@@ -113,6 +114,6 @@ def _types(written: str | Sequence[str] | None) -> frozenset[str] | None:
 
 
 def _name(written: str) -> str:
-    """Give a name as the log has it: small letters, the device in capitals."""
+    """Return a name as stored: lower case, with the device in upper case."""
     name, colon, device = written.removeprefix("@").partition(":")
     return name.lower() + colon + device.upper()

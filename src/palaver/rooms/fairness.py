@@ -1,4 +1,4 @@
-"""Who is next: who never held the stick, then who held it longest ago; equals go round the circle. Pure."""
+"""Choose the next owner: never had the stick, then longest ago, then in circular order. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,25 +6,25 @@ from palaver.rooms.room import Member, Room
 
 
 def rank(member: Member, after: int, size: int) -> tuple[int, int]:
-    """Tell how a member stands in line, the smallest first.
+    """Return the rank of a member; the lowest is next.
 
-    `after` is the ordinal of whoever gave the stick up, -1 for nobody; `size` is larger than every ordinal.
+    `after` is the ordinal of the releasing owner, -1 for none; `size` is larger than every ordinal.
     """
     return member.last_turn, (member.ordinal - after - 1) % size
 
 
 def fairest(members: Iterable[Member], *, after: int, size: int) -> Member | None:
-    """Give the first in line."""
+    """Return the member that is next."""
     return min(members, key=lambda member: rank(member, after, size), default=None)
 
 
 def first_in_line(room: Room, members: Iterable[Member], giver: str) -> Member | None:
-    """Give the first in line among some members of a room, behind the one who gives the stick up."""
+    """Return the member that is next among some members of a room, counted from the releasing owner."""
     return fairest(members, after=_ordinal(room, giver), size=room.next_ordinal)
 
 
 def is_before(room: Room, one: Member, other: Member) -> bool:
-    """Tell whether one member stands before another, behind the one who gave the stick up last."""
+    """Return whether one member comes before another, counted from the last owner."""
     after, size = _ordinal(room, room.prior_owner), room.next_ordinal
     return rank(one, after, size) < rank(other, after, size)
 

@@ -1,7 +1,7 @@
-"""Hand-overs: what one holder of the stick tells the next. Checked here, shown by others. Pure.
+"""Handoffs: notes from one owner of the stick to the next. This module only checks them. Pure.
 
-`status` and `next_action` must be there; `artifacts`, `open_questions` and `do_not` are lists where they are.
-Keys that are not known are kept.
+`status` and `next_action` are required; `artifacts`, `open_questions` and `do_not` must be lists if present.
+Unknown keys are kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _LIMIT_SHOWN: Final = 40
 
 
 def checked_handoff(handoff: Mapping[str, object]) -> dict[str, object]:
-    """Give a hand-over as it is stored; raises `InvalidHandoff`, which names the field that is wrong."""
+    """Return a handoff as it is stored; raises `InvalidHandoff` with the name of the invalid field."""
     made = _as_json(handoff)
     for field in NEEDED:
         _check_words(field, made.get(field))
@@ -36,7 +36,7 @@ def checked_handoff(handoff: Mapping[str, object]) -> dict[str, object]:
 
 
 def _as_json(handoff: Mapping[str, object]) -> dict[str, object]:
-    """Make of a hand-over what the log will give back."""
+    """Return the handoff as it will be read from the log."""
     try:
         text = msgspec.json.encode(handoff)
         made = msgspec.json.decode(text, type=dict[str, object])
@@ -82,7 +82,7 @@ def _is_artifact(value: object) -> bool:
 
 
 def _is_lines(value: object) -> bool:
-    """A number, a range as a text, or a list of them; or nothing."""
+    """Return whether the value is missing, a number, a range as a text, or a list of those."""
     parts = value if isinstance(value, list) else [value]
     return value is None or all(isinstance(part, (int, str)) and not isinstance(part, bool) for part in parts)
 
@@ -97,7 +97,7 @@ def _check_characters(field: str, value: object) -> None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Walk every text in a value, keys too, however deep."""
+    """Yield every text in a value at any depth, including keys."""
     rest = [value]
     while rest:
         one = rest.pop()

@@ -1,4 +1,4 @@
-"""Coming and going: what is decided about who is in a room, and about closing it. Pure."""
+"""Decide about leaving, removing members, and closing a room. Pure."""
 
 from math import ceil
 
@@ -15,21 +15,21 @@ from palaver.rooms.room import Room
 
 
 def leave(room: Room, name: str, reason: str) -> Move:
-    """Decide about a member who goes."""
+    """Decide about a member that leaves."""
     _check_open(room)
     member_of(room, name)
     return Move(type=payloads.MEMBER_LEFT, payload=MemberLeft(room=room.id, reason=reason))
 
 
 def retire(room: Room, name: str, reason: str) -> Move | None:
-    """Decide about a member that is taken out by the bus; nothing when it is out already."""
+    """Decide about a member that the bus removes; None if it is not a member."""
     if not room.is_open or room.member(name) is None:
         return None
     return Move(type=payloads.MEMBER_LEFT, payload=MemberLeft(room=room.id, reason=reason, member=name))
 
 
 def tell_kick(room: Room, name: str, kick: str) -> Move | None:
-    """Decide about telling of a kick; nothing where nobody listens any more."""
+    """Decide about the notice of a kick; None if the room is closed."""
     if not room.is_open:
         return None
     left = MemberLeft(room=room.id, reason=KICKED, member=name, kick=kick)
@@ -37,9 +37,10 @@ def tell_kick(room: Room, name: str, kick: str) -> Move | None:
 
 
 def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bool) -> Move:
-    """Decide about a member that another one removes.
+    """Decide about a member that another agent removes.
 
-    Any member can remove one who is gone; only an operator, who need not be a member, one who is there.
+    Any member can remove an exited member. Only an operator can remove a present one, and it need not be a
+    member.
     """
     room = now.room
     _check_open(room)
@@ -53,7 +54,7 @@ def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bo
 
 
 def _gone_in_s(now: Moment, name: str) -> int | None:
-    """Give in how many seconds a member counts as gone; None while its process is there."""
+    """Return in how many seconds a member counts as exited; None while its process may be alive."""
     gone_ms = gone_at_ms(now.room, name, now.facts, now.policy)
     return None if gone_ms is None else ceil((gone_ms - now.facts.now_ms) / 1000)
 
@@ -74,7 +75,7 @@ def _target(now: Moment, caller: Caller, target: str) -> str:
 
 
 def close(room: Room, reason: str) -> Move:
-    """Decide about the end of a room."""
+    """Decide about closing a room."""
     _check_open(room)
     return Move(type=payloads.CLOSE, payload=Ended(room=room.id, reason=reason))
 

@@ -1,4 +1,4 @@
-"""What every decision about a room begins and ends with: a moment in which it is made, a move it comes to.
+"""The input and output of decisions about a room: a `Moment`, and a `Move` or an `Answer`.
 
 Pure. Nothing is decided here.
 """
@@ -17,18 +17,18 @@ from palaver.rooms.room import Member, Room
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What is to be written: the type, what it holds, and the other party."""
+    """An event to write: its type, its payload and the other party."""
 
     type: str
     payload: Payload
     to: tuple[str, ...] = ()
     id: str = ""
-    """The id that the event must have: a repeat is the same event. Otherwise a new one."""
+    """The id that the event must have, so that a repeat is the same event. Empty for a new id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is said where nothing is to be written. The fields mean what `Turn` says."""
+    """A result without an event to write. The fields have the meaning of `Turn`."""
 
     status: str
     reason: str = ""
@@ -38,16 +38,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A room as somebody finds it, with what is known about now, and the limits."""
+    """A room with the facts about its members and the limits, at one time."""
 
     room: Room
     facts: Facts
     policy: Policy
 
     def others(self, *names: str) -> Iterator[Member]:
-        """Walk the members but these that are there and would take the stick if it lay free.
+        """Yield the present members, except these, that would take a free stick.
 
-        A person would only while they wait: that they are in the room holds nobody up.
+        A person counts only while waiting: a person in the room does not delay others.
         """
         for member in self.room.members:
             sight = self.facts.of(member.name)
@@ -56,12 +56,12 @@ class Moment:
                 yield member
 
     def next_waiter(self, giver: str, *names: str) -> Member | None:
-        """Give the fairest member, but these, that waits or did so a moment ago."""
+        """Return the fairest member, except these, that waits or waited recently."""
         waiters = [member for member in self.others(giver, *names) if self._has_waited(member)]
         return first_in_line(self.room, waiters, giver)
 
     def left_ms(self, moment_ms: int | None) -> int | None:
-        """How long it is until a moment."""
+        """Return the time until a moment, at least 0; None for None."""
         return None if moment_ms is None else max(0, moment_ms - self.facts.now_ms)
 
     def _has_waited(self, member: Member) -> bool:
@@ -71,7 +71,7 @@ class Moment:
 
 
 def member_of(room: Room, name: str) -> Member:
-    """Look a member up by its full name; raises `UnknownMember`."""
+    """Return a member by its full name; raises `UnknownMember`."""
     member = room.member(name)
     if member is None:
         raise UnknownMember(name, room.id)

@@ -1,4 +1,4 @@
-"""What rooms are called, and which member a word means. Pure."""
+"""Room ids, and finding a member by name. Pure."""
 
 import hashlib
 import re
@@ -18,34 +18,34 @@ _NUMBER: Final = re.compile(r"(-[1-9][0-9]{0,8})?", re.ASCII)
 
 
 def folder_name(path: str) -> str:
-    """Give the last part of a path, as people see it; the whole path when it has none."""
+    """Return the last part of a path, or the whole path if it has no parts."""
     return path.rstrip("/").rpartition("/")[2] or path
 
 
 def room_base(path: str) -> str:
-    """Give the id of the first room at a path: its folder's name in small letters, and a hash of the path."""
+    """Return the id of the first room at a path: the folder name in lower case and a hash of the path."""
     slug = _NO_SLUG.sub("-", folder_name(path).lower())[:_LIMIT_SLUG].strip("-") or "room"
     digest = b32encode(hashlib.sha256(path.encode()).digest()).decode().lower()
     return f"{slug}-{digest[:_HASH_CHARACTERS]}"
 
 
 def room_id(base: str, number: int) -> str:
-    """Give the id of the number-th room that has this base, counted from 1."""
+    """Return the id of the room with this number and base, counted from 1."""
     return base if number == 1 else f"{base}-{number}"
 
 
 def check_room_id(id: str, base: str) -> None:
-    """Refuse, with ValueError, an id and a base that `room_base` and `room_id` have not made."""
+    """Raise ValueError for an id and a base that `room_base` and `room_id` cannot have made."""
     number = id.removeprefix(base)
     if not _BASE.fullmatch(base) or not id.startswith(base) or not _NUMBER.fullmatch(number):
         raise ValueError(f"{id!r} is no room's id")
 
 
 def find_member(room: Room, word: str, is_present: Callable[[str], bool], *, asking: str = "") -> Member:
-    """Find the one member that a word means: its full name, base name or harness, with or without `@`.
+    """Find the one member with a full name, base name or harness, with or without `@`.
 
-    A base name or harness never means the one who is `asking`; when it is that of several others, it means
-    the one of them that is there. Raises `AmbiguousRecipient` with the candidates, and `UnknownMember`.
+    A base name or harness never selects the member that is `asking`. If several others match, it selects the
+    one that is present. Raises `AmbiguousRecipient` with the candidates, and `UnknownMember`.
     """
     wanted = _folded(word)
     if (member := room.member(wanted)) is not None:
@@ -63,7 +63,7 @@ def find_member(room: Room, word: str, is_present: Callable[[str], bool], *, ask
 
 
 def _folded(word: str) -> str:
-    """Give a name as the log has it: small letters, the device in capitals."""
+    """Return a name as stored: lower case, with the device in upper case."""
     name, colon, device = word.removeprefix("@").partition(":")
     return name.lower() + colon + device.upper()
 
@@ -71,5 +71,5 @@ def _folded(word: str) -> str:
 def _base(name: str) -> str:
     try:
         return split_name(name).base
-    except BadName:  # It comes from the log, and the log may hold anything.
+    except BadName:  # Names from the log can be invalid.
         return name

@@ -1,4 +1,4 @@
-"""Notes: what lasts beside the talk in a room, until somebody says that it is settled. Pure."""
+"""Notes: lasting remarks in a room, open until they are resolved. Pure."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ LIMIT_LIST: Final = 200
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One note. Moments are Unix milliseconds, 0 for not yet."""
+    """One note. Times are Unix milliseconds, 0 for not yet."""
 
     id: str
     room: str
@@ -31,9 +31,9 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def checked_note(text: str, limit_bytes: int) -> str:
-    """Give a note's text as it is stored, without blanks around it.
+    """Return the text of a note as it is stored, without surrounding blanks.
 
-    Raises `InvalidBody` when nothing is left, `BadText` and `BodyTooLarge`.
+    Raises `InvalidBody` for an empty note, `BadText` and `BodyTooLarge`.
     """
     trimmed = text.strip()
     if not trimmed:
@@ -46,7 +46,7 @@ def checked_note(text: str, limit_bytes: int) -> str:
 
 
 def note_from(event: Event, payload: NoteAdded) -> Note:
-    """Make the note that an event adds."""
+    """Return the note that an event adds."""
     return Note(
         id=payload.note,
         room=payload.room,
@@ -59,12 +59,12 @@ def note_from(event: Event, payload: NoteAdded) -> Note:
 
 
 def resolved(note: Note, event: Event) -> Note:
-    """Give a note as it is after somebody settled it; the first one to do so stays the one."""
+    """Return a resolved note; raises ValueError if it is resolved already."""
     if not note.is_open:
         raise ValueError(f"{note.id} is settled")
     return msgspec.structs.replace(note, resolved_ms=event.ts, resolved_by=event.sender)
 
 
 def page_size(limit: int) -> int:
-    """Give how many notes a list holds that was asked to hold so many."""
+    """Return the number of notes in a list for a requested limit."""
     return max(1, min(limit, LIMIT_LIST))

@@ -1,6 +1,7 @@
-"""What the events of rooms hold, each as one struct that is written and read. Pure.
+"""Payloads of room events, one struct per kind. Pure.
 
-They carry outcomes: who is next and until when, so that `apply` needs no clock, setting or presence.
+They contain outcomes, such as the next owner and a time limit, so that `apply` needs no clock, setting or
+presence.
 """
 
 from collections.abc import Mapping
@@ -25,11 +26,11 @@ NOTE_RESOLVED: Final = "note_resolved"
 ROOM_TYPES: Final = frozenset(
     {MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE, CLAIM, TAKEOVER, RELEASE, PASS, RESERVATION_EXPIRED}
 )
-"""What changes a room; notes lie beside it."""
+"""Event types that change a room; notes are stored separately."""
 
 
 class MemberJoined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The sender is a member; the first one makes the room."""
+    """The sender is a member; the first member creates the room."""
 
     room: str
     base: str
@@ -39,9 +40,10 @@ class MemberJoined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class MemberLeft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A member is none any more: the sender, or the one that is named where the bus says it.
+    """A member has left: the sender, or the named member if the bus writes the event.
 
-    With `kick` it was one until that event, and this only tells those who listen for leaves.
+    With `kick` the member was removed by that event already, and this one only notifies agents that wait for
+    leaves.
     """
 
     room: str
@@ -52,14 +54,14 @@ class MemberLeft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A kick, of the one in `to`, or a close."""
+    """A kick of the member in `to`, or a close."""
 
     room: str
     reason: str = ""
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim: the one in `to` holds the stick. `from` is who gave it up last, if anybody."""
+    """A claim: the member in `to` owns the stick. `from` is the previous owner, if any."""
 
     room: str
     turn_id: int
@@ -70,7 +72,7 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakenOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A takeover: the sender holds the stick, the one in `to` has lost it; `cause` is why it could."""
+    """A takeover: the sender owns the stick, the member in `to` has lost it; `cause` is the reason."""
 
     room: str
     turn_id: int
@@ -81,9 +83,9 @@ class TakenOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Freed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A release, a pass, or a reservation that ran out: for whom the stick is now, and until when.
+    """A release, a pass, or an expired reservation, with the next recipient and its time limit.
 
-    `from` is who gave it up, where the bus says it in its place.
+    `from` is the previous owner if the bus writes the event for it.
     """
 
     room: str
@@ -105,7 +107,7 @@ class NoteAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NoteResolved(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender says that a note is settled."""
+    """The sender has resolved a note."""
 
     room: str
     note: str
@@ -115,7 +117,7 @@ Payload = MemberJoined | MemberLeft | Ended | Granted | TakenOver | Freed | Note
 
 
 def payload_of(payload: Payload) -> dict[str, object]:
-    """Write a payload; the pair of `read_payload`."""
+    """Encode a payload; the pair of `read_payload`."""
     made: dict[str, object] = msgspec.to_builtins(payload)
     return made
 
@@ -136,5 +138,5 @@ _KINDS: Final[Mapping[str, type[Payload]]] = {
 
 
 def read_payload(event: Event) -> Payload:
-    """Read what an event of a room holds; raises what msgspec raises, and KeyError for another type."""
+    """Decode the payload of a room event; raises a msgspec error, and KeyError for another type."""
     return msgspec.convert(event.payload, _KINDS[event.type])

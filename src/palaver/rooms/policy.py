@@ -1,4 +1,4 @@
-"""How long things may take in rooms, and how large they may be. Values only."""
+"""Time and size limits of rooms. Values only."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,43 +9,43 @@ _MINUTE_MS: Final = 60_000
 
 PERSONS_WAKE: Final = "human"
 ALL_WAKE: Final = "everyone"
-"""Whose words to a whole room wake everybody in it."""
+"""Values of `Policy.room_wakes`: the senders that wake all members with a message to the room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Every limit of a room."""
+    """All limits of a room."""
 
     lease_ms: int = 45 * _MINUTE_MS
-    """How long a holder may be silent before the stick may be taken over."""
+    """How long an owner may be silent before the stick may be taken over."""
     heartbeat_ms: int = 5 * _MINUTE_MS
     claim_ms: int = 20 * _MINUTE_MS
-    """How long a reservation waits for the one it is for."""
+    """How long a reservation waits for its recipient."""
     waiter_grace_ms: int = 10_000
-    """How long after it last waited somebody still counts as waiting."""
+    """How long a member still counts as waiting after its last wait."""
     presence_ms: int = 240 * _MINUTE_MS
-    """How long somebody who is gone stays a member."""
+    """How long an exited member stays a member."""
     long_poll_ms: int = 110_000
     owner_idle_ms: int = 15 * _MINUTE_MS
-    """How long a holder may say that it is idle before the stick may be taken over."""
+    """How long an owner may be idle before the stick may be taken over."""
     room_wakes: str = PERSONS_WAKE
-    """Any other word than these two: nobody's."""
+    """Any value other than `PERSONS_WAKE` and `ALL_WAKE` wakes no member."""
     message_bytes: int = 4096
     note_bytes: int = 16 * 1024
 
     @property
     def gone_grace_ms(self) -> int:
-        """How long one who is surely gone still counts as there."""
+        """How long a member whose process has ended still counts as present."""
         return 2 * self.heartbeat_ms
 
     @property
     def cooldown_ms(self) -> int:
-        """How long the one who gave the stick up lets others have it first."""
+        """How long the last owner lets others take the stick first."""
         return max(6 * self.waiter_grace_ms, _MINUTE_MS)
 
 
 def policy_from(settings: Settings) -> Policy:
-    """Make the policy that the settings ask for."""
+    """Make a policy from the settings."""
     return Policy(
         lease_ms=settings.room_lease_s * 1000,
         heartbeat_ms=settings.room_heartbeat_s * 1000,

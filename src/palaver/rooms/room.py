@@ -1,7 +1,7 @@
-"""A room as the log knows it: its place, its members, and who has the stick. Values only.
+"""A room as stored: its workspace, its members and its stick. Values only.
 
-Who is present, who waits and how long a lease still runs is not in it: see `attendance` and `conditions`.
-Moments are Unix milliseconds, 0 for never.
+Presence, waits and the remaining lease are not part of it: see `attendance` and `conditions`. Times are Unix
+milliseconds, 0 for never.
 """
 
 import enum
@@ -11,7 +11,7 @@ import msgspec
 
 
 class StickState(enum.StrEnum):
-    """Where the stick is."""
+    """The state of the stick."""
 
     IDLE = "idle"
     OWNED = "owned"
@@ -20,65 +20,65 @@ class StickState(enum.StrEnum):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody in a room. Who comes back has the ordinal and the turns that it had."""
+    """A member of a room. A member that returns keeps its ordinal and its turns."""
 
     name: str
     ordinal: int
-    """Its place in the circle: the order of first joining."""
+    """Its position in the circular order: the order of first joining."""
     harness: str = ""
     joined_ms: int = 0
     last_turn: int = 0
-    """The last turn that it held; 0 when it never held one."""
+    """The number of its last turn; 0 if it never had one."""
     last_owned_ms: int = 0
-    """When it was given that turn."""
+    """When its last turn started."""
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one holder leaves for the next: by whom, in which event, and what it says."""
+    """The notes from one owner to the next: the author, the event and the content."""
 
     by: str
     seq: int
-    """The place of the event that left it."""
+    """The seq of the event that contains it."""
     fields: dict[str, object]
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One room. No default is a word: a row that was read must be the row that was written."""
+    """One room. All text defaults are empty: a row must be read exactly as it was written."""
 
     id: str
     base: str
     """The id of the first room at this path: decisions are committed on `stick/<base>`."""
     path: str
     name: str
-    """The folder's name, as people see it."""
+    """The folder name, as people see it."""
     made_ms: int
     seq: int
-    """The place of the event that made it."""
+    """The seq of the event that created it."""
     state: str
     members: tuple[Member, ...] = ()
-    """In the order of the circle."""
+    """In circular order."""
     next_ordinal: int = 0
     turn: int = 0
-    """How often the stick was given so far."""
+    """The number of turns so far."""
     owner: str = ""
     lease: str = ""
     lease_until_ms: int = 0
-    """Until when the lease runs if nothing renews it."""
+    """When the lease ends if it is not renewed."""
     claimed_ms: int = 0
     brought: Handover | None = None
-    """The hand-over with which the present turn began."""
+    """The handoff that the current owner received."""
     reserved_for: str = ""
     is_direct: bool = False
-    """It was passed to `reserved_for` by name."""
+    """The stick was passed to `reserved_for` by name."""
     claim_until_ms: int = 0
     pending: Handover | None = None
-    """The hand-over for whoever is next, also while nobody is."""
+    """The handoff for the next owner, also before the next owner is known."""
     prior_owner: str = ""
-    """Who gave the stick up last."""
+    """The member that last released, passed or lost the stick."""
     idle_since_ms: int = 0
-    """When the stick came to lie free, or was reserved; 0 while it is held, and before it ever was."""
+    """When the stick became free or reserved; 0 while it is owned, and before its first turn."""
     lapsed: str = ""
-    """Who let the last reservation run out."""
+    """The recipient of the last expired reservation."""
     closed_ms: int = 0
 
     @property
@@ -87,14 +87,14 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def slug(self) -> str:
-        """The short name: the id without its hash."""
+        """The short name: the base without its hash."""
         return self.base.rpartition("-")[0]
 
     @property
     def names(self) -> Iterator[str]:
-        """The members' names, in the order of the circle."""
+        """The names of the members, in circular order."""
         return (member.name for member in self.members)
 
     def member(self, name: str) -> Member | None:
-        """Look a member up by its full name."""
+        """Return a member by its full name."""
         return next((member for member in self.members if member.name == name), None)

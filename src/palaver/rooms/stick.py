@@ -1,7 +1,7 @@
-"""Who may have the stick: what is decided about each thing that can be asked of it. Pure.
+"""Decide about each request for the stick. Pure.
 
-Each function takes a moment, and gives a `Move` to be written, or an `Answer` when there is nothing to write.
-Refusals are raised.
+Each function takes a moment and returns a `Move` to write, or an `Answer` if there is nothing to write. A
+refused request raises an error.
 """
 
 from typing import Final
@@ -39,7 +39,7 @@ ALREADY_OWNER: Final = "already_owner"
 
 
 def claim(now: Moment, name: str, lease: str, *, is_parked: bool, allows_solo: bool) -> Move | Answer:
-    """Decide about somebody who asks for its turn."""
+    """Decide about a member that asks for its turn."""
     room = now.room
     if not room.is_open:
         return Answer(status=CLOSED)
@@ -62,7 +62,7 @@ def claim(now: Moment, name: str, lease: str, *, is_parked: bool, allows_solo: b
 
 
 def _ask_holder(now: Moment, name: str, *, is_parked: bool) -> Answer:
-    """The stick is held: by the one who asks, or by somebody from whom it might be taken."""
+    """Return the result while the stick is owned: by the caller, or by a member it may be taken from."""
     room = now.room
     if room.owner == name:
         left = lease_until_ms(room, now.facts, now.policy) - now.facts.now_ms
@@ -87,7 +87,7 @@ def _parked(room: Room) -> Answer:
 
 
 def _wait_for_others(now: Moment, me: Member) -> Answer | None:
-    """Who held the stick last, and who is not the fairest, lets the others go first for a while."""
+    """Return a deferral for the last owner and for members that are not the fairest; None if none applies."""
     room, policy = now.room, now.policy
     cooled = room.idle_since_ms + policy.cooldown_ms
     is_cooling = me.name == room.prior_owner and now.facts.now_ms < cooled
@@ -122,7 +122,7 @@ def _grant(now: Moment, name: str, lease: str, reason: str) -> Move:
 
 
 def check_holder(room: Room, name: str, turn: int, lease: str) -> None:
-    """Refuse somebody who does not hold the stick by this turn and lease. An expired lease is still one."""
+    """Refuse a caller that does not own the stick by this turn and lease. An expired lease is valid."""
     if not room.is_open:
         raise RoomClosed(room.id)
     member_of(room, name)
@@ -134,13 +134,13 @@ def check_holder(room: Room, name: str, turn: int, lease: str) -> None:
 
 
 def check_turn(room: Room, turn: int) -> None:
-    """Refuse somebody who has another turn in mind."""
+    """Refuse a caller that refers to another turn."""
     if turn != room.turn:
         raise TurnMismatch(turn, room.turn)
 
 
 def release(now: Moment, name: str, turn: int, lease: str, handoff: dict[str, object]) -> Move:
-    """Decide about a holder who gives the stick up for whoever is next."""
+    """Decide about an owner that releases the stick for the next member."""
     check_holder(now.room, name, turn, lease)
     return _free(now, payloads.RELEASE, Freed(room=now.room.id, turn_id=turn, handoff=handoff), giver=name)
 
@@ -148,7 +148,7 @@ def release(now: Moment, name: str, turn: int, lease: str, handoff: dict[str, ob
 def pass_on(
     now: Moment, name: str, turn: int, lease: str, to: str, handoff: dict[str, object], *, is_override: bool
 ) -> Move:
-    """Decide about a holder who gives the stick to somebody by name."""
+    """Decide about an owner that passes the stick to a named member."""
     room = now.room
     check_holder(room, name, turn, lease)
     member = find_member(room, to, lambda one: now.facts.of(one).is_present, asking=name)
@@ -167,7 +167,7 @@ def pass_on(
 
 
 def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_override: bool) -> Move:
-    """Decide about somebody who takes the stick from another."""
+    """Decide about a member that takes the stick from another."""
     room = now.room
     if not room.is_open:
         raise RoomClosed(room.id)
@@ -201,7 +201,7 @@ def _cause(now: Moment, name: str) -> Cause:
 
 
 def _why_ineligible(now: Moment, name: str) -> str:
-    """Say why somebody cannot take over what others can; empty when it can."""
+    """Return why a member cannot take over although others can; empty if it can."""
     room = now.room
     if name != room.prior_owner or not any(now.others(name, room.owner, room.reserved_for)):
         return ""
@@ -209,7 +209,7 @@ def _why_ineligible(now: Moment, name: str) -> str:
 
 
 def hand_on(now: Moment, turn: int, reason: str) -> Move | None:
-    """Decide about a holder of this turn who is surely gone: the stick goes on, without a hand-over."""
+    """Decide about an exited owner of this turn: the stick is released without a handoff."""
     room = now.room
     is_over = room.state == StickState.OWNED and room.turn == turn
     if not is_over or not is_gone(room, room.owner, now.facts, now.policy):
@@ -219,7 +219,7 @@ def hand_on(now: Moment, turn: int, reason: str) -> Move | None:
 
 
 def expire(now: Moment, turn: int) -> Move | None:
-    """Decide about a reservation that nobody has claimed: with its hand-over it goes back in line."""
+    """Decide about an unclaimed reservation: it goes to the next waiter or ends. The handoff stays."""
     room = now.room
     is_reserved = room.state == StickState.RESERVED and room.turn == turn
     if not is_reserved or reservation_until_ms(room, now.facts, now.policy) > now.facts.now_ms:
@@ -230,7 +230,7 @@ def expire(now: Moment, turn: int) -> Move | None:
 
 
 def _free(now: Moment, type: str, freed: Freed, *, giver: str, late: str = "") -> Move:
-    """Give the stick to the fairest one that waits; where nobody does it lies free."""
+    """Reserve the stick for the fairest waiter, or free it if no member waits."""
     following = now.next_waiter(giver, late)
     if following is not None:
         until = now.facts.now_ms + now.policy.claim_ms

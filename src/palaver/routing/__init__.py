@@ -1,1 +1,1 @@
-"""Who it is for: the directory, paths, recipients and policy. Pure."""
+"""Resolve recipients: the directory, paths, recipients and policy. Pure."""

@@ -1,7 +1,7 @@
-"""Brakes: what looks like agents writing to each other in circles is held until a person lets it through.
+"""Brakes: messages that look like agents writing in circles are held until a person releases them.
 
-Counts only what agents under a harness write; programs and people are not counted. Pure but for its own
-memory: the time is handed in, and a new start begins to count anew.
+Only messages of agents under a harness count; programs and people do not. Pure except for its own counters:
+the time is passed in, and the counters start empty.
 """
 
 from collections import deque
@@ -17,26 +17,26 @@ _MINUTE_MS: Final = 60_000
 _LIMIT_PAIRS: Final = 10_000
 _LIMIT_UNTOLD: Final = 1_000
 _NOT_COUNTED: Final = frozenset({HUMAN, SCRIPT_NAME})
-"""Who is not counted, also when it speaks in the name of an agent under a harness."""
+"""Senders that are not counted, also when they speak as an agent under a harness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Which conversation a message belongs to, and how many agents' answers came before it."""
+    """The conversation of a message, and the number of agent replies before it."""
 
     id: str
     hops: int
 
 
 def is_counted(caller: Caller) -> bool:
-    """Tell whether a caller is an agent under a harness, speaking for itself or its own child."""
+    """Return whether a caller is an agent under a harness that speaks for itself or its own child."""
     return bool(caller.harness) and (caller.is_marked or caller.by not in _NOT_COUNTED)
 
 
 def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
-    """Give the chain of a message that answers another; None when nothing is counted.
+    """Return the chain of a reply; None if it is not counted.
 
-    A human in between begins it anew.
+    A message of a human restarts the chain.
     """
     if not is_counted(caller) or answered is None:
         return None
@@ -51,7 +51,7 @@ def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
 
 
 class _Told:
-    """When a person was told of a sender, with which message, and what was held since."""
+    """When a person was notified of a sender, with which message, and the messages held since."""
 
     def __init__(self, moment_ms: int, seq: int) -> None:
         self.moment_ms = moment_ms
@@ -60,13 +60,13 @@ class _Told:
 
 
 class Brakes:
-    """Remembers how often each agent wrote to each other within the last minute, and when a person was told.
+    """Count the messages between each pair of agents in the last minute, and remember notices to a person.
 
-    At its limit of pairs, and of senders, it forgets those that have been quiet longest.
+    Above its limit of pairs or senders it forgets the ones that were quiet longest.
     """
 
     def __init__(self, *, limit_hops: int, limit_a_minute: int) -> None:
-        """A limit of 0 is no limit."""
+        """Set the limits; 0 disables a limit."""
         self._limit_hops = limit_hops
         self._limit_a_minute = limit_a_minute
         self._sent: dict[tuple[str, str], deque[int]] = {}
@@ -75,7 +75,7 @@ class Brakes:
     def check(
         self, caller: Caller, recipients: tuple[str, ...], chain: Chain | None, now_ms: int
     ) -> str | None:
-        """Count one message and say why it must be held, or None. What is held counts too."""
+        """Count one message and return why it must be held, or None. Held messages count too."""
         if not is_counted(caller):
             return None
         fastest = max((self._count(caller.name, name, now_ms) for name in recipients), default=0)
@@ -86,18 +86,18 @@ class Brakes:
         return None
 
     def untold(self, sender: str, seq: int, now_ms: int) -> tuple[int, ...] | None:
-        """Take in that a message is held; None when nobody is to hear of it now.
+        """Record a held message; return None if no person is notified now.
 
-        A person hears of a sender once a minute, however much it writes. Then the answer is what else was
-        held of it since the last time: the places, the newest so many.
+        A person is notified of a sender at most once a minute. Then the result contains the other messages
+        held since the last notice: their seqs, up to the newest `_LIMIT_UNTOLD`.
         """
         told = self._told.get(sender)
         if told is not None and now_ms - told.moment_ms < _MINUTE_MS:
-            if seq not in (told.seq, *told.untold):  # else it is a request that was repeated
+            if seq not in (told.seq, *told.untold):  # otherwise it is a repeated request
                 told.untold.append(seq)
             return None
         self._told.pop(sender, None)
-        self._told[sender] = _Told(now_ms, seq)  # last, as below
+        self._told[sender] = _Told(now_ms, seq)  # moved to the end, as in `_count`
         if len(self._told) > _LIMIT_PAIRS:
             del self._told[next(iter(self._told))]
         return () if told is None else tuple(place for place in told.untold if place != seq)
@@ -109,7 +109,7 @@ class Brakes:
         while sent and sent[0] <= now_ms - _MINUTE_MS:
             sent.popleft()
         sent.append(now_ms)
-        self._sent[sender, recipient] = sent  # put back last: the first ones have been quiet longest
+        self._sent[sender, recipient] = sent  # moved to the end: the first ones were quiet longest
         if len(self._sent) > _LIMIT_PAIRS:
             del self._sent[next(iter(self._sent))]
         return len(sent)

@@ -1,6 +1,6 @@
-"""Everybody who has a name, found by any part of it. Pure: presence is the caller's to know.
+"""All named agents, found by any part of their name. Pure: the caller knows who is present.
 
-No lookup costs more as the number of agents grows, but for groups that are themselves that large.
+The cost of a lookup does not grow with the number of agents, except for groups of that size.
 """
 
 import difflib
@@ -13,17 +13,17 @@ from palaver.model.path import AGENT
 from palaver.routing.paths import PathIndex
 
 _LOOKED_AT: Final = 500
-# The first sign behind the underscore: bisecting for it steps over all names that go on with one.
 _LEAST_ALIKE: Final = 0.3
-"""How alike a name must be to be offered: little, since it is offered only when nothing fits."""
+"""The minimum similarity of a suggestion: low, because suggestions appear only if nothing matches."""
+# The character after the underscore: bisecting for it skips all names that continue with an underscore.
 _AFTER_UNDERSCORE: Final = chr(ord("_") + 1)
 _LAST: Final = chr(0x10FFFF)
 
 
 class Directory:
-    """Agents by full name, base name, tag, role and the beginning of a name.
+    """Agents by full name, base name, tag, role and prefix.
 
-    Answers come in the order in which agents were first put in. For one thread.
+    Results are in the order in which agents were first added. Not thread-safe.
     """
 
     def __init__(self, agents: Iterable[Agent] = ()) -> None:
@@ -41,7 +41,7 @@ class Directory:
         return len(self._agents)
 
     def put(self, agent: Agent) -> None:
-        """Write an agent in, or write it anew under the same name; it keeps its place in the order."""
+        """Add or replace an agent; a replaced agent keeps its position."""
         old = self._agents.get(agent.name)
         if old is not None and _placed(old) == _placed(agent):
             self._agents[agent.name] = agent
@@ -61,7 +61,7 @@ class Directory:
             self._paths.add(path, agent.name)
 
     def drop(self, name: str) -> None:
-        """Take an agent out; nobody there is no error. A tag that was ever had stays known."""
+        """Remove an agent; an unknown name is not an error. Its tag stays known."""
         agent = self._agents.pop(name, None)
         if agent is not None:
             self._forget(agent)
@@ -80,62 +80,62 @@ class Directory:
             self._paths.remove(path, agent.name)
 
     def get(self, full_name: str) -> Agent | None:
-        """Give the one agent with that full name."""
+        """Return the agent with this full name."""
         return self._agents.get(full_name)
 
     def is_launched(self, full_name: str) -> bool:
-        """Tell whether `pal` has started an agent in the way of its harness: it was given hooks then.
+        """Return whether `pal HARNESS` started the agent and gave it hooks.
 
-        What `pal run` starts has only those that its harness finds by itself.
+        An agent started by `pal run` has only the hooks that its harness finds by itself.
         """
         agent = self.get(full_name)
         return agent is not None and agent.argv[: len(LAUNCHED)] == LAUNCHED
 
     def find(self, written: str) -> Agent | None:
-        """Give the agent of a full name as people write it: in any case, with or without the @."""
+        """Return the agent with a full name as people write it: in any case, with or without `@`."""
         name, colon, device = written.removeprefix("@").partition(":")
         return self.get(name.lower() + colon + device.upper())
 
     def all(self) -> Iterator[Agent]:
-        """Give everybody."""
+        """Return all agents."""
         return iter(self._agents.values())
 
     def by_base(self, base: str) -> list[Agent]:
-        """Give all with a base name, tagged or not, here or remote."""
+        """Return all agents with a base name, tagged or not, local or remote."""
         return [self._agents[name] for name in self._by_base.get(base, ())]
 
     def by_tag(self, tag: str) -> list[Agent]:
-        """Give all with a tag."""
+        """Return all agents with a tag."""
         return [self._agents[name] for name in self._by_tag.get(tag, ())]
 
     def has_tag(self, tag: str) -> bool:
-        """Tell whether anybody has or had a tag."""
+        """Return whether any agent has or had a tag."""
         return tag in self._by_tag
 
     def by_role(self, role: str) -> list[Agent]:
-        """Give all with a role."""
+        """Return all agents with a role."""
         return [self._agents[name] for name in self._by_role.get(role, ())]
 
     def by_glob(self, prefix: str) -> list[Agent]:
-        """Give all whose full name begins so, sorted by name."""
+        """Return all agents whose full name starts with a prefix, sorted by name."""
         first = bisect_left(self._names, prefix)
         last = bisect_left(self._names, prefix + _LAST, first)
         return [self._agents[name] for name in self._names[first:last]]
 
     def paths_of(self, name: str) -> tuple[str, ...]:
-        """Give the paths that somebody answers to by itself, in here or not."""
+        """Return the default paths of a name, whether it is in the directory or not."""
         agent = self._agents.get(name)
         return own_paths(name, "" if agent is None else agent.parent)
 
     def by_path(self, path: str) -> set[str]:
-        """Give the names whose own path a delivery path reaches."""
+        """Return the names of the agents whose paths match a delivery path."""
         return self._paths.match(path)
 
     def bases_with(self, prefix: str, limit: int) -> list[str]:
-        """Give the first base names that begin so, sorted. An underscore stops a prefix.
+        """Return the first base names with a prefix, sorted. An underscore stops a prefix.
 
-        That is the first one of a name, which divides a sub-agent from its parent; a prefix that reaches
-        behind it has chosen, and stops only where it ends right before another one.
+        That is the first underscore of a name, which separates a sub-agent from its parent. A prefix that
+        contains an underscore stops only right before another one.
         """
         found: list[str] = []
         has_chosen = "_" in prefix
@@ -153,9 +153,9 @@ class Directory:
         return found
 
     def nearest(self, name: str, n: int = 3) -> list[str]:
-        """Give the n full names most like this one, best first; its own first letter is tried first.
+        """Return the `n` most similar full names, best first; names with the same first letter come first.
 
-        Sub-agents that have ended are not offered: nothing reaches them any more.
+        Ended sub-agents are not suggested, because no message can reach them.
         """
         pool = [agent.name for agent in self.by_glob(name[:1])[:_LOOKED_AT]] if name else []
         known = set(pool)
@@ -173,10 +173,10 @@ def _is_over(agent: Agent) -> bool:
 
 
 def own_paths(name: str, parent: str = "") -> tuple[str, ...]:
-    """Give the paths that an agent answers to by itself.
+    """Return the default paths of an agent, without subscriptions.
 
-    A sub-agent `luna_reviewer_1` also answers below its parent, as `agent/luna/reviewer_1`. An underscore in
-    the parent's own name does not divide it.
+    A sub-agent `luna_reviewer_1` also has a path below its parent: `agent/luna/reviewer_1`. An underscore in
+    the name of the parent does not split it.
     """
     first, _, rest = name.partition("_")
     child = name.removeprefix(f"{parent}_") if parent else ""
@@ -186,5 +186,5 @@ def own_paths(name: str, parent: str = "") -> tuple[str, ...]:
 
 
 def _placed(agent: Agent) -> tuple[str, ...]:
-    """Give what decides where an agent is found."""
+    """Return the fields that decide where an agent is found."""
     return agent.base, agent.tag, agent.role, agent.parent

@@ -1,7 +1,7 @@
-"""Which subscriptions a delivery path reaches. Pure: patterns in, subscribers out.
+"""Find the subscriptions that a delivery path reaches. Pure: patterns in, subscribers out.
 
-`*` is one whole segment, `**` any number, everything else is itself: `#*` is no wildcard. Nobody is left out
-here; whether a sender hears itself is decided by `recipients`.
+`*` is one whole segment, `**` any number of segments. Everything else is literal: `#*` has no wildcard. All
+matching subscribers are returned; `recipients` decides whether a sender is included.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -15,21 +15,21 @@ Subscriber = TypeVar("Subscriber", bound=Hashable)
 
 
 def path_matches(pattern: str | None, path: str | None) -> bool:
-    """Tell whether a pattern matches a path, which is taken literally. None is the empty path.
+    """Return whether a pattern matches a literal path. None is the empty path.
 
-    The cost is at most the product of their lengths, however many `**` there are.
+    The cost is at most the product of their lengths, for any number of `**`.
     """
     return _matches(split_path(pattern or ""), split_path(path or ""))
 
 
 def has_wildcard(path: str) -> bool:
-    """Tell whether a path is a pattern."""
+    """Return whether a path contains a wildcard segment."""
     segments = split_path(path)
     return ONE in segments or MANY in segments
 
 
 def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    """Greedy match: only the last `**` is ever tried again, one segment longer each time."""
+    """Match greedily: only the last `**` is tried again, one segment longer each time."""
     at, place = 0, 0
     last_many, resume = -1, 0
     while place < len(path):
@@ -48,7 +48,7 @@ def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 
 class _Node(Generic[Subscriber]):
-    """One segment of the tree of patterns."""
+    """One segment in the tree of patterns."""
 
     __slots__ = ("children", "is_many", "subscribers")
 
@@ -59,17 +59,17 @@ class _Node(Generic[Subscriber]):
 
 
 class PathIndex(Generic[Subscriber]):
-    """Subscriptions by pattern, held as a tree of segments.
+    """Subscriptions by pattern, stored as a tree of segments.
 
-    A lookup walks only the branches that can still match, so unrelated subscriptions cost nothing. For one
-    thread; patterns and paths are spelled as `check_path` gives them.
+    A lookup visits only branches that can still match, so unrelated subscriptions cost nothing. Not
+    thread-safe. Patterns and paths must be normalized by `check_path`.
     """
 
     def __init__(self) -> None:
         self._root: _Node[Subscriber] = _Node("")
 
     def add(self, pattern: str, subscriber: Subscriber) -> None:
-        """Subscribe; twice is once."""
+        """Add a subscription; a repeat has no effect."""
         node = self._root
         for segment in split_path(pattern):
             child = node.children.get(segment)
@@ -79,7 +79,7 @@ class PathIndex(Generic[Subscriber]):
         node.subscribers.add(subscriber)
 
     def remove(self, pattern: str, subscriber: Subscriber) -> None:
-        """Take a subscription away; one that is not there is no error."""
+        """Remove a subscription; a missing one is not an error."""
         branch = [self._root]
         segments = split_path(pattern)
         for segment in segments:
@@ -95,7 +95,7 @@ class PathIndex(Generic[Subscriber]):
             del branch[-1].children[segment]
 
     def match(self, path: str) -> set[Subscriber]:
-        """Give everybody whose subscription the path reaches, in either direction."""
+        """Return all subscribers whose subscription the path reaches, in either direction."""
         segments = split_path(path)
         found = self._found_by_patterns(segments)
         if ONE in segments or MANY in segments:
@@ -103,7 +103,7 @@ class PathIndex(Generic[Subscriber]):
         return found
 
     def _found_by_patterns(self, segments: Sequence[str]) -> set[Subscriber]:
-        """Subscriptions are patterns and the path is literal: all branches are walked side by side."""
+        """Match subscriptions as patterns against a literal path; all branches are walked in parallel."""
         nodes = _with_many_below([self._root])
         for segment in segments:
             reached = []
@@ -115,7 +115,7 @@ class PathIndex(Generic[Subscriber]):
         return set().union(*(node.subscribers for node in nodes))
 
     def _found_by_path(self, segments: Sequence[str]) -> set[Subscriber]:
-        """The path is a pattern and subscriptions are literal. Each node of the tree is visited at most once.
+        """Match the path as a pattern against literal subscriptions. Each node is visited at most once.
 
         A node is visited with all positions in the path that its branch can have reached, one bit each.
         """
@@ -133,14 +133,14 @@ class PathIndex(Generic[Subscriber]):
                 found |= node.subscribers
             for name in node.children if reached & wild else positions.keys() & node.children.keys():
                 fits = reached & (wild | positions.get(name, 0))
-                # `**` also stays where it is: it may take the next segment too.
+                # `**` also stays where it is: it may match the next segment too.
                 if after := _past_many((fits & ~many) << 1 | (fits & many), many):
                     waiting.append((node.children[name], after))
         return found
 
 
 def _with_many_below(nodes: Iterable[_Node[Subscriber]]) -> list[_Node[Subscriber]]:
-    """Add the `**` right below each node, which may stand for no segment at all. Nobody twice."""
+    """Add the `**` right below each node, which may match no segment. Return no node twice."""
     reached = dict.fromkeys(nodes)
     waiting = list(reached)
     while waiting:
@@ -152,7 +152,7 @@ def _with_many_below(nodes: Iterable[_Node[Subscriber]]) -> list[_Node[Subscribe
 
 
 def _past_many(reached: int, many: int) -> int:
-    """Add the position after each `**` that was reached: it may stand for no segment at all."""
+    """Add the position after each reached `**`, which may match no segment."""
     while (further := reached | (reached & many) << 1) != reached:
         reached = further
     return reached

@@ -1,4 +1,4 @@
-"""Who may ask for what, and which types are ours alone. Pure: knows no request, only standings and types."""
+"""Required standings, and reserved event types. Pure: knows no requests, only standings and types."""
 
 from typing import Final
 
@@ -37,7 +37,7 @@ RESERVED_TYPES: Final = frozenset(
         "redacted",
     }
 )
-"""Types that only the broker writes, beside whole families of them."""
+"""Types that only the broker writes, in addition to the reserved families."""
 
 _REQUESTS: Final = frozenset(
     {"message", "task.create", "task.update", "task.complete", "agent.hello", "agent.bye"}
@@ -48,7 +48,7 @@ RESERVED_FAMILIES: Final = ("session.", "trigger.", "schedule.")
 
 
 def check_foreign_type(type: str) -> None:
-    """Refuse a type that only Palaver writes; every other one is kept and routed unread, or is a request."""
+    """Refuse a type that only Palaver writes; any other type is a request, or is stored and routed unread."""
     if not type:
         raise BadRequest("an envelope needs a type")
     if type in RESERVED_TYPES or type.startswith(RESERVED_FAMILIES):
@@ -56,18 +56,18 @@ def check_foreign_type(type: str) -> None:
 
 
 def is_foreign_type(type: str) -> bool:
-    """Whether a type is another program's: Palaver stores and routes it without reading its payload."""
+    """Return whether a type belongs to another program; its events are stored and routed unread."""
     is_ours = type in RESERVED_TYPES or type in _REQUESTS or type.startswith(RESERVED_FAMILIES)
     return not is_ours
 
 
 def can(standing: Standing, needed: Standing) -> bool:
-    """Tell whether a standing is enough."""
+    """Return whether a standing is sufficient."""
     return standing >= needed
 
 
 def require_own_mail(caller: Caller) -> None:
-    """Refuse an orphan that would take an agent's messages: nobody knows who started it."""
+    """Refuse an orphan that would take the messages of an agent: its origin is unknown."""
     if caller.is_orphan:
         raise NotPerson(
             f"the process that started this one has ended, so it may not take the messages of {caller.name}: "
@@ -76,6 +76,6 @@ def require_own_mail(caller: Caller) -> None:
 
 
 def require(caller: Caller, needed: Standing, request: str) -> None:
-    """Refuse a request that is above the caller's standing."""
+    """Refuse a request above the standing of the caller."""
     if not can(caller.standing, needed):
         raise NotAllowed(request, caller.standing.word, needed.word)

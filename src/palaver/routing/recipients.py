@@ -1,8 +1,8 @@
-"""Who a message is for: tokens of an address in, names out. Pure: the same directory gives the same answer.
+"""Resolve recipients: address tokens in, names out. Pure: the same directory gives the same result.
 
-Groups, broadcasts and paths with wildcards reach those present; a name, and a path without, also the absent.
-A group, broadcast or base name never includes the sender; one's own full name does, and for an agent without
-a tag that is its base name as long as nobody else has it.
+Groups, broadcasts and paths with wildcards reach present agents; names and other paths also absent ones. A
+group, broadcast or base name never includes the sender. The sender's own full name does; for an agent without
+a tag that is its base name, while no other agent shares it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,27 +34,27 @@ _CANDIDATES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """Who a message goes to, and how it was addressed."""
+    """The recipients of a message, and how it was addressed."""
 
     to: tuple[str, ...] = ()
-    """The tokens, each in its one spelling."""
+    """The tokens, each in its canonical spelling."""
     recipients: tuple[str, ...] = ()
-    """Full names: in the order of the tokens, then of the directory, nobody twice."""
+    """Full names without repeats, in the order of the tokens, then of the directory."""
     scope: str = BROADCAST
     empty_groups: tuple[str, ...] = ()
-    """Tokens that reach nobody now though somebody is meant: stored, and said."""
+    """Valid tokens that reach no agent now; they are stored and reported."""
     paths: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
-    """Paths that nobody answers to."""
+    """Paths without a recipient."""
 
 
 def nobody(_: str) -> Iterable[str]:
-    """Answer for subscriptions where there are none."""
+    """Return no subscribers: the default if there are no subscriptions."""
     return ()
 
 
 def no_rooms(_: str | None) -> Sequence[str] | None:
-    """Answer for rooms where there are none."""
+    """Return no room: the default if there are no rooms."""
     return None
 
 
@@ -68,14 +68,14 @@ def resolve(
     rooms: Callable[[str | None], Sequence[str] | None] = no_rooms,
     subscribers: Callable[[str], Iterable[str]] = nobody,
 ) -> Resolved:
-    """Find everybody that the tokens mean; no token at all is a broadcast.
+    """Find the recipients of the tokens; no tokens at all is a broadcast.
 
-    `mentions` are tokens found in a text: they mean the same, but a prefix is no name there. `rooms` gives
-    the members of a room, or None when there is no such room; `subscribers` the names that subscribed to a
-    path, beside everybody's own.
+    `mentions` are tokens found in a text; they have the same meaning, but cannot be prefixes. `rooms` returns
+    the members of a room, or None for an unknown room. `subscribers` returns the names that subscribed to a
+    path, in addition to the agents' own paths.
 
-    Raises `UnknownRecipient` with every token that nobody answers to, or `AmbiguousRecipient` for a prefix
-    that several base names begin with; then nothing may be sent.
+    Raises `UnknownRecipient` with every unknown token, or `AmbiguousRecipient` for a prefix of several base
+    names; then nothing may be sent.
     """
     search = _Search(directory, sender, is_present, rooms, subscribers)
     if not tokens and not mentions:
@@ -88,7 +88,7 @@ def resolve(
 
 
 class _Search:
-    """What is gathered while the tokens of one message are walked."""
+    """The results collected while the tokens of one message are resolved."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Search:
         self._is_present = is_present
         self._rooms = rooms
         self._subscribers = subscribers
-        # Dictionaries for their order: nobody twice, first come first named.
+        # Dictionaries as ordered sets: no repeats, in the order of insertion.
         self._tokens: dict[str, Address] = {}
         self._recipients: dict[str, None] = {}
         self._empty: dict[str, None] = {}
@@ -112,7 +112,7 @@ class _Search:
         self._ambiguous: AmbiguousRecipient | None = None
 
     def add(self, written: str, *, can_be_prefix: bool) -> None:
-        """Find one token's recipients and keep what is to be said about it."""
+        """Resolve one token and store its result."""
         address = parse_address(written)
         token = format_address(address)
         self._tokens[token] = address
@@ -128,7 +128,7 @@ class _Search:
             self._empty[token] = None
 
     def result(self) -> Resolved:
-        """Give the whole answer, or refuse with everything that was wrong."""
+        """Return the result, or raise an error with all problems."""
         if self._unknown:
             raise UnknownRecipient(self._unknown)
         if self._ambiguous:
@@ -151,11 +151,11 @@ class _Search:
         )
 
     def group(self, agents: Iterable[Agent]) -> list[str]:
-        """Give those of a group who are present; the sender is not one of them."""
+        """Return the present members of a group without the sender."""
         return [agent.name for agent in agents if agent.name != self._sender and self._is_present(agent.name)]
 
     def _find(self, address: Address, written: str, *, can_be_prefix: bool) -> list[str] | None:
-        """Give the recipients of one token, None when nobody was ever meant by it."""
+        """Return the recipients of one token; None if the token is unknown."""
         directory = self._directory
         match address:
             case Named(name=name):
@@ -189,7 +189,7 @@ class _Search:
         return [full for full in found if full != self._sender] if found else None
 
     def _with_name(self, name: str) -> list[str]:
-        """Give everybody who has a name: the full name is one agent, the base name all who share it."""
+        """Return all agents with a name: a full name is one agent, a base name all that share it."""
         text, _, device = name.partition(":")
         tag, _, base = text.rpartition("-")
         if (tag or device) and self._directory.get(name):
