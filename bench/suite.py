@@ -59,6 +59,7 @@ def run(programs: Programs, rounds: Rounds) -> Findings:
         _say("terminals")
         findings.figures.extend(terminals.typing(small, programs.folder, rounds))
         findings.amounts.extend(terminals.holder_memory(small))
+        findings.amounts.extend(terminals.starts(small.palaver.home, programs.folder))
         findings.amounts.extend(terminals.flood(small.palaver.home, programs.folder))
         _say("latency")
         findings.figures.extend(contests.latencies(small, rounds))

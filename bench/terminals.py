@@ -27,6 +27,11 @@ _PROGRAM = Path(__file__).with_name("terminal_agent.py")
 _FLOOD = Path(__file__).with_name("flood.py")
 _FLOOD_ROUNDS = 5
 _FLOOD_LIMITS = {"detached": 1.5, "attached": 2.0}
+_START_ROUNDS = 9
+_START_LIMIT_MS = 500
+_FIRST_LINE = (
+    "import os,signal,sys,time; os.write(os.open(sys.argv[1], os.O_WRONLY), b'%d\\n' % time.monotonic_ns())"
+)
 _LIMIT_S = 30.0
 _SETTLE_S = 2.0  # until both surely take the agent for idle: hcom waits longer when something has just moved
 _NS_PER_MS = 1_000_000
@@ -112,6 +117,26 @@ def holder_memory(small: Pair) -> list[Amount]:
         rows.append(Amount(f"resident memory of a holder, {name}", "MB", resident_mb, _HOLDER_LIMIT_MB))
         rows.append(Amount(f"its share of that (PSS), {name}", "MB", own_mb, _HOLDER_LIMIT_MB))
     return rows
+
+
+def starts(home: PalaverHome, folder: Path) -> list[Amount]:
+    """Measure how much later the first line of a program runs when `pal run` starts it."""
+    path = folder / "starts"
+    os.mkfifo(path)
+    argv = (sys.executable, "-I", "-S", "-c", f"{_FIRST_LINE}; signal.pause()", str(path))
+    taken: dict[str, list[float]] = {"alone": [], "pal": []}
+    with os.fdopen(os.open(path, os.O_RDWR)) as lines:
+        for _ in range(_START_ROUNDS):
+            began_ns = time.monotonic_ns()
+            alone = subprocess.Popen(argv)
+            taken["alone"].append((int(lines.readline()) - began_ns) / _NS_PER_MS)
+            alone.kill()
+            alone.wait()
+            began_ns = time.monotonic_ns()
+            home.run_in_terminal(argv)
+            taken["pal"].append((int(lines.readline()) - began_ns) / _NS_PER_MS)
+    extra_ms = statistics.median(taken["pal"]) - statistics.median(taken["alone"])
+    return [Amount("start of a program with `pal run`, later than without", "ms", extra_ms, _START_LIMIT_MS)]
 
 
 def flood(home: PalaverHome, folder: Path) -> list[Amount]:

@@ -4,20 +4,19 @@ import errno
 import fcntl
 import json
 import logging
-import logging.handlers
 import os
 import resource
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-from palaver.config import Settings
+if TYPE_CHECKING:  # a start of a harness waits for this module, and needs no settings
+    from palaver.config import Settings
 
 _LIMIT_SOCKET_PATH: Final = 100
 """Bytes of a path that every system takes as the address of a socket."""
@@ -106,6 +105,8 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
         finally:
             os.close(folder)
     else:  # pragma: no cover - macOS
+        import tempfile  # slow to import
+
         with tempfile.TemporaryDirectory(prefix="pal-", dir="/tmp") as private:
             link = Path(private) / "a"
             link.symlink_to(path.parent)
@@ -314,13 +315,15 @@ def is_nearly_full(descriptor: int) -> bool:
     return soft != resource.RLIM_INFINITY and descriptor >= soft - min(_RESERVED_FILES, soft // 4)
 
 
-def log_to(home: Path, settings: Settings, *, is_foreground: bool) -> None:
+def log_to(home: Path, settings: "Settings", *, is_foreground: bool) -> None:
     """Write what happens to `daemon.log`, which is turned over when it is long, or to the terminal."""
     handler: logging.Handler
     if is_foreground:
         handler = logging.StreamHandler()
     else:
-        handler = logging.handlers.RotatingFileHandler(
+        from logging.handlers import RotatingFileHandler  # slow to import
+
+        handler = RotatingFileHandler(
             home / "daemon.log", maxBytes=settings.log_max_bytes, backupCount=1, encoding="utf-8"
         )
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(message)s"))

@@ -56,6 +56,43 @@ def test_run_in_a_terminal_attaches_and_returns_the_status_of_the_program(
     person.until(b"status 7")
 
 
+@pytest.mark.parametrize(("event", "rest"), [("started", "read x; "), ("ended", "")])
+def test_program_runs_before_its_holder_has_loaded_and_nothing_is_lost(
+    person: Person, home: Home, event: str, rest: str
+) -> None:
+    folder = home.path.parent
+    late, pid = PROGRAMS / "late_holder.py", folder / "pid"
+    python = folder / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'[ "$3" = palaver.agents.holder ] || exec {sys.executable} "$@"\n'
+        f'shift 3; exec {sys.executable} -I {late} {event} {pid} "$@"\n'
+    )
+    python.chmod(0o755)
+    program = f"echo fi''rst; echo $$ > {pid}.new; mv {pid}.new {pid}; {rest}exit 7"
+
+    person.run(f"PALAVER_PYTHON={python} pal run --name luna -- sh -c {shlex.quote(program)}")
+    person.until(b"first")
+    if event == "started":
+        person.press(b"\r")
+
+    person.until(b"status 7")
+
+
+def test_no_holder_stays_for_a_harness_that_needs_none(person: Person, home: Home) -> None:
+    folder = home.path.parent / "bin"
+    folder.mkdir()
+    (folder / "claude").write_text("#!/bin/sh\necho re''ady; read x; exit 7\n")
+    (folder / "claude").chmod(0o755)
+
+    person.run(f"PATH={folder}:$PATH pal claude -p hello")
+    person.until(b"ready")
+
+    wait_until(lambda: not holders_of(home.path))
+    person.press(b"\r")
+    person.until(b"status 7")
+
+
 def test_killed_program_returns_the_status_of_a_shell(person: Person) -> None:
     person.run("pal run -- sh -c 'echo re''ady; read x; kill -9 $$'")
     person.until(b"ready")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from palaver.agents.launch import MODULE
+from palaver.agents.spawn import MODULE
 from palaver.links.environment import HOLDER_MODULE
 from palaver.links.holders import Below, Holders
 from palaver.links.process import Process

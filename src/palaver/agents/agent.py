@@ -24,7 +24,7 @@ from palaver.agents.sockets import socket_path
 from palaver.agents.station import Station
 from palaver.agents.terminal.gates import Gate
 from palaver.agents.terminal.look import Look
-from palaver.agents.terminal.pty import Exit, Pty
+from palaver.agents.terminal.pty import Exit, Running
 from palaver.agents.work import Spawn
 from palaver.client.wire import Line
 from palaver.clock import Clock
@@ -41,20 +41,6 @@ _LIMIT_TYPED: Final = 100
 """Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
 
 _logger: Final = logging.getLogger("palaver.holder")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """What runs here: a process in its terminal, and the home that it belongs to."""
-
-    home: str
-    pty: Pty
-    child: int
-    command: tuple[str, ...]
-    native: str = ""
-    """The address of the harness's own way in, where it has one."""
-    prompt: str = ""
-    """The rule of `pal run --prompt`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

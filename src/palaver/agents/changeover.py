@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from palaver.agents.renewal import check_command
+from palaver.agents.launch import check_command
 
 _logger: Final = logging.getLogger("palaver.holder")
 

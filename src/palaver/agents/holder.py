@@ -2,6 +2,7 @@
 
     python -I -m palaver.agents.holder --start-fd N --ready-fd M
 
+It lets its program start before it loads everything that serves it, because a person waits for the program.
 It is the parent of all that the agent leaves behind, comes back to a restarted daemon, and ends when the
 agent has ended and the daemon knows it. SIGUSR2 makes it its own newer version; SIGTERM ends the agent.
 """
@@ -17,10 +18,9 @@ import socket
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from palaver import __version__
-from palaver.agents.agent import Agent, Running, Surroundings
 from palaver.agents.bus import Bus, Held
 from palaver.agents.changeover import Changeover
 from palaver.agents.child import Waiting, let_go, prepare, read_failure
@@ -28,14 +28,17 @@ from palaver.agents.daemon_start import start_daemon
 from palaver.agents.errands import Errands
 from palaver.agents.launch import Ready, Starter, read_start, ready_error
 from palaver.agents.reaping import adopt_orphans, collect_orphans, exit_of
-from palaver.agents.renewal import Kept, become_new, hear_signals, take_up
 from palaver.agents.sockets import listen, socket_path
-from palaver.agents.terminal.pty import Exit, Pty
+from palaver.agents.terminal.pty import Exit, Pty, Running
 from palaver.client.wire import Line
 from palaver.clock import Clock, SystemClock
 from palaver.errors import BadRequest, Disconnected, PalaverError, Unavailable
 from palaver.model.lines.holder_ops import HoldOp
 from palaver.model.lines.program_ops import LeaveOp
+
+if TYPE_CHECKING:  # see load_everything
+    from palaver.agents.agent import Agent
+    from palaver.agents.renewal import Kept
 
 _PAUSE_S: Final = 1.0
 _LIFE_LOOK_S: Final = 0.05
@@ -73,9 +76,14 @@ class Holder:
         self._life_limit_s = 0.0
 
     @classmethod
-    def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder":
-        """Make the terminal and the child of a new agent. Call it before any thread runs."""
+    def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder | None":
+        """Make the terminal and the child of a new agent. Call it before any thread runs.
+
+        Return None if there are no orders: the caller needs no holder after all.
+        """
         start = read_start(start_fd)
+        if start is None:
+            return None
         os.set_inheritable(ready_fd, False)  # its end would come with the agent's
         pty, slave = Pty.open(start.cols, start.rows)
         waiting = prepare(start.program, slave)
@@ -108,6 +116,8 @@ class Holder:
     @classmethod
     def renewed(cls, resume_fd: int, clock: Clock) -> "Holder":
         """Go on with what an older version of this process had."""
+        from palaver.agents.renewal import take_up
+
         kept = take_up(resume_fd)
         pty = Pty(kept.master, kept.cols, kept.rows)
         hold = HoldOp(pid=kept.child, cols=kept.cols, rows=kept.rows, version=__version__)
@@ -132,7 +142,10 @@ class Holder:
         loop.add_signal_handler(signal.SIGUSR2, self._renew)
         loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
-        hear_signals()
+        if self._kept is not None:
+            from palaver.agents.renewal import hear_signals
+
+            hear_signals()
         async with asyncio.TaskGroup() as self._tasks:
             if self._kept is not None:
                 self._take_up(self._kept)
@@ -182,7 +195,10 @@ class Holder:
     # The beginning
 
     async def _begin(self, held: Held) -> None:
-        """Open the agent's socket and let the child go: from its first instruction it is somebody."""
+        """Open the agent's socket and let the child go: the daemon knows it from its first instruction.
+
+        Only then is the rest loaded. Until that is done the terminal keeps what the program writes.
+        """
         assert self._waiting is not None
         try:
             listener = listen(socket_path(self._running.home, held.name))
@@ -192,8 +208,9 @@ class Holder:
         except OSError as error:
             await self._give_up(Unavailable(f"the agent's socket cannot be made: {error}"))
             return
-        agent = self._make_agent(held, listener)
         let_go(self._waiting, held.seat)
+        load_everything()
+        agent = self._make_agent(held, listener)
         failure = await read_failure(self._waiting)
         if failure is not None:
             agent.close()
@@ -210,7 +227,9 @@ class Holder:
         self._spawn(self._wait_for_report(agent))
         self._reap()
 
-    def _make_agent(self, held: Held, listener: socket.socket) -> Agent:
+    def _make_agent(self, held: Held, listener: socket.socket) -> "Agent":
+        from palaver.agents.agent import Agent, Surroundings
+
         around = Surroundings(
             bus=self._bus,
             clock=self._clock,
@@ -221,7 +240,7 @@ class Holder:
         )
         return Agent(self._running, around, held, listener)
 
-    async def _wait_for_life(self, agent: Agent, name: str) -> None:
+    async def _wait_for_life(self, agent: "Agent", name: str) -> None:
         """Say that the program runs once it shows that, or after a time. Its end is said elsewhere."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._life_limit_s):
@@ -254,7 +273,7 @@ class Holder:
                 self._starter.ready(Ready(name=name, ended=ended.code, reason=str(ended), output=output))
             self._starter.end(ended.code)
 
-    async def _wait_for_report(self, agent: Agent) -> None:
+    async def _wait_for_report(self, agent: "Agent") -> None:
         await agent.is_reported.wait()
         await agent.house.settle()
         self._finished.set()
@@ -274,6 +293,8 @@ class Holder:
 
     def _become_new(self) -> None:
         """Change, in one step: nothing is read or written between what is kept and the exec."""
+        from palaver.agents.renewal import become_new
+
         assert self._agent is not None
         assert self._bus.held is not None
         if self._exit is not None or not self._agent.is_at_rest:
@@ -286,11 +307,19 @@ class Holder:
             _logger.critical("the newer version cannot be run: %s", error)
             os._exit(1)
 
-    def _take_up(self, kept: Kept) -> None:
+    def _take_up(self, kept: "Kept") -> None:
         self._agent = self._make_agent(kept.held, socket.socket(fileno=kept.listener))
         self._agent.take_up(kept)
         self._spawn(self._wait_for_report(self._agent))
         self._reap()
+
+
+def load_everything() -> None:
+    """Import all that a holder needs: a later version may replace the files below it at any time."""
+    import palaver.agents.agent
+    import palaver.agents.renewal  # noqa: F401 - loading both is all
+
+    gc.freeze()
 
 
 async def _guard(work: Coroutine[Any, Any, None]) -> None:
@@ -310,11 +339,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(arguments)
     if options.check:
+        load_everything()
         return 0
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(message)s", level=logging.WARNING)
     adopt_orphans()
-    gc.freeze()
     asyncio.run(_run(options))
     return 0
 
@@ -322,10 +351,12 @@ def main(arguments: list[str] | None = None) -> int:
 async def _run(options: argparse.Namespace) -> None:
     clock = SystemClock()
     if options.resume_fd is not None:
-        holder = Holder.renewed(options.resume_fd, clock)
+        load_everything()
+        holder: Holder | None = Holder.renewed(options.resume_fd, clock)
     else:
         holder = Holder.new(options.start_fd, options.ready_fd, clock)
-    await holder.run()
+    if holder is not None:
+        await holder.run()
 
 
 if __name__ == "__main__":

@@ -3,25 +3,16 @@
 The caller waits until the holder says that its agent runs, or why not. Attaches to nothing.
 """
 
-import fcntl
 import os
-import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final, NoReturn
 
 import msgspec
 
 from palaver.agents.child import Program
+from palaver.agents.spawn import MODULE, HolderProcess
 from palaver.client.start import find_python
 from palaver.errors import Disconnected, PalaverError, error_from_wire
-
-MODULE: Final = "palaver.agents.holder"
-
-_KEPT_NAMES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
-_START_FD: Final = 3
-_READY_FD: Final = 4
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,23 +56,27 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What its terminal showed then."""
 
 
-def start_holder(start: Start, meanwhile: Callable[[], None] = lambda: None) -> Ready:
-    """Start a holder and return its first word; raises the refusal, or Disconnected when it is lost.
+def start_holder(
+    start: Start, process: HolderProcess | None = None, meanwhile: Callable[[], None] = lambda: None
+) -> Ready:
+    """Start a holder and return its report; raises the refusal, or Disconnected when the holder is lost.
 
-    `meanwhile` is called while the holder loads.
+    `process` is a holder that loads already. `meanwhile` is called while it loads.
 
-    With `life_limit_s` that word comes when the program shows that it runs, when it has ended, or after that
+    With `life_limit_s` the report comes when the program shows that it runs, when it has ended, or after that
     time.
     """
-    return _start(start, meanwhile=meanwhile)[0]
+    return _start(start, process, meanwhile=meanwhile)[0]
 
 
-def run_to_the_end(start: Start, on_ready: Callable[[str], None]) -> int:
-    """Start a holder and wait until its agent has ended; give the status that a shell would show.
+def run_to_the_end(
+    start: Start, on_ready: Callable[[str], None], process: HolderProcess | None = None
+) -> int:
+    """Start a holder and wait until its agent has ended; return the status that a shell would show.
 
     `on_ready` gets the agent's name once it runs. Raises as start_holder does.
     """
-    ready, rest = _start(start, on_ready)
+    ready, rest = _start(start, process, on_ready)
     if not rest:
         raise Disconnected(
             f"the holder of {ready.name}'s terminal was lost; see {start.home}/agents/holder.log"
@@ -91,33 +86,34 @@ def run_to_the_end(start: Start, on_ready: Callable[[str], None]) -> int:
 
 def _start(
     start: Start,
+    process: HolderProcess | None,
     on_ready: Callable[[str], None] = lambda _name: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> tuple[Ready, bytes]:
-    """Start a holder; return its first word and what it said after that."""
-    sent = file_with(msgspec.json.encode(start))
-    ready, report = os.pipe()
-    waits, release = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(release)
-        _detach(start.home, sent, report, waits)
-    for descriptor in (report, sent, waits):
-        os.close(descriptor)
-    with open(ready, "rb") as file:  # noqa: PTH123 - a descriptor
+    """Start a holder; return its report and the bytes that follow it."""
+    process = process or HolderProcess(start.home)
+    process.order(msgspec.json.encode(start))
+    with open(process.ready, "rb") as file:  # noqa: PTH123 - a descriptor
         meanwhile()
         said = file.readline()
-        os.close(release)
-        os.waitpid(child, 0)
+        process.release()
         word = _ready_from(said, start.home)
         on_ready(word.name)
         return word, file.read()
 
 
-def read_start(descriptor: int) -> Start:
-    """In the holder: read what it was started with."""
+def check_command() -> list[str]:
+    """Return the command that succeeds if the newer version of the holder can be loaded."""
+    return [find_python(), "-I", "-m", MODULE, "--check"]
+
+
+def read_start(descriptor: int) -> Start | None:
+    """In the holder: read its orders; None if its caller needs no holder after all, or was killed."""
     with open(descriptor, "rb") as file:
-        return msgspec.json.decode(file.read(), type=Start)
+        try:
+            return msgspec.json.decode(file.read(), type=Start)
+        except msgspec.DecodeError:
+            return None
 
 
 class Starter:
@@ -189,52 +185,3 @@ def file_with(content: bytes) -> int:
         rest = rest[os.write(file, rest) :]
     os.lseek(file, 0, os.SEEK_SET)
     return file
-
-
-def _detach(home: str, sent: int, report: int, waits: int) -> NoReturn:
-    """In the child: become the holder in a grandchild, so that nobody must wait for it.
-
-    The child stays until the caller has the holder's first word: the ticket is good only below the process
-    that asked for it.
-    """
-    try:
-        os.setsid()
-        if os.fork():
-            os.close(report)
-            os.read(waits, 1)  # nothing is written: it ends with the caller's end of the pipe
-            os._exit(0)
-        _shed(home, sent, report)
-        words = [find_python(), "-I", "-m", MODULE]
-        words += ["--start-fd", str(_START_FD), "--ready-fd", str(_READY_FD)]
-        os.execvpe(words[0], words, _environment(home))  # noqa: S606 - a shell has no part in it
-    except OSError as error:
-        sentence = f"the holder of the terminal cannot be started: {error.strerror}"
-        os.write(_READY_FD, msgspec.json.encode(Ready(error="unavailable", message=sentence)))
-    finally:
-        os._exit(1)
-
-
-def _shed(home: str, sent: int, report: int) -> None:
-    """Leave behind all that is the caller's, but for the two descriptors."""
-    sent = fcntl.fcntl(sent, fcntl.F_DUPFD, _READY_FD + 1)
-    report = fcntl.fcntl(report, fcntl.F_DUPFD, _READY_FD + 1)
-    folder = Path(home) / "agents"
-    os.umask(0o077)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD, _READY_FD + 1)
-    log = os.open(folder / "holder.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    log = fcntl.fcntl(log, fcntl.F_DUPFD, _READY_FD + 1)
-    for fd, source in ((0, null), (1, null), (2, log), (_START_FD, sent), (_READY_FD, report)):
-        os.dup2(source, fd)
-    os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.chdir("/")
-
-
-def _environment(home: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT_NAMES}
-    if python := os.environ.get("PALAVER_PYTHON"):
-        kept["PALAVER_PYTHON"] = python
-    return {**kept, "PALAVER_HOME": home}

@@ -11,7 +11,8 @@ from typing import Final, NoReturn
 import msgspec
 
 from palaver.agents.bus import Held
-from palaver.agents.launch import MODULE, file_with
+from palaver.agents.launch import file_with
+from palaver.agents.spawn import MODULE
 from palaver.agents.terminal.remembered import Remembered
 from palaver.agents.watching.viewer import KeptViewer
 from palaver.client.start import find_python
@@ -48,11 +49,6 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     typed: tuple[str | int, ...] = ()
     """Lines that were typed and not reported yet; a number stands for a secret with as many characters."""
     viewers: tuple[KeptViewer, ...] = ()
-
-
-def check_command() -> list[str]:
-    """Give the command that ends well when the newer version can be loaded."""
-    return [find_python(), "-I", "-m", MODULE, "--check"]
 
 
 def become_new(kept: Kept) -> NoReturn:

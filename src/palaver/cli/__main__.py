@@ -13,14 +13,21 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has gone ends us without a word
     verb, words = sys.argv[1:2], sys.argv[2:]
     if verb == ["__run"]:
-        from palaver.cli.run import run_agent  # loaded only for its verb
-
-        return run_agent(words, os.environ["PALAVER_HOME"], os.environ)
+        return _run(words)
     if verb == ["__attach"]:
         return _attach(words)
     from palaver.cli import offline  # loaded only for its verbs
 
     return offline.main()
+
+
+def _run(words: list[str]) -> int:
+    from palaver.agents.spawn import HolderProcess
+
+    holder = HolderProcess(os.environ["PALAVER_HOME"])  # it loads while this process does
+    from palaver.cli.run import run_agent
+
+    return run_agent(words, os.environ["PALAVER_HOME"], os.environ, holder)
 
 
 def _attach(words: list[str]) -> int:

@@ -16,19 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from palaver.agents.codex.place import codex_address, last_codex_session
-from palaver.agents.gemini.place import gemini_home, last_gemini_session
-from palaver.agents.opencode.last_session import last_opencode_session
-from palaver.agents.opencode.place import Place, free_port, new_place, told_path, write_place
-from palaver.agents.opencode.shell import write_shell
-from palaver.cli.doctor.version import NoVersionError, ask_version
 from palaver.client.start import find_python
 from palaver.errors import Unavailable
-from palaver.harness import codex_launch, gemini_launch, opencode_launch
-from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
-from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
 from palaver.home import find_pal
 from palaver.model.lines.holder_ops import LIMIT_AMONG
+
+# Each harness imports its own modules in its function below: a start waits for everything loaded here.
 
 _FOLDER: Final = "harness"
 _VERSION_LIMIT_S: Final = 10.0
@@ -57,6 +50,9 @@ def prepare_claude(
     args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
     """Make Claude Code ready: its plugin, and the conversation that its arguments mean. Raises OSError."""
+    from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
+    from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
+
     asked = read_claude_args(args)
     if not asked.is_conversation:
         return Launch(argv=("claude", *args), environment=dict(environment), is_agent=False)
@@ -85,9 +81,10 @@ def prepare_codex(
 
     `has_hooks` says whether a person has agreed to its hooks; it is asked only for a conversation.
     """
-    # Only Codex needs it, and every start waits for what is loaded here.
+    from palaver.agents.codex.place import codex_address, last_codex_session
     from palaver.agents.codex.start import HOOKS
     from palaver.agents.codex.start import MODULE as CODEX_START
+    from palaver.harness import codex_launch
 
     asked = codex_launch.read_arguments(args)
     if asked.kind is codex_launch.Kind.OTHER:
@@ -113,6 +110,11 @@ def prepare_opencode(
 
     Raises OSError, and Unavailable for a version that cannot be run.
     """
+    from palaver.agents.opencode.last_session import last_opencode_session
+    from palaver.agents.opencode.place import Place, free_port, new_place, told_path, write_place
+    from palaver.agents.opencode.shell import write_shell
+    from palaver.harness import opencode_launch
+
     args = opencode_launch.resumed(args, session)
     asked = opencode_launch.read_arguments(args, time.time_ns() // 1_000_000)
     if not asked.is_agent:
@@ -152,6 +154,8 @@ def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
 
     Asking takes about a second, so the answer is kept until the program changes.
     """
+    from palaver.cli.doctor.version import NoVersionError, ask_version
+
     program = shutil.which("opencode", path=environment.get("PATH", os.defpath))
     if program is None:
         return ""
@@ -175,6 +179,9 @@ def prepare_gemini(
     args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
     """Make Gemini CLI ready: its hooks and its tools, as an extension in a home of links. Raises OSError."""
+    from palaver.agents.gemini.place import gemini_home, last_gemini_session
+    from palaver.harness import gemini_launch
+
     asked = gemini_launch.read_gemini_args(args)
     if not asked.is_conversation:
         return Launch(argv=("gemini", *args), environment=dict(environment), is_agent=False)

@@ -16,10 +16,10 @@ import msgspec
 from palaver.agents.child import Program, clean_environment
 from palaver.agents.launch import Ready, Start, run_to_the_end, start_holder
 from palaver.agents.request_wire import is_size
+from palaver.agents.spawn import HolderProcess
 from palaver.agents.terminal.pty import DEFAULT_COLS, DEFAULT_ROWS
 from palaver.cli.attach.room import screen_size
 from palaver.cli.launch import LAUNCHERS, Launch, prepare_codex
-from palaver.doors.lines_wire import error_object
 from palaver.errors import OtherError, PalaverError, UsageError
 
 _NOT_FOUND: Final = 127
@@ -77,8 +77,10 @@ def parse_order(words: Sequence[str]) -> Order:
     return Order(options, frozenset(flags), tuple(rest))
 
 
-def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -> int:
-    """Start the agent; in a terminal attach to it, detached say its name. Gives the exit status.
+def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], holder: HolderProcess) -> int:
+    """Start the agent; in a terminal attach to it, detached print its name. Return the exit status.
+
+    `holder` gets its orders here. If this process ends without giving any, it ends too.
 
     Attached to its end, that is the agent's own. `pal run` without a terminal waits for that end, too.
     """
@@ -109,6 +111,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
                 return _complain(UsageError(sentence), order, 2)
             from palaver.cli.headless import run_headless  # few need it, and a start waits for it
 
+            holder.discard()
             return run_headless(made, ticket, home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
@@ -143,8 +146,8 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str]) -
     )
     try:
         if is_awaited:
-            return run_to_the_end(start, lambda name: _say_where(name, order))
-        ready = start_holder(start, meanwhile=_load_screen if has_screen else lambda: None)
+            return run_to_the_end(start, lambda name: _say_where(name, order), holder)
+        ready = start_holder(start, holder, meanwhile=_load_screen if has_screen else lambda: None)
     except PalaverError as error:
         return _complain(error, order, 1)
     if ready.ended is not None and (ready.ended or "--launch" in order.options):
@@ -240,6 +243,8 @@ def _umask() -> int:
 
 
 def _complain(trouble: str | PalaverError, order: Order, status: int) -> int:
+    from palaver.doors.lines_wire import error_object  # few need it, and a start waits for it
+
     error = trouble if isinstance(trouble, PalaverError) else OtherError("unavailable", trouble, {})
     if order.is_json:
         sys.stderr.write(f"{msgspec.json.encode(error_object(error)).decode()}\n")

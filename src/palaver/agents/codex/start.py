@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from palaver.agents.codex.server import LOG, start_server
-from palaver.client.wire import default_home
 from palaver.harness.codex_launch import (
     Kind,
     instructions_in,
@@ -39,7 +38,7 @@ def main(words: list[str]) -> NoReturn:
     """Become Codex."""
     address, has_hooks = words[0], HOOKS in words[: words.index("--")]
     command = words[words.index("--") + 1 :]
-    home = default_home()
+    home = os.environ["PALAVER_HOME"]  # every agent that `pal` starts has it
     is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
     told = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
     if theirs := _own_settings():

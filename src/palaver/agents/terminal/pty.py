@@ -139,3 +139,17 @@ class Pty:
     def close(self) -> None:
         """Hang up: what still runs in it is told by the system."""
         os.close(self.master)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What runs here: a process in its terminal, and the home that it belongs to."""
+
+    home: str
+    pty: Pty
+    child: int
+    command: tuple[str, ...]
+    native: str = ""
+    """The address of the harness's own way in, where it has one."""
+    prompt: str = ""
+    """The rule of `pal run --prompt`."""
