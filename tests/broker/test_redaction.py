@@ -9,7 +9,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.broker.outcome import Redacted
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, StorageFailed
-from palaver.log.api import Scrub
+from palaver.log.api import Archived, Scrub
 from palaver.log.fold_tasks import read_tasks
 from palaver.log.redaction import LIMIT_FOUND
 from palaver.model.agent import Caller, Standing
@@ -33,6 +33,7 @@ async def test_redaction_removes_the_text_and_records_the_person_and_the_event(b
 
     done = await redact(bus, sent.seq)
 
+    assert done.event is not None
     assert done.event.payload == {"event": sent.seq, "id": sent.id, "of": "message", "hash": "scrypt$1"}
     assert done.event.sender == "human"
     found = bus.log.event(sent.seq)
@@ -102,6 +103,7 @@ async def test_stored_screens_and_quoting_notices_are_copies(bus: Bus) -> None:
     done = await redact(bus, sent.seq)
 
     assert [copy.seq for copy in done.copies] == [places[0], places[2]]
+    assert done.event is not None
     assert done.event.payload["copies"] == [places[0], places[2]]
     screen = bus.log.event(places[0])
     assert screen is not None
@@ -214,3 +216,97 @@ async def test_repeat_of_a_redacted_message_returns_it_without_its_text(bus: Bus
     assert again == bus.log.event(sent.seq)
     assert again is not None
     assert again.payload["text"] == "[redacted]"
+
+
+async def test_second_redaction_writes_nothing(bus: Bus) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+    await redact(bus, sent.seq)
+    last = bus.log.last()
+
+    again = await redact(bus, sent.seq)
+
+    assert (again.event, again.of.seq, bus.log.last()) == (None, sent.seq, last)
+
+
+async def test_ordered_redaction_is_finished_without_a_second_record(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+    with monkeypatch.context() as cut:
+        cut.setattr(bus.log, "redact", _fail)
+        with pytest.raises(StorageFailed):
+            await redact(bus, sent.seq)
+    last = bus.log.last()
+
+    again = await redact(bus, sent.seq)
+
+    assert (again.event, bus.log.last()) == (None, last)
+    found = bus.log.event(sent.seq)
+    assert found is not None
+    assert found.payload["text"] == "[redacted]"
+
+
+async def test_event_that_cannot_be_read_is_left_and_tried_again(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.join("luna")
+    first = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    second = await bus.submit(HUMAN, Send(text="hunter3", to=("luna",)))
+    assert first is not None
+    assert second is not None
+    fetch = bus.log.fetch
+
+    async def fetch_some(seq: int) -> Event | None:
+        if seq == first.seq:
+            raise StorageFailed("the archive is gone")
+        return await fetch(seq)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(bus.log, "fetch", fetch_some)
+        left = (await redact(bus, first.seq)).unredacted
+        other = await redact(bus, second.seq)
+        archived = await bus.broker.submit(HUMAN, Archive(before=bus.log.last() + 1))
+
+    assert left == other.unredacted == {first.seq: "the archive is gone"}
+    assert isinstance(archived, Archived)
+    assert archived.unredacted == left
+    assert bus.log.recall(first.seq) == first
+    assert (await redact(bus, second.seq)).unredacted == {}
+    found = bus.log.recall(first.seq)
+    assert found is not None
+    assert found.payload["text"] == "[redacted]"
+
+
+async def test_state_that_cannot_be_rebuilt_is_tried_again(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail() -> int:
+        raise StorageFailed("the archive is gone")
+
+    luna = await bus.join("luna")
+    made = await bus.submit(luna, CreateTask(title="hunter2"))
+    assert made is not None
+    with monkeypatch.context() as cut:
+        cut.setattr(bus.log, "rebuild", fail)
+        left = (await redact(bus, made.seq)).unredacted
+
+    assert left == {made.seq: "the state cannot be rebuilt without its text: the archive is gone"}
+    assert (await redact(bus, made.seq)).unredacted == {}
+    (task,) = read_tasks(bus.log.rows, is_open=True, limit=10)
+    assert task.title == "[redacted]"
+
+
+async def test_removal_of_an_event_that_was_lost_is_finished(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(seq: int) -> None:
+        return None
+
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+    with monkeypatch.context() as cut:
+        cut.setattr(bus.log, "fetch", lost)
+        assert (await redact(bus, sent.seq)).unredacted == {}

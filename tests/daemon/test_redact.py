@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from tests.daemon.holder import FakeHolder, ticket_of, words_of
@@ -349,4 +350,72 @@ def test_files_that_a_repair_has_kept_are_named(bus: Home, luna: FakeHolder) -> 
     assert done["kept"] == [str(kept)]
     assert files_with(bus, SECRET) == ["damaged-1/log.sqlite"]
     said = run_as_person(bus, "redact", str(seq))
+    assert said.out == f"already redacted: #{seq}\n"
     assert f"{kept} holds the log as it was before a repair" in said.err
+
+
+def test_second_redaction_of_the_same_event_writes_nothing(bus: Home, luna: FakeHolder) -> None:
+    seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
+    redact(bus, seq)
+    before = bus.events()
+
+    again = run_as_person(bus, "redact", str(seq))
+    in_json = redact(bus, seq)
+
+    assert (again.status, again.out) == (0, f"already redacted: #{seq}\n")
+    assert in_json["event"] is None
+    assert bus.events() == before
+
+
+def break_first_line(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:20] + b"\xff" * 20 + content[40:])
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, break_first_line])
+def test_unreadable_target_of_an_unfinished_redaction_stops_nothing_else(
+    bus: Home, luna: FakeHolder, harm: Callable[[Path], None]
+) -> None:
+    bus.ok("send", "@luna", "--", "first")
+    target = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
+    other = run_as_person(bus, "send", "@luna", "--json", "--", "hunter3-batterystaple").json["seq"]
+    check_output(run_as_person(bus, "archive", "--before", str(target + 1)))
+    kill_between_record_and_removal(bus, target)
+    (file,) = (bus.path / "archive").iterdir()
+    content = file.read_bytes()
+    text = content.decode().splitlines()[-1]
+    file.write_text(text + "\n")  # Only the target is in it, and its name stays.
+    complete = file.read_bytes()
+    harm(file)
+
+    bus.ok("up")
+    redacted = run_as_person(bus, "redact", str(other))
+    archived = run_as_person(bus, "archive", "--before", str(other + 1))
+    in_json = check_output(run_as_person(bus, "archive", "--before", "1", "--json")).json
+
+    for said in (redacted, archived):
+        assert said.status == 0, said
+        assert f"the text of #{target} is not removed yet: " in said.err
+        assert "pal doctor --repair" in said.err
+    assert in_json["unredacted"] == [target]
+    assert f"the text of #{target} is not removed yet" in (bus.path / "daemon.log").read_text()
+    assert files_with(bus, "hunter3-batterystaple") == []
+    file.write_bytes(complete)
+    bus.ok("down")
+    bus.ok("up")
+    wait_until(lambda: files_with(bus, SECRET) == [])
+    in_json = check_output(run_as_person(bus, "archive", "--before", "1", "--json")).json
+    assert in_json["unredacted"] == []
+
+
+def test_text_next_to_a_damaged_line_of_an_archive_is_removed(bus: Home, luna: FakeHolder) -> None:
+    bus.ok("send", "@luna", "--", "first")
+    seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
+    check_output(run_as_person(bus, "archive", "--before", str(seq + 1)))
+    (file,) = (bus.path / "archive").iterdir()
+    break_first_line(file)
+
+    done = check_output(run_as_person(bus, "redact", str(seq)))
+
+    assert f"removed the text of #{seq}" in done.out
+    assert files_with(bus, SECRET) == []

@@ -78,9 +78,9 @@ async def test_events_are_found_by_a_part_of_their_payload(log: Log) -> None:
     events = [await put(log, text) for text in ('say "hunter2" now', "hunter3", "nothing")]
     await log.archive(events[1].seq)
 
-    assert await log.find_containing(["hunter2", "hunter3"]) == events[:2]
-    assert await log.find_containing(['\\"hunter2\\"']) == events[:1]
-    assert await log.find_containing(["elsewhere"]) == []
+    assert (await log.find_containing(["hunter2", "hunter3"])).events == events[:2]
+    assert (await log.find_containing(['\\"hunter2\\"'])).events == events[:1]
+    assert (await log.find_containing(["elsewhere"])).events == []
 
 
 async def test_mark_of_finished_redactions_is_stored_and_never_decreases(log: Log) -> None:
@@ -90,3 +90,13 @@ async def test_mark_of_finished_redactions_is_stored_and_never_decreases(log: Lo
     await log.mark_redacted(3)
 
     assert log.redacted() == 7
+
+
+async def test_events_whose_removal_is_not_finished_are_kept(log: Log) -> None:
+    assert list(log.unfinished_redactions()) == []
+
+    await log.mark_redacted(7, [2, 5])
+    await log.mark_redacted(8, [5])
+
+    assert list(log.unfinished_redactions()) == [5]
+    assert log.redacted() == 8

@@ -143,3 +143,24 @@ def test_removed_file_contains_nothing_and_cannot_be_read(tmp_path: Path) -> Non
     assert file.find(2) is None
     with pytest.raises(StorageFailed, match="cannot be read"):
         list(file.events())
+
+
+@pytest.mark.parametrize("damaged", range(7))
+def test_all_other_events_are_found_next_to_a_damaged_line(tmp_path: Path, damaged: int) -> None:
+    events = [event(seq, "x" * seq * 20) for seq in range(1, 8)]
+    file = written(tmp_path, *events)
+    lines = file.path.read_bytes().splitlines(keepends=True)
+    lines[damaged] = b"\xff damaged\n"
+    file.path.write_bytes(b"".join(lines))
+
+    found = [file.find(one.seq) for one in events]
+
+    assert found == [None if at == damaged else one for at, one in enumerate(events)]
+
+
+def test_search_gives_up_after_many_damaged_lines(tmp_path: Path) -> None:
+    file = written(tmp_path, event(1), event(1000))
+    first, last = file.path.read_bytes().splitlines(keepends=True)
+    file.path.write_bytes(first + b"damaged\n" * 500 + last)
+
+    assert file.find(1000) is None

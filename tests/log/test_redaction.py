@@ -137,8 +137,8 @@ async def test_lost_archive_is_reported(log: SqliteLog, tmp_path: Path) -> None:
 
     with pytest.raises(StorageFailed):
         await log.redact([event.seq], scrub)
-    with pytest.raises(StorageFailed):
-        await log.find_containing([SECRET])
+    found = await log.find_containing([SECRET])
+    assert [Path(path).parent.name for path in found.unreadable] == ["archive"]
 
 
 def test_archive_without_the_seq_is_left_unchanged() -> None:
@@ -179,7 +179,30 @@ async def test_unreadable_archive_is_named(log: SqliteLog, tmp_path: Path) -> No
     (path,) = (tmp_path / "archive").glob("*.jsonl")
     path.write_bytes(path.read_bytes()[:-9])
 
-    with pytest.raises(StorageFailed, match="cannot be read"):
-        await log.find_containing([SECRET])
+    assert (await log.find_containing([SECRET])).unreadable == (str(path),)
     with pytest.raises(StorageFailed, match="cannot be read"):
         await log.redact([event.seq], scrub)
+
+
+async def test_line_that_has_its_seq_and_cannot_be_read_is_named(log: SqliteLog, tmp_path: Path) -> None:
+    event = await put(log, SECRET)
+    await log.archive(event.seq + 1)
+    (path,) = (tmp_path / "archive").glob("*.jsonl")
+    path.write_text(f'{{"seq":{event.seq},"text":"{SECRET}"}}\n')
+
+    with pytest.raises(StorageFailed, match="cannot be read"):
+        await log.redact([event.seq], scrub)
+
+
+async def test_damaged_line_stays_and_the_others_are_redacted(log: SqliteLog, tmp_path: Path) -> None:
+    first, event = await put(log, "first"), await put(log, SECRET)
+    await log.archive(event.seq + 1)
+    (path,) = (tmp_path / "archive").glob("*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"\xff damaged\n" + lines[1])
+
+    assert await log.redact([event.seq], scrub) == 1
+
+    assert path.read_bytes().startswith(b"\xff damaged\n")
+    assert log.recall(event.seq) == scrub(event)
+    assert log.event(first.seq) is None

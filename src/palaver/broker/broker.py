@@ -217,9 +217,9 @@ class Broker:
         event = (await self._log.commit(None, lambda rows: None, request_key=key)).event
         return None if event is None else TABLE[kind].outcome_of(self._context, event)
 
-    async def finish_redactions(self, forget: redaction.Forget) -> None:
+    async def finish_redactions(self, forget: redaction.Forget) -> dict[int, str]:
         """Finish what a crash has cut short: see `redaction.finish`. Nothing to do after any other end."""
-        await redaction.finish(self._context, forget)
+        return await redaction.finish(self._context, forget)
 
     def close(self) -> None:
         """Stop reading the log."""

@@ -1,6 +1,7 @@
 """What a request comes to when it is not refused."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from palaver.log.api import Archived
 from palaver.model.agent import Agent
@@ -76,12 +77,17 @@ class Turn:
 class Redacted:
     """The record of a removed text, the event that had it, and where else it was found."""
 
-    event: Event
+    event: Event | None
+    """None when its removal was ordered before; then nothing was written."""
     of: Event
     copies: tuple[Event, ...] = ()
     """Events in which Palaver had copied it; their text is removed too."""
     quotes: tuple[Event, ...] = ()
     """Other events with the same text; they are as they were."""
+    unsearched: tuple[str, ...] = ()
+    """Archive files in which other events with the same text could not be looked for."""
+    unredacted: Mapping[int, str] = field(default_factory=dict)
+    """Events whose text could not be removed as ordered, now or before, with the reason."""
 
 
 Outcome = Sent | Joined | Written | Seated | Turn | Archived | Redacted

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from palaver.broker.context import Context
 from palaver.broker.lookup import find_event
 from palaver.broker.outcome import Redacted
-from palaver.errors import BadRequest, NotAllowed, NotPerson
+from palaver.errors import BadRequest, NotAllowed, NotPerson, StorageFailed
 from palaver.log.api import Log
 from palaver.model.agent import Caller
 from palaver.model.envelope import Draft, Event
@@ -22,6 +22,7 @@ from palaver.model.removal import (
     LEAST_QUOTED,
     REDACTED_TYPE,
     can_remove,
+    is_removed,
     pieces_of,
     removed_text,
     without_text,
@@ -37,7 +38,7 @@ _AT_ONCE: Final = 1000
 
 
 async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
-    """Write that a text is removed, then remove it. Doing it twice is harmless."""
+    """Write that a text is removed, then remove it. A second time nothing is written."""
     if caller.kind != HUMAN:
         raise NotAllowed("redact", caller.standing.word, "the human in person")
     if caller.by is not None:
@@ -45,7 +46,10 @@ async def redact(context: Context, caller: Caller, request: Redact, key: bytes |
     event = find_event(context.log, request.event)
     if not can_remove(event, is_foreign=is_foreign_type(event.type)):
         raise BadRequest(f"#{event.seq} is an event of type {event.type}: it has no text that can be removed")
-    copies, quotes = await _find(context, event)
+    if is_removed(event, is_foreign=is_foreign_type(event.type)) or event.seq in await _ordered(context.log):
+        first = await context.log.commit(None, lambda rows: None, request_key=key)
+        return Redacted(event=first.event, of=event, unredacted=await finish(context))
+    copies, quotes, unsearched = await _find(context, event)
     payload: dict[str, object] = {
         "event": event.seq,
         "id": event.id,
@@ -63,24 +67,65 @@ async def redact(context: Context, caller: Caller, request: Redact, key: bytes |
     )
     written = await context.log.commit(None, lambda rows: draft, request_key=key)
     assert written.event is not None
-    await finish(context)
-    return Redacted(event=written.event, of=event, copies=copies, quotes=quotes)
+    left = await finish(context)
+    return Redacted(
+        event=written.event, of=event, copies=copies, quotes=quotes, unsearched=unsearched, unredacted=left
+    )
 
 
-async def finish(context: Context, forget: Forget | None = None) -> None:
+async def finish(context: Context, forget: Forget | None = None) -> dict[int, str]:
     """Remove all texts whose removal is recorded and not finished: the latest one, and those of a crash.
 
-    `forget` is told the ids of the events of each removal before it is finished.
+    `forget` is told the ids of the events of each removal before it is finished. Events that cannot be read
+    now are returned with the reason, and tried again at the next call.
     """
-    while records := await _unfinished(context.log):
-        places = sorted({place for record in records for place in _places(record)})
-        if forget is not None:
-            await forget([event.id for seq in places if (event := context.log.event(seq)) is not None])
-        await context.log.redact(places, _scrub)
-        if any(record.payload["of"] in FOLDED_TYPES for record in records):
-            await context.log.rebuild()
-            await context.log.redact(places, _scrub)  # The old rows left their bytes in free pages.
-        await context.log.mark_redacted(records[-1].seq)
+    log = context.log
+    left: dict[int, str] = {}
+    waiting = log.unfinished_redactions()
+    records = await _unfinished(log)
+    while records or waiting:
+        places = sorted({*waiting, *(place for record in records for place in _places(record))})
+        left |= await _remove(log, places, forget)
+        await log.mark_redacted(records[-1].seq if records else log.redacted(), sorted(left))
+        waiting = ()
+        records = await _unfinished(log)
+    return left
+
+
+async def _remove(log: Log, places: Sequence[int], forget: Forget | None) -> dict[int, str]:
+    """Remove the texts of some events; return those that could not be, with the reason."""
+    left: dict[int, str] = {}
+    ids: list[str] = []
+    readable: list[int] = []
+    folded: list[int] = []
+    for seq in places:
+        try:
+            event = await log.fetch(seq)
+        except StorageFailed as error:
+            left[seq] = str(error)
+            continue
+        readable.append(seq)
+        if event is not None:
+            ids.append(event.id)
+            folded += [seq] if event.type in FOLDED_TYPES else []
+    if not readable:
+        return left
+    if forget is not None:
+        await forget(ids)
+    await log.redact(readable, _scrub)
+    if folded:
+        try:
+            await log.rebuild()
+        except StorageFailed as error:
+            return left | dict.fromkeys(folded, f"the state cannot be rebuilt without its text: {error}")
+        await log.redact(readable, _scrub)  # The old rows left their bytes in free pages.
+    return left
+
+
+async def _ordered(log: Log) -> set[int]:
+    """Return the events whose removal is ordered and not finished."""
+    records = await _unfinished(log)
+    return {*log.unfinished_redactions(), *(place for record in records for place in _places(record))}
 
 
 async def _unfinished(log: Log) -> list[Event]:
@@ -103,18 +148,24 @@ def redacted_by(context: Context, event: Event) -> Redacted:
     return Redacted(event=event, of=of)
 
 
-async def _find(context: Context, event: Event) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
-    """Return the copies that Palaver made of an event, and other events in which the same text is quoted."""
+async def _find(
+    context: Context, event: Event
+) -> tuple[tuple[Event, ...], tuple[Event, ...], tuple[str, ...]]:
+    """Return the copies that Palaver made of an event, and other events in which the same text is quoted.
+
+    And the archive files in which they could not be looked for.
+    """
     text = removed_text(event, is_foreign=is_foreign_type(event.type))
     quoted = pieces_of(text) if len(text.strip()) >= LEAST_QUOTED else []
     # Only so many are found, so these are looked for exactly and apart from what quotes the text.
     notices = [f'"event":{event.seq}{end}' for end in ",}"]
     screens = [f"{begin}{event.seq}{end}" for begin in ('"messages":[', ",") for end in ",]"]
     found = await context.log.find_containing([*notices, *screens])
-    copies = tuple(one for one in found if _is_copy(one, event))
+    copies = tuple(one for one in found.events if _is_copy(one, event))
     known = {event.seq, *(copy.seq for copy in copies)}
-    others = await context.log.find_containing(quoted) if quoted else []
-    return copies, tuple(one for one in others if one.seq not in known and one.type != REDACTED_TYPE)
+    others = (await context.log.find_containing(quoted)).events if quoted else ()
+    quotes = tuple(one for one in others if one.seq not in known and one.type != REDACTED_TYPE)
+    return copies, quotes, tuple(found.unreadable)
 
 
 def _is_copy(one: Event, of: Event) -> bool:

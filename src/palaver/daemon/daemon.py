@@ -191,7 +191,7 @@ class Daemon:
         closing.callback(DeadPlaces(self._home, log, tasks).close)
         if not is_read_only:
             tasks.create_task(take_up_reports(doors.services))
-            tasks.create_task(middle.broker.finish_redactions(self._remove_files))
+            tasks.create_task(self._finish_redactions(middle.broker))
         await doors.services.http.open(doors.services, self._settings)
         tasks.create_task(Due(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
@@ -225,6 +225,10 @@ class Daemon:
         if not self._is_log_lost and (trouble := log.find_trouble()):
             self._is_log_lost = True
             tasks.create_task(save())
+
+    async def _finish_redactions(self, broker: Broker) -> None:
+        for seq, reason in (await broker.finish_redactions(self._remove_files)).items():
+            _logger.error("the text of #%d is not removed yet: %s", seq, reason)
 
     async def _remove_files(self, ids: Sequence[str]) -> None:
         await asyncio.to_thread(remove_files, self._home, ids)

@@ -24,7 +24,7 @@ async def find_typed_secrets(log: Log) -> list[int]:
     A line of which nothing else is known counts if it is one word of mixed signs, as passwords are. Raw keys
     count too if the screen that was kept with them asked for a secret.
     """
-    events = await log.find_containing(_PIECES)
+    events = (await log.find_containing(_PIECES)).events
     asked = {seq for event in events for seq in _typed_at_secret_prompt(event)}
     typed = filter(_is_typed, events)
     return [event.seq for event in typed if event.seq in asked or _looks_secret(event)]

@@ -4,8 +4,8 @@ A log keeps events in places and, beside them, the rows that one fold makes of t
 the engine when it is opened; an engine only stores what it answers.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -72,6 +72,8 @@ class Archived:
     """The highest place that is archived; 0 when there is none."""
     path: Path | None = None
     """The new file, where the engine writes one and there was something to archive."""
+    unredacted: Mapping[int, str] = field(default_factory=dict)
+    """Events whose text could not be removed as ordered, with the reason; the broker fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,15 @@ class BlobCount:
 
     count: int
     lost: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Containing:
+    """Events that were found by a piece of their payload."""
+
+    events: Sequence[Event]
+    unreadable: Sequence[str] = ()
+    """Archive files in which some lines could not be searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +214,8 @@ class Log(Protocol):
         """Replace events by what `scrub` makes of them, wherever they are stored; return how many there were.
 
         Only payloads change, and no row that the fold made. On return the old payloads are in no file of the
-        log, its index or its archives. Commits wait meanwhile. A call that failed can be repeated.
+        log, its index or its archives. Commits wait meanwhile. A call that failed can be repeated. Raises
+        StorageFailed when an archive may hold one of them in a line that cannot be read.
         """
         ...
 
@@ -211,14 +223,22 @@ class Log(Protocol):
         """The place of the last record of a removal that is finished, as are all before it; 0 at first."""
         ...
 
-    async def mark_redacted(self, seq: int) -> None:
-        """Keep that all removals are finished that are recorded up to a place; it never goes back."""
+    def unfinished_redactions(self) -> Sequence[int]:
+        """Return the seqs of events that `mark_redacted` left out."""
         ...
 
-    async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
+    async def mark_redacted(self, seq: int, unfinished: Sequence[int] = ()) -> None:
+        """Keep that all removals are finished that are recorded up to a place; it never goes back.
+
+        Except those of the events `unfinished`, which replace the ones that were given before.
+        """
+        ...
+
+    async def find_containing(self, pieces: Sequence[str]) -> Containing:
         """Return the events, archived or not, whose payload contains one of some pieces of JSON, in order.
 
-        At most ten thousand of them. The event loop runs on meanwhile.
+        At most ten thousand of them. The event loop runs on meanwhile. Lines of archives that cannot be read
+        are skipped.
         """
         ...
 

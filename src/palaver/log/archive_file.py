@@ -18,6 +18,8 @@ from palaver.model.envelope import Event, decode_event, encode_event
 
 _NAME: Final = re.compile(r"([0-9]{15})-([0-9]{15})\.jsonl")
 UNFINISHED: Final = "unfinished-"
+_LIMIT_DAMAGED: Final = 100
+"""Damaged lines in a row that a search skips: it runs on the event loop."""
 
 
 class _Place(msgspec.Struct):
@@ -42,7 +44,7 @@ class ArchiveFile:
         try:
             with self.path.open("rb") as file:
                 file.seek(_offset_behind(file, seq - 1))
-                event = decode_event(file.readline())
+                event = decode_event(_skip_damaged(file, file.tell(), file.readline())[1])
         except (OSError, msgspec.DecodeError, BadRequest):
             return None
         return event if event.seq == seq else None
@@ -129,7 +131,7 @@ def _offset_behind(file: BinaryIO, place: int) -> int:
     low, high = 0, file.seek(0, os.SEEK_END)
     while low < high:
         middle = (low + high) // 2
-        start, line = _first_line_from(file, middle)
+        start, line = _skip_damaged(file, *_first_line_from(file, middle))
         if start >= high or _decode_place(line).seq > place:
             high = middle
         else:
@@ -143,6 +145,22 @@ def _first_line_from(file: BinaryIO, offset: int) -> tuple[int, bytes]:
     if offset:
         file.readline()
     return file.tell(), file.readline()
+
+
+def _skip_damaged(file: BinaryIO, start: int, line: bytes) -> tuple[int, bytes]:
+    """Return the first of a line and those after it whose seq can be read, and where it begins.
+
+    After many damaged lines the next one is returned as it is.
+    """
+    for _ in range(_LIMIT_DAMAGED):
+        try:
+            _decode_place(line)
+        except msgspec.MsgspecError:
+            start += len(line)
+            line = file.readline()
+        else:
+            break
+    return start, line
 
 
 def place_of_line(line: bytes) -> int:

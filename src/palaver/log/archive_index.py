@@ -79,6 +79,6 @@ class ArchiveIndex:
         if event is None:
             raise StorageFailed(
                 f"the event in place {seq} is archived, and cannot be read from {self._archives.where(seq)}: "
-                "put the file back"
+                "put the file back; without a copy of it run 'pal down' and then 'pal doctor --repair'"
             )
         return event

@@ -22,6 +22,7 @@ from palaver.log.api import (
     BlobCount,
     Change,
     Commit,
+    Containing,
     Decide,
     Hear,
     Rows,
@@ -99,6 +100,7 @@ class MemoryLog:
         self._rows = MemoryRows()
         self._newest = Newest(0)
         self._redacted = 0
+        self._unfinished_redactions: tuple[int, ...] = ()
 
     @property
     def device(self) -> str:
@@ -211,18 +213,26 @@ class MemoryLog:
     def redacted(self) -> int:
         return self._redacted
 
-    async def mark_redacted(self, seq: int) -> None:
+    def unfinished_redactions(self) -> Sequence[int]:
+        return self._unfinished_redactions
+
+    async def mark_redacted(self, seq: int, unfinished: Sequence[int] = ()) -> None:
         await asyncio.sleep(0)
         self._check_open()
         self._redacted = max(self._redacted, seq)
+        self._unfinished_redactions = tuple(unfinished)
 
-    async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
+    async def find_containing(self, pieces: Sequence[str]) -> Containing:
         await asyncio.sleep(0)
         self._check_open()
         wanted = [piece.encode() for piece in pieces]
-        return [
-            event for event in self._all() if any(piece in encode_payload(event.payload) for piece in wanted)
-        ]
+        return Containing(
+            [
+                event
+                for event in self._all()
+                if any(piece in encode_payload(event.payload) for piece in wanted)
+            ]
+        )
 
     async def check_archives(self) -> int:
         return len(self._archive)

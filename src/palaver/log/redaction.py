@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from palaver.errors import BadRequest, StorageFailed
-from palaver.log.api import Scrub
+from palaver.log.api import Containing, Scrub
 from palaver.log.archive_file import (
     UNFINISHED,
     ArchiveFile,
@@ -38,6 +38,9 @@ from palaver.model.envelope import Event, decode_event, encode_event
 LIMIT_FOUND: Final = 10_000
 
 _MARK: Final = "redacted"
+_UNFINISHED: Final = "redacted_unfinished"
+
+_decode_seqs: Final = msgspec.json.Decoder(tuple[int, ...]).decode
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BY_PLACE: Final = f"{_SELECT} WHERE seq = ?"
@@ -76,10 +79,22 @@ def read_mark(connection: sqlite3.Connection) -> int:
     return 0 if row is None else int(row[0])
 
 
-def write_mark(connection: sqlite3.Connection, seq: int) -> int:
-    """Keep that all removals are finished that are recorded up to a place. Belongs to the writer's thread."""
+def read_unfinished(connection: sqlite3.Connection) -> tuple[int, ...]:
+    """Return the events whose text could not be removed."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_UNFINISHED,)).fetchone()
+    return () if row is None else _decode_seqs(row[0])
+
+
+def write_mark(connection: sqlite3.Connection, seq: int, unfinished: Sequence[int]) -> int:
+    """Keep that all removals are finished that are recorded up to a place, except those of some events.
+
+    Belongs to the writer's thread.
+    """
     mark = max(seq, read_mark(connection))
-    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (_MARK, str(mark)))
+    values = [(_MARK, str(mark)), (_UNFINISHED, msgspec.json.encode(list(unfinished)).decode())]
+    # One statement: a crash keeps both or none.
+    statement = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?), (?, ?)"
+    connection.execute(statement, [value for row in values for value in row])
     return mark
 
 
@@ -131,14 +146,22 @@ def _readable(file: ArchiveFile) -> Iterator[None]:
 
 
 def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
+    """Replace events in one file, and return how many. Lines that cannot be read stay as they are."""
     count = 0
+    is_damaged = False
     handle, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as copy, path.open("rb") as lines:
             for line in lines:
-                is_one = place_of_line(line) in seqs
+                try:
+                    is_one = place_of_line(line) in seqs
+                except (msgspec.MsgspecError, UnicodeError):
+                    is_one = False
+                    is_damaged = True
                 copy.write(encode_event(scrub(decode_event(line))) + b"\n" if is_one else line)
                 count += is_one
+            if is_damaged and not count:
+                raise StorageFailed(f"the archive {path} cannot be read: some of its lines are damaged")
             copy.flush()
             os.fsync(copy.fileno())
         Path(beside).replace(path)
@@ -151,25 +174,38 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
 
 def find_containing(
     path: Path, blobs: Blobs, files: Sequence[ArchiveFile], pieces: Sequence[str]
-) -> list[Event]:
+) -> Containing:
     """Return the events whose payload contains one of some pieces of JSON, in order; a bounded number.
 
-    For a thread of its own. A payload in a blob is not looked into.
+    For a thread of its own. A payload in a blob is not looked into. Lines of archives that cannot be read are
+    skipped, and their files are named.
     """
     found: dict[int, Event] = {}
-    for event in _in_archives(files, [piece.encode() for piece in pieces]):
-        found[event.seq] = event
+    unreadable: dict[str, None] = {}
+    for file in files:
+        try:
+            for event in _in_archive(file, [piece.encode() for piece in pieces]):
+                if event is None:
+                    unreadable[str(file.path)] = None
+                else:
+                    found[event.seq] = event
+        except OSError:
+            unreadable[str(file.path)] = None
     condition = " OR ".join(["instr(payload, ?)"] * len(pieces))
     statement = f"{_SELECT} WHERE {condition} ORDER BY seq LIMIT {LIMIT_FOUND}"
     with closing(connect_reader(path)) as connection:
         for event in readable_events(connection.execute(statement, pieces).fetchall(), blobs):
             found[event.seq] = event
-    return [found[seq] for seq in sorted(found)][:LIMIT_FOUND]
+    return Containing([found[seq] for seq in sorted(found)][:LIMIT_FOUND], tuple(unreadable))
 
 
-def _in_archives(files: Sequence[ArchiveFile], pieces: Sequence[bytes]) -> Generator[Event, None, None]:
-    for file in files:
-        with _readable(file), file.path.open("rb") as lines:
-            for line in lines:
-                if any(piece in line for piece in pieces):
+def _in_archive(file: ArchiveFile, pieces: Sequence[bytes]) -> Generator[Event | None, None, None]:
+    """Return the events of a file that contain one of some pieces; None for a line that cannot be read."""
+    with file.path.open("rb") as lines:
+        for line in lines:
+            is_whole = line.endswith(b"}\n")
+            if not is_whole or any(piece in line for piece in pieces):
+                try:
                     yield decode_event(line)
+                except (msgspec.MsgspecError, UnicodeError, BadRequest):
+                    yield None

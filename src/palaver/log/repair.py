@@ -244,7 +244,7 @@ def _rescue_archives(home: Path, kept: Path, damaged: list[_Checked]) -> dict[st
 
 
 def _link(path: Path, target: Path) -> None:
-    """Give a file a second name, so that the first may be taken from it; copy it where that is impossible."""
+    """Link a file to a second name; copy it where that is impossible."""
     try:
         os.link(path, target)
     except OSError:
@@ -316,7 +316,7 @@ def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> i
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
         connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (highest,))
         connection.execute("COMMIT")
-        # All of it must be in the one file that is renamed: closing alone does not say when it is not.
+        # Closing alone does not fail when pages are left in the write-ahead log, which is not renamed.
         connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
         connection.close()

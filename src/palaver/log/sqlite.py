@@ -15,7 +15,18 @@ from typing import Final
 
 from palaver.clock import Clock
 from palaver.errors import DiskFull, PalaverError, StorageFailed
-from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Decide, Hear, Rows, Scrub
+from palaver.log.api import (
+    Apply,
+    Archived,
+    ArchivedPage,
+    BlobCount,
+    Commit,
+    Containing,
+    Decide,
+    Hear,
+    Rows,
+    Scrub,
+)
 from palaver.log.archive import Archives, Copier, count_archived
 from palaver.log.archive_index import ArchiveIndex
 from palaver.log.batch import Batches, last_place
@@ -29,7 +40,7 @@ from palaver.log.newest import Newest
 from palaver.log.pace import Pace
 from palaver.log.reader import Reader
 from palaver.log.records import COLUMNS, readable_events
-from palaver.log.redaction import find_containing, read_mark
+from palaver.log.redaction import find_containing, read_mark, read_unfinished
 from palaver.log.rows import SqliteRows
 from palaver.log.storage import (
     FILE_NAME,
@@ -275,10 +286,13 @@ class SqliteLog:
     def redacted(self) -> int:
         return read_mark(self._point)
 
-    async def mark_redacted(self, seq: int) -> None:
-        await self._writer.mark_redacted(seq)
+    def unfinished_redactions(self) -> Sequence[int]:
+        return read_unfinished(self._point)
 
-    async def find_containing(self, pieces: Sequence[str]) -> list[Event]:
+    async def mark_redacted(self, seq: int, unfinished: Sequence[int] = ()) -> None:
+        await self._writer.mark_redacted(seq, unfinished)
+
+    async def find_containing(self, pieces: Sequence[str]) -> Containing:
         try:
             return await asyncio.to_thread(
                 find_containing, self._path, self._blobs, self._archives.files, pieces

@@ -139,9 +139,9 @@ class Writer:
 
         return await self._done(run)
 
-    async def mark_redacted(self, seq: int) -> None:
+    async def mark_redacted(self, seq: int, unfinished: Sequence[int]) -> None:
         """Keep up to which record removals are finished, between two batches."""
-        await self._done(lambda: write_mark(self._connection, seq))
+        await self._done(lambda: write_mark(self._connection, seq, unfinished))
 
     async def index(self) -> None:
         """Bring the full-text index up to the events; nothing to do when it is."""

@@ -3,7 +3,7 @@
 import asyncio
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -43,13 +43,15 @@ async def archive(call: Call) -> int:
     assert isinstance(moved, Archived)
     if call.is_json:
         path = None if moved.path is None else str(moved.path)
-        await call.say_json({"archived": moved.count, "last": moved.last, "file": path})
+        view = {"archived": moved.count, "last": moved.last, "file": path}
+        await call.say_json({**view, "unredacted": sorted(moved.unredacted)})
     elif moved.path is not None:
         await call.say(f"archived {_events(moved.count)}, up to #{moved.last}, in {moved.path}")
     elif moved.count:
         await call.say(f"finished archiving: {_events(moved.count)}, up to #{moved.last}")
     else:
         await call.say(f"archived 0 events: the log has none before #{before}")
+    _warn_unredacted(call, moved.unredacted)
     return 0
 
 
@@ -100,29 +102,50 @@ async def redact(call: Call) -> int:
     assert isinstance(done, Redacted)
     files = await asyncio.to_thread(_remove_files, call.services.home, (event, *done.copies))
     kept = await asyncio.to_thread(kept_folders, call.services.home)
+    is_left = event.seq in done.unredacted
     if call.is_json:
         await call.say_json(
             {
                 "redacted": event.seq,
-                "event": done.event.seq,
+                "event": None if done.event is None else done.event.seq,
                 "copies": [copy.seq for copy in done.copies],
                 "files": files,
                 "also_in": [quote.seq for quote in done.quotes],
                 "kept": [str(folder) for folder in kept],
+                "unsearched": list(done.unsearched),
+                "unredacted": sorted(done.unredacted),
             }
         )
-        return 0
+        return int(is_left)
     also = f", with {_events(len(done.copies))} that quoted it" if done.copies else ""
-    await call.say(f"removed the text of #{event.seq}{also}; #{done.event.seq} says so")
+    if done.event is None and not is_left:
+        await call.say(f"already redacted: #{event.seq}")
+    elif done.event is not None and not is_left:
+        await call.say(f"removed the text of #{event.seq}{also}; #{done.event.seq} says so")
     if done.quotes:
         places = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
         rest = f" and {len(done.quotes) - _SHOWN} more" if len(done.quotes) > _SHOWN else ""
         call.warn(f"the same text is also in {places}{rest}: 'pal redact' removes each of them")
+    for path in done.unsearched:
+        call.warn(f"{path} cannot be read completely: whether the same text is also in it is not known")
+    _warn_unredacted(call, done.unredacted)
     for folder in kept:
         call.warn(
             f"{folder} holds the log as it was before a repair, and so maybe the text: remove the folder"
         )
-    return 0
+    return int(is_left)
+
+
+def _warn_unredacted(call: Call, left: Mapping[int, str]) -> None:
+    if call.is_json:
+        return
+    for seq in sorted(left)[:_SHOWN]:
+        call.warn(
+            f"the text of #{seq} is not removed yet: {left[seq]}. "
+            "It is tried again at each start, 'pal redact' and 'pal archive'"
+        )
+    if len(left) > _SHOWN:
+        call.warn(f"the texts of {len(left) - _SHOWN} more events are not removed yet")
 
 
 def _remove_files(home: Path, events: Sequence[Event]) -> int:
