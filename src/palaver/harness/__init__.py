@@ -1,1 +1,1 @@
-"""What Palaver knows of each harness: its marks, its words. Pure."""
+"""Knowledge about each harness: marks, hooks, screens, transcripts and start commands. Pure."""

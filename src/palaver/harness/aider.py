@@ -1,7 +1,7 @@
-"""aider in a terminal, as its version 0.86 draws itself. Pure.
+"""Profile of aider in a terminal, as version 0.86 draws it. Pure.
 
-It asks its questions in the same line editor as its prompt, with bracketed paste on, so only its own prompts
-count: `> `, `ask> `, `architect> `. In its multi-line mode (`multi> `) Enter sends nothing.
+aider asks its questions in the same line editor as its prompt, with bracketed paste on. So only its own
+prompts count as prompts: `> `, `ask> `, `architect> `. In multi-line mode (`multi> `) Enter sends nothing.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""Claude Code in a terminal, as its version 2.1 draws itself. Pure.
+"""Profile of Claude Code in a terminal, as version 2.1 draws it. Pure.
 
-The composer stands between two rules, after `❯`. A dialog takes its place. Busy it says `esc to interrupt` in
-the last rows (not with a status line of the user's own), and by OSC 7501 once its probe was answered. Escape
-stops it; a prompt that had no answer yet then comes back into the composer, as a draft. By OSC 7501 it also
-says `working` while only sub-agents do, which it lists in its last rows.
+The composer is between two rules, after `❯`. A dialog replaces it. While busy, the last rows show `esc to
+interrupt` (unless the user has a custom status line); Claude Code also reports its state by OSC 7501 once its
+probe was answered. Escape interrupts it; a prompt that had no reply yet then returns to the composer as a
+draft. By OSC 7501 it also reports `working` while only sub-agents work; it lists those in its last rows.
 """
 
 import re
@@ -17,7 +17,7 @@ _PROMPT: Final = re.compile(r"(?P<mode>[❯>!#])(?:\s|$)")
 
 
 def read_composer(view: View) -> str | None:
-    """Give the text between the rules around the cursor."""
+    """Return the text between the two rules around the cursor; None if there is no composer."""
     top = view.row - 1
     while top >= 0 and not _RULE.match(view.lines[top]):
         top -= 1
@@ -30,7 +30,7 @@ def read_composer(view: View) -> str | None:
     if prompt is None:
         return None
     rows = [row[2:] for row in view.bright[top + 1 : bottom]]
-    # In its shell and memory modes Enter does something else: that is never an empty composer.
+    # In the shell and memory modes Enter does something else, so the composer never counts as empty there.
     return "\n".join(rows) if prompt["mode"] in "❯>" else "\n".join((prompt["mode"], *rows))
 
 

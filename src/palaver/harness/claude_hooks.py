@@ -1,4 +1,4 @@
-"""The hooks of Claude Code, as its version 2.1 calls them: what each says, what can be said back. Pure."""
+"""Read the hooks of Claude Code 2.1 and write replies to them. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ STEPS: Final[Mapping[str, Step]] = {
 CONTEXT_EVENTS: Final = frozenset(
     {"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolBatch", "SubagentStart"}
 )
-"""Where a text can be given that is in the next request to the model."""
+"""Hooks that can add text to the next request to the model."""
 
 EVENTS: Final = (
     "SessionStart",
@@ -52,7 +52,7 @@ _EDITS: Final = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
 _WHAT: Final = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "prompt")
 _LIMIT_PROMPT: Final = 64 * 1024
 _LATE: Final = frozenset({"permission_prompt"})
-"""Kinds of notification that come seconds after the hook that says the same, maybe when it is over."""
+"""Kinds of notification that arrive seconds after the hook with the same news, maybe too late."""
 _RESETS: Final = re.compile(
     r"\bresets?\s+(?:at\s+)?((?:[A-Z][a-z]{2,8}\s+\d{1,2},?\s+(?:at\s+)?)?\d{1,2}(?::\d{2})?"
     r"\s?(?:[ap]m\b)?(?:\s?\([\w/+-]+\))?)",
@@ -61,7 +61,7 @@ _RESETS: Final = re.compile(
 
 
 def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
-    """Read the input of a hook. What is missing or of another kind counts as not said."""
+    """Read the input of a hook. A field that is missing or has another type counts as empty."""
     tool, arguments = text_in(data, "tool_name"), data.get("tool_input")
     given: Mapping[str, object] = arguments if isinstance(arguments, Mapping) else {}
     state, detail = _state(event, data, tool, given)
@@ -95,7 +95,7 @@ def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
 
 
 def claude_answer(event: str, context: str, block_reason: str) -> Mapping[str, object] | None:
-    """Give what to say back; None for nothing. A hook that takes no context is given none."""
+    """Return the reply to a hook, or None. A context for a hook that takes none is dropped."""
     if block_reason and event in ("Stop", _SUBAGENT_END):
         return {"decision": "block", "reason": block_reason}
     if context and event in CONTEXT_EVENTS:
@@ -112,11 +112,12 @@ def _state(
     if event == "PostToolBatch":
         return AgentState.ACTIVE, THINKING
     if event == "SessionStart" and text_in(data, "source") == "compact":
-        return None, ""  # it goes on with its turn, or rests: what comes behind it says which
+        return None, ""  # the turn goes on or the agent is idle: the next hook shows which
     if event == "PostCompact" and text_in(data, "trigger") == "manual":
         return AgentState.IDLE, ""
     found = hook_state(event, kind)
-    if found is None or event == "SessionEnd":  # the process may go on with another session, or says its end
+    # the process may continue with another session, or report its end itself
+    if found is None or event == "SessionEnd":
         return None, SESSION_END if event == "SessionEnd" else ""
     state, reason = found
     what = one_line(f"{tool}: {text_in(given, *_WHAT)}" if text_in(given, *_WHAT) else tool)
@@ -130,7 +131,7 @@ def _state(
 
 
 def _transcript(data: Mapping[str, object]) -> str:
-    """Give the file of the conversation; that of a sub-agent has a place of its own beside the session's."""
+    """Return the transcript file. A sub-agent's file is in a folder next to that of its session."""
     whole, agent = text_in(data, "transcript_path"), text_in(data, "agent_id")
     if not agent:
         return whole
@@ -139,7 +140,7 @@ def _transcript(data: Mapping[str, object]) -> str:
 
 
 def _is_alone(tasks: object) -> bool:
-    """True when a session that ends its turn says what runs on in the background, and no sub-agent does."""
+    """Whether a session that ends its turn lists its background tasks and no sub-agent is among them."""
     return isinstance(tasks, list) and not any(
         isinstance(task, Mapping) and task.get("type") == "subagent" for task in tasks
     )
@@ -152,7 +153,7 @@ def _edited(event: str, tool: str, given: Mapping[str, object]) -> str:
 
 
 def _usage_limit(event: str, data: Mapping[str, object]) -> str | None:
-    """Give when a used-up allowance is there again, empty when that is not said; None: it is not used up."""
+    """Return when a usage limit resets, empty if the time is not given; None if no limit is reached."""
     error = text_in(data, "error") if event == "StopFailure" else ""
     said = f"{text_in(data, 'error_details')} {text_in(data, 'last_assistant_message')}"
     found = _RESETS.search(said)

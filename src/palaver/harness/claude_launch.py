@@ -1,7 +1,8 @@
-"""How Claude Code is started as an agent: the plugin it is given, and its arguments. Pure.
+"""Start Claude Code as an agent: the plugin that it loads, and its arguments. Pure.
 
-All that the bus needs is in a plugin of its own, named on the command line: hooks that are this client, a
-monitor, and the tools. The user's settings are not touched, and the user's arguments go along as they are.
+Everything that the bus needs is in one plugin that is named on the command line: hooks that run this client,
+a monitor, and the tools. The user's settings are not changed, and the user's arguments are passed on
+unchanged.
 """
 
 import json
@@ -14,15 +15,18 @@ from palaver.harness.claude_hooks import EVENTS
 
 PLUGIN: Final = "palaver"
 _HOOK_LIMIT_S: Final = 10
-"""The client gives up long before this."""
+"""Seconds. The client gives up long before this."""
 
 _WAKING: Final = ("SessionStart", "UserPromptSubmit", "Stop")
-"""Behind these a session may rest, also when a person stops its turn: something waits to wake it, once."""
+"""After these hooks a session may become idle, also because the user stops its turn.
+
+Each one starts a process that waits and wakes the session once.
+"""
 _WAIT_LIMIT_S: Final = 2_000_000
-"""As long as a harness can count in milliseconds, or nearly."""
+"""Seconds. Close to the longest timeout that the harness can count in milliseconds."""
 
 _PERSON_LIMIT_S: Final = 3700
-"""While a person is asked, when that is wanted; else this hook ends as soon as the others."""
+"""Seconds to wait for a person, if that is configured; otherwise this hook ends as early as the others."""
 
 _COMMANDS: Final = frozenset(
     [
@@ -48,7 +52,7 @@ _COMMANDS: Final = frozenset(
         "upgrade",
     ]
 )
-"""Words by which it does something else than hold a conversation."""
+"""First arguments that start something other than a conversation."""
 _INFORMATION: Final = frozenset({"--version", "-v", "--help", "-h"})
 _PRINT: Final = frozenset({"-p", "--print"})
 _RESUME: Final = frozenset({"-r", "--resume"})
@@ -85,7 +89,7 @@ _WITH_VALUE: Final = frozenset(
         "--tools",
     }
 )
-"""Options whose next word is a value, so that a prompt is not taken for one, nor a value for an option."""
+"""Options whose next argument is a value, so that prompts, values and options can be told apart."""
 
 _SEVERAL: Final = frozenset(
     {
@@ -93,7 +97,7 @@ _SEVERAL: Final = frozenset(
         *("--disallowed-tools", "--mcp-config", "--tools"),
     }
 )
-"""Options that take every word up to the next option."""
+"""Options that take every argument up to the next option."""
 _ALONE: Final = _CONTINUE | {
     *("--allow-dangerously-skip-permissions", "--bare", "--chrome", "--dangerously-skip-permissions"),
     *(
@@ -110,21 +114,21 @@ _ALONE: Final = _CONTINUE | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaudeCall:
-    """What a command line of Claude Code asks for, as far as it matters for starting it."""
+    """The parts of a Claude Code command line that matter for starting it."""
 
     is_conversation: bool = True
     is_headless: bool = False
-    """It prints an answer and ends."""
+    """It prints one reply and ends."""
     session: str = ""
-    """The conversation that it goes on with, or the id that a new one is to have."""
+    """The session to resume, or the id of a new one."""
     is_last: bool = False
-    """It goes on with the last conversation in this folder."""
+    """It resumes the last session of this folder."""
     is_chosen: bool = False
-    """A person chooses from a list which one it goes on with."""
+    """The user picks the session to resume from a list."""
 
 
 def read_claude_args(args: Sequence[str]) -> ClaudeCall:
-    """Find out what a command line asks for; what is not known is passed over."""
+    """Find out what a command line asks for. Unknown arguments are ignored."""
     if args and args[0] in _COMMANDS:
         return ClaudeCall(is_conversation=False)
     is_headless = is_last = is_information = is_chosen = False
@@ -153,19 +157,19 @@ def read_claude_args(args: Sequence[str]) -> ClaudeCall:
 
 
 def claude_args(args: Sequence[str], plugin: str, *, session: str = "") -> list[str]:
-    """Give the arguments to start it with; `session` is what to go on with, unless they name one."""
+    """Return the arguments to start it with; `session` is resumed unless `args` name a session."""
     asked = read_claude_args(args)
     if not asked.is_conversation:
         return list(args)
     again = ["--resume", session] if session and not asked.session and not asked.is_last else []
-    # In one word: an option that takes several values must not take the prompt for one.
+    # One argument with `=`: an option that takes several values would take the prompt as a value.
     return [f"--plugin-dir={plugin}", *again, *(_without_prompt(args) if session else args)]
 
 
 def _without_prompt(args: Sequence[str]) -> list[str]:
-    """Leave out what was said first: a conversation that goes on has heard it.
+    """Leave out the first prompt: a resumed session has received it already.
 
-    What follows an option that is not known here may be its value, and stays.
+    An argument after an unknown option may be its value and is kept.
     """
     kept: list[str] = []
     place = 0
@@ -183,13 +187,16 @@ def _without_prompt(args: Sequence[str]) -> list[str]:
 
 
 def has_waker(harness: str, environment: Mapping[str, str]) -> bool:
-    """Whether a hook ran in a session beside which something waits that can wake it: not one that prints."""
+    """Whether a hook ran in a session that a waiting process can wake.
+
+    A session that only prints cannot be woken.
+    """
     entry = environment.get("CLAUDE_CODE_ENTRYPOINT", "")
     return harness == "claude" and entry != "" and not entry.startswith("sdk")
 
 
 def plugin_files(pal: str) -> Mapping[str, str]:
-    """Give the files of the plugin, by their names; `pal` is the path of the client."""
+    """Return the files of the plugin by name; `pal` is the path of the client."""
     program = shlex.quote(pal)
     hooks = {
         event: [
@@ -223,7 +230,7 @@ def plugin_files(pal: str) -> Mapping[str, str]:
 
 
 def _rewake(program: str, event: str) -> dict[str, object]:
-    """Give the hook that wakes a session where no monitor runs; beside a monitor it ends at once."""
+    """Return the hook that wakes a session without a monitor. If a monitor runs, the hook ends at once."""
     return {
         "type": "command",
         "command": f"exec {program} rewake {event}",

@@ -1,12 +1,12 @@
-"""What Claude Code does with the lines of a monitor, and of a hook that wakes it. Pure: its version 2.1.
+"""Write lines for a monitor of Claude Code 2.1 and for a hook that wakes it. Pure.
 
-A line of a monitor is cut after 500 characters, and lines that come together after 3,000; what a hook says
-that wakes is not cut, and stands there as it is. The session is shown them as a prompt of its own, of which a
-hook is told first: so the hook can add what was cut, and it is known that they arrived.
+Claude Code cuts a line of a monitor after 500 characters, and lines that arrive together after 3,000. The
+output of a hook that wakes a session is not cut. Claude Code shows these lines to the session as a prompt and
+calls a hook for that prompt first, so the hook can add what was cut, and it proves that the lines arrived.
 
 Claude Code limits how often a monitor may write. Lines within 200 ms are one event. A monitor has ten events
-to begin with and one more every two seconds; an event above that is dropped without a word, and a monitor
-that writes too much for 30 seconds is ended. `Pace` counts the events and stays below the limit.
+to begin with and one more every two seconds; an event above that is dropped silently, and a monitor that
+writes too much for 30 seconds is ended. `Pace` counts the events and stays below the limit.
 """
 
 import re
@@ -20,13 +20,13 @@ from palaver.model.message import INTENTS
 LIMIT_LINE: Final = 480
 LIMIT_TOGETHER: Final = 2800
 LIMIT_MESSAGES: Final = 10
-"""More at once would leave too little room for each."""
+"""More messages at once would leave too little room for each."""
 EVENTS_AT_ONCE: Final = 8
-"""So many events may follow each other without a pause. Claude Code takes ten."""
+"""Events that may follow each other without a pause. Claude Code takes ten."""
 EVENT_EVERY_S: Final = 2.1
 """After this time one more event may go. Claude Code counts two seconds."""
 LIMIT_WAKE: Final = 6000
-"""Of all that wakes a session at once; the hook of that prompt adds what is longer."""
+"""Characters of all messages that wake a session at once. The hook of that prompt adds the rest."""
 
 _NOTICE: Final = re.compile(
     r"<task-notification>(?:(?!</task-notification>).)*?<event>(?P<lines>.*?)</event>"
@@ -35,7 +35,7 @@ _NOTICE: Final = re.compile(
     re.DOTALL,
 )
 _FRAME: Final = re.compile(r"<(?=\s*/?\s*(?:system-reminder|task-notification|event)\b)", re.IGNORECASE)
-"""What a message must not end or begin: the words around it are Claude Code's own."""
+"""Tags that a message must not open or close: Claude Code uses them around the message."""
 _PLACE: Final = re.compile(
     rf"^\[(?:(?:{'|'.join(INTENTS)})(?::[^\n]{{1,300}}?)?|thread:[^\n]{{1,300}}?|new message) #(\d{{1,18}})"
     r"(?::[A-Za-z0-9]+)?\] ",
@@ -71,15 +71,18 @@ class Pace:
 
 
 def monitor_lines(messages: Sequence[Line]) -> list[tuple[str, bool]]:
-    """Write messages as lines that arrive uncut together; say of each whether it is all of the message."""
+    """Write messages as lines that are not cut, even together.
+
+    Return with each whether it is the whole message.
+    """
     limit = min(LIMIT_LINE, LIMIT_TOGETHER // max(1, len(messages)) - 1)
     return [format_one_line(message, limit) for message in messages]
 
 
 def wake_lines(messages: Sequence[Line]) -> list[tuple[str, bool]]:
-    """Write messages as the lines that wake a session; say of each whether it is all of the message.
+    """Write messages as the lines that wake a session. Return with each whether it is the whole message.
 
-    In front of them stands a line of the caller's: the first one is put behind words of Claude Code's own.
+    The caller writes a line before them, because Claude Code adds its own text before the first line.
     """
     limit = LIMIT_WAKE // max(1, len(messages))
     written = [format_one_line(message, limit) for message in messages]
@@ -88,7 +91,7 @@ def wake_lines(messages: Sequence[Line]) -> list[tuple[str, bool]]:
 
 
 def places_in_notice(prompt: str) -> frozenset[int]:
-    """Give the messages whose lines a prompt shows; none when it is not such a prompt."""
+    """Return the seqs of the messages whose lines a prompt shows; empty for any other prompt."""
     return frozenset(
         int(found[1])
         for notice in _NOTICE.finditer(prompt)

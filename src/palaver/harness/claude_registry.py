@@ -1,9 +1,9 @@
-"""What a running Claude Code says of itself in a file of its own, as its version 2.1 writes it. Pure.
+"""Read the state that a running Claude Code 2.1 writes to its registry file. Pure.
 
-`sessions/<pid>.json` in its folder: `idle`, or `shell` where something of its own runs beside it, such as a
-monitor; `busy`, also while only a sub-agent works; `waiting`, and for what. `claude agents --json` prints the
-same. Hooks say more and sooner, but none comes when a person stops a turn or says no. While it makes its
-context shorter the file says idle.
+The file is `sessions/<pid>.json` in its folder. Its status is `idle`; `shell` (idle, but a process of its own
+such as a monitor runs); `busy`, also while only a sub-agent works; or `waiting`, with a reason. `claude
+agents --json` prints the same. Hooks report more and sooner, but no hook is called when the user stops a turn
+or rejects a tool. While it compacts its context the file says idle.
 """
 
 import enum
@@ -20,13 +20,13 @@ LOOKED_UP: Final = frozenset({"claude"})
 """Harnesses that have such a file."""
 LIMIT_BYTES: Final = 64 * 1024
 LIMIT_COMPACTING_MS: Final = 300_000
-"""Nobody makes a context shorter for so long: somebody stopped it."""
+"""Milliseconds. No compaction takes this long: the user must have stopped it."""
 _FOLDER: Final = "/projects/"
 _QUESTION: Final = "a question"
 
 
 class Rest(enum.Enum):
-    """What such a file can say."""
+    """The states in the file."""
 
     RESTING = "resting"
     BUSY = "busy"
@@ -38,7 +38,7 @@ _WORDS: Final = {"idle": Rest.RESTING, "shell": Rest.RESTING, "busy": Rest.BUSY,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """One look at the file."""
+    """The content of the file at one time."""
 
     rest: Rest
     waits_for: str = ""
@@ -51,13 +51,13 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 def registry_path(transcript: str, home: str, pid: int) -> str:
-    """Say where the file of a process is: beside its transcripts, else in the account's own folder."""
+    """Return the path of a process's file: next to its transcripts, else in the account's folder."""
     folder, found, _ = transcript.rpartition(_FOLDER)
     return f"{folder if found else f'{home}/.claude'}/sessions/{pid}.json"
 
 
 def read_registered(content: bytes, pid: int) -> Registered | None:
-    """Read the file of a process; None when it says nothing that is known."""
+    """Read the file of a process; None if its status is unknown or it is of another process."""
     try:
         found = msgspec.json.decode(content, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -69,17 +69,17 @@ def read_registered(content: bytes, pid: int) -> Registered | None:
 
 
 def is_doubtful(state: str) -> bool:
-    """Whether a state can be over without a hook that says so."""
+    """Whether a state can end without a hook that reports it."""
     return state in (AgentState.ACTIVE, AgentState.BLOCKED)
 
 
 def corrected(
     state: str, detail: str, since_ms: int, found: Registered, *, has_subagents: bool = False
 ) -> tuple[AgentState, str] | None:
-    """Give state and detail where the file shows that those of the hooks are over; None when they may hold.
+    """Return the state and detail from the file if those from the hooks are over; None if they may hold.
 
-    `since_ms` is for how long nothing else was said. Whoever waits for more allowance is left alone before.
-    `has_subagents`: it may be one of them that is busy.
+    `since_ms` is the time since the last other report. The caller must not call this for an agent that waits
+    for a usage limit to reset. With `has_subagents`, the busy process may be a sub-agent.
     """
     if found.rest is Rest.RESTING:
         is_made_shorter = detail == COMPACTING and since_ms < LIMIT_COMPACTING_MS

@@ -1,8 +1,8 @@
-"""The transcript of Claude Code, as its version 2.1 writes it: JSON lines, one file for a session. Pure.
+"""Read the transcript of Claude Code 2.1: JSON lines, one file per session. Pure.
 
-Each block of an answer has a line of its own; lines with the same message id are one turn. Branches that a
-person left by going back stay in the file, and are read where they stand. What sub-agents said on the side is
-passed over, unless it is the file of one, and so is all that Claude Code keeps for itself.
+Each block of a reply is one line; lines with the same message id are one turn. Branches that a person left by
+going back stay in the file and are read in file order. Lines of sub-agents are skipped, unless the file is
+that of a sub-agent, and so are Claude Code's internal lines.
 """
 
 import re
@@ -26,7 +26,7 @@ from palaver.harness.conversation import (
 from palaver.model.transcript import Entry, ToolCall
 
 _BY_MACHINE: Final = re.compile(r"\s*<(?:local-command|bash-|command-|task-notification|system-reminder)")
-"""How a text begins that stands in the user's place and was not written by one."""
+"""How a text begins that has the user role but was written by a program."""
 
 
 class ClaudeTranscript:
@@ -72,7 +72,7 @@ def _read_assistant(
         return
     blocks = [block for block in map(mapping, items(content)) if block.get("type") == "tool_use"]
     if not text and not blocks:
-        return  # what it thought, or nothing yet
+        return  # only its thinking, or nothing yet
     calls = [
         (word(block.get("id")), ToolCall(name=word(block.get("name")), input=block.get("input")))
         for block in blocks
@@ -101,7 +101,7 @@ def _read_user(
 
 
 def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
-    """Give role and text of what was put in beside the prompts; most of it is no part of the conversation."""
+    """Return role and text of an attachment. Most attachments are not part of the conversation."""
     kind = attachment.get("type")
     if kind == "queued_command":
         is_prompt = (
@@ -115,19 +115,19 @@ def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
 
 
 def claude_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Say where a session may lie, the likeliest first. A sub-agent's lies below that of its parent."""
+    """Return where the transcript may be, most likely first. A sub-agent's is below that of its parent."""
     patterns = (f"*/{session}.jsonl", f"*/*/subagents/agent-{session}.jsonl")
     folders = _folders(environment)
     return tuple(Place(f"{folder}/projects", pattern) for pattern in patterns for folder in folders)
 
 
 def claude_registry(pid: int, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the files in which a running Claude Code says which session it is in: a new one after `/clear`."""
+    """Return the files in which a running Claude Code names its session, which changes after `/clear`."""
     return tuple(f"{folder}/sessions/{pid}.json" for folder in _folders(environment))
 
 
 def session_in_registry(content: bytes, pid: int) -> str:
-    """Read the session out of such a file, or nothing."""
+    """Read the session id from such a file; empty if it is not there."""
     found = read_object(content) or {}
     return word(found.get("sessionId")) if found.get("pid") == pid else ""
 

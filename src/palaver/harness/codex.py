@@ -1,8 +1,8 @@
-"""Codex in a terminal, as its version 0.166 draws itself. Pure.
+"""Profile of Codex in a terminal, as version 0.166 draws it. Pure.
 
-The composer begins with a bright `›`; what was sent before stands behind a faint one. A dialog takes its
-place. It always says by OSC 7501 what it is doing, and by its title. Enter while it is busy cancels the model
-request that runs; Tab puts the text in line behind it.
+The composer begins with a bright `›`; sent prompts follow a faint one. A dialog replaces the composer. Codex
+always reports its state by OSC 7501 and by its title. Enter while it is busy cancels the running model
+request; Tab queues the text after it.
 """
 
 import re
@@ -18,7 +18,7 @@ _REVIEW_KEYS: Final = re.compile(r" *enter confirm · esc \w+")
 
 
 def read_composer(view: View) -> str | None:
-    """Give the text from the last bright prompt down to the blank row before the status."""
+    """Return the text from the last bright prompt to the blank row before the status."""
     first = view.row
     while first >= 0 and not view.bright[first].startswith("›"):
         first -= 1
@@ -36,7 +36,7 @@ def read_composer(view: View) -> str | None:
 
 
 def read_dialog(view: View) -> str | None:
-    """Say that Codex asks about hooks that are new to it, at its start: its keys stand last on the screen."""
+    """Recognize the dialog at the start of Codex about new hooks; its keys are on the last line."""
     shown = [line for line in view.lines if line.strip()]
     is_asking = bool(shown) and _REVIEW_KEYS.fullmatch(shown[-1]) is not None
     return HOOKS_NEED_REVIEW if is_asking and any(_REVIEW.fullmatch(line) for line in shown) else None

@@ -1,8 +1,8 @@
-"""The hooks of Codex, as its version 0.166 calls them: what each says, what can be said back. Pure.
+"""Read the hooks of Codex 0.166 and write replies to them. Pure.
 
-They have the form of Claude Code's, and stricter answers: a field that Codex does not know makes the answer
-invalid. No hook stands between the results of several tools and the request that holds them: a text that went
-along with a result is known to have been read when the turn ends.
+They have the form of Claude Code's hooks, but replies are checked strictly: a field that Codex does not know
+makes the reply invalid. Codex calls no hook between the results of several tools and the request that
+contains them. So a text that was added to a result is known to have been read only when the turn ends.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ EVENTS: Final = (
 
 
 def read_codex_hook(event: str, data: Mapping[str, object]) -> HookNews:
-    """Read the input of a hook. What is missing or of another kind counts as not said."""
+    """Read the input of a hook. A field that is missing or has another type counts as empty."""
     return read_claude_hook(event, data)
 
 
 def codex_answer(event: str, context: str, block_reason: str) -> Mapping[str, object] | None:
-    """Give what to say back; None for nothing. A hook that takes no context is given none."""
+    """Return the reply to a hook, or None. A context for a hook that takes none is dropped."""
     return claude_answer(event, context, block_reason) if event in EVENTS else None

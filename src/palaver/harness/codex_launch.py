@@ -1,9 +1,9 @@
-"""How Codex 0.166 is started as an agent: its arguments, and those of a server of its own. Pure.
+"""Start Codex 0.166 as an agent: its arguments, and those of an app-server for it. Pure.
 
-Its screen is shown by one process and its work done by another, the app-server, so that a second client can
-bring mail in. What is added is said in arguments: nothing is written to a person's settings, and a person's
-own arguments stay as they are and count more. What a server of its own would not know (a profile, another
-provider, another server) is left to Codex alone; then mail is typed.
+One process shows the screen and another, the app-server, does the work, so that a second client can deliver
+messages. Settings are added as arguments: nothing is written to the user's settings, and the user's own
+arguments stay as they are and take precedence. If the app-server could not know something (a profile, another
+provider, another server), Codex is started without it, and messages are typed.
 """
 
 import enum
@@ -23,28 +23,28 @@ _WITH_VALUE: Final = frozenset(
     }
 )
 _IMAGES: Final = frozenset({"-i", "--image"})
-"""Takes every word up to the next option."""
+"""Options that take every argument up to the next option."""
 _SHARED: Final = frozenset({"-c", "--config", "--enable", "--disable"})
-"""What the server must know too: it does not hear of it from the screen."""
+"""Options that the server needs too: the screen does not pass them on."""
 _ALONE: Final = frozenset(
     {
         *("-p", "--profile", "--oss", "--local-provider", "--remote", "--remote-auth-token-env"),
         *("--no-daemon", "--dangerously-bypass-hook-trust"),
     }
 )
-"""With one of these Codex is started without a server of ours."""
+"""With one of these, Codex is started without our server."""
 _ALONE_AGAIN: Final = frozenset({"--add-dir", "--approve-for-me"})
-"""Rights that a conversation which goes on can be given by Codex alone."""
+"""With one of these, a resumed session needs Codex without our server."""
 _RIGHTS: Final = {
     **dict.fromkeys(("-s", "--sandbox"), "sandbox_mode"),
     **dict.fromkeys(("-a", "--ask-for-approval"), "approval_policy"),
 }
-"""Rights that a screen may not ask for when a conversation goes on: the server is given them itself."""
+"""Rights that the screen may not request for a resumed session: they are passed to the server."""
 _ALL_RIGHTS: Final = frozenset({"--dangerously-bypass-approvals-and-sandbox", "--yolo"})
 _NO_SESSION: Final = frozenset({"-h", "--help", "-V", "--version"})
 _SCREENS: Final = frozenset({"resume", "fork"})
 _WHICH: Final = frozenset({"--last", "--all"})
-"""Which conversation is to go on: of no use once that is known."""
+"""Options that select the session to resume; dropped once its id is known."""
 _HEADLESS: Final = frozenset({"exec", "e", "review"})
 _OTHERS: Final = frozenset(
     {
@@ -66,12 +66,12 @@ _SESSION: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def shell_tip(pal: str) -> str:
-    """Return what an agent in Codex must know of its shell: a login shell, perhaps in a sandbox."""
+    """Return the hint about the shell of an agent in Codex: a login shell, perhaps in a sandbox."""
     return _SHELL_TIP.format(pal=shlex.quote(pal))
 
 
 class Kind(enum.Enum):
-    """What a command line of Codex comes to."""
+    """The kinds of command lines of Codex."""
 
     SCREEN = "screen"
     HEADLESS = "headless"
@@ -81,34 +81,34 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A person's arguments, as far as they matter here."""
+    """The user's arguments, as far as they matter here."""
 
     kind: Kind = Kind.SCREEN
     shared: tuple[str, ...] = ()
-    """The words that a server must be given too."""
+    """Arguments that a server needs too."""
     options: tuple[str, ...] = ()
-    """All words but those that stand for themselves: the command and the prompt."""
+    """All options with their values, without the command and the prompt."""
     session: str = ""
-    """The conversation that is to go on, where its id is named."""
+    """The session to resume, if its id is given."""
     is_last: bool = False
-    """The last conversation of this folder is to go on."""
+    """Resume the last session of this folder."""
     is_again: bool = False
-    """A conversation is to go on, or to be forked, whichever it is."""
+    """Resume or fork a session, whichever it is."""
     is_alone: bool = False
     is_remote: bool = False
-    """A person has a server already: it is theirs, and so is what it is told."""
+    """The user has a server already: its settings and instructions are theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start: the server first, where there is one, then the screen."""
+    """The commands to start: the server first, if there is one, then the screen."""
 
     arguments: tuple[str, ...]
     server: tuple[str, ...] = ()
 
 
 def read_arguments(arguments: Sequence[str]) -> Asked:
-    """Read a person's arguments, as Codex would."""
+    """Read the user's arguments as Codex would."""
     shared: list[str] = []
     names: set[str] = set()
     options: list[str] = []
@@ -141,7 +141,7 @@ def read_arguments(arguments: Sequence[str]) -> Asked:
 
 
 def _split(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Give each option with its words, and each other word under no name. Behind `--` is only text."""
+    """Yield each option with its values, and each other argument with an empty name. Stop at `--`."""
     rest = list(arguments)
     while rest and rest[0] != "--":
         word = rest.pop(0)
@@ -159,9 +159,9 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[str], told: str) -> Launch:
-    """Say what to start, with our settings and the text that the agent is told at its start.
+    """Return the commands to start, with our settings and the instructions for the agent.
 
-    Without an address there is no server of ours.
+    Without an `address` there is no server.
     """
     asked = read_arguments(arguments)
     if asked.kind is Kind.OTHER or asked.is_remote:
@@ -169,7 +169,7 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
     own = _own_instructions(asked.shared)
     last = setting(_INSTRUCTIONS, f"{own}\n\n{told}" if own else told)
     if asked.kind is Kind.HEADLESS or asked.is_alone or not address:
-        # A word before the command counts less than the same one behind it.
+        # An option before the command has lower precedence than the same option after it.
         alone = () if asked.kind is Kind.HEADLESS or "--no-daemon" in arguments else ("--no-daemon",)
         return Launch(arguments=(*alone, *settings, *last, *arguments))
     there = f"unix://{address}"
@@ -181,7 +181,7 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
 
 
 def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Divide arguments into the rights, as settings, and all others."""
+    """Split arguments into rights, as settings, and all others."""
     rights: list[str] = []
     others: list[str] = []
     read = 0
@@ -198,7 +198,7 @@ def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
-    """Give the arguments to go on with a conversation; a prompt was said in it already."""
+    """Return the arguments that resume a session, without a prompt: the session has received it already."""
     asked = read_arguments(arguments)
     if not session or asked.kind is not Kind.SCREEN:
         return tuple(arguments)
@@ -206,13 +206,13 @@ def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
 
 
 def launch_settings(pal: str, home: str) -> tuple[str, ...]:
-    """Give the settings that are added for one session: our tools, which its sandbox lets it reach."""
+    """Return the settings that are added for one session: our tools, which its sandbox can reach."""
     return (
         *setting(f"{_SERVER}.command", pal),
         *setting(f"{_SERVER}.args", ["mcp"]),
         *setting(f"{_SERVER}.env.PALAVER_HOME", home),
         *setting(f"{_SERVER}.env_vars", ["PALAVER_SEAT"]),
-        # Whoever starts an agent of the bus wants it to speak there: a dialog for each word would stop it.
+        # An agent of the bus is meant to use these tools: a dialog for each call would stop it.
         *setting(f"{_SERVER}.default_tools_approval_mode", "approve"),
     )
 
@@ -229,7 +229,7 @@ def _toml(value: str | Sequence[str]) -> str:
 
 
 def _own_instructions(shared: Sequence[str]) -> str:
-    """Give what a person's arguments tell the agent at its start; ours goes behind it."""
+    """Return the instructions in the user's arguments; ours are added after them."""
     found = ""
     for word in shared:
         key, has_value, value = word.removeprefix("--config=").removeprefix("-c").partition("=")
@@ -239,7 +239,7 @@ def _own_instructions(shared: Sequence[str]) -> str:
 
 
 def instructions_in(settings: str) -> str:
-    """Give what settings tell every agent at its start, or nothing when they cannot be read."""
+    """Return the instructions in a settings text; empty if it cannot be parsed."""
     try:
         found = tomllib.loads(settings).get(_INSTRUCTIONS)
     except (tomllib.TOMLDecodeError, RecursionError):

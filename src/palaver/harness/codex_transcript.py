@@ -1,7 +1,7 @@
-"""The transcript of Codex, as its version 0.166 writes it: JSON lines, one `rollout` file for a thread. Pure.
+"""Read the transcript of Codex 0.166: JSON lines, one `rollout` file per thread. Pure.
 
-The items of the conversation are read; the events beside them say the same again. What Codex tells the model
-at the start (instructions, skills, the environment) is no part of the conversation.
+The items of the conversation are read; the events between them repeat the same content. The setup that Codex
+sends to the model (instructions, skills, the environment) is not part of the conversation.
 """
 
 import re
@@ -29,14 +29,14 @@ _SETUP: Final = re.compile(
     r"collaboration_mode|apps_instructions|plugins_instructions|skills_instructions|INSTRUCTIONS|"
     r"personality_spec|model_switch)\b|# AGENTS\.md instructions)"
 )
-"""How a text begins that Codex itself puts in at the start of a thread or of a turn."""
+"""How a text begins that Codex itself adds at the start of a thread or of a turn."""
 
 _HOOK_PROMPT: Final = re.compile(r"\s*<hook_prompt\b[^>]*>(.*?)(?:</hook_prompt>)?\s*", re.DOTALL)
 _HEAD: Final = re.compile(
     r"(?:(?:Chunk ID|Wall time|Original token count|Total output lines): .*\n"
     r"|(?:Process exited with code|Exit code:) (?P<status>-?[0-9]+)\n){1,6}Output:\n"
 )
-"""What Codex tells the model of a command before what the command wrote."""
+"""The header that Codex writes for the model before the output of a command."""
 
 
 class CodexTranscript:
@@ -51,7 +51,10 @@ class CodexTranscript:
 
 
 class _Thread:
-    """What is known so far. Items have no turn of their own: answers to its calls end one."""
+    """The state of reading one thread.
+
+    Items carry no turn id: tool results and user messages start a new turn.
+    """
 
     def __init__(self) -> None:
         self._gathering = Gathering()
@@ -114,11 +117,11 @@ def _is_setup(item: Mapping[str, object], text: str) -> bool:
 
 
 def _read_call(kind: str, item: Mapping[str, object]) -> ToolCall:
-    """Read a call. Those of the shell, of a search and of an image have no name but their kind."""
+    """Read a call. Calls of the shell, a search or an image have no name; their kind is used."""
     name = joined((word(item.get("namespace")), word(item.get("name")))).replace("\n", ".")
     given = item.get("arguments", item.get("input", item.get("action")))
     if kind == "function_call" and isinstance(given, str):
-        # Arguments are JSON in a text; half of something stays as it stands.
+        # Arguments are JSON in a string; a string that is not a complete object is kept as it is.
         found = read_object(given.encode("utf-8", "replace"))
         given = given if found is None else found
     return ToolCall(name=name or kind.removesuffix("_call"), input=given)
@@ -135,7 +138,7 @@ def _read_output(output: object) -> tuple[str, bool]:
 
 
 def codex_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Say where a thread may lie, the likeliest first."""
+    """Return where the transcript of a thread may be, most likely first."""
     home = environment.get("HOME", "")
     folders = (environment.get("CODEX_HOME", ""), f"{home}/.codex" if home else "")
     name = f"rollout-*-{session}.jsonl"

@@ -1,8 +1,9 @@
-"""The hooks that Codex is given for one session, and how it knows that a person trusts them. Pure.
+"""Hooks that Codex is given for one session, with the hashes that mark them as trusted. Pure.
 
-Codex runs no hook that nobody has trusted, and knows a trusted one by a hash of all of it. Hooks and hashes
-are said in arguments and hold for one session, so nothing is written to a person's settings. They are said
-only when a person has agreed to exactly these hooks; a Codex that hashes otherwise asks its user itself.
+Codex runs no hook that the user has not trusted, and recognizes a trusted hook by a hash of its whole
+definition. Hooks and hashes are passed as arguments and hold for one session, so nothing is written to the
+user's settings. They are passed only if the user has agreed to exactly these hooks. A Codex version that
+hashes differently asks its user itself.
 """
 
 import hashlib
@@ -23,27 +24,27 @@ EVENTS: Final = (
     "Stop",
     "SessionEnd",
 )
-"""The start, and what leave is asked for, are known without a hook in a session that `pal` has started."""
+"""Without start and permission hooks: in a session started by `pal` the bus knows both without them."""
 
 _SOURCE: Final = "/<session-flags>/config.toml"
-"""Where Codex says that hooks come from which were given as arguments."""
+"""The source that Codex names for hooks that were given as arguments."""
 _LIMIT_S: Final = 3
-"""More Codex allows no hook at the end of a session, and so none of ours needs more."""
+"""Seconds. Codex allows a hook no more at the end of a session, so none of ours needs more."""
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def hook_command(pal: str, home: str, event: str) -> str:
-    """Give what Codex runs at an event."""
+    """Return the command that Codex runs at an event."""
     return f"exec {shlex.join((pal, '--home', home, 'hook', 'codex', event))}"
 
 
 def hooks_digest(pal: str, home: str) -> str:
-    """Tell these hooks from any others: what a person agreed to is this, and nothing else."""
+    """Return a digest that identifies these hooks: the user's consent is for this digest only."""
     return hashlib.sha256("".join(trusted_hash(pal, home, event) for event in EVENTS).encode()).hexdigest()
 
 
 def hook_settings(pal: str, home: str) -> tuple[str, ...]:
-    """Give the arguments with which Codex has these hooks for one session, trusted by their hashes."""
+    """Return the arguments that set up these hooks for one session, trusted by their hashes."""
     words: list[str] = []
     for event in EVENTS:
         command = json.dumps(hook_command(pal, home, event), ensure_ascii=False)
@@ -63,7 +64,7 @@ def setting_of(key: str, value: str) -> Sequence[str]:
 
 
 def trusted_hash(pal: str, home: str, event: str) -> str:
-    """Give the hash by which Codex 0.166 knows a hook: of its event, its command and how it is run."""
+    """Return the hash that Codex 0.166 computes for a hook: of its event, its command and its options."""
     hook = {"async": False, "command": hook_command(pal, home, event), "timeout": _LIMIT_S, "type": "command"}
     whole = json.dumps(
         {"event_name": _snake(event), "hooks": [hook]},

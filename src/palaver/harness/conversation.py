@@ -1,6 +1,6 @@
-"""What the readers of transcripts share: lines that may be anything, and calls that are answered later. Pure.
+"""Shared parts of the transcript readers: lines of any content, and calls with later results. Pure.
 
-Nothing here raises for what a file holds: what cannot be read is nothing.
+Nothing here raises because of a file's content: unreadable content counts as empty.
 """
 
 import json
@@ -16,7 +16,7 @@ from palaver.model.transcript import LIMIT_DEPTH, Entry, ToolCall, is_deep
 
 
 class Place(NamedTuple):
-    """Where transcripts may lie: those files below a folder whose names fit a shell pattern."""
+    """Where transcripts may be: files below a folder whose names match a shell pattern."""
 
     folder: str
     pattern: str
@@ -31,15 +31,15 @@ SYSTEM: Final = "system"
 TOOL: Final = "tool"
 
 _LIMIT_BEHIND: Final = 64
-"""Entries that wait for an answer to a call before them. With more, the call is taken to have none."""
+"""Entries that may wait for the result of an earlier call. With more, the call counts as having no result."""
 
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def read_object(line: bytes) -> dict[str, object] | None:
-    """Read one line as a JSON object; None for what is none, is half written or is nested too deep.
+    """Read one line as a JSON object; None if it is not one, is half written or is nested too deep.
 
-    Harnesses cut texts wherever they like: half a character, or half a pair of surrogates, is replaced.
+    Harnesses cut texts anywhere: half a character, or half a surrogate pair, is replaced.
     """
     try:
         found: object = _decode(line)
@@ -47,7 +47,7 @@ def read_object(line: bytes) -> dict[str, object] | None:
         found = _mended(line)
     except RecursionError:
         return None
-    # Brackets are counted first, which is cheap: few lines have enough of them to nest too deep.
+    # Counting brackets first is cheap: few lines have enough of them to nest too deep.
     if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and is_deep(found):
         return None
     return found if isinstance(found, dict) else None
@@ -64,7 +64,7 @@ def _mended(line: bytes) -> object:
 
 
 def _without_halves(value: object) -> object:
-    """Give a value that can be written again: no half characters, no numbers that are none."""
+    """Return a value that can be encoded again: without half characters and non-finite numbers."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):
@@ -77,34 +77,34 @@ def _without_halves(value: object) -> object:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """Give a JSON object; whatever else stands there is an empty one."""
+    """Return a JSON object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: object) -> list[object]:
-    """Give a JSON list; whatever else stands there is an empty one."""
+    """Return a JSON list; an empty one for any other value."""
     return value if isinstance(value, list) else []
 
 
 def word(value: object) -> str:
-    """Give a text; whatever else stands there is none."""
+    """Return a string; an empty one for any other value."""
     return value if isinstance(value, str) else ""
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Put the parts of a text below each other, without the empty ones."""
+    """Join the parts of a text with line breaks, without the blank ones."""
     return "\n".join(text for text in texts if text.strip())
 
 
 def texts_in(content: object) -> str:
-    """Give what is said in a text, or in a list of texts and of parts that have a `text`."""
+    """Return the text of a string, or of a list of strings and of parts with a `text`."""
     if isinstance(content, str):
         return content
     return joined(word(part) or word(mapping(part).get("text")) for part in items(content))
 
 
 def moment_ms(value: object) -> int:
-    """Read a moment: a text such as `2026-11-15T11:44:26.054Z`, or Unix ms; 0 for anything else."""
+    """Read a time in ms: a text such as `2026-11-15T11:44:26.054Z`, or Unix ms; 0 for anything else."""
     if isinstance(value, str):
         try:
             return max(0, int(datetime.fromisoformat(value).timestamp() * 1000))
@@ -116,7 +116,7 @@ def moment_ms(value: object) -> int:
 
 @dataclass(slots=True)
 class _Turn:
-    """An assistant's turn of which more may come."""
+    """An assistant's turn that may still grow."""
 
     key: str
     ts: int
@@ -134,11 +134,11 @@ class _Turn:
 
 
 class Gathering:
-    """Puts together what stands on several lines: an assistant's turn, its calls, and their answers.
+    """Combines lines into entries: an assistant's turn, its calls and their results.
 
-    One turn at a time is held back, until the next one begins or somebody else speaks. What the system says
-    while a call waits for its answer comes behind that turn. An answer whose call has gone out already, or
-    was never there, is an entry of its own.
+    One turn at a time is held back, until the next one begins or another role speaks. System texts that
+    arrive while a call has no result yet come after that turn. A result whose call is unknown, or was already
+    returned, is an entry by itself.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Gathering:
     def assistant(
         self, key: str, text: str, calls: Iterable[tuple[str, ToolCall]], whole: Mapping[str, object], ts: int
     ) -> Iterator[Entry]:
-        """Add to the assistant's turn with this key, or begin it. A call is given with its id."""
+        """Add to the assistant's turn with this key, or begin it. Each call comes with its id."""
         if self._turn is None or self._turn.key != key:
             yield from self.rest()
             self._turn = _Turn(key=key, ts=ts)
@@ -163,7 +163,7 @@ class Gathering:
     def answered(
         self, call_id: str, output: str, *, is_error: bool, whole: Mapping[str, object], ts: int
     ) -> Iterator[Entry]:
-        """Add what a call gave back."""
+        """Add the result of a call."""
         turn = self._turn
         if turn is not None and call_id in turn.places:
             place = turn.places[call_id]
@@ -176,7 +176,7 @@ class Gathering:
         yield Entry(role=TOOL, text="", tools=(tool,), whole=whole, ts=ts)
 
     def said(self, role: str, text: str, whole: Mapping[str, object], ts: int) -> Iterator[Entry]:
-        """Add what somebody else said."""
+        """Add a text of the user or of the system."""
         entry = Entry(role=role, text=text, whole=whole, ts=ts)
         is_waiting = self._turn is not None and self._turn.unanswered and len(self._behind) < _LIMIT_BEHIND
         if role == SYSTEM and is_waiting:
@@ -186,7 +186,7 @@ class Gathering:
         yield entry
 
     def rest(self) -> Iterator[Entry]:
-        """Give what was held back."""
+        """Yield the entries that were held back."""
         if self._turn is not None:
             yield self._turn.entry()
         yield from self._behind

@@ -1,4 +1,4 @@
-"""GitHub Copilot CLI in a terminal, as its version 1.0 draws itself. Pure.
+"""Profile of GitHub Copilot CLI in a terminal, as version 1.0 draws it. Pure.
 
 Its composer is a frame of half blocks around the cursor. While a dialog is open there is no composer.
 """
@@ -16,7 +16,7 @@ _SHELL: Final = re.compile(r"(?:^|·) *Shell(?: *·|$)")
 
 
 def read_composer(view: View) -> str | None:
-    """Return the text in the frame around the cursor; None where there is no composer."""
+    """Return the text in the frame around the cursor; None if there is no composer."""
     top = bottom = view.row
     while 0 <= top < len(view.lines) and view.lines[top].startswith(_SIDE):
         top -= 1
@@ -28,7 +28,7 @@ def read_composer(view: View) -> str | None:
         return None
     text = "\n".join(row[_TEXT_COLUMN:] for row in view.bright[top + 1 : bottom])
     below = view.lines[bottom + 1] if bottom + 1 < len(view.lines) else ""
-    # In its shell mode Enter runs a command: that is never an empty composer.
+    # In its shell mode Enter runs a command, so the composer never counts as empty there.
     return f"!\n{text}" if _SHELL.search(below) else text
 
 

@@ -1,6 +1,6 @@
-"""Gemini CLI in a terminal, as its version 0.61 draws itself. Pure.
+"""Profile of Gemini CLI in a terminal, as version 0.61 draws it. Pure.
 
-Its title says ready, working or action required. It has no OSC 7501.
+Its title shows ready, working or action required. It has no OSC 7501.
 """
 
 import re
@@ -14,7 +14,7 @@ from palaver.model.delivery import AgentState
 
 _RESUMING: Final = ("-r", "--resume")
 _LOADING_MS: Final = 2_500
-"""It draws its composer up to about a second before it has loaded a conversation that it resumes."""
+"""Milliseconds. It draws its composer up to about a second before it has loaded a session that it resumes."""
 
 PROFILE: Final = Profile(
     name="gemini",
@@ -40,7 +40,7 @@ PROFILE: Final = Profile(
 
 
 def profile_of_start(command: Sequence[str]) -> Profile:
-    """Return its profile for this command: a resumed conversation takes some time to load."""
+    """Return the profile for this command: a resumed session takes some time to load."""
     if any(word.startswith(_RESUMING) for word in command):
         return replace(PROFILE, composer_wait_ms=_LOADING_MS)
     return PROFILE

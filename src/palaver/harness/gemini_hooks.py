@@ -1,8 +1,8 @@
-"""The hooks of Gemini CLI, as its version 0.61 calls them: what each says, what can be said back. Pure.
+"""Read the hooks of Gemini CLI 0.61 and write replies to them. Pure.
 
-No hook stands between the results of several tools and the request that holds them: a text that went along
-with a result is known to have been read when the turn ends. The hooks of its sub-agents look like those of
-the session: what tells them apart is that they come while the tool runs that is the sub-agent.
+Gemini CLI calls no hook between the results of several tools and the request that contains them. So a text
+that was added to a result is known to have been read only when the turn ends. The hooks of its sub-agents
+look like those of the session. The only difference is that they are called while the sub-agent tool runs.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ STEPS: Final[Mapping[str, Step]] = {
 }
 
 CONTEXT_EVENTS: Final = frozenset({"SessionStart", "BeforeAgent", "AfterTool"})
-"""Where a text can be given that is in the next request to the model."""
+"""Hooks that can add text to the next request to the model."""
 
 EVENTS: Final = (
     "SessionStart",
@@ -33,13 +33,16 @@ EVENTS: Final = (
     "Notification",
     "SessionEnd",
 )
-"""The hooks that are set up. `PreCompress` is not: it comes before every turn, compressed or not."""
+"""The hooks that are set up.
+
+`PreCompress` is not one of them: it is called before every turn, compressed or not.
+"""
 
 SUBAGENT_TOOL: Final = "invoke_agent"
-"""The tool that is a sub-agent."""
+"""The tool that runs a sub-agent."""
 _DELEGATES: Final = {"BeforeTool": 1, "AfterTool": -1}
 _NO_ANSWER: Final = "[no response text]"
-"""The answer of a turn in which the model said nothing: most often the request failed."""
+"""The reply of a turn in which the model wrote nothing: most often the request failed."""
 _EDITS: Final = frozenset({"replace", "write_file", "edit"})
 _WHAT: Final = (
     "command",
@@ -56,11 +59,11 @@ _LIMIT_PROMPT: Final = 64 * 1024
 
 
 def read_gemini_hook(event: str, data: Mapping[str, object]) -> HookNews:
-    """Read the input of a hook. What is missing or of another kind counts as not said."""
+    """Read the input of a hook. A field that is missing or has another type counts as empty."""
     tool, given = text_in(data, "tool_name"), as_map(data.get("tool_input"))
     state, detail = _state(event, data, tool, given)
     is_call = event == "BeforeTool"
-    # A turn that failed shows that nothing was read, and is not kept going.
+    # A failed turn does not prove that anything was read, and it is not kept going.
     is_failed = event == "AfterAgent" and text_in(data, "prompt_response") == _NO_ANSWER
     return HookNews(
         event=event,
@@ -85,7 +88,7 @@ def read_gemini_hook(event: str, data: Mapping[str, object]) -> HookNews:
 
 
 def gemini_answer(event: str, context: str, block_reason: str) -> Mapping[str, object] | None:
-    """Give what to say back; None for nothing. A hook that takes no context is given none."""
+    """Return the reply to a hook, or None. A context for a hook that takes none is dropped."""
     if block_reason and event == "AfterAgent":
         return {"decision": "block", "reason": block_reason}
     if context and event in CONTEXT_EVENTS:
@@ -100,7 +103,7 @@ def _state(
     if found is None or event in (
         "SessionEnd",
         "PreCompress",
-    ):  # the one is seen better, the other says nothing
+    ):  # the end is seen better elsewhere; PreCompress shows nothing
         return None, ""
     state, reason = found
     what = text_in(given, *_WHAT)

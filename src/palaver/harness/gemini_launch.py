@@ -1,8 +1,8 @@
-"""How Gemini CLI 0.61 is started as an agent: its hooks, its tools, its arguments. Pure.
+"""Start Gemini CLI 0.61 as an agent: its hooks, its tools and its arguments. Pure.
 
-It takes hooks from settings that are root's, from a person's own, and from extensions. So it is given a home
-in which everything is the person's own, by links, and one extension more is there: ours. Their settings are
-not touched, and what Gemini CLI itself changes in them is changed in theirs.
+It reads hooks from the system's settings, from the user's settings and from extensions. So it is given a home
+that links to everything in the user's own, with our extension added. The user's settings are not changed by
+us, and changes that Gemini CLI makes reach the user's own files.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Final
 from palaver.harness.gemini_hooks import EVENTS
 
 HOME: Final = "GEMINI_CLI_HOME"
-"""Names the folder in which its own, `.gemini`, is; otherwise that is in the home of the user."""
+"""Names the folder that contains its folder `.gemini`; by default the user's home."""
 FOLDER: Final = ".gemini"
 EXTENSIONS: Final = "extensions"
 EXTENSION: Final = "palaver"
@@ -22,11 +22,14 @@ SHARED: Final = (
     *("settings.json", "trustedFolders.json", "state.json", "keybindings.json", "GEMINI.md", ".env"),
     *("oauth_creds.json", "google_accounts.json", "installation_id", "user_id", "mcp-oauth-tokens.json"),
 )
-"""Files that it may make: linked before they are there, so that they are made where they belong."""
+"""Files that it may create.
+
+They are linked before they exist, so that they are created in the user's folder.
+"""
 WORKING: Final = ("tmp", "history")
-"""Folders that it makes at its first start."""
+"""Folders that it creates at its first start."""
 _HOOK_LIMIT_MS: Final = 10_000
-"""The client gives up long before this."""
+"""Milliseconds. The client gives up long before this."""
 _LAST: Final = "latest"
 
 _COMMANDS: Final = frozenset({"mcp", "extensions", "extension", "skills", "skill", "hooks", "hook", "gemma"})
@@ -54,19 +57,19 @@ _ALONE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeminiCall:
-    """What a command line of Gemini CLI asks for, as far as it matters for starting it."""
+    """The parts of a Gemini CLI command line that matter for starting it."""
 
     is_conversation: bool = True
     is_headless: bool = False
-    """It prints an answer and ends."""
+    """It prints one reply and ends."""
     session: str = ""
-    """The conversation that it goes on with, or the id that a new one is to have."""
+    """The session to resume, or the id of a new one."""
     is_last: bool = False
-    """It goes on with the last conversation in this folder, or with one that is named by its place."""
+    """It resumes the last session of this folder."""
 
 
 def read_gemini_args(args: Sequence[str]) -> GeminiCall:
-    """Find out what a command line asks for; what is not known is passed over."""
+    """Find out what a command line asks for. Unknown arguments are ignored."""
     if args and args[0] in _COMMANDS:
         return GeminiCall(is_conversation=False)
     is_headless = is_last = is_information = False
@@ -88,7 +91,7 @@ def read_gemini_args(args: Sequence[str]) -> GeminiCall:
 
 
 def gemini_args(args: Sequence[str], *, session: str = "") -> list[str]:
-    """Give the arguments to start it with; `session` is what to go on with, unless they name one."""
+    """Return the arguments to start it with; `session` is resumed unless `args` name a session."""
     asked = read_gemini_args(args)
     if not session or not asked.is_conversation:
         return list(args)
@@ -97,9 +100,9 @@ def gemini_args(args: Sequence[str], *, session: str = "") -> list[str]:
 
 
 def _without_prompt(args: Sequence[str]) -> list[str]:
-    """Leave out what was said first: a conversation that goes on has heard it. One that only prints keeps it.
+    """Leave out the first prompt: a resumed session has received it already. A headless prompt stays.
 
-    What follows an option that is not known here may be its value, and stays.
+    An argument after an unknown option may be its value and is kept.
     """
     kept: list[str] = []
     rest = list(args)
@@ -116,7 +119,7 @@ def _without_prompt(args: Sequence[str]) -> list[str]:
 
 
 def extension_files(pal: str) -> Mapping[str, str]:
-    """Give the files of our extension, by their names; `pal` is the path of the client."""
+    """Return the files of our extension by name; `pal` is the path of the client."""
     manifest = {
         "name": EXTENSION,
         "version": "1.0.0",

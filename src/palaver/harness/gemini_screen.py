@@ -1,8 +1,8 @@
-"""How the screen of Gemini CLI 0.61 reads: its composer, an open dialog, a used-up allowance. Pure.
+"""Read the screen of Gemini CLI 0.61: its composer, an open dialog, a reached usage limit. Pure.
 
-The composer is where the cursor is: a frame of half blocks, or of two rules where no background is wanted,
-or the last lines of all in the view for screen readers. While a dialog is open there is no composer; so what
-stands in a conversation is never taken for one.
+The composer is where the cursor is: in a frame of half blocks, or of two rules if no background is drawn, or
+in the last lines in the view for screen readers. While a dialog is open there is no composer, so the text of
+a conversation is never read as a dialog.
 """
 
 import math
@@ -19,14 +19,14 @@ _PROMPT: Final = re.compile(r" (?P<mode>[>!*]) ?")
 _TEXT_COLUMN: Final = 3
 _PLAIN: Final = re.compile(r"(?P<mode>[>!*]) {2}")
 _EMPTY: Final = frozenset({"Typeyourmessageor@path/to/file", "Press'Esc'forNORMALmode."})
-"""What stands in a composer that nobody has written in, without its blanks."""
+"""The text of an untouched composer, without blanks."""
 _DEAF: Final = frozenset({"Press'i'forINSERTmode."})
-"""The same, where keys are commands of the editor and no text."""
+"""The same while keys are editor commands instead of text."""
 
 _BOX_TOP: Final = re.compile(r" ?╭─+╮?$")
 _BOX_BOTTOM: Final = re.compile(r" ?╰─+╯?$")
 _BELOW: Final = re.compile(r" *(?:Press Ctrl|Gemini CLI is restarting|A folder trust level)")
-"""What may stand below the box of a dialog."""
+"""Lines that may be below the box of a dialog."""
 _CHOICE: Final = re.compile(r"(?:(?P<mark>●|\(checked\)) *)?\d+\. +(?P<words>\S.*)")
 _ASKS: Final = re.compile(r"● |\b[Ee]nter\b|\b[Ee]sc\b")
 _MENU: Final = re.compile(r"^[│┃] *● \d+\. |^ *● 1\. [^\n]*\n *2\. |^\(checked\) +\d+\. ", re.MULTILINE)
@@ -39,15 +39,15 @@ _DIALOG: Final = "dialog"
 _ROWS_ASKED: Final = 12
 
 _NEWER: Final = re.compile(r"[✦✕⚠>▄╭]|ℹ (?!This request failed)")
-"""How what follows in a conversation begins."""
+"""How later lines of a conversation begin."""
 _QUOTA: Final = re.compile(r"\b[Qq]uota\b|RESOURCE_EXHAUSTED|\b[Uu]sage limit\b")
 _RETRY: Final = re.compile(r"\bretry (?:after|in) (?P<seconds>\d+(?:\.\d+)?)s\b")
 _MIDNIGHT: Final = "12am (America/Los_Angeles)"
-"""When the allowance of a day is there again, as Google says for its API."""
+"""When a daily quota resets, as Google documents for its API."""
 
 
 def read_composer(view: View) -> str | None:
-    """Give the text in the composer around the cursor."""
+    """Return the text in the composer around the cursor; None if there is no composer."""
     frame = _frame(view)
     if frame is None:
         return _read_plain(view)
@@ -61,7 +61,7 @@ def read_composer(view: View) -> str | None:
 
 
 def _text(mode: str, rows: Sequence[str], *, is_first: bool) -> str | None:
-    """Give what is written; `is_first`: the cursor is where it is before anything is."""
+    """Return the typed text. With `is_first` the cursor is at its first position, before any text."""
     written = "".join("".join(rows).split())
     if mode == "!":
         return "\n".join(("!", *rows))
@@ -71,7 +71,7 @@ def _text(mode: str, rows: Sequence[str], *, is_first: bool) -> str | None:
 
 
 def _frame(view: View) -> tuple[int, int] | None:
-    """Give the first and the last row of the frame in which the cursor is."""
+    """Return the first and the last row of the frame around the cursor."""
     return _drawn_frame(view) or _frame_of_blanks(view)
 
 
@@ -88,7 +88,7 @@ def _drawn_frame(view: View) -> tuple[int, int] | None:
 
 
 def _frame_of_blanks(view: View) -> tuple[int, int] | None:
-    """Find the frame that is made of its background alone, where there are few colours."""
+    """Find a frame that is drawn by its background only, on a terminal with few colours."""
     lines, top = view.lines, view.row
     if not lines[top : top + 1] or not lines[top]:
         return None
@@ -101,7 +101,7 @@ def _frame_of_blanks(view: View) -> tuple[int, int] | None:
 
 
 def _read_plain(view: View) -> str | None:
-    """Read the composer of the view for screen readers: the cursor is behind all that is written."""
+    """Read the composer in the view for screen readers: the cursor is after all text."""
     if not view.lines[view.row : view.row + 1] or not view.lines[view.row] or any(view.lines[view.row + 1 :]):
         return None
     for start in range(view.row, -1, -1):
@@ -112,7 +112,7 @@ def _read_plain(view: View) -> str | None:
 
 
 def read_dialog(view: View) -> str | None:
-    """Say what an open dialog is about, in the words of a status; None when there is none."""
+    """Return what an open dialog is about, as a status detail; None if no dialog is open."""
     if read_composer(view) is not None:
         return None
     if (box := _last_box(view)) is not None and any(map(_ASKS.search, box)):
@@ -127,7 +127,7 @@ def read_dialog(view: View) -> str | None:
 
 
 def _last_box(view: View) -> Sequence[str] | None:
-    """Give what is in the box with which the screen ends; what of it is above the screen is not known."""
+    """Return the rows of the box at the end of the screen, as far as they are visible."""
     shown = [row for row, line in enumerate(view.lines) if line and not _BELOW.match(line)]
     if not shown or not _BOX_BOTTOM.match(view.lines[shown[-1]]):
         return None
@@ -155,9 +155,9 @@ def _name(rows: Sequence[str]) -> str:
 
 
 def read_limit(view: View) -> str:
-    """Say that the last turn ended for want of allowance, and until when where that is known; else nothing.
+    """Return a status detail with the reset time if the last turn ended at a usage limit; else empty.
 
-    The words are those of a status. What a person does next ends it: it stands below, or takes it away.
+    The next action of the user ends it: newer lines follow it, or it disappears.
     """
     frame = _frame(view)
     above = view.lines[: frame[0]] if frame is not None else ()

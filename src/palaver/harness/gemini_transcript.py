@@ -1,8 +1,8 @@
-"""The transcript of Gemini CLI, as its version 0.61 writes it: JSON lines, one file for a session. Pure.
+"""Read the transcript of Gemini CLI 0.61: JSON lines, one file per session. Pure.
 
-A message is written again, with the same id, when more of it is known. `$set` gives the whole history anew,
-when a session is taken up again or was compressed: what of it was read already is passed over. Older versions
-wrote one JSON document, with the same messages in it.
+A message is written again, with the same id, when it grows. `$set` repeats the whole history when a session
+is resumed or was compressed: messages that were read already are skipped. Older versions wrote one JSON
+document with the same messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from palaver.harness.conversation import (
 from palaver.model.transcript import Entry, ToolCall
 
 LIMIT_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
-"""How large one JSON document of an older version may be; a larger one is not read."""
+"""Largest JSON document of an older version; a larger one is not read."""
 
 _SETUP: Final = "<session_context>"
 _COMPRESSED: Final = "The conversation was compressed."
@@ -60,7 +60,7 @@ def _records(lines: Iterator[bytes]) -> Iterator[Mapping[str, object]]:
 
 @dataclass(slots=True)
 class _Session:
-    """What is known so far: the ids that were read, and the last answer, of which more may come."""
+    """The state of reading one session: the ids that were read, and the last reply, which may still grow."""
 
     _seen: set[str] = field(default_factory=set)
     _last: str = ""
@@ -82,7 +82,7 @@ class _Session:
                 yield from self._read_message(mapping(message))
 
     def rest(self) -> Iterator[Entry]:
-        """Give what was held back."""
+        """Yield the entries that were held back."""
         if self._open is not None:
             yield _answer(self._open, self._late)
         yield from self._behind
@@ -164,7 +164,7 @@ def _call(call: Mapping[str, object]) -> tuple[str, ToolCall]:
 
 
 def _answers(content: object) -> dict[str, ToolCall]:
-    """Give what calls gave back, by the ids of the calls."""
+    """Return the results of calls by call id."""
     found = {}
     for part in items(content):
         answer = mapping(mapping(part).get("functionResponse"))
@@ -179,7 +179,7 @@ def _answers(content: object) -> dict[str, ToolCall]:
 
 
 def gemini_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Say where a session may lie; the names of the files hold the start of its id."""
+    """Return where a session may be; the file names contain the start of its id."""
     homes = dict.fromkeys(filter(None, (environment.get("GEMINI_CLI_HOME"), environment.get("HOME"))))
     return tuple(
         Place(f"{home}/.gemini/tmp", f"*/chats/session-*-{session[:8]}.{ending}")

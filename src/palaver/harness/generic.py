@@ -1,8 +1,7 @@
-"""Any other program in a terminal: output is active, silence is idle. Pure.
+"""Profile of any other program in a terminal: output means active, silence means idle. Pure.
 
-A question near the cursor counts as a dialog: one that is answered by a word, a number, a secret or a mere
-Enter. A prompt that asks nothing (`>>> `, `> `, `$ `) is none. It also honours OSC 7501 and the hooks of
-whoever speaks them.
+A question near the cursor counts as a dialog: one that takes a word, a number, a secret or just Enter. A
+prompt that asks nothing (`>>> `, `> `, `$ `) does not. OSC 7501 and hooks of the program also count.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a hook says, in one form for all harnesses, and the words that go into it. Pure."""
+"""The content of a hook in one form for all harnesses, and functions to read it. Pure."""
 
 import enum
 import re
@@ -10,41 +10,41 @@ from palaver.model.delivery import AgentState
 from palaver.model.visible import exact
 
 LIMIT_DETAIL: Final = 200
-"""Characters of what an agent is doing, or is asked."""
+"""Characters of a detail, which describes what an agent is doing or is asked."""
 LIMIT_COMMAND: Final = 1000
 
-# What may not stand in a text of ours, and line ends: a detail is one line.
+# Characters that must not be in an event's text, and line ends: a detail is one line.
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
 
 
 class Step(enum.Enum):
-    """Where in a conversation a hook stands, seen from the model.
+    """The position of a hook in a conversation, seen from the model.
 
-    Between two requests to the model stand all results of the tools that it called, one by one, and then,
-    where the harness says so, all of them together.
+    Between two requests to the model come the results of all tools that it called, one by one, and then, if
+    the harness has such a hook, all of them together.
     """
 
     START = "start"
-    """A session begins, or goes on after its context was made shorter."""
+    """A session begins, or continues after its context was compacted."""
     PROMPT = "prompt"
-    """Something is put to the model: a request follows that holds it."""
+    """The model receives a prompt: a request follows that contains it."""
     CALL = "call"
-    """The model has answered and calls a tool. A tool of the same answer may have run before."""
+    """The model has replied and calls a tool. Another tool of the same reply may have run before."""
     RESULT = "result"
-    """A tool has ended. Others of the same answer may still run."""
+    """A tool has ended. Others of the same reply may still run."""
     BATCH = "batch"
-    """Every tool of an answer has ended: a request follows that holds the results."""
+    """Every tool of a reply has ended: a request follows that contains the results."""
     TURN_END = "turn_end"
-    """The model has answered and calls nothing more."""
+    """The model has replied and calls no more tools."""
     END = "end"
-    """The session is over."""
+    """The session has ended."""
     ASIDE = "aside"
-    """All else."""
+    """Any other hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookNews:
-    """One hook. What it does not say is empty."""
+    """The content of one hook. Fields without information are empty."""
 
     event: str
     step: Step = Step.ASIDE
@@ -52,55 +52,55 @@ class HookNews:
     source: str = ""
     """Why a session starts: `startup`, `resume`, `clear`, `compact`."""
     is_deaf: bool = False
-    """A session starts here and takes no text: what it must know is given with its first prompt."""
+    """A session starts here and takes no text: its instructions are added to its first prompt."""
     state: AgentState | None = None
-    """None: it says nothing about what the agent is doing."""
+    """None: the hook does not show what the agent is doing."""
     detail: str = ""
     tool: str = ""
     command: str = ""
     file: str = ""
-    """The file that is being changed; one that is only read is not named here."""
+    """The file that is being changed; a file that is only read is not named here."""
     transcript: str = ""
     cwd: str = ""
     agent_id: str = ""
-    """Set inside a sub-agent: the conversation is its own, not that of the session."""
+    """Set inside a sub-agent: the conversation is the sub-agent's, not the session's."""
     agent_type: str = ""
     delegates: int = 0
-    """1 where a tool begins that is a sub-agent whose own hooks carry no mark, -1 where it ends."""
+    """1 when a tool starts that is a sub-agent whose own hooks carry no mark, -1 when it ends."""
     is_unmarked: bool = False
-    """It may be a hook of such a sub-agent: nothing in it says whose it is."""
+    """It may be a hook of such a sub-agent: nothing in it shows whose hook it is."""
     call: str = ""
-    """The harness's id of the call of a tool that this is about."""
+    """The harness's id of the tool call."""
     is_over: bool = False
-    """A sub-agent ends with this, unless it is told to go on."""
+    """A sub-agent ends with this hook, unless the reply makes it continue."""
     is_alone: bool = False
     """No sub-agent of the session runs any more."""
     prompt: str = ""
     is_new: bool = False
-    """The session was nobody before this, and is to be told its name."""
+    """The session had no agent before this hook, and must receive its name."""
     is_woken: bool = False
-    """Something of the harness comes up with this session that can wake it."""
+    """The harness starts a process with this session that can wake it."""
     permission: Mapping[str, object] | None = None
-    """What a person is asked to allow."""
+    """The tool use that a person is asked to allow."""
     result_of: Mapping[str, object] | None = None
-    """The tool that has ended, and its input: what it was asked leave for is settled."""
+    """The tool that has ended, with its input: a permission request for it is settled."""
     is_failed: bool = False
-    """The turn has ended without an answer: what was put to the model in it may be gone."""
+    """The turn has ended without a reply: texts that were added in it may be lost."""
     stop_active: bool = False
     """The turn goes on only because a hook wanted it."""
     is_usage_limit: bool = False
     resets: str = ""
-    """When the allowance is there again, in the harness's words."""
+    """When the usage limit resets, in the harness's words."""
 
 
 def one_line(text: str, limit: int = LIMIT_DETAIL) -> str:
-    """Give a text as it may stand in an event: one line, not long, and nothing in it that is not seen."""
+    """Return a text as it may be in an event: one short line without invisible characters."""
     shown = exact(_UNFIT.sub(" ", text)).strip()
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def text_in(data: Mapping[str, object], *names: str) -> str:
-    """Give the first of some members that is a text and not empty."""
+    """Return the first of the named members that is a non-empty string; empty if there is no such member."""
     for name in names:
         if isinstance(value := data.get(name), str) and value:
             return value
@@ -108,15 +108,15 @@ def text_in(data: Mapping[str, object], *names: str) -> str:
 
 
 def as_map(value: object) -> Mapping[str, object]:
-    """Give an object; an empty one for anything else."""
+    """Return an object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Mapping[str, object]]:
-    """Give the objects of a list; none for anything else."""
+    """Return the objects of a list; an empty list for any other value."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def as_number(value: object) -> int:
-    """Give a whole number; 0 for anything else."""
+    """Return a whole number; 0 for any other value."""
     return value if isinstance(value, int) else 0

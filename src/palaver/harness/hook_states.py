@@ -1,4 +1,4 @@
-"""What the hooks of the harnesses say about an agent's state. Pure: a table, and how it is read."""
+"""The agent state after each hook. Pure: tables and their lookup."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,9 +13,9 @@ REVIEW: Final = "permission_review"
 COMPACTING: Final = "compacting"
 SESSION_END: Final = "session_end"
 USED_UP: Final = "usage limit"
-"""How it begins when an allowance is used up: nobody is asked anything then."""
+"""How a detail begins when a usage limit is reached and no person is asked anything."""
 USED_UP_ASKED: Final = f"{USED_UP}: "
-"""How it begins where a person is asked what to do about that."""
+"""How a detail begins when a person is asked what to do about a usage limit."""
 
 _ACTIVE: Final = AgentState.ACTIVE
 
@@ -41,14 +41,14 @@ HOOK_STATES: Final[Mapping[str, tuple[AgentState, str]]] = {
     "AfterAgent": (AgentState.IDLE, ""),
     "PreCompress": (_ACTIVE, COMPACTING),
 }
-"""State and reason after each event. What is not here says nothing about the state."""
+"""State and reason after each event. Other events do not change the state."""
 
 DECISIONS: Final[Mapping[str, tuple[AgentState, str]]] = {
     "ask_user": (AgentState.BLOCKED, PERMISSION),
     "allow": (_ACTIVE, TOOL_USE),
     "deny": (_ACTIVE, THINKING),
 }
-"""After a decision about a permission; any other decision means that the agent thinks on."""
+"""State after a decision about a permission; any other decision means that the agent is thinking."""
 
 NOTIFICATIONS: Final[Mapping[str, tuple[AgentState, str]]] = {
     "permission_prompt": (AgentState.BLOCKED, PERMISSION),
@@ -59,10 +59,10 @@ NOTIFICATIONS: Final[Mapping[str, tuple[AgentState, str]]] = {
 
 
 def hook_state(event: str, detail: str = "") -> tuple[AgentState, str] | None:
-    """Give state and reason after an event, or None when it says nothing.
+    """Return state and reason after an event; None if it does not change the state.
 
-    `detail` is the decision for `permission_decision`, which may also stand behind a colon in the event
-    itself, and the kind of a `Notification`.
+    `detail` is the decision of a `permission_decision`, which may also follow a colon in the event, or the
+    kind of a `Notification`.
     """
     name, _, behind = event.partition(":")
     if name == "permission_decision":

@@ -1,6 +1,6 @@
-"""Hooks of all harnesses: bytes of a hook's input in, one form of news out, and back. Pure.
+"""Read the hooks of all harnesses into one form, and write replies to them. Pure.
 
-What cannot be read is no news: a hook must never get in the way of its harness.
+Unreadable input is ignored: a hook must never disturb its harness.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ _HARNESSES: Final[Mapping[str, tuple[_Read, _Say]]] = {
 }
 
 HOOKED: Final = tuple(_HARNESSES)
-"""The harnesses whose hooks are understood."""
+"""The harnesses whose hooks can be read."""
 
 _LIMIT_EVENT: Final = 64
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def read_hook(harness: str, event: str, data: bytes | Mapping[str, object]) -> HookNews | None:
-    """Read what a hook was given; None when it cannot be read, or the harness is not known."""
+    """Read the input of a hook; None if it cannot be read or the harness is unknown."""
     found = _HARNESSES.get(harness)
     if found is None or not 0 < len(event) <= _LIMIT_EVENT:
         return None
@@ -45,9 +45,9 @@ def read_hook(harness: str, event: str, data: bytes | Mapping[str, object]) -> H
 def hook_answer_object(
     harness: str, event: str, *, context: str = "", block_reason: str = ""
 ) -> dict[str, object]:
-    """Give what a hook says back: context for the next request to the model, or why the turn goes on.
+    """Return the reply to a hook: context for the next request to the model, or why the turn goes on.
 
-    Empty where it says nothing, or can say nothing.
+    Empty if there is nothing to reply, or this hook takes no reply.
     """
     found = _HARNESSES.get(harness)
     return dict(found[1](event, context, block_reason) or {}) if found else {}

@@ -1,6 +1,6 @@
-"""What an agent is told once about the bus, at the start of its session: its name and a few commands. Pure.
+"""Instructions that an agent receives once, at the start of its session: its name and a few commands. Pure.
 
-It is read by a model in every session, so it is short: a test keeps it under 300 tokens.
+A model reads them in every session, so they are short: a test keeps them under 300 tokens.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ _LIMIT_UNSURE = 20
 
 
 def instructions(name: str, *, unsure: Sequence[int] = (), is_woken: bool = True) -> str:
-    """Give the text for one agent; `unsure` are messages of which nobody knows whether it has seen them.
+    """Return the instructions of one agent; `unsure` are messages that it may not have seen.
 
-    `is_woken`: something wakes it when it rests. One that prints its answer and ends, and one that only its
-    hooks connect, must wait for what it needs.
+    `is_woken`: the bus can wake it when it is idle. An agent that prints one reply and ends, or is connected
+    only by its hooks, must wait for the replies it needs.
     """
     told = _TEXT.format(name=name, last=_WOKEN if is_woken else _NOT_WOKEN)
     if not unsure:
@@ -49,5 +49,5 @@ def instructions(name: str, *, unsure: Sequence[int] = (), is_woken: bool = True
 
 
 def subagent_instructions(name: str, parent: str) -> str:
-    """Give the text for a sub-agent, whose shell and tools are those of its parent."""
+    """Return the instructions of a sub-agent, which shares the shell and tools of its parent."""
     return _SUBAGENT.format(name=name, parent=parent)

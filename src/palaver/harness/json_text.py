@@ -1,7 +1,7 @@
-"""JSON as text that is changed in one place and nowhere else: order, blanks and comments stay. Pure.
+"""Edit JSON as text: order, blanks and comments of everything else stay. Pure.
 
-A document is read with the place of everything in it. What is added can be taken out again, and then the text
-is what it was. What cannot be read is refused with ValueError, and so is what is nested too deep.
+A document is parsed with the position of each value. A part that was added can be removed again, which
+restores the text. Raises ValueError for a text that is not JSON or is nested too deep.
 """
 
 import json
@@ -21,7 +21,7 @@ _UNIT: Final = "  "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What beside plain JSON may stand in a document."""
+    """Which extensions of JSON a document may use."""
 
     comments: bool = False
     trailing_commas: bool = False
@@ -32,16 +32,16 @@ PLAIN: Final = Dialect()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value and where it stands."""
+    """A value and its position in the text."""
 
     value: object
     start: int
     end: int
     parts: tuple["Part", ...] | None = None
-    """What an object or a list holds; None for all else."""
+    """The members of an object or items of a list; None for any other value."""
 
     def get(self, name: str) -> "Part | None":
-        """Give a member of an object; of two with one name the last counts."""
+        """Return a member of an object; the last one if the name is there twice."""
         found = [part for part in self.parts or () if part.name == name]
         return found[-1] if found and isinstance(self.value, dict) else None
 
@@ -54,7 +54,7 @@ class Part:
     start: int
     node: Node
     comma: int | None
-    """The place of the comma behind it."""
+    """The position of the comma after it."""
 
     @property
     def end(self) -> int:
@@ -62,12 +62,12 @@ class Part:
 
     @property
     def whole_end(self) -> int:
-        """Where it ends with its comma."""
+        """Its end, including the comma."""
         return self.end if self.comma is None else self.comma + 1
 
 
 def parse_json(text: str, dialect: Dialect = PLAIN) -> Node:
-    """Read a document."""
+    """Parse a document."""
     reader = _Reader(text, dialect)
     node = reader.value(reader.skip(1 if text.startswith(_MARK) else 0), 0)
     if (end := reader.skip(node.end)) != len(text):
@@ -86,7 +86,7 @@ class _Reader:
     def skip(self, place: int) -> int:
         while True:
             found = _BLANK.match(self._text, place)
-            assert found is not None  # it matches nothing too
+            assert found is not None  # the pattern also matches an empty text
             place = found.end()
             comment = _COMMENT.match(self._text, place) if self._dialect.comments else None
             if comment is None:
@@ -145,7 +145,7 @@ class _Reader:
 
 
 def add_part(text: str, root: Node, holder: Node, name: str | None, value: object) -> str:
-    """Put a member or an item behind the last of an object or a list."""
+    """Add a member or an item after the last one of an object or a list."""
     parts = holder.parts or ()
     is_spread = "\n" in text[root.start : root.end] or not root.parts
     if not parts:
@@ -180,7 +180,7 @@ def _add_first(
 
 
 def remove_part(text: str, holder: Node, index: int, inside: str = "") -> str:
-    """Take out a member or an item; `inside` is what stands in the holder when nothing else is left."""
+    """Remove a member or an item; `inside` is the content of the holder if nothing else is left."""
     parts = holder.parts or ()
     part = parts[index]
     begin = len(text[: part.start].rstrip(" \t\r\n"))
@@ -191,7 +191,7 @@ def remove_part(text: str, holder: Node, index: int, inside: str = "") -> str:
     if index < len(parts) - 1 or part.comma is not None:
         return text[:begin] + text[part.whole_end :]
     before = parts[index - 1]
-    assert before.comma is not None  # something stands behind it
+    assert before.comma is not None  # another part follows it
     between = text[before.comma + 1 : begin]
     return text[: before.end] + text[before.end : before.comma] + between + text[part.end :]
 
@@ -205,7 +205,7 @@ def _written(text: str, root: Node, name: str | None, value: object, indent: str
 
 
 def _unit(text: str, root: Node) -> str:
-    """How far one step is indented in a document."""
+    """Return the indentation of one level in a document."""
     for part in root.parts or ():
         if "\n" in text[root.start : part.start] and (found := _indent_at(text, part.start)):
             return found
@@ -213,7 +213,7 @@ def _unit(text: str, root: Node) -> str:
 
 
 def _indent_at(text: str, place: int) -> str:
-    """The blanks between the beginning of a line and what stands first in it."""
+    """Return the blanks between the start of a line and its first character."""
     indent = text[text.rfind("\n", 0, place) + 1 : place]
     return indent if not indent.strip(" \t") else ""
 

@@ -1,7 +1,7 @@
 """The environment variables by which a harness marks the processes it starts. Pure.
 
-Exact names, never prefixes: variables beside these carry keys and tokens, and must not leave the caller.
-The C client holds the same list; a test compares the two.
+Exact names, never prefixes: similar variables carry keys and tokens, and must not leave the caller. The C
+client contains the same list; a test compares the two.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ SESSION_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "gemini": ("GEMINI_SESSION_ID",),
     "opencode": ("OPENCODE_SESSION_ID",),
 }
-"""Variables whose value names one conversation of the harness."""
+"""Variables whose value names one session of the harness."""
 
 PRESENCE_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "claude": ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT"),
@@ -23,10 +23,10 @@ PRESENCE_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "gemini": ("GEMINI_CLI",),
     "opencode": ("OPENCODE", "OPENCODE_PID"),
 }
-"""Variables that say no more than that a harness is somewhere above."""
+"""Variables that only show that some parent process is a harness."""
 
 SHARED_HARNESSES: Final = frozenset({"codex", "opencode"})
-"""Those of which one process runs several sessions: their seats have a key."""
+"""Harnesses that run several sessions in one process: their seats have a session key."""
 
 MARKS: Final[tuple[str, ...]] = tuple(
     name for table in (PRESENCE_MARKS, SESSION_MARKS) for names in table.values() for name in names
@@ -34,7 +34,7 @@ MARKS: Final[tuple[str, ...]] = tuple(
 
 
 def harness_of(environment: Mapping[str, str]) -> str | None:
-    """Name the harness whose marks are set, or None."""
+    """Return the harness whose marks are set, or None."""
     for table in (SESSION_MARKS, PRESENCE_MARKS):
         for harness, names in table.items():
             if any(environment.get(name) for name in names):
@@ -43,7 +43,7 @@ def harness_of(environment: Mapping[str, str]) -> str | None:
 
 
 def session_of(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Give (harness, session id) of the innermost session marked, or None."""
+    """Return (harness, session id) of the first session mark that is set, or None."""
     for harness, names in SESSION_MARKS.items():
         for name in names:
             if value := environment.get(name):

@@ -1,7 +1,7 @@
-"""Adding to settings that are somebody's own, and taking it out again. Pure: a text in, a text out.
+"""Add to a user's JSON settings, and remove the additions again. Pure: a text in, a text out.
 
-What is there already stays where it is and as it is. What cannot be read, or has something else where ours
-would be, is refused with ValueError. After `merged` and `unmerged` a text is what it was, to the last byte.
+Existing content keeps its position and form. Raises ValueError if the text cannot be parsed, or has something
+else where an addition belongs. Merging and unmerging restores a text to the last byte.
 """
 
 import json
@@ -16,7 +16,7 @@ _BLANK: Final = "\ufeff \t\r\n"
 
 
 class Addition(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to add: a member of the object at a path, or without a name an item of the list there."""
+    """One addition: a member of the object at a path, or, without a name, an item of the list there."""
 
     path: tuple[str, ...]
     value: object
@@ -28,31 +28,31 @@ class Addition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """Where there was nothing: an object or list that was empty, or (with None) not there at all."""
+    """A container that had no content before: an empty object or list, or (None) one that did not exist."""
 
     path: tuple[str, ...]
     inside: str | None = None
     is_whole: bool = False
-    """It is the document itself, and `inside` what stood in its file."""
+    """It is the document itself, and `inside` is the earlier content of its file."""
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """A text with our additions, and what is needed to take them out again."""
+    """A text with our additions, and what is needed to remove them."""
 
     text: str
     made: tuple[Made, ...] = ()
 
 
 class Unmerged(msgspec.Struct, frozen=True, kw_only=True):
-    """A text without our additions; None when nothing of it is anybody's."""
+    """A text without our additions; None if its file was empty or missing before, and is again."""
 
     text: str | None
     missing: tuple[str, ...] = ()
-    """What was not there any more, or is not ours now."""
+    """Additions that were not found, or are not ours now."""
 
 
 def merged_json(text: str, additions: Sequence[Addition], dialect: Dialect = PLAIN) -> Merged:
-    """Add to a document. What is there already, exactly so, is not added twice."""
+    """Add to a document. An addition that is already there, with the same value, is not added twice."""
     made: list[Made] = []
     if not text.strip(_BLANK):
         made.append(Made(path=(), inside=text, is_whole=True))
@@ -63,7 +63,7 @@ def merged_json(text: str, additions: Sequence[Addition], dialect: Dialect = PLA
         text = _reached(text, addition, made, dialect)
         root = parse_json(text, dialect)
         holder = _at(root, addition.path)
-        assert holder is not None  # it was just made
+        assert holder is not None  # it was just created
         if _is_there(holder, addition):
             continue
         _note_empty(text, holder, addition.path, made)
@@ -78,7 +78,7 @@ def merged_json(text: str, additions: Sequence[Addition], dialect: Dialect = PLA
 def unmerged_json(
     text: str, additions: Sequence[Addition], made: Sequence[Made] = (), dialect: Dialect = PLAIN
 ) -> Unmerged:
-    """Take out what was added, and what was made for it and holds nothing else now."""
+    """Remove the additions, and the containers created for them if they are empty now."""
     if not text.strip(_BLANK):
         return Unmerged(text=text, missing=tuple(one.shown for one in reversed(additions)))
     insides = {one.path: one.inside for one in made if not one.is_whole}
@@ -97,7 +97,7 @@ def unmerged_json(
         if above is None or part is None or part.node.parts != () or above.parts is None:
             continue
         if text[part.node.start + 1 : part.node.end - 1].strip():
-            continue  # a comment of theirs
+            continue  # it contains a comment of the user
         text = remove_part(text, above, above.parts.index(part), insides.get(path[:-1]) or "")
     if whole is not None and text.strip() == "{}":
         return Unmerged(text=whole or None, missing=tuple(missing))
@@ -105,7 +105,7 @@ def unmerged_json(
 
 
 def _reached(text: str, addition: Addition, made: list[Made], dialect: Dialect) -> str:
-    """Make the objects, and the list, on the way to an addition."""
+    """Create the objects, and the list, on the path of an addition."""
     for depth in range(len(addition.path)):
         root = parse_json(text, dialect)
         above, path = _at(root, addition.path[:depth]), addition.path[: depth + 1]
@@ -150,7 +150,7 @@ def _is_there(holder: Node, addition: Addition) -> bool:
 
 
 def _find(holder: Node, addition: Addition) -> int | None:
-    """Find what was added: under our name whatever it is now; in a list by what it runs."""
+    """Find an addition: by name, whatever its value is now; in a list, by the commands it runs."""
     for index, part in reversed(list(enumerate(holder.parts or ()))):
         if addition.name is not None and part.name == addition.name:
             return index
@@ -160,7 +160,7 @@ def _find(holder: Node, addition: Addition) -> int | None:
 
 
 def _runs(value: object) -> frozenset[str]:
-    """Give the commands that an entry for a hook runs; an entry without any stands for itself."""
+    """Return the commands that a hook entry runs; an entry without commands is represented by its JSON."""
     entries = value.get("hooks") if isinstance(value, Mapping) else None
     found = [one.get("command") for one in entries or () if isinstance(one, Mapping)] if entries else []
     return frozenset(one for one in found if isinstance(one, str)) or frozenset({json.dumps(value)})

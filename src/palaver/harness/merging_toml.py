@@ -1,8 +1,8 @@
-"""A table of ours in somebody's TOML, and out of it again. Pure: a text in, a text out.
+"""Add our table to a user's TOML file, and remove it again. Pure: a text in, a text out.
 
-A program that rewrites the file moves its lines, drops comments and writes tables of its own anywhere. So the
-table is known by its name alone: only its own lines are taken out, and two comments that can be nobody
-else's. What cannot be read or cut out is refused with ValueError.
+A program that rewrites the file moves lines, drops comments and adds its tables anywhere. So the table is
+identified by its name alone: only its own lines are removed, and comments that only Palaver writes. Raises
+ValueError if the text cannot be parsed or the table cannot be cut out.
 """
 
 import json
@@ -17,7 +17,7 @@ from palaver.harness.merging import Made, Merged, Unmerged
 
 _NOTE: Final = "# Palaver: 'pal uninstall {}' removes this table"
 _OLD_NOTES: Final = ("# Palaver begins: 'pal uninstall {}' removes this", "# Palaver ends")
-"""Earlier versions wrote these around the table. Codex adds its own above a comment at the end: between."""
+"""Earlier versions wrote these around the table. Codex may add its own tables between them."""
 _TOKEN: Final = re.compile(
     r"""
     \#[^\n]*                                    # a comment
@@ -33,11 +33,11 @@ _TOKEN: Final = re.compile(
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One statement with its end of line; a value may be long, and is still one."""
+    """One statement with its line end; a value over several lines is still one statement."""
 
     text: str
     table: tuple[str, ...] | None = None
-    """What it is the header of."""
+    """The table that it is the header of."""
 
     @property
     def word(self) -> str:
@@ -49,7 +49,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merged_toml(text: str, harness: str, table: str, lines: Sequence[str]) -> Merged:
-    """Add a table at the end, below a comment that says whose it is."""
+    """Add a table at the end, after a comment that names its owner."""
     newline = "\r\n" if "\r\n" in text else "\n"
     before, names = _toml(text), table.split(".")
     if _has(before, names):
@@ -70,7 +70,7 @@ def merged_toml(text: str, harness: str, table: str, lines: Sequence[str]) -> Me
 
 
 def has_toml(text: str, table: str, lines: Sequence[str]) -> bool:
-    """Whether a table is there already and holds this, wherever it stands; more may be set in it."""
+    """Whether a table exists and contains these settings, anywhere in the text; it may contain more."""
     found: object = _toml(text)
     for name in table.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -79,7 +79,7 @@ def has_toml(text: str, table: str, lines: Sequence[str]) -> bool:
 
 
 def unmerged_toml(text: str, harness: str, table: str, made: Sequence[Made] = ()) -> Unmerged:
-    """Take out the table with all that is below it, wherever it stands now. Every other table stays."""
+    """Remove the table and its sub-tables, wherever they are now. Every other table stays."""
     if not text.strip("\ufeff \t\r\n"):
         return Unmerged(text=text, missing=(table,))
     before, names = _toml(text), tuple(table.split("."))
@@ -96,7 +96,10 @@ def unmerged_toml(text: str, harness: str, table: str, made: Sequence[Made] = ()
 
 
 def _of_table(lines: Sequence[_Line], names: tuple[str, ...]) -> set[int]:
-    """Give the lines of a table and of those below it; a comment behind its last setting may be another's."""
+    """Return the lines of a table and its sub-tables.
+
+    Comments after its last setting may belong to others.
+    """
     found: set[int] = set()
     pending: list[int] | None = None
     for index, line in enumerate(lines):
@@ -113,7 +116,7 @@ def _of_table(lines: Sequence[_Line], names: tuple[str, ...]) -> set[int]:
 
 
 def _without(lines: Sequence[_Line], cut: set[int], names: tuple[str, ...], gap: str) -> str:
-    """Join what is left, without the empty line that was put before the table."""
+    """Join the remaining lines, without the empty line that was added before the table."""
     header = next((index for index in sorted(cut) if lines[index].table == names), min(cut, default=0))
     while header - 1 in cut:
         header -= 1
@@ -127,7 +130,7 @@ def _without(lines: Sequence[_Line], cut: set[int], names: tuple[str, ...], gap:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """Cut a TOML that can be read into its statements."""
+    """Split valid TOML into its statements."""
     start = depth = 0
     for token in _TOKEN.finditer(text):
         depth += (token["open"] is not None) - (token["close"] is not None)
@@ -150,7 +153,7 @@ def _line(text: str) -> _Line:
 
 
 def _is_header_left(lines: Sequence[_Line], cut: set[int], names: tuple[str, ...]) -> bool:
-    """Whether what is above the table is written out, and so stays when nothing is in it."""
+    """Whether the parent table has its own header, and so stays when it is empty."""
     return any(line.table == names[:-1] for index, line in enumerate(lines) if index not in cut)
 
 
@@ -162,7 +165,7 @@ def _toml(text: str) -> dict[str, object]:
 
 
 def _is_same(text: str, value: Mapping[str, object]) -> bool:
-    """Whether a text says this. Written out, because what is no number equals nothing, not even itself."""
+    """Whether a text has this value. Compared as JSON, because NaN does not equal itself."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -181,7 +184,7 @@ def _over(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str,
 
 
 def _less(value: Mapping[str, object], names: Sequence[str], *, is_written: bool) -> dict[str, object]:
-    """Give all but what has this name; what only held that goes along, unless it is written out itself."""
+    """Return the value without this name. A parent that becomes empty is removed, unless it has a header."""
     found = dict(value)
     below = found.get(names[0])
     if len(names) == 1:

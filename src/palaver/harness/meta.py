@@ -1,7 +1,6 @@
-"""Where a harness names its session in the `_meta` of an MCP call. Pure.
+"""Find the session that a harness names in the `_meta` of an MCP call. Pure.
 
-It matters where one process runs several sessions and shares one server between them. What is not in the
-table is not looked at.
+It matters if one process runs several sessions that share one server. Only keys in the table are read.
 """
 
 import json
@@ -16,9 +15,9 @@ META_KEYS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     ),
     "": (("palaver/session",),),
 }
-"""For each harness the places of a session's key, the surest first; at the end the one for any other program.
+"""The paths of the session key for each harness, most reliable first; last, the path for any other program.
 
-A text on the way may hold JSON.
+A string on the path may contain JSON.
 """
 
 SESSION_ARGUMENT: Final = "palaver_session"
@@ -27,7 +26,7 @@ _LIMIT_KEY: Final = 256
 
 
 def session_in_meta(meta: Mapping[str, object] | None) -> str:
-    """Give the session that a call names, or nothing."""
+    """Return the session that a call names; empty if it names none."""
     if not meta:
         return ""
     for places in META_KEYS.values():
@@ -38,14 +37,14 @@ def session_in_meta(meta: Mapping[str, object] | None) -> str:
 
 
 def call_in_meta(meta: Mapping[str, object] | None) -> str:
-    """Give the id that Claude Code has for a call of a tool, or nothing. Its hooks tell whose call it is."""
+    """Return Claude Code's id of a tool call; empty if there is no id. Its hooks show whose call it is."""
     return _at(meta, (_CALL,)) if meta else ""
 
 
 def session_in_arguments(arguments: Mapping[str, object] | None) -> tuple[str, dict[str, object] | None]:
-    """Give the session that stands among the arguments of a call, and the arguments without it.
+    """Return the session named in the arguments of a call, and the arguments without it.
 
-    A plugin of OpenCode can change the arguments of a call and nothing else of it.
+    A plugin of OpenCode can change only the arguments of a call.
     """
     if arguments is None or SESSION_ARGUMENT not in arguments:
         return "", None if arguments is None else dict(arguments)

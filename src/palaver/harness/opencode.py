@@ -1,8 +1,9 @@
-"""OpenCode in a terminal, as its version 1.18 draws itself. Pure.
+"""Profile of OpenCode in a terminal, as version 1.18 draws it. Pure.
 
-The composer is the block of rows behind `┃` that ends in `╹▀▀▀`; its last row but the edge names the agent. A
-permission takes its place, without that edge. Busy it says `esc interrupt` below; a first Escape only changes
-that to `esc again to interrupt`, so it takes two. Neither title nor OSC 7501 says what it is doing.
+The composer is the block of rows after `┃` that ends in `╹▀▀▀`; its last row before the edge names the agent.
+A permission dialog replaces it, without that edge. While busy it shows `esc interrupt` below. A first Escape
+only changes that to `esc again to interrupt`, so an interrupt needs two. Neither title nor OSC 7501 shows
+what it is doing.
 """
 
 import re
@@ -16,7 +17,7 @@ _PLACEHOLDER: Final = re.compile(r'Ask anything(?:…|\.{3})(?: ".*)?$')
 
 
 def read_composer(view: View) -> str | None:
-    """Give the text in the block around the cursor."""
+    """Return the text in the block around the cursor; None if there is no composer."""
     bottom = view.row + 1
     while bottom < len(view.lines) and not _EDGE.match(view.lines[bottom]):
         bottom += 1

@@ -1,8 +1,8 @@
-"""How OpenCode 1.18 is started as an agent: its arguments, its environment, its settings. Pure.
+"""Start OpenCode 1.18 as an agent: its arguments, environment and settings. Pure.
 
-Nothing is written into a person's own settings: what is added is in the environment of this one process, and
-OpenCode merges it over the rest. A person's arguments stay as they are. What is not its terminal (`opencode
-run`, `serve`, ...) has no server of which we know, and is left alone.
+Nothing is written to the user's settings: additions are in the environment of this one process, and OpenCode
+merges them over the rest. The user's arguments stay as they are. Commands other than its terminal (`opencode
+run`, `serve`, ...) have no server that we know of, and are left alone.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 USER: Final = "opencode"
-"""The name that its server expects beside the password."""
+"""The user name that its server expects with the password."""
 CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
 OLDEST: Final = (1, 17, 18)
 """The oldest version that is known to sign in to its own server. 1.17.0 and 1.17.11 do not."""
@@ -28,7 +28,7 @@ COMMANDS: Final = frozenset(
         *("uninstall", "upgrade", "web"),
     }
 )
-"""Its other commands: none of them is its terminal."""
+"""Its other commands: none of them shows its terminal."""
 
 _WITH_VALUE: Final = frozenset(
     {
@@ -42,7 +42,7 @@ _INTERACTIVE: Final = frozenset({"-i", "--interactive"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """How an OpenCode was started: what its first session is, and how it answers."""
+    """How OpenCode was started: its first session, and how it replies."""
 
     session: str = ""
     is_continued: bool = False
@@ -51,10 +51,10 @@ class Began:
     provider: str = ""
     model: str = ""
     port: int = 0
-    """The one that a person asked for; 0 for any."""
+    """The port that the user chose; 0 for any."""
     has_terminal: bool = True
     is_agent: bool = True
-    """False: it is asked for something that is no conversation."""
+    """False: the command is not a conversation."""
     started_ms: int = 0
 
 
@@ -71,7 +71,7 @@ def too_old(version: str) -> str:
 
 
 def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
-    """Read a person's arguments, as OpenCode would."""
+    """Read the user's arguments as OpenCode would."""
     options, flags, words = _split(arguments)
     provider, _, model = (options.get("-m") or options.get("--model") or "").partition("/")
     port, command = options.get("--port", ""), words[0] if words else ""
@@ -90,7 +90,7 @@ def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
 
 
 def is_one_turn(arguments: Sequence[str]) -> bool:
-    """Tell whether it ends with the turn that it was started for, so that nothing can wake it afterwards."""
+    """Whether it ends with the turn that it was started for, so that nothing can wake it afterwards."""
     _, flags, words = _split(arguments)
     return words[:1] == ["run"] and not flags & _INTERACTIVE
 
@@ -116,7 +116,7 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, str], set[str], list[str
 
 
 def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
-    """Give the arguments that go on with a session, unless they name one, or begin from one."""
+    """Return the arguments that resume a session, unless they already select one."""
     asked = read_arguments(arguments)
     if not session or asked.session or asked.is_continued or not asked.has_terminal:
         return tuple(arguments)
@@ -124,17 +124,17 @@ def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
 
 
 def launch_arguments(arguments: Sequence[str], began: Began, port: int) -> tuple[str, ...]:
-    """Give the arguments with the port at which its server listens; one that a person chose stays."""
+    """Return the arguments with the port of its server; a port that the user chose stays."""
     return tuple(arguments) if began.port else ("--port", str(port), *arguments)
 
 
 def launch_environment(
     environment: Mapping[str, str], *, password: str, mcp: Sequence[str], instructions: str, shell: str = ""
 ) -> dict[str, str]:
-    """Give what is added to the environment; a password that a person has set stays.
+    """Return the additions to the environment; a password that the user has set stays.
 
-    `mcp` is the command of our tools, `instructions` a file or nothing, `shell` what its agents' commands run
-    in. Settings that are in the environment already are kept, and where they cannot be read ours are left
+    `mcp` is the command of our tools, `instructions` a file or empty, `shell` the shell for its agents'
+    commands. Settings that are already in the environment are kept; if they cannot be parsed, ours are left
     out.
     """
     added = {PASSWORD: environment.get(PASSWORD) or password} if password else {}

@@ -1,8 +1,8 @@
-"""The plugin that `pal install opencode` gives to OpenCode 1.18. Pure: a text of JavaScript.
+"""The plugin that `pal install opencode` adds to OpenCode 1.18. Pure: JavaScript source.
 
-It runs inside OpenCode and knows nothing of the bus. It keeps one companion process for each folder, passes
-on what happens in its sessions, and asks OpenCode what the companion wants asked. Whatever goes wrong with
-the companion, OpenCode goes on: no hook waits longer than half a second, and that once for each session.
+It runs inside OpenCode and knows nothing about the bus. It keeps one companion process per folder, passes on
+events of its sessions, and sends the companion's requests to OpenCode. If the companion fails, OpenCode goes
+on: no hook waits longer than half a second, and only once per session.
 """
 
 import json
@@ -124,5 +124,5 @@ export const Palaver = async ({ client, directory }) => {
 
 
 def plugin_source(companion: Sequence[str]) -> str:
-    """Give the plugin; `companion` is the command that it runs, with the folder as one argument more."""
+    """Return the plugin; `companion` is the command that it runs, with the folder as last argument."""
     return _SOURCE.replace("__COMMAND__", json.dumps(list(companion)))

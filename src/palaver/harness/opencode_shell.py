@@ -1,7 +1,7 @@
-"""The shell that OpenCode gives its agents, without the password of its server. Pure.
+"""The shell that OpenCode runs for its agents, without the password of its server. Pure.
 
-OpenCode hands its whole environment on to what it runs in a shell. Whoever has the password there could
-answer OpenCode's own questions over HTTP; so its shell is one that forgets it first.
+OpenCode passes its whole environment to commands in a shell. A command with the password could answer
+OpenCode's questions over HTTP, so the shell unsets the password first.
 """
 
 import shlex
@@ -12,14 +12,14 @@ from palaver.harness.json_text import Dialect, parse_json
 from palaver.harness.opencode_launch import PASSWORD, USERNAME
 
 NOT_FOR_TOOLS: Final = frozenset({"fish", "nu"})
-"""Shells in which OpenCode's agents run nothing: it takes another one for them."""
+"""Shells that OpenCode does not use for its agents: it picks another one."""
 USUAL: Final = "bash"
-"""What it takes where there is no other."""
+"""The shell that it uses if there is no other."""
 _DIALECT: Final = Dialect(comments=True, trailing_commas=True)
 
 
 def shell_in_settings(texts: Iterable[str]) -> str:
-    """Give the shell that settings name, the last one that does; what cannot be read names none."""
+    """Return the shell of the last settings that name one; unreadable settings are skipped."""
     found = ""
     for text in texts:
         try:
@@ -32,10 +32,10 @@ def shell_in_settings(texts: Iterable[str]) -> str:
 
 
 def shell_name(shell: str) -> str:
-    """Give the name by which OpenCode knows how a shell is called; the wrapper has the same."""
+    """Return the name by which OpenCode knows how to call a shell; the wrapper has the same name."""
     return shell.rpartition("/")[2]
 
 
 def shell_wrapper(shell: str) -> str:
-    """Give a program that is this shell, with the password forgotten."""
+    """Return a wrapper script that runs this shell without the password."""
     return f'#!/bin/sh\nunset {PASSWORD} {USERNAME}\nexec {shlex.quote(shell)} "$@"\n'

@@ -1,7 +1,7 @@
-"""The transcript of OpenCode, as its version 1.18 keeps it: messages and their parts in a database. Pure.
+"""Read the transcript of OpenCode 1.18: messages and their parts from a database. Pure.
 
-A line here is one message as OpenCode itself exports it: `{"info": {...}, "parts": [...]}`. Who reads the
-database makes these lines.
+A line is one message as OpenCode itself exports it: `{"info": {...}, "parts": [...]}`. The code that reads
+the database writes these lines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ def _entry(whole: Mapping[str, object]) -> Entry | None:
     if any(part.get("type") == "compaction" for part in parts):
         role, text = SYSTEM, text or _COMPACTED
     elif role == ASSISTANT and info.get("summary") is True:
-        role = SYSTEM  # what it wrote down for itself when the conversation was compacted
+        role = SYSTEM  # its own summary from when the conversation was compacted
     elif role == USER and said and all(part.get("synthetic") is True for part in said):
         role = SYSTEM
     error = mapping(info.get("error"))
@@ -68,7 +68,7 @@ def _tool(part: Mapping[str, object]) -> ToolCall:
 
 
 def opencode_places(session: str, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Say where the databases are; each holds many sessions."""
+    """Return where the databases are; each contains many sessions."""
     home, named = environment.get("HOME", ""), environment.get("OPENCODE_DB", "")
     data = environment.get("XDG_DATA_HOME") or (f"{home}/.local/share" if home else "")
     if named.startswith("/"):

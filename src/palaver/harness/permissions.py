@@ -1,7 +1,7 @@
-"""What an agent asks leave for, in words, and how a hook is told the answer. Pure.
+"""Describe permission requests, and write the decision as a hook's reply. Pure.
 
-Only Claude Code has a hook that answers in place of its dialog, and that was tried. Codex and OpenCode are
-answered where they let us in, without a hook; every other harness asks its own user, at its own terminal.
+Only Claude Code is known to accept a decision from a hook instead of its dialog. Codex and OpenCode receive
+decisions through their servers, without a hook; every other harness asks its own user at its own terminal.
 """
 
 import json
@@ -13,11 +13,11 @@ from palaver.harness.hook_news import text_in
 _EVENT: Final = "PermissionRequest"
 _WHAT: Final = ("command", "file_path", "filepath", "notebook_path", "url", "query", "pattern", "prompt")
 ANSWERABLE: Final = frozenset({"claude"})
-"""The harnesses that can be answered by a hook."""
+"""The harnesses that accept a decision from a hook."""
 
 
 def permission_text(tool: str, given: Mapping[str, object]) -> str:
-    """Say what is asked: the tool, and what it would be used on; all of its input where that is not known."""
+    """Describe a request: the tool and its target, or its whole input if the target is unknown."""
     inner = given.get("input")
     what = text_in(given, *_WHAT) or (text_in(inner, *_WHAT) if isinstance(inner, dict) else "")
     what = what or (json.dumps(given, ensure_ascii=False, default=str) if given else "")
@@ -25,7 +25,7 @@ def permission_text(tool: str, given: Mapping[str, object]) -> str:
 
 
 def permission_answer(harness: str, event: str, *, is_allowed: bool, message: str) -> dict[str, object]:
-    """Give what a hook says for yes or no; empty where a hook cannot say it."""
+    """Return a hook's reply for a decision; empty if the hook cannot carry one."""
     if harness not in ANSWERABLE or event != _EVENT:
         return {}
     decision: dict[str, object] = {"behavior": "allow" if is_allowed else "deny"}

@@ -1,4 +1,4 @@
-"""Which profile belongs to which harness or program. Pure: a table."""
+"""The profile of each harness or program. Pure: a table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -14,7 +14,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
 _LAUNCHERS: Final = frozenset(
     {*("env", "node", "bun", "npx", "bunx", "npm", "pnpm", "uv", "uvx", "pipx", "python", "python3")}
 )
-"""Programs that run the program which their arguments name."""
+"""Programs that run the program named in their arguments."""
 _PACKAGES: Final = {"qwen-code": "qwen", "aider-chat": "aider"}
 """Other names of a program."""
 _BY_COMMAND: Final[Mapping[str, Callable[[Sequence[str]], Profile]]] = {
@@ -24,12 +24,12 @@ _BY_COMMAND: Final[Mapping[str, Callable[[Sequence[str]], Profile]]] = {
 
 
 def profile_of(harness: str) -> Profile:
-    """Give the profile of a harness; one that is not known is a generic program."""
+    """Return the profile of a harness; the generic one if the harness is unknown."""
     return PROFILES.get(harness, generic.PROFILE)
 
 
 def program_names(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the program that a command runs, also behind a launcher such as `npx`."""
+    """Return the names of the program that a command runs, also through a launcher such as `npx`."""
     names = [word.rpartition("/")[2] for word in command[:1]]
     if names and names[0] in _LAUNCHERS:
         words = (word for word in command[1:] if not word.startswith("-"))

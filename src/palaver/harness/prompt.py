@@ -1,8 +1,8 @@
-"""Whether the line before the cursor shows that a program takes a message there. Pure.
+"""Decide whether the line before the cursor shows that a program takes a message there. Pure.
 
-For programs without a composer rule. Proof is a bare sign (`>`, `>>>`, `❯`), a rule of the profile or of
-`pal run --prompt`, or a line under which a message was accepted before. A line without words proves nothing
-by itself; together with bracketed paste it is proof.
+For programs without a composer rule. Proof is a bare sign (`>`, `>>>`, `❯`), a rule of the profile or of `pal
+run --prompt`, or a line at which a message was accepted before. A line without words proves nothing by
+itself; together with bracketed paste it is proof.
 """
 
 import enum
@@ -38,7 +38,7 @@ class Prompt(enum.StrEnum):
 
 
 def judge_prompt(profile: Profile, line: str, accepted: Collection[str]) -> Prompt:
-    """Judge the line before the cursor, without our own text; `accepted`: prompts that took a message."""
+    """Classify the line before the cursor, without our own text; `accepted`: prompts that took a message."""
     if len(line) > LIMIT_LINE:
         return Prompt.OTHER
     bare = line.strip()
@@ -59,9 +59,9 @@ def is_asked_for(profile: Profile, line: str) -> bool:
 
 
 def compile_rule(text: str, what: str) -> re.Pattern[str]:
-    """Compile a regular expression that a user wrote; raises BadRequest, with `what` it is.
+    """Compile a regular expression that a user wrote. Raises BadRequest, whose text begins with `what`.
 
-    Refused is what could take long: repeating a group, and more than three repeats.
+    Patterns that could be slow are refused: a repeated group, and more than three repeats.
     """
     if len(text) > LIMIT_PATTERN:
         raise BadRequest(f"{what} is longer than {LIMIT_PATTERN} characters: shorten it")

@@ -1,4 +1,4 @@
-"""Qwen Code in a terminal, as its version 0.15 draws itself. Pure.
+"""Profile of Qwen Code in a terminal, as version 0.15 draws it. Pure.
 
 Its composer is between the last two rules on the screen; its cursor is hidden and elsewhere. While a dialog
 is open there is no composer.
@@ -15,11 +15,11 @@ _TEXT_COLUMN: Final = 2
 _EMPTY: Final = frozenset({"Typeyourmessageor@path/to/file"})
 """The text of an empty composer, without blanks."""
 _COMMANDS: Final = "Press'i'forINSERTmode"
-"""Shown where keys are commands of the editor and no text."""
+"""Shown while keys are editor commands instead of text."""
 
 
 def read_composer(view: View) -> str | None:
-    """Return the text between the last two rules; None where there is no composer."""
+    """Return the text between the last two rules; None if there is no composer."""
     rules = [row for row, line in enumerate(view.lines) if _RULE.match(line)][-2:]
     if len(rules) < 2 or rules[1] - rules[0] < 2:
         return None

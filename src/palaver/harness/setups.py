@@ -1,7 +1,7 @@
-"""What a harness is given so that sessions started without `pal` are on the bus too. Pure: files as values.
+"""The changes of `pal install` to each harness, so that sessions started without `pal` join the bus. Pure.
 
-Hooks run this client, never Python; with a session that `pal` has started they say that they are the second
-ones, and are passed over. Nothing here is written: that needs a person's word.
+Files are values here; nothing is written, because writing needs the user's consent. Hooks run this client,
+never Python. In a session that `pal` has started, they mark themselves as the second set and are ignored.
 """
 
 import json
@@ -26,14 +26,14 @@ from palaver.harness.merging_toml import has_toml, merged_toml, unmerged_toml
 
 INSTALLABLE: Final = ("claude", "codex", "opencode", "gemini")
 INSTALLED: Final = "--installed"
-"""Tells the daemon that a hook was set up by `pal install`, and not for one session by `pal`."""
+"""Tells the daemon that a hook was set up by `pal install`, not by `pal` for one session."""
 _SERVER: Final = "palaver"
 _TABLE: Final = "mcp_servers.palaver"
 _HOOK_LIMIT_S: Final = 10
 _END_LIMIT_S: Final = 3
-"""More Codex allows no hook at the end of a session."""
+"""Seconds. Codex allows a hook no more at the end of a session."""
 _COMPANION_LIMIT_S: Final = 30 * 24 * 3600
-"""A session that goes on for longer is woken no more when it rests."""
+"""Seconds. A session that runs longer is not woken any more when it is idle."""
 _MARKETPLACE: Final = "palaver"
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -45,7 +45,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file of a harness gets: additions to JSON, or a table of TOML."""
+    """The change to one file of a harness: additions to JSON, or a TOML table."""
 
     file: str
     """Its name among the files of the harness."""
@@ -54,19 +54,19 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a harness gets."""
+    """All changes to a harness."""
 
     changes: tuple[Change, ...]
     own: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Files of ours, by their names, in a folder that is ours alone."""
+    """Our own files, by name, in a folder that only we use."""
     advice: tuple[str, ...] = ()
-    """What is left for the person to do, or to know."""
+    """Next steps and facts for the user."""
 
 
 def setup_for(harness: str, pal: Sequence[str], own_folder: str, companion: Sequence[str] = ()) -> Setup:
-    """Say what a harness gets; `pal` is the client with its home, where that is not the usual one.
+    """Return the setup of a harness; `pal` is the client, with its home if that is not the default.
 
-    `companion` is what runs beside a harness that has a plugin or a hook for it; without it there is none.
+    `companion` is the command that a plugin or hook of the harness runs; without it there is no companion.
     """
     if harness == "codex":
         return _codex(pal, companion)
@@ -76,7 +76,7 @@ def setup_for(harness: str, pal: Sequence[str], own_folder: str, companion: Sequ
 
 
 def merge_change(harness: str, change: Change, text: str) -> Merged:
-    """Add a change to the text of its file; raises ValueError."""
+    """Add a change to the text of its file. Raises ValueError."""
     if change.lines:
         return merged_toml(text, harness, _TABLE, change.lines)
     if harness == "codex":
@@ -85,14 +85,14 @@ def merge_change(harness: str, change: Change, text: str) -> Merged:
 
 
 def has_change(harness: str, change: Change, text: str) -> bool:
-    """Whether all of a change is in the text of its file already, wherever it stands; raises ValueError."""
+    """Whether a whole change is in the text of its file already, at any position. Raises ValueError."""
     if change.lines:
         return has_toml(text, _TABLE, change.lines)
     return merged_json(text, change.additions, DIALECTS[harness]).text == text
 
 
 def unmerge_change(harness: str, change: Change, text: str, made: Sequence[Made]) -> Unmerged:
-    """Take a change out of the text of its file; raises ValueError."""
+    """Remove a change from the text of its file. Raises ValueError."""
     if change.lines:
         return unmerged_toml(text, harness, _TABLE, made)
     return unmerged_json(text, change.additions, made, DIALECTS[harness])
@@ -127,7 +127,7 @@ _SLOT: Final = "pal-goes-here"
 
 
 def _filled(text: str, pal: Sequence[str]) -> str:
-    """Put the client with its home where the plugin names it, and mark its hooks as installed ones."""
+    """Insert the client with its home into the plugin, and mark its hooks as installed."""
     content = json.loads(text)
     _fill(content, pal)
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -159,7 +159,7 @@ def _codex(pal: Sequence[str], companion: Sequence[str]) -> Setup:
         for event in codex_hooks.EVENTS
     )
     if companion:
-        # It goes on beside the session, and Codex ends it together with that.
+        # It runs as long as the session, and Codex ends it together with the session.
         beside = {"type": "command", "command": f"exec {shlex.join(companion)}", "async": True}
         entry = {"matcher": "startup|resume|clear", "hooks": [{**beside, "timeout": _COMPANION_LIMIT_S}]}
         hooks = (*hooks, Addition(path=("hooks", "SessionStart"), value=entry))

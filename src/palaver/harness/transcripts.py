@@ -1,4 +1,4 @@
-"""Which harnesses keep a transcript that can be read, and where. Pure: a table, and what an id may be."""
+"""The harnesses with a readable transcript, and where it is. Pure: a table, and a check of session ids."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ from palaver.model.transcript import TranscriptReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptForm:
-    """How one harness keeps what was said."""
+    """How one harness stores its conversations."""
 
     reader: TranscriptReader
     places: Callable[[str, Mapping[str, str]], tuple[Place, ...]]
-    """Says where to look, given a session's id and an environment; the likeliest place first."""
+    """Returns where to look for a session id with an environment, most likely first."""
 
 
 TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
@@ -33,5 +33,5 @@ _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
 def is_session_id(text: str) -> bool:
-    """Tell whether a text can be the id of a session, and so may stand in the name of a file."""
+    """Whether a text can be a session id, and so is safe in a file name."""
     return _SESSION.fullmatch(text) is not None

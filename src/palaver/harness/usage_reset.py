@@ -1,4 +1,4 @@
-"""When an allowance that is used up is there again, from a harness's own words. Pure: now is handed in."""
+"""Read from a harness's text when a usage limit resets. Pure: the time is a parameter."""
 
 import re
 from contextlib import suppress
@@ -15,25 +15,25 @@ _MOMENT: Final = re.compile(
     re.IGNORECASE,
 )
 _LIMIT: Final = re.compile(r"usage[ _]limit\b(?:(?:, resets| until) (?P<words>.{1,60})$)?", re.ASCII)
-"""How a status begins that says it, whatever the harness."""
+"""How a status detail begins that reports a usage limit, for every harness."""
 _FROM_THEN: Final = re.compile(r"in (?P<seconds>\d{1,8})s", re.ASCII)
 _UNIX_DIGITS: Final = 9
 _UNIX_DIGITS_MOST: Final = 11
 _MINUTE_MS: Final = 60_000
 _JUST_PAST: Final = timedelta(minutes=10)
-"""So long a time of day may be over, and still be meant: a screen and a hook tell it late."""
+"""A time of day may have passed this long ago and still be meant: a screen or a hook may report it late."""
 _LATEST_MS: Final = 4_102_444_800_000
-"""With the year 2100 begins what nobody means."""
+"""The year 2100. A later time is an error."""
 _NEAR_MS: Final = 2 * _MINUTE_MS
 _NOON: Final = 12
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def reset_moment_ms(words: str, now_ms: int) -> int | None:
-    """Give the moment that words such as `3pm (UTC)` mean; None when they mean none.
+    """Return the time in ms that a text such as `3pm (UTC)` means; None if it has no time.
 
-    Without a zone it is the machine's own. Without a day it is the next time the clock shows it, or the one
-    that has just passed; without a year, the one that is nearest.
+    Without a zone it is in the machine's own. Without a day it is the next time that the clock shows it, or
+    the one that has just passed; without a year, the nearest one.
     """
     found = _MOMENT.fullmatch(words.strip())
     if found is None:
@@ -55,7 +55,7 @@ def reset_moment_ms(words: str, now_ms: int) -> int | None:
 
 
 def _dated(moment: datetime, now: datetime, year: str | None, month: int, day: int) -> datetime:
-    """Give the moment on that day; raises ValueError where there is no such day."""
+    """Return the time on that day. Raises ValueError if there is no such day."""
     if year:
         return moment.replace(year=int(year), month=month, day=day)
     near: list[datetime] = []
@@ -66,7 +66,7 @@ def _dated(moment: datetime, now: datetime, year: str | None, month: int, day: i
 
 
 def _next(moment: datetime, now: datetime) -> datetime:
-    """Give the first day's moment that is not over, or only just."""
+    """Return the first such time of day that is not over, or has only just passed."""
     moment -= timedelta(days=1)
     while moment + _JUST_PAST < now:
         moment += timedelta(days=1)
@@ -83,14 +83,15 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def is_limit(detail: str) -> bool:
-    """Whether what an agent is doing, in the words of its status, is waiting for more allowance."""
+    """Whether a status detail reports a usage limit."""
     return _LIMIT.match(detail) is not None
 
 
 def limit_ends_ms(detail: str, since_ms: int) -> int | None:
-    """Give the moment up to which a status of that time says that no more may be used; None when it is not.
+    """Return when the usage limit in a status detail ends; None if it has no such time.
 
-    The words are those of the harness; a long number is a Unix time in seconds, `in 90s` counts from then.
+    The text is that of the harness; a long number is a Unix time in seconds, and `in 90s` counts from
+    `since_ms`.
     """
     words = _words_of(detail)
     if words.isascii() and words.isdecimal() and _UNIX_DIGITS <= len(words) <= _UNIX_DIGITS_MOST:
@@ -103,7 +104,7 @@ def limit_ends_ms(detail: str, since_ms: int) -> int | None:
 
 
 def is_counted_from_then(detail: str) -> bool:
-    """Whether the moment depends on when it was said: the same words mean another one each time."""
+    """Whether the time is relative: the same text means another time whenever it is reported."""
     return _FROM_THEN.fullmatch(_words_of(detail)) is not None
 
 
@@ -113,9 +114,9 @@ def _words_of(detail: str) -> str:
 
 
 def fix_limit(detail: str, now_ms: int) -> str:
-    """Say the same of a limit with the day and minute that are meant, so that it holds whenever it is read.
+    """Return a limit with its absolute day and minute, so that it can be read at any later time.
 
-    What names no moment, or one that is near, stays as it is. Seconds are rounded up.
+    A detail without a time, or with a near one, stays as it is. Seconds are rounded up.
     """
     ends_ms = limit_ends_ms(detail, now_ms)
     if ends_ms is None or ends_ms - now_ms < _NEAR_MS:

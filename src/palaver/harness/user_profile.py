@@ -88,7 +88,7 @@ def _read_dialog(dialogs: tuple[re.Pattern[str], ...], view: View) -> str | None
 
 
 def with_prompt(profile: Profile, prompt: str) -> Profile:
-    """Add the rule of `pal run --prompt`; raises BadRequest when it is not one."""
+    """Add the rule of `pal run --prompt`. Raises BadRequest if it is not a valid rule."""
     if not prompt:
         return profile
     return replace(profile, takes_messages=(*profile.takes_messages, compile_rule(prompt, "--prompt")))
