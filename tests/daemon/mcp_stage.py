@@ -53,9 +53,7 @@ class Model:
 def pump_parameters(
     home: Home, *words: str, cwd: Path | None = None, script: str = ""
 ) -> StdioServerParameters:
-    """Return how a harness starts the pump; with a script, under a shell that runs the script first and
-    stays.
-    """
+    """Return how a harness starts the pump; with a script, under a shell that runs it first and stays."""
     if script:
         line = f"{script} >&2; {shlex.quote(home.client)} mcp {' '.join(words)}; exit $?"
         command, arguments = "bash", ["--norc", "--noprofile", "-c", line]

@@ -43,9 +43,7 @@ class Reception:
         self._pool = ThreadPoolExecutor(1)
 
     def serve(self, call: Callable[[str], Result]) -> tuple[dict[str, Any], Result]:
-        """Let a caller connect, forward it, and return the daemon's response to the holder and the caller's
-        result.
-        """
+        """Let a caller connect, and forward it. Return the daemon's response and the caller's result."""
         word = self._pool.submit(self._pass_on)
         result = call(shlex.join([sys.executable, str(self.script), str(self.path)]))
         return word.result(LIMIT_S), result

@@ -1,6 +1,4 @@
-"""Permission requests of agents, with real daemons and hooks: shown to all callers, answered only by a
-person.
-"""
+"""Permission requests with real daemons and hooks: shown to all callers, decided only by a person."""
 
 import json
 import os

@@ -29,9 +29,7 @@ def home() -> Iterator[Home]:
 
 
 def shown_with_ends(home: Home, number: signal.Signals) -> list[tuple[Result, list[JsonLine]]]:
-    """Send all events and end a follower at a random point after each batch. Return the output of each
-    follower.
-    """
+    """Send all events and end a follower at a random point in each batch. Return the output of each."""
     chance, shown = random.Random(int(number)), []
     with LinesWire(home.path) as program:
         for turn in range(ENDS):

@@ -64,9 +64,7 @@ class Pane:
         )
 
     def becomes(self, is_so: Callable[[list[str]], bool], *words: str) -> list[str]:
-        """Wait until the screen meets a condition, since a capture may see a partial drawing. Return the
-        screen.
-        """
+        """Wait until the screen meets a condition, since a capture may be partial. Return the screen."""
         end = time.monotonic() + LIMIT_S
         while not is_so(screen := self.screen()):
             assert time.monotonic() < end, "\n".join([f"not so ({', '.join(words)}):", *screen])

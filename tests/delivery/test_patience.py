@@ -96,7 +96,7 @@ def test_lane_that_opens_or_ends_is_not_watched_any_more(patience: Patience) -> 
     assert patience.next_wait_s() is None
 
 
-def test_lane_that_is_watched_again_waits_the_shorter_time(patience: Patience) -> None:
+def test_lane_that_is_watched_again_waits_no_longer_than_before(patience: Patience) -> None:
     lane = terminal(BEHIND_DIALOG)
 
     patience.watch_again(lane, 1000)

@@ -1,1 +1,1 @@
-"""The log: every event in its place, the rows folded from them, and nothing that decides."""
+"""The log: every event with its seq, and the rows folded from the events. It decides nothing."""

@@ -1,7 +1,7 @@
-"""What every log promises. Engines live beside this module; nothing here does any work.
+"""The contract of every log. The engines are in the other modules of this package; this one has no logic.
 
-A log keeps events in places and, beside them, the rows that one fold makes of them. The fold is handed to
-the engine when it is opened; an engine only stores what it answers.
+A log stores events in seq order and, with them, the rows that one fold derives from them. The engine receives
+the fold when it is opened and only stores its results.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ class Rows(Protocol):
     """The folded rows. Keys are text, in code point order; values are bytes that only the fold reads."""
 
     def get(self, table: str, key: str) -> bytes | None:
-        """Return the row's value, or None when there is no such row."""
+        """Return the row's value, or None if there is no such row."""
         ...
 
     def scan(
@@ -28,8 +28,8 @@ class Rows(Protocol):
     ) -> list[tuple[str, bytes]]:
         """Return the rows whose key begins with `prefix`, in key order, at most `limit` of them.
 
-        `after` is a whole key, and the answer begins behind it: above it, or below it when `reverse` is
-        set. An empty `after` begins at the end. Keys come back whole.
+        `after` is a complete key, and the result begins after it: above it, or below it if `reverse` is set.
+        An empty `after` begins at the first row, or with `reverse` at the last. Keys are returned complete.
         """
         ...
 
@@ -38,47 +38,47 @@ Decide: TypeAlias = Callable[[Rows], Draft | None]
 """Makes a draft; None writes nothing, a PalaverError refuses. Pure: it may be called again."""
 
 Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
-"""The fold: what an event changes. Pure and total."""
+"""The fold: the changes of an event. Pure and total."""
 
 Scrub: TypeAlias = Callable[[Event], Event]
-"""Makes an event without its text: only the payload may differ. Doing it twice is the same as once."""
+"""Makes an event without its text: only the payload may differ. Must be idempotent."""
 
 Hear: TypeAlias = Callable[[Sequence[Event]], None]
-"""Hears new events, in place order, on the event loop. Must not raise and must not wait."""
+"""Receives new events, in seq order, on the event loop. Must not raise and must not wait."""
 
 LIMIT_WAITING = 100_000
 """Commits that may wait for the writer; the next one fails with TooSlow."""
 
 LIMIT_NEWEST = 1024
-"""Events kept in memory for those who follow closely."""
+"""Events kept in memory for followers that read close to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What became of a commit: the stored event, or None when `decide` had nothing to write."""
+    """The result of a commit: the stored event, or None if `decide` had nothing to write."""
 
     event: Event | None
     is_repeat: bool = False
-    """True when the request key, or the sender and id, were there before: `event` is the first one."""
+    """True if the request key, or the sender and id, are known already: `event` is the first one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What archiving came to."""
+    """The result of archiving."""
 
     count: int
     """Events that left the log."""
     last: int
-    """The highest place that is archived; 0 when there is none."""
+    """The highest archived seq; 0 if nothing is archived."""
     path: Path | None = None
-    """The new file, where the engine writes one and there was something to archive."""
+    """The new file, if the engine writes one and there was something to archive."""
     unredacted: Mapping[int, str] = field(default_factory=dict)
     """Events whose text could not be removed as ordered, with the reason; the broker fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobCount:
-    """How many contents lie beside the log, and which of them are gone or are not what they were."""
+    """The number of contents stored next to the log, and the names of those that are missing or changed."""
 
     count: int
     lost: Sequence[str] = ()
@@ -86,7 +86,7 @@ class BlobCount:
 
 @dataclass(frozen=True, slots=True)
 class Containing:
-    """Events that were found by a piece of their payload."""
+    """Events that were found by a fragment of their payload."""
 
     events: Sequence[Event]
     unreadable: Sequence[str] = ()
@@ -95,16 +95,16 @@ class Containing:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPage:
-    """What was found in archives, and the place up to which they were looked through."""
+    """The events found in archives, and the seq up to which the archives were searched."""
 
     events: Sequence[Event]
     place: int
 
 
 class Log(Protocol):
-    """The truth. One process writes; order is the place and nothing else.
+    """The single source of truth. One process writes, and the seq alone defines the order.
 
-    Places rise strictly and may have gaps, and none is used twice. All methods belong to the event loop's
+    Seqs increase strictly and may have gaps, and none is used twice. All methods belong to the event loop's
     thread.
     """
 
@@ -115,112 +115,114 @@ class Log(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """The folded rows as this process reads them: every commit that has returned is in them."""
+        """The folded rows as this process reads them: they include every commit that has returned."""
         ...
 
     async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
-        """Write at most one event, and return once it is durable and this process reads it.
+        """Write at most one event, and return once it is durable and visible to this process.
 
-        `key` is the one thing the decision is about (`agent/luna`); `decide` sees everything already on it,
-        and may be called again, also in another thread. Messages and the like have no key. A request key
-        seen before, or a sender and id seen before, gives the first event again; for a known request key
+        `key` names what the decision is about (`agent/luna`); `decide` sees every event already stored under
+        it, and may be called again, also in another thread. Messages and the like have no key. A request key,
+        or a sender and id, that is known already returns the first event again; for a known request key
         `decide` is not called.
 
         A draft whose type, id or sender is empty is refused with BadRequest: no reader could read it back.
-        What `decide` raises is raised here and nothing is written; neither is anything after DiskFull,
-        StorageFailed or ShuttingDown. One bad draft never harms those beside it. A caller that is cancelled
-        does not know whether its event was written: the same request key tells.
+
+        An exception of `decide` is raised here and nothing is written; the same holds for DiskFull,
+        StorageFailed and ShuttingDown. A bad draft never affects other commits. A caller that is cancelled
+        does not know whether its event was written: a repeat with the same request key returns the outcome.
         """
         ...
 
     def last(self) -> int:
-        """The place of the newest event that commits have returned; 0 when there is none."""
+        """Return the seq of the newest event whose commit has returned; 0 in an empty log."""
         ...
 
     def largest_id(self) -> str:
-        """The largest ULID in the log, for the generator to start above; empty when there is none."""
+        """Return the largest ULID in the log, for the generator to start above; empty in an empty log."""
         ...
 
     def event(self, seq: int) -> Event | None:
-        """The event in a place, or None, also when it is archived and its file is lost."""
+        """Return the event with a seq, or None; None also if it is archived and its file is lost."""
         ...
 
     def recall(self, seq: int) -> Event | None:
-        """The event in a place, or None; for somebody who asks for this very event.
+        """Return the event with a seq, or None, for a caller that needs exactly this event.
 
-        Raises StorageFailed when it is archived and its file is lost, and so does `find`.
+        Raises StorageFailed if it is archived and its file is lost, as `find` does.
         """
         ...
 
     async def fetch(self, seq: int) -> Event | None:
-        """Return what `recall` returns, but read it in a thread: for an event that may be large."""
+        """Return the same as `recall`, but read in a thread: for an event that may be large."""
         ...
 
     def find(self, id_or_end: str) -> list[Event]:
-        """Events with this id or, when there is none, whose id ends so (four characters or more, any case).
+        """Return events with this id, or else those whose id ends with it (four characters or more).
 
-        Newest first, at most five: more than one says that the end is not unique.
+        Newest first, at most five: more than one means that the end is not unique.
         """
         ...
 
     async def read(self, query: Query) -> list[Event]:
-        """Return what matches, in place order: the first `limit`, or with `last` the newest so many.
+        """Return matching events in seq order: the first `limit`, or with `last` the newest `last`.
 
         Raises BadQuery for a search or WHERE clause that cannot be used and TooSlow for one that takes too
-        long. Nothing stays open afterwards, and the event loop runs on meanwhile.
+        long. Nothing stays open afterwards, and the event loop is not blocked.
         """
         ...
 
     def subscribe(self, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with each batch of new events, and return what ends that.
+        """Call `hear` with each batch of new events. Return a function that ends the subscription.
 
-        Batches come in place order, each event once, after it is durable and before its commit returns.
+        Batches come in seq order, each event once, after it is durable and before its commit returns.
         """
         ...
 
     def tail(self, after: int, limit: int) -> list[Event] | None:
-        """Return up to `limit` events behind a place; None when memory does not reach back so far."""
+        """Return up to `limit` events after a seq; None if memory does not reach back far enough."""
         ...
 
     async def rebuild(self) -> int:
-        """Make all rows anew, from archives and log, and return how many events that took.
+        """Rebuild all rows from archives and log. Return the number of events read.
 
-        Commits wait meanwhile. Raises StorageFailed, and changes nothing, when an archive is damaged or gone.
+        Commits wait meanwhile. Raises StorageFailed, and changes nothing, if an archive is damaged or
+        missing.
         """
         ...
 
     async def archive(self, before: int) -> Archived:
-        """Move the events below a place into an archive.
+        """Move the events below a seq into an archive.
 
-        Their rows stay, their places stay taken, and `event`, `find` and a commit with the same request key,
-        or sender and id, still find them; `read` and `follow` do not. An event is in the archive before it
-        leaves the log: whatever fails or is cancelled loses nothing, and archiving once more ends the job.
-        Commits go on meanwhile.
+        Their rows stay, their seqs stay used, and `event`, `find` and a commit with the same request key, or
+        sender and id, still find them; `read` and `follow` do not. An event is in the archive before it
+        leaves the log: a failure or a cancellation loses nothing, and archiving again finishes the job.
+        Commits continue meanwhile.
         """
         ...
 
     def archived(self) -> int:
-        """The highest place that is archived; 0 when there is none."""
+        """Return the highest archived seq; 0 if nothing is archived."""
         ...
 
     async def read_archived(self, query: Query) -> ArchivedPage:
-        """Look through archives for what matches behind `query.after`, a bounded way; see `pages`.
+        """Search a bounded part of the archives for matches after `query.after`; see `pages`.
 
-        Raises BadQuery for an SQL condition, and StorageFailed when an archive is damaged or gone.
+        Raises BadQuery for an SQL condition, and StorageFailed if an archive is damaged or missing.
         """
         ...
 
     async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
-        """Replace events by what `scrub` makes of them, wherever they are stored; return how many there were.
+        """Replace events with the result of `scrub`, wherever they are stored. Return how many there were.
 
         Only payloads change, and no row that the fold made. On return the old payloads are in no file of the
-        log, its index or its archives. Commits wait meanwhile. A call that failed can be repeated. Raises
-        StorageFailed when an archive may hold one of them in a line that cannot be read.
+        log, its index or its archives. Commits wait meanwhile. A failed call can be repeated. Raises
+        StorageFailed if an archive may contain one of them in an unreadable line.
         """
         ...
 
     def redacted(self) -> int:
-        """The place of the last record of a removal that is finished, as are all before it; 0 at first."""
+        """Return the seq up to which all recorded redactions are finished; 0 at first."""
         ...
 
     def unfinished_redactions(self) -> Sequence[int]:
@@ -228,35 +230,34 @@ class Log(Protocol):
         ...
 
     async def mark_redacted(self, seq: int, unfinished: Sequence[int] = ()) -> None:
-        """Keep that all removals are finished that are recorded up to a place; it never goes back.
+        """Record that all redactions recorded up to a seq are finished; the stored seq never decreases.
 
-        Except those of the events `unfinished`, which replace the ones that were given before.
+        Those of the events in `unfinished` are not; the list replaces the stored one.
         """
         ...
 
     async def find_containing(self, pieces: Sequence[str]) -> Containing:
-        """Return the events, archived or not, whose payload contains one of some pieces of JSON, in order.
+        """Return the events, archived or not, whose payload contains one of the JSON fragments, in order.
 
-        At most ten thousand of them. The event loop runs on meanwhile. Lines of archives that cannot be read
-        are skipped.
+        At most ten thousand of them. The event loop is not blocked. Unreadable lines of archives are skipped.
         """
         ...
 
     async def check_archives(self) -> int:
-        """Read all archives through, and return how many events they hold.
+        """Read all archives, and return how many events they contain.
 
-        Raises StorageFailed when an archive is damaged, or gone with events that have left the log.
+        Raises StorageFailed if an archive is damaged, or missing with events that have left the log.
         """
         ...
 
     async def check_blobs(self) -> BlobCount:
-        """Read through all that lies beside the log because it is too large for it."""
+        """Read all contents that are stored next to the log because they are too large for it."""
         ...
 
     async def check_storage(self) -> Sequence[str]:
-        """Read the whole storage through; a sentence for each kind of damage and for events that are missing.
+        """Read the whole storage; return a sentence for each kind of damage and for missing events.
 
-        Takes long for a large log; the event loop runs on meanwhile.
+        Takes long for a large log; the event loop is not blocked.
         """
         ...
 
@@ -265,5 +266,5 @@ class Log(Protocol):
         ...
 
     async def close(self) -> None:
-        """Write what waits, and end. What comes later fails with ShuttingDown. Closing twice is harmless."""
+        """Write waiting commits, and close. Later calls fail with ShuttingDown. Closing twice is harmless."""
         ...

@@ -1,7 +1,7 @@
-"""Archives: where events go that leave the log, how they get there, and how they are read again.
+"""Archives: how events leave the log for archive files, and how they are read again.
 
-First a file is whole and durable in `archive/`, and only then do its events leave the log. So whatever
-happens in between, an event is in one of the two or, for a while, in both; archiving once more ends the job.
+A file is complete and durable in `archive/` before its events leave the log. So at any time an event is in
+one of the two or, for a while, in both; archiving again finishes an interrupted job.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ from palaver.model.query import Query, matches
 _COPIED_AT_ONCE: Final = 500
 _LOOKED_AT_ONCE: Final = 500
 _REMOVED_AT_ONCE: Final = 250
-"""How many events leave the log in one transaction: few, because commits wait meanwhile."""
+"""Events that leave the log in one transaction: few, because commits wait meanwhile."""
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BETWEEN: Final = f"{_SELECT} WHERE seq > ? AND seq < ? ORDER BY seq LIMIT {_COPIED_AT_ONCE}"
@@ -45,29 +45,29 @@ class Archives:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        # Replaced as a whole, and never changed: other threads read it.
+        # Replaced as a whole and never changed, because other threads read it.
         self._files = archive_files(directory)
 
     def last(self) -> int:
-        """The highest place that is archived; 0 when there is none. It may still be in the log too."""
+        """Return the highest archived seq, or 0. Its event may still be in the log too."""
         return self._files[-1].last if self._files else 0
 
     def event(self, seq: int) -> Event | None:
-        """Give the archived event in a place, or None. Halves one file: fast enough for the event loop."""
+        """Return the archived event with a seq, or None. Fast enough for the event loop: a binary search."""
         files = self._files
         index = bisect_left(files, seq, key=_by_last)
         return files[index].find(seq) if index < len(files) else None
 
     def where(self, seq: int) -> Path:
-        """Give the file that has a place, or the directory when no file has it."""
+        """Return the file that contains a seq, or the directory if no file does."""
         files = self._files
         index = bisect_left(files, seq, key=_by_last)
         return files[index].path if index < len(files) and files[index].first <= seq else self.directory
 
     def events(self, after: int = 0) -> Generator[Event, None, None]:
-        """Give the archived events above a place, each place once, in order.
+        """Yield the archived events above a seq, each once, in order.
 
-        Raises StorageFailed when a file is gone or damaged.
+        Raises StorageFailed if a file is missing or damaged.
         """
         for file in self._files:
             if file.last > after:
@@ -76,10 +76,9 @@ class Archives:
                 after = file.last
 
     def look(self, query: Query) -> tuple[list[Event], int]:
-        """Look for what matches behind `query.after`, a bounded way: what was found, and how far that was.
+        """Search a bounded part after `query.after`. Return the matches and the last searched seq.
 
-        Nobody has indexed an archive, so every line is looked at. Raises BadQuery for SQL, which only the log
-        understands.
+        Archives have no index, so every line is read. Raises BadQuery for SQL, which only the log supports.
         """
         if query.sql:
             raise BadQuery("an SQL condition looks only at what is in the log, not into archives")
@@ -97,32 +96,33 @@ class Archives:
 
     @property
     def files(self) -> tuple[ArchiveFile, ...]:
-        """The files, lowest places first."""
+        """The files, lowest seqs first."""
         return self._files
 
     def add(self, file: ArchiveFile) -> None:
-        """Take a new file in, above all others."""
+        """Add a new file, above all others."""
         self._files = (*self._files, file)
 
 
 class Copier:
-    """Copies events out of the log into a new archive file. Removes nothing."""
+    """Copies events from the log into a new archive file. Removes nothing."""
 
     def __init__(self, path: Path, archives: Archives, blobs: Blobs) -> None:
         self._path = path
         self._archives = archives
         self._blobs = blobs
         self._is_stopped = False
-        # A caller that was cancelled leaves its thread at work; the next one waits for it here.
+        # The thread of a cancelled caller continues; the next caller waits for it here.
         self._one_at_a_time = threading.Lock()
 
     def copy(self, before: int) -> ArchiveFile | None:
-        """Write what lies below a place and is not archived yet into one file; None when there is nothing.
+        """Write the events below a seq that are not archived yet into one file; None if nothing is left.
 
-        Runs in a thread of its own and holds up no commit. Raises OSError or sqlite3.Error, StorageFailed, or
-        ShuttingDown once it was stopped; then there is no new file.
+        Runs in a separate thread and blocks no commit. Raises OSError or sqlite3.Error, StorageFailed, or
+        ShuttingDown after `stop`; then there is no new file.
         """
-        self._check_running()  # before the database is opened: a log that is closing may have none any more
+        # before the database is opened: a log that is closing may not have one any more
+        self._check_running()
         with self._one_at_a_time, closing(connect_reader(self._path)) as connection:
             file = write_archive(self._archives.directory, self._events(connection, before))
             if file is not None:
@@ -130,12 +130,12 @@ class Copier:
             return file
 
     def redact(self, seqs: Collection[int], scrub: Scrub) -> int:
-        """Replace events in the archive files, and return how many; never while a copy is made."""
+        """Replace events in the archive files, and return how many; never during a copy."""
         with self._one_at_a_time:
             return redact_archives(self._archives.files, seqs, scrub)
 
     def stop(self) -> None:
-        """Let what runs give up, and all that follows; from any thread."""
+        """Make the running and all later copies give up; from any thread."""
         self._is_stopped = True
 
     def _check_running(self) -> None:
@@ -154,12 +154,12 @@ class Copier:
 
 
 def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs) -> int:
-    """Remove some events from the log that are in an archive, and return how many; 0 when none is left.
+    """Remove some events from the log that are in an archive. Return how many; 0 if none is left.
 
-    One transaction, on the writer's connection and in its thread. What the fold made of them stays, and under
-    which ids and request keys they are found. An event that cannot be read is in no archive and stays in the
-    log. Raises StorageFailed, and removes nothing, when an archive does
-    not hold exactly what the log does.
+    One transaction, on the writer's connection and in its thread. The rows of the fold stay, and so do the
+    ids and request keys by which the events are found. An event that cannot be read is in no archive and
+    stays in the log. Raises StorageFailed, and removes nothing, if an archive does not contain exactly the
+    events of the log.
     """
     events: list[Event] = []
     seq = 0
@@ -182,10 +182,10 @@ def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs
 
 
 def archived_events(connection: sqlite3.Connection, archives: Archives) -> Generator[Event, None, None]:
-    """Give all archived events, in order, for a rebuild.
+    """Yield all archived events, in order, for a rebuild.
 
-    Raises StorageFailed when a file is damaged, or at the end when events have left the log and no file holds
-    them: rows made without them would be wrong.
+    Raises StorageFailed if a file is damaged, or at the end if events have left the log and are in no file:
+    rows built without them would be wrong.
     """
     missing, last = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM archived").fetchone()
     for event in archives.events():
@@ -199,9 +199,9 @@ def archived_events(connection: sqlite3.Connection, archives: Archives) -> Gener
 
 
 def count_archived(path: Path, archives: Archives) -> int:
-    """Read every archive through and return how many events there are. For a thread of its own.
+    """Read every archive and return how many events there are. Call it in a thread.
 
-    Raises StorageFailed when a file is damaged, or when none holds what has left the log.
+    Raises StorageFailed if a file is damaged, or if events that have left the log are in no file.
     """
     with (
         closing(connect_reader(path)) as connection,
@@ -220,8 +220,8 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
 
 
 def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: list[bytes | None]) -> None:
-    # The index of words is a little behind. And what it has of a blob that is lost cannot be taken back: a
-    # search finds a place there, and no event in it.
+    # The index may not be up to date. The words of a lost blob cannot be removed from it: a search finds a
+    # seq there without an event.
     indexed = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
     texts = [
         (event.seq, text)

@@ -1,6 +1,6 @@
-"""One archive file: events in place order, one a line of JSON. Written whole or not at all, never changed.
+"""One archive file: events in seq order, one line of JSON each. Complete or absent, never changed.
 
-Its name says the first and the last place in it. A place is found by halving the file, not by reading it all.
+Its name contains its first and last seq. A seq is found by binary search, without reading the whole file.
 """
 
 import os
@@ -23,7 +23,7 @@ _LIMIT_DAMAGED: Final = 100
 
 
 class _Place(msgspec.Struct):
-    """The one field of a line by which it is found."""
+    """The field of a line by which it is found."""
 
     seq: int
 
@@ -33,14 +33,14 @@ _decode_place: Final = msgspec.json.Decoder(_Place).decode
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """A file of archived events, from the place `first` to the place `last`; there may be gaps between."""
+    """A file of archived events, from the seq `first` to the seq `last`, possibly with gaps."""
 
     path: Path
     first: int
     last: int
 
     def find(self, seq: int) -> Event | None:
-        """Give the event in a place, or None when it is not there or the file cannot be read there."""
+        """Return the event with a seq, or None if it is not in the file or cannot be read."""
         try:
             with self.path.open("rb") as file:
                 file.seek(_offset_behind(file, seq - 1))
@@ -50,9 +50,9 @@ class ArchiveFile:
         return event if event.seq == seq else None
 
     def events(self, after: int = 0) -> Generator[Event, None, None]:
-        """Give the events above a place, in order. Close it to let go of the file.
+        """Yield the events above a seq, in order. Close the generator to release the file.
 
-        Raises StorageFailed when the file is gone or a line of it cannot be read.
+        Raises StorageFailed if the file is missing or a line of it cannot be read.
         """
         try:
             with self.path.open("rb") as file:
@@ -64,7 +64,7 @@ class ArchiveFile:
 
 
 def archive_files(directory: Path) -> tuple[ArchiveFile, ...]:
-    """List the archive files in a directory, lowest places first; what has another name is not one."""
+    """Return the archive files in a directory, lowest seqs first; files with other names are ignored."""
     if not directory.is_dir():
         return ()
     named = ((path, _NAME.fullmatch(path.name)) for path in sorted(directory.iterdir()))
@@ -72,20 +72,20 @@ def archive_files(directory: Path) -> tuple[ArchiveFile, ...]:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what a crash has left behind while it was written: there is never more than one writer."""
+    """Remove incomplete files that a crash has left: there is never more than one writer."""
     for left_behind in directory.glob(f"{UNFINISHED}*"):
         left_behind.unlink()
 
 
 def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | None:
-    """Write events, which come in place order, into a new file; None when there are none.
+    """Write events, given in seq order, into a new file; None for no events.
 
-    On return the file is durable under its name. Raises OSError when there is no room and StorageFailed for
-    an event that could not be read back; then there is no new file.
+    On return the file is durable under its name. Raises OSError if the disk is full and StorageFailed for an
+    event that could not be read back; then there is no new file.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
     remove_unfinished(directory)
-    # A listed name only for a whole file: written beside it, synced, then renamed. mkstemp gives 0600.
+    # Only a complete file gets its name: write a temporary file, sync it, then rename it. mkstemp sets 0600.
     handle, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=directory)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -110,7 +110,7 @@ def _write_lines(file: BinaryIO, events: Iterable[Event]) -> tuple[int, int] | N
     first = last = None
     for event in events:
         line = encode_event(event)
-        # The only copy of the event is going to be this line, so it must say the same.
+        # This line becomes the only copy of the event, so it must contain the same.
         if not _says(line, event):
             raise StorageFailed(f"the event in place {event.seq} cannot be archived; nothing was changed")
         file.write(line + b"\n")
@@ -127,7 +127,7 @@ def _says(line: bytes, event: Event) -> bool:
 
 
 def _offset_behind(file: BinaryIO, place: int) -> int:
-    """Where the first line above a place begins; the end of the file when there is none."""
+    """Return the offset of the first line above a seq, or the end of the file."""
     low, high = 0, file.seek(0, os.SEEK_END)
     while low < high:
         middle = (low + high) // 2
@@ -140,7 +140,7 @@ def _offset_behind(file: BinaryIO, place: int) -> int:
 
 
 def _first_line_from(file: BinaryIO, offset: int) -> tuple[int, bytes]:
-    """The first line that begins at an offset or above it, and where that is."""
+    """Return the first line that begins at an offset or later, and its offset."""
     file.seek(max(0, offset - 1))
     if offset:
         file.readline()
@@ -164,7 +164,7 @@ def _skip_damaged(file: BinaryIO, start: int, line: bytes) -> tuple[int, bytes]:
 
 
 def place_of_line(line: bytes) -> int:
-    """Return the place of the event in a line."""
+    """Return the seq of the event in a line."""
     return _decode_place(line).seq
 
 

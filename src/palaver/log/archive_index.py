@@ -1,6 +1,6 @@
-"""Under which ids archived events are known: the little that the log keeps of each. Reads only.
+"""The index of archived events that the log keeps: their ids, senders and request keys. Reads only.
 
-An event that is known here and cannot be read from its file is a failure, and never "there is none".
+An event that is listed here and cannot be read from its file is an error, not a missing event.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ _LARGEST_ULID: Final = (
 class ArchiveIndex:
     """Finds archived events by their ids, on one connection and in its thread.
 
-    All raise StorageFailed when there was such an event and its file is gone or damaged.
+    All methods raise StorageFailed if there was such an event and its file is missing or damaged.
     """
 
     def __init__(self, connection: sqlite3.Connection, archives: Archives) -> None:
@@ -37,33 +37,33 @@ class ArchiveIndex:
         self._archives = archives
 
     def by_place(self, seq: int) -> Event | None:
-        """The event in a place, or None."""
-        # A copy may be there before its event has left the log.
+        """Return the event with a seq, or None."""
+        # A copy may be in a file before its event has left the log.
         return self._archives.event(seq) or self._one(_BY_PLACE, seq)
 
     def by_request_key(self, request_key: bytes) -> Event | None:
-        """The event that a request has written, or None."""
+        """Return the event that a request has written, or None."""
         return self._one(_BY_REQUEST_KEY, request_key)
 
     def by_id(self, id: str) -> list[Event]:
-        """Events with this id, newest first, at most five."""
+        """Return events with this id, newest first, at most five."""
         return self._events(_BY_ID, id)
 
     def by_end(self, end: str) -> list[Event]:
-        """Events whose id ends so (four characters or more, any case), newest first, at most five."""
+        """Return up to five events whose id ends with this (four characters or more), newest first."""
         return self._events(_BY_END, end)
 
     def by_sender(self, id: str, sender: str) -> Event | None:
-        """The event of a sender with this id, or None."""
+        """Return the event of a sender with this id, or None."""
         return self._one(_BY_SENDER, id, sender)
 
     def largest_ulid(self) -> str:
-        """The largest ULID among archived events; empty when there is none."""
+        """Return the largest ULID among archived events; empty in an empty archive."""
         row = self._connection.execute(_LARGEST_ULID).fetchone()
         return "" if row is None else row[0]
 
     def largest_id(self) -> str:
-        """The largest id of any kind; empty when there is none."""
+        """Return the largest id of any kind; empty in an empty archive."""
         largest: str = self._connection.execute("SELECT coalesce(max(id), '') FROM archived").fetchone()[0]
         return largest
 

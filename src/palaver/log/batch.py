@@ -1,4 +1,4 @@
-"""One transaction's worth of commits: decided, folded, written together. Belongs to the writer's thread."""
+"""One transaction of commits: decided, folded and written together. Belongs to the writer's thread."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from palaver.log.words import Words
 from palaver.model.envelope import Draft, Event, check_draft, event_from
 
 Outcome: TypeAlias = Commit | Exception
-"""What a commit came to: its result, or what it raises."""
+"""The outcome of a commit: its result, or the exception that it raises."""
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BY_KEY: Final = f"{_SELECT} WHERE request_key = ?"
@@ -36,17 +36,17 @@ _BY_ID: Final = f"{_SELECT} WHERE id = ? AND sender = ?"
 _BEHIND: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
 _EVENTS_AT_ONCE: Final = 1000
 _MANY_TEXTS: Final = 32
-"""A batch with so many texts has them indexed at once; fewer wait for company."""
+"""A batch with at least this many texts indexes them at once; fewer wait for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a caller asked for."""
+    """The request of a caller."""
 
     decide: Decide
     request_key: bytes | None
     is_quick: bool = False
-    """Give a draft up with `LargeDraftError` that takes more than a moment to store."""
+    """Reject a draft that takes too long to store on the event loop, with `LargeDraftError`."""
 
 
 class LargeDraftError(Exception):
@@ -55,7 +55,7 @@ class LargeDraftError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What a batch has taken in so far and not written yet."""
+    """The events that a batch has accepted and not written yet."""
 
     by_key: dict[bytes, Event]
     by_id: dict[tuple[str, str], Event] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Taken:
 
 
 class Batches:
-    """Writes batches of orders, each in one transaction, and remembers where the log ends."""
+    """Writes batches of orders, each in one transaction, and keeps track of the last seq."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Batches:
         self._largest_id = max(largest_id, self._archived.largest_id())
 
     def write(self, orders: Sequence[Order]) -> list[Outcome]:
-        """Decide and write all orders in one transaction; on return what succeeded is durable.
+        """Decide and write all orders in one transaction; on return the successful ones are durable.
 
-        Raises what the storage raises; then nothing of the batch is written, and the file is as it was
+        Raises the errors of the storage; then nothing of the batch is written, and the file is as it was
         before.
         """
         last, largest_id = self._last, self._largest_id
@@ -122,7 +122,7 @@ class Batches:
         return outcomes
 
     def rebuild(self) -> int:
-        """Fold all events anew, archives first, in one transaction, and return how many there were."""
+        """Fold all events again, archives first, in one transaction. Return how many there were."""
         count = seq = 0
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -147,17 +147,17 @@ class Batches:
         return count
 
     def save(self, target: Path) -> int:
-        """Bring all that was committed to safety after a file of the log was lost.
+        """Save all committed events after a file of the log was lost.
 
-        Where the database is still in its place it takes over the write-ahead log; else all of it is copied
-        into the file `target`, which is durable under its name on return. Of a file that was cut nothing can
-        be saved: it is left as it is.
+        If the database is still at its path, it takes over the write-ahead log; else everything is copied
+        into the file `target`, which is durable under its name on return. A truncated file cannot be saved:
+        it is left as it is.
         """
         if self._files.is_cut:
             return 0
         if not self._files.has_database:
             copy_database(self._connection, target)
-        # Also then: another database in its place must not meet a write-ahead log that is not its own.
+        # Needed in both cases: a new database at this path must not meet a foreign write-ahead log.
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return 0
 
@@ -166,7 +166,7 @@ class Batches:
         return remove_some(self._connection, self._archives, self._blobs)
 
     def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
-        """Replace events in the log and leave no byte of what they were, and return how many there were."""
+        """Replace events in the log without leaving a byte of the old ones. Return how many there were."""
         self._files.check()
         with self._files.being_cut():
             return redact_rows(self._connection, self._blobs, seqs, scrub)
@@ -187,7 +187,7 @@ class Batches:
         key = order.request_key
         if key is not None and key in taken.by_key:
             return Commit(taken.by_key[key], is_repeat=True)
-        # A refusal, or a mistake in a draft, belongs to its caller and to nobody beside it.
+        # A refusal, or an error in a draft, concerns only its caller.
         try:
             if key is not None and (first := self._archived.by_request_key(key)):
                 return Commit(first, is_repeat=True)
@@ -208,7 +208,7 @@ class Batches:
             return RuntimeError(f"decide raised {error!r}")
         except Exception as error:
             return error
-        # From here on nothing can fail but the storage: the event has its place.
+        # From here on only the storage can fail: the event has its seq.
         self._last = event.seq
         self._largest_id = max(self._largest_id, event.id)
         self._rows.change(changes)
@@ -216,7 +216,7 @@ class Batches:
         return Commit(event)
 
     def _known_request_keys(self, orders: Sequence[Order]) -> dict[bytes, Event]:
-        """The events of those request keys that are in the log already: few statements for a large batch."""
+        """Return the events of request keys that are already in the log, with few statements per batch."""
         keys = [order.request_key for order in orders if order.request_key is not None]
         known: dict[bytes, Event] = {}
         for some in in_pieces(keys, ROWS_AT_ONCE):
@@ -232,7 +232,7 @@ class Batches:
             known[record[-1]] = event_from_record(record, self._blobs)
 
     def _stored(self, draft: Draft) -> Event | None:
-        if draft.id > self._largest_id:  # As all are that our own generator makes.
+        if draft.id > self._largest_id:  # As are all ids that our generator makes.
             return None
         try:
             record = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
@@ -244,12 +244,12 @@ class Batches:
 
     def _roll_back(self) -> None:
         self._rows.forget()
-        if self._connection.in_transaction:  # Some failures of the disk have rolled back already.
+        if self._connection.in_transaction:  # Some disk errors have already rolled back.
             self._connection.execute("ROLLBACK")
         self.words.forget()
 
 
 def last_place(connection: sqlite3.Connection, archives: Archives) -> int:
-    """The highest place that was ever given, also when its event was archived, and by a file that is lost."""
+    """Return the highest seq ever used, also if its event is archived, even in a lost file."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
     return max(0 if row is None else row[0], archives.last())

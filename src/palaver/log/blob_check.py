@@ -1,4 +1,4 @@
-"""Look for large contents that are lost and for events that cannot be read. Changes nothing."""
+"""Find large contents that are lost and events that cannot be read. Changes nothing."""
 
 from contextlib import closing
 from pathlib import Path
@@ -14,14 +14,14 @@ _AFTER: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT 
 
 
 def count_blobs(path: Path, blobs: Blobs) -> BlobCount:
-    """Read every blob of the log through: how many there are, and which are lost. For a thread of its own."""
+    """Read every blob of the log. Return how many there are, and which are lost. Call it in a thread."""
     with closing(connect_reader(path)) as connection:
         names = [name for (name,) in connection.execute(_NAMES).fetchall()]
     return BlobCount(len(names), [name for name in names if blobs.read(name) is None])
 
 
 def count_unreadable(path: Path, blobs: Blobs) -> int:
-    """Read the log through and return how many events cannot be read. For a thread of its own."""
+    """Read the log and return how many events cannot be read. Call it in a thread."""
     count = seq = 0
     with closing(connect_reader(path)) as connection:
         while records := connection.execute(_AFTER, (seq,)).fetchall():

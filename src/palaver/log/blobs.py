@@ -1,4 +1,4 @@
-"""Contents too large for a row, in files named by their hash. Knows bytes only, never what they mean."""
+"""Contents too large for a row, in files named by their hash. Handles only bytes."""
 
 import contextlib
 import hashlib
@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_ROW_BYTES: Final = 64 * 1024
-"""A payload with more bytes than this lies in a blob."""
+"""A payload with more bytes than this is stored in a blob."""
 
 
 class Blobs:
     """One directory of files, each written once and never changed.
 
     The same content has the same name, so writing it twice is harmless, and a file whose event was never
-    committed only takes room.
+    committed only uses space.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def write(self, content: bytes) -> str:
-        """Keep the content and return its hash; on return it is durable.
+        """Store the content and return its hash; on return it is durable.
 
-        Raises OSError when there is no room; then no file with that name is left behind.
+        Raises OSError if the disk is full; then no file with that name exists.
         """
         name = hashlib.sha256(content).hexdigest()
         path = self._directory / name
@@ -34,7 +34,7 @@ class Blobs:
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Return the content, or None when the file is gone or is not what its name says."""
+        """Return the content, or None if the file is missing or does not match its name."""
         try:
             content = (self._directory / name).read_bytes()
         except FileNotFoundError:
@@ -42,15 +42,16 @@ class Blobs:
         return content if hashlib.sha256(content).hexdigest() == name else None
 
     def remove(self, name: str) -> None:
-        """Remove a content for good; nothing happens when there is no such file."""
+        """Remove a content permanently; ignore a missing file."""
         (self._directory / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """Return the names of all files, also of those that a crash has left half written."""
+        """Return the names of all files, including incomplete ones that a crash has left."""
         return [path.name for path in self._directory.iterdir()] if self._directory.exists() else []
 
     def _write_durably(self, path: Path, content: bytes) -> None:
-        # A new name only for a whole file: written beside it, made durable, then renamed. mkstemp gives 0600.
+        # Only a complete file gets its name: write a temporary file, sync it, then rename it. mkstemp sets
+        # 0600.
         handle, beside = tempfile.mkstemp(dir=self._directory)
         try:
             with os.fdopen(handle, "wb") as file:

@@ -1,6 +1,6 @@
-"""Damage of the log's file: pages that cannot be read, and acknowledged events that are missing.
+"""Damage of the log's file: unreadable pages, and acknowledged events that are missing.
 
-Missing events are noticed at a start, by the highest seq that is kept apart, and noted in the file itself.
+Missing events are detected at a start, by the highest seq in a separate file, and recorded in the log's file.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ _decode: Final = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
 def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
-    """Note that the file ends below the highest seq that was committed, and return that as a sentence.
+    """Record that the file ends below the highest committed seq. Return a sentence about it.
 
-    Their seqs are not used again. Returns nothing when no event is missing.
+    The missing seqs are not used again. Returns an empty text if no event is missing.
     """
     if highest <= last:
         return ""
@@ -40,12 +40,12 @@ def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
 
 
 def forget_lost(connection: sqlite3.Connection) -> None:
-    """Note no more that events are missing: a person has read it."""
+    """Delete the record of missing events: a person has read it."""
     connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
 
 
 def find_damage(path: Path) -> list[str]:
-    """Read the whole file through, and return a sentence for all that is wrong. For a thread of its own."""
+    """Read the whole file, and return a sentence for each problem. Call it in a thread."""
     try:
         with contextlib.closing(connect_reader(path)) as connection:
             rows = connection.execute(f"PRAGMA quick_check({_LIMIT_SHOWN})").fetchall()

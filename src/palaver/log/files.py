@@ -1,8 +1,8 @@
 """The files of an open log: whether they are still the ones that were opened. Reads names and sizes only.
 
-A file that is removed under an open log takes every later commit with it, without an error. So the writer
-looks at each commit, and nothing is acknowledged once a file was removed, replaced or cut. The highest seq is
-kept apart, so that a start after a kill notices events that are missing.
+If a file of an open log is removed, every later commit is lost with it, without an error. So the writer
+checks the files at each commit, and nothing is acknowledged once a file was removed, replaced or truncated.
+The highest seq is stored in a separate file, so that a start after a kill detects missing events.
 """
 
 import contextlib
@@ -20,25 +20,25 @@ MARK_NAME: Final = "log.seq"
 
 
 class LogFiles:
-    """The database, its write-ahead log and the index of that. May be asked from any thread.
+    """The database, its write-ahead log and the index of that. Usable from any thread.
 
     The first file that is found lost stays lost: only opening the log again helps.
     """
 
     def __init__(self, path: Path) -> None:
-        """Remember the files that are there now; the log is open, so there are three."""
+        """Record the identities of the three files of the open log."""
         self._paths: tuple[str, ...] = tuple(f"{path}{ending}" for ending in _ENDINGS)
         self._known = [_identity(file) for file in self._paths]
         self.trouble = ""
-        """A sentence that says which file was lost; empty while all is well."""
+        """A sentence that names the lost file; empty if no file is lost."""
         self.is_cut = False
-        """A file was made shorter, so a part of the log is not in any file."""
+        """True if a file was truncated, so a part of the log is in no file."""
         self._is_being_cut = False
         self._looking = threading.Lock()
 
     @property
     def has_database(self) -> bool:
-        """Whether the database itself is still in its place."""
+        """Whether the database itself is still at its path."""
         return _identity(self._paths[0])[:2] == self._known[0][:2]
 
     @property
@@ -47,11 +47,11 @@ class LogFiles:
         return _identity(self._paths[1])[2]
 
     def close(self) -> None:
-        """Look no more: the log closes, and takes its files away."""
+        """Stop checking: the log closes and removes its files."""
         self._paths = ()
 
     def check(self) -> None:
-        """Look at all files; raises StorageFailed when one is not the one that was opened."""
+        """Check all files; raise StorageFailed if one is not the one that was opened."""
         with self._looking:
             if not self.trouble:
                 for at, file in enumerate(self._paths):
@@ -63,7 +63,7 @@ class LogFiles:
 
     @contextmanager
     def being_cut(self) -> Iterator[None]:
-        """Let the log's own writer make files shorter within a block; afterwards their sizes count again."""
+        """Let the log's own writer truncate files within a block; later their sizes are checked again."""
         with self._looking:
             self._is_being_cut = True
         try:
@@ -101,7 +101,7 @@ _NO_FILE: Final[_Identity] = (0, 0, 0)
 
 
 def _identity(path: str) -> _Identity:
-    """Device, number and size of a file."""
+    """Return device, inode and size of a file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - for every commit; pathlib takes twice the time
     except OSError:
@@ -110,34 +110,34 @@ def _identity(path: str) -> _Identity:
 
 
 class SeqMark:
-    """The highest seq that was committed, in a small file next to the log: `log.seq`.
+    """The highest committed seq, in a small file next to the log: `log.seq`.
 
-    It is written after each commit and never synced, so it costs no time. It survives a kill; after a loss of
-    power it may be too low, never too high. Without room for it there is none.
+    It is written after each commit and never synced, so it costs no time. It survives a kill; after a power
+    loss it may be too low, never too high. On a full disk there is no such file.
     """
 
     def __init__(self, directory: Path, device: str) -> None:
-        """Open the file, or make it. A file of another device does not count."""
+        """Open the file, or create it. A file of another device does not count."""
         self._device = device.encode()
         self._file: int | None = None
         with contextlib.suppress(OSError):
             self._file = os.open(directory / MARK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def read(self) -> int:
-        """Return the seq; 0 when the file says none."""
+        """Return the seq; 0 if the file contains none."""
         if self._file is None:
             return 0
         device, _, digits = os.pread(self._file, 64, 0).strip().partition(b" ")
         return int(digits) if device == self._device and digits.isdigit() else 0
 
     def write(self, seq: int) -> None:
-        """Keep a seq; from the writer's thread."""
+        """Store a seq; from the writer's thread."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 os.pwrite(self._file, b"%s %020d\n" % (self._device, seq), 0)
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is harmless."""
+        """Close the file. Closing twice is harmless."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,7 +1,7 @@
-"""The one fold: what each event changes in the state. Pure and total.
+"""The fold: the changes of each event to the state. Pure and total.
 
-`apply` reads rows and the event, and nothing else: no clock, no setting, no presence. What it cannot read it
-skips and counts, so that one odd event never stops the log; `pal doctor` shows the count.
+`apply` reads rows and the event, and nothing else: no clock, no setting, no presence. It skips and counts
+unreadable events, so that one bad event never stops the log; `pal doctor` shows the count.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +63,7 @@ _Handler = Callable[[Rows, Event], list[Change]]
 
 
 def apply(rows: Rows, event: Event) -> Sequence[Change]:
-    """Tell what an event changes. The same rows and event always give the same changes."""
+    """Return the changes of an event. The same rows and event always have the same changes."""
     handler = _HANDLERS.get(event.type, opened_by_envelope)
     try:
         agent = agent_of(event)
@@ -78,7 +78,7 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
 
 
 def agent_of(event: Event) -> str:
-    """Give the name of the agent whose life an event is about: its sender, if it names no other."""
+    """Return the name of the agent that an event is about: the sender, unless the event names another."""
     name = event.payload.get("agent")
     return name if isinstance(name, str) else event.sender
 
@@ -88,13 +88,14 @@ def _message(rows: Rows, event: Event) -> list[Change]:
 
 
 def _hello(rows: Rows, event: Event) -> list[Change]:
-    """A join carries the whole agent; a later hello of the same agent says what runs it."""
+    """Return the changes of a hello: a join carries the whole agent, a later hello sets what runs it."""
     fields = event.payload.get("agent")
     if isinstance(fields, Mapping):
         agent = msgspec.convert(fields, Agent)
         known = read_agent(rows, agent.name)
         agent = msgspec.structs.replace(agent, since=event.ts, joined=event.ts, seq=event.seq, left=False)
-        if known is not None and known.paused:  # until a person lets it go on, whoever runs it by then
+        # until a person unpauses it, even if another process runs it by then
+        if known is not None and known.paused:
             agent = msgspec.structs.replace(agent, paused=True)
         return _sits_down(rows, agent)
     runtime, version = str(event.payload.get("runtime", "")), str(event.payload.get("version", ""))
@@ -123,7 +124,7 @@ def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
 
 
 def _life(rows: Rows, event: Event) -> list[Change]:
-    """An agent at another seat or in another session is carried whole; a ready one is so until it goes."""
+    """Return the changes of a life event: a new seat or session replaces the agent; `ready` sets a flag."""
     if event.payload.get("action") == READY:
         return _change_agent(rows, event, ready=True)
     if not has_agent(event):
@@ -134,7 +135,7 @@ def _life(rows: Rows, event: Event) -> list[Change]:
 
 def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
     changes: list[Change] = [(AGENTS, agent.name, _agent_row(agent))]
-    if agent.seat is not None:  # kept for good: a process that was an agent's never becomes the human
+    if agent.seat is not None:  # kept permanently: a process that was an agent's never becomes the human
         changes.append((SEATS, seat_row(agent.seat), agent.name.encode()))
     if agent.parent:
         changes += _as_subagent(rows, agent)
@@ -144,7 +145,7 @@ def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
 
 
 def _as_subagent(rows: Rows, agent: Agent) -> list[Change]:
-    """Keep which one it is for its harness, and that its number was used."""
+    """Return the rows that map its harness key to the name, and mark its number as used."""
     stem, number = split_subagent_name(agent.name)
     last = max(number, read_last_subagent(rows, stem))
     return [
@@ -154,7 +155,7 @@ def _as_subagent(rows: Rows, agent: Agent) -> list[Change]:
 
 
 def _agent_row(agent: Agent) -> bytes:
-    # msgspec leaves a default out only when it is the very same object: these two have words as defaults.
+    # msgspec omits a default only if it is the same object, and the defaults of these two are strings.
     return encode_row(msgspec.structs.replace(agent, role=intern(agent.role), state=intern(agent.state)))
 
 

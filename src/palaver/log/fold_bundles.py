@@ -1,6 +1,6 @@
-"""The bundles in the state: a row for each, found by its eight characters and listed by its place. Pure.
+"""The bundles in the state: one row each, found by its eight characters and listed by its seq. Pure.
 
-The rows say that a bundle is there and where; what it holds stands in its event only.
+The rows contain the seq of a bundle; its contents are only in its event.
 """
 
 from typing import Final
@@ -16,11 +16,11 @@ BUNDLES: Final = "bundle"
 BUNDLE_PLACES: Final = "bundle.place"
 
 LIMIT_CHAIN: Final = 100
-"""How far back `read_parents` goes."""
+"""The number of steps that `read_parents` follows."""
 
 
 class BundleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One bundle, without its contents. `files` is how many there are."""
+    """One bundle, without its contents. `files` is their number."""
 
     seq: int
     title: str
@@ -31,7 +31,7 @@ class BundleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def made_bundle(rows: Rows, event: Event) -> list[Change]:
-    """A bundle is made once. A second one with its id changes nothing, and counts as what cannot be read."""
+    """Return the rows of a new bundle. Raise ValueError for a known id, so that the fold skips it."""
     bundle = msgspec.convert(event.payload, Bundle)
     key = parse_bundle_id(bundle.bundle_id)
     if rows.get(BUNDLES, key) is not None:
@@ -48,13 +48,13 @@ def made_bundle(rows: Rows, event: Event) -> list[Change]:
 
 
 def read_bundle(rows: Rows, key: str) -> BundleRow | None:
-    """Look one bundle up by its eight characters, in small letters."""
+    """Return a bundle by its eight characters, in lower case, or None."""
     value = rows.get(BUNDLES, key)
     return None if value is None else _decode_row(value)
 
 
 def read_newest_bundles(rows: Rows, limit: int) -> list[tuple[str, BundleRow]]:
-    """Give the newest bundles with their ids, the newest last."""
+    """Return the newest bundles with their ids, the newest last."""
     found = []
     for _, value in reversed(rows.scan(BUNDLE_PLACES, "", limit=limit, reverse=True)):
         key = value.decode()
@@ -65,9 +65,9 @@ def read_newest_bundles(rows: Rows, limit: int) -> list[tuple[str, BundleRow]]:
 
 
 def read_parents(rows: Rows, extends: str) -> list[tuple[str, BundleRow]]:
-    """Give what a bundle builds on with their ids, the nearest first, at most a hundred.
+    """Return the bundle `extends` and its parents with their ids, the nearest first, at most a hundred.
 
-    A bundle can only extend one that was there before it: there are no circles.
+    A bundle can only extend an older one: there are no cycles.
     """
     found: list[tuple[str, BundleRow]] = []
     while extends and len(found) < LIMIT_CHAIN:

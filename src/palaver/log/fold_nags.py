@@ -1,11 +1,11 @@
-"""The part of the fold that keeps answers which are waited for, and how they are read. Pure.
+"""The part of the fold that stores expected replies and reminders, and functions to read them. Pure.
 
-    nag       answers that a recipient owes: `<agent>/<place of the message>`
-    nag_due   those of them of which somebody is to be told, and why
+    nag       replies that a recipient owes: `<agent>/<seq of the message>`
+    nag_due   those for which a notice is due, and why
 
-A reminder falls due in the fold itself: when its agent has seen the message and the last reminder, has not
-answered, and is idle; or, for the sender, when the agent stops. The reminder is a message that says what it
-is, and clears what made it. So no clock and no restart can make one come twice or not at all.
+A reminder becomes due in the fold itself: when its agent has seen the message and the last reminder, has not
+answered, and is idle; or, for the sender, when the agent stops. The reminder is a message that names its
+cause, and clears the due row. So neither a clock nor a restart can make one come twice or not at all.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -34,30 +34,30 @@ _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
 def nag_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """Tell what an event changes in the answers that are waited for; `agent` is whose life it is about."""
+    """Return the changes of an event to the expected replies; `agent` is the agent that it is about."""
     handler = _HANDLERS.get(event.type)
     return [] if handler is None else handler(rows, event, agent)
 
 
 def read_nag(rows: Rows, agent: str, request: int) -> Nag | None:
-    """Look an answer up that one recipient owes."""
+    """Return the reply that one recipient owes, or None."""
     value = rows.get(NAGS, agent_key(agent, request))
     return None if value is None else decode_nag(value)
 
 
 def read_nag_due(rows: Rows, agent: str, request: int) -> NagDue | None:
-    """Tell why somebody is to be told; None while nobody is."""
+    """Return why a notice is due, or None."""
     value = rows.get(NAG_DUE, agent_key(agent, request))
     return None if value is None else decode_nag_due(value)
 
 
 def due_nags(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
-    """Give agent and message of every reminder that is due: one agent's, or all."""
+    """Return agent and message of every due reminder, of one agent or of all."""
     return places_of_agents(rows, NAG_DUE, agent)
 
 
 def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """A message may wait for answers, a reply is one, and a reminder says which one it is."""
+    """Return the changes of a message: it may expect replies, be a reply, or be a reminder."""
     payload = event.payload
     changes: list[Change] = []
     if payload.get("expects_reply") is True and payload.get("sender_kind") in _CAN_BE_TOLD:
@@ -71,7 +71,7 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 
 def _waited_for(event: Event) -> Iterable[Change]:
-    """Whoever asks itself knows whether it has answered, and a person is not reminded."""
+    """Yield a row per recipient, except the sender and the human: neither is reminded."""
     for name in deliverable(event).delivered_to:
         if name not in (event.sender, HUMAN):
             nag = Nag(agent=name, request=event.seq, sender=event.sender)
@@ -79,7 +79,7 @@ def _waited_for(event: Event) -> Iterable[Change]:
 
 
 def _told(rows: Rows, event: Event, agent: str, request: int, count: int) -> list[Change]:
-    """A reminder went out, the `count`th; with none the sender was told, and it is over."""
+    """Return the changes of the `count`th reminder; a count of 0 is the final notice to the sender."""
     nag = read_nag(rows, agent, request)
     if nag is None or not count:
         return _over(rows, agent, request)
@@ -93,7 +93,7 @@ def _over(rows: Rows, agent: str, request: int) -> list[Change]:
 
 
 def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """What is owed no more is waited for no more. What one sees who is idle may be, from then on."""
+    """Return the changes of a delivery report: ended replies, and reminders of seen messages."""
     if event.payload.get("state") == State.SEEN:
         return _by_seeing(rows, event, msgspec.convert(event.payload, DeliveryReport))
     return [change for owed in owed_no_more(rows, event) for change in _over(rows, *owed)]
@@ -108,9 +108,9 @@ def _by_seeing(rows: Rows, event: Event, report: DeliveryReport) -> list[Change]
 
 
 def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """Who goes idle is reminded of what it has seen, unless the last reminder still waits for it.
+    """Return the changes of a status: an idle agent is due unless a reminder still waits.
 
-    Who was idle when it saw it, and goes to work now, may well be working on the answer.
+    An agent that saw the message while idle and becomes active may be working on the reply.
     """
     word = str(event.payload.get("state", ""))
     if STORED_STATES.get(word, word) != AgentState.IDLE:
@@ -120,7 +120,7 @@ def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 
 def _due(rows: Rows, agent: str, due: NagDue, *, seen: Container[int] = ()) -> list[Change]:
-    """Let everything be due of which an agent has seen all, or sees it now, and which is not due already."""
+    """Make every reminder due whose message and last reminder the agent has seen."""
     changes: list[Change] = []
     for key, value in walk(rows, NAGS, f"{agent}/"):
         nag = decode_nag(value)
@@ -138,7 +138,7 @@ def _has_seen(rows: Rows, seq: int, agent: str) -> bool:
 
 
 def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """Who stops will not answer, whatever it has seen."""
+    """Return the changes of a bye: an agent that stops will not reply, whatever it has seen."""
     due = encode_row(NagDue(state=STOPPED, cause=event.id))
     return [(NAG_DUE, key, due) for key, _ in walk(rows, NAGS, f"{agent}/")]
 

@@ -1,13 +1,13 @@
-"""The rooms in the state, and how they are read. Pure; what an event does to a room is said by `rooms.apply`.
+"""The rooms in the state, and functions to read them. Pure; `rooms.apply` applies events.
 
 room          every room, by id; closed ones too
 room.at       the newest room at each path
-room.count    how many rooms have had a base
+room.count    the number of rooms that had a base
 room.open     the open rooms: `<short name>/<id>`
-room.of       who is where: `<agent>/<id>`
-room.former   what those were who left, should they come back: `<id>/<agent>`
+room.of       memberships: `<agent>/<id>`
+room.former   members that left, in case they return: `<id>/<agent>`
 note          every note: `<room>/<id>`
-note.open     those that nobody has settled
+note.open     the unresolved notes
 """
 
 import difflib
@@ -45,7 +45,7 @@ _decode_note: Final = msgspec.json.Decoder(Note).decode
 
 
 def fold_room(rows: Rows, event: Event) -> list[Change]:
-    """Tell what an event changes in its room; raises what the fold skips on for one that cannot be."""
+    """Return the changes of an event to its room; raise an error that the fold skips for an invalid event."""
     id_ = str(event.payload["room"])
     before = read_room(rows, id_)
     value = rows.get(FORMER, f"{id_}/{event.sender}")
@@ -69,7 +69,7 @@ def _opened(rows: Rows, room: Room) -> list[Change]:
 
 
 def _moved(before: Room | None, after: Room) -> list[Change]:
-    """Who came and who went. Who went is remembered, and who comes back is no longer a former one."""
+    """Return the changes of memberships. A member that left is kept as former until it returns."""
     old = {} if before is None else {member.name: member for member in before.members}
     changes: list[Change] = []
     for member in after.members:
@@ -91,25 +91,25 @@ def _open_key(room: Room) -> str:
 
 
 def read_room(rows: Rows, id: str) -> Room | None:
-    """Look a room up by its id."""
+    """Return a room by its id, or None."""
     value = rows.get(ROOMS, id)
     return None if value is None else _decode_room(value)
 
 
 def read_room_at(rows: Rows, path: str) -> Room | None:
-    """Give the newest room at a canonical path, open or closed."""
+    """Return the newest room at a canonical path, open or closed, or None."""
     value = rows.get(ROOM_AT, path)
     return None if value is None else read_room(rows, value.decode())
 
 
 def count_rooms(rows: Rows, base: str) -> int:
-    """Tell how many rooms have had a base so far."""
+    """Return how many rooms have had a base so far."""
     value = rows.get(ROOM_COUNT, base)
     return 0 if value is None else decode_count(value)
 
 
 def find_room(rows: Rows, word: str) -> Room:
-    """Find the room that a word means: an id, or a short name that one open room alone has.
+    """Return the room with this id, or with a short name that only one open room has.
 
     Raises `RoomNotFound`, and `AmbiguousRecipient` with the ids.
     """
@@ -126,9 +126,9 @@ def find_room(rows: Rows, word: str) -> Room:
 
 
 def find_past_room(rows: Rows, word: str) -> Room:
-    """Find the room that a word means, also one that is closed, when no other has had that name.
+    """Return a room like `find_room`, or a closed one if no other room has had that short name.
 
-    Raises `AmbiguousRecipient` with the ids, and `RoomNotFound` with those that are most like it.
+    Raises `AmbiguousRecipient` with the ids, and `RoomNotFound` with the most similar ones.
     """
     try:
         return find_room(rows, word)
@@ -144,7 +144,7 @@ def find_past_room(rows: Rows, word: str) -> Room:
 
 
 def _nearest(wanted: str, known: Mapping[str, Room]) -> list[str]:
-    """Give the ids that are most like a word, or whose short names are; the best first."""
+    """Return the ids that are most similar to a word, or whose short names are; the best first."""
     words: dict[str, str] = {}
     for id_, room in known.items():
         words |= {id_: id_, room.slug: words.get(room.slug, id_)}
@@ -153,17 +153,17 @@ def _nearest(wanted: str, known: Mapping[str, Room]) -> list[str]:
 
 
 def read_open_rooms(rows: Rows) -> Iterator[Room]:
-    """Walk the open rooms, by name."""
+    """Iterate over the open rooms, by name."""
     return _rooms(rows, OPEN_ROOMS, "")
 
 
 def read_all_rooms(rows: Rows) -> Iterator[Room]:
-    """Walk all rooms there ever were, by id."""
+    """Iterate over all rooms that ever existed, by id."""
     return (_decode_room(value) for _, value in walk(rows, ROOMS, ""))
 
 
 def read_rooms_of(rows: Rows, agent: str) -> Iterator[Room]:
-    """Walk the open rooms in which an agent is a member."""
+    """Iterate over the open rooms of which an agent is a member."""
     return _rooms(rows, MEMBERSHIPS, f"{agent}/")
 
 
@@ -175,7 +175,7 @@ def _rooms(rows: Rows, table: str, prefix: str) -> Iterator[Room]:
 
 
 def add_note(rows: Rows, event: Event) -> list[Change]:
-    """Tell what a note changes."""
+    """Return the changes of a new note."""
     note = note_from(event, msgspec.convert(event.payload, NoteAdded))
     key = f"{note.room}/{note.id}"
     is_new = rows.get(NOTES, key) is None and "/" not in note.id
@@ -185,7 +185,7 @@ def add_note(rows: Rows, event: Event) -> list[Change]:
 
 
 def resolve_note(rows: Rows, event: Event) -> list[Change]:
-    """Tell what settling a note changes."""
+    """Return the changes of a resolved note."""
     payload = msgspec.convert(event.payload, NoteResolved)
     key = f"{payload.room}/{payload.note}"
     note = read_note(rows, payload.room, payload.note)
@@ -195,15 +195,15 @@ def resolve_note(rows: Rows, event: Event) -> list[Change]:
 
 
 def read_note(rows: Rows, room: str, id: str) -> Note | None:
-    """Look a note up by its whole id."""
+    """Return a note by its complete id, or None."""
     value = rows.get(NOTES, f"{room}/{id}")
     return None if value is None else _decode_note(value)
 
 
 def find_note(rows: Rows, room: str, word: str) -> Note:
-    """Find the note of a room that a word means: its id, or an end of it that no other note of the room has.
+    """Return the note of a room by its id, or by an end of the id that is unique in the room.
 
-    Raises `NotFound`, also when several end so.
+    Raises `NotFound`, also if several ids have this end.
     """
     wanted = word.removeprefix("#").upper()
     if (note := read_note(rows, room, wanted)) is not None:
@@ -219,7 +219,7 @@ def find_note(rows: Rows, room: str, word: str) -> Note:
 def read_notes(
     rows: Rows, room: str, *, after: str = "", include_resolved: bool = False, limit: int = 50
 ) -> list[Note]:
-    """Give a room's notes, the oldest first, behind a note; raises `InvalidCursor` when that is not there.
+    """Return a room's notes, oldest first, after a note; raise `InvalidCursor` if that does not exist.
 
     At least one and at most two hundred at once.
     """

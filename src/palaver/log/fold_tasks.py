@@ -1,6 +1,6 @@
-"""The tasks in the state: a row for each, found by its id, listed by its place while open and after. Pure.
+"""The tasks in the state: one row each, found by its id and listed by its seq, open or closed. Pure.
 
-An event about a task is also mail for those it was routed to, as an envelope of any other type is.
+An event about a task is also mail for its recipients, as an envelope of any other type is.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ _CHANGEABLE: Final = ("title", "description", "status", "assignee")
 
 
 class _Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What the fold reads of a payload. What is absent stays as it was."""
+    """The payload fields that the fold reads. A missing field stays unchanged."""
 
     title: str | None = None
     description: str | None = None
@@ -33,10 +33,10 @@ class _Words(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold_task(rows: Rows, event: Event) -> list[Change]:
-    """Tell what an event about a task changes.
+    """Return the changes of an event about a task.
 
-    A second task with an id that is taken, and a step of a task that is not there, count as what cannot be
-    read; then it is no mail either.
+    A task with a known id, or a change of an unknown task, raises an error that the fold skips; then it is
+    not mail either.
     """
     words = msgspec.convert(event.payload, _Words)
     task = _made(rows, event, words) if event.type == TASK_CREATE else _moved(rows, event, words)
@@ -86,19 +86,19 @@ def _moved(rows: Rows, event: Event, words: _Words) -> Task:
     }
     if "assignee" in given:
         given["assignees"] = words.assignees
-    if given.get("status", COMPLETED) != COMPLETED:  # It was done, and is no longer.
+    if given.get("status", COMPLETED) != COMPLETED:  # It was completed, and is not any more.
         given |= {"summary": "", "completed_by": "", "completed_id": ""}
     return msgspec.structs.replace(task, **given)
 
 
 def read_task(rows: Rows, id: str) -> Task | None:
-    """Look one task up by its id."""
+    """Return a task by its id, or None."""
     value = rows.get(TASKS, id)
     return None if value is None else _decode(value)
 
 
 def read_tasks(rows: Rows, *, is_open: bool, before: int = 0, limit: int = 1000) -> list[Task]:
-    """Give the newest tasks, or those that are open, the newest first; with `before` only older ones."""
+    """Return the newest tasks, all or only open ones, newest first; with `before` only older ones."""
     table = OPEN_TASKS if is_open else TASK_PLACES
     after = _place_key(before) if before else ""
     found = []

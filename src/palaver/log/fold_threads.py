@@ -1,6 +1,6 @@
-"""Threads as rows of the fold: how long each one is, who took part, and when. Pure.
+"""Threads as rows of the fold: the length, participants and time of each. Pure.
 
-A thread is only a name that messages share; nothing is delivered by it.
+A thread is only a name that messages share; it delivers nothing.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _LAST_PLACE: Final = 10**15 - 1
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thread: its places, its length, and those who wrote in it first (at most twenty)."""
+    """One thread: its seqs, its length, and its first participants (at most twenty)."""
 
     name: str
     first: int
@@ -33,7 +33,7 @@ _decode: Final = msgspec.json.Decoder(Thread).decode
 
 
 def fold_thread(rows: Rows, event: Event) -> list[Change]:
-    """Tell what a message changes in its thread; nothing when it is in none."""
+    """Return the changes of a message to its thread; none if it has no thread."""
     name = event.payload.get("thread")
     if not isinstance(name, str) or not name:
         return []
@@ -52,18 +52,18 @@ def fold_thread(rows: Rows, event: Event) -> list[Change]:
 
 
 def read_thread(rows: Rows, name: str) -> Thread | None:
-    """Look one thread up."""
+    """Return a thread by its name, or None."""
     value = rows.get(THREADS, name)
     return None if value is None else _decode(value)
 
 
 def read_threads(rows: Rows, limit: int) -> list[Thread]:
-    """Give the threads that were written in last, the newest first."""
+    """Return the most recently used threads, newest first."""
     recent = rows.scan(RECENT_THREADS, "", limit=limit)
     found = (read_thread(rows, value.decode("utf-8", "surrogatepass")) for _, value in recent)
     return [thread for thread in found if thread is not None]
 
 
 def _recent_key(seq: int) -> str:
-    """Sorts the newest first."""
+    """Return a key that sorts the newest first."""
     return f"{_LAST_PLACE - seq:015d}"

@@ -1,12 +1,12 @@
-"""The part of the fold that keeps watches and subscriptions, and how they are read. Pure.
+"""The part of the fold that stores watches and subscriptions, and functions to read them. Pure.
 
-    watch          requests that a recipient has not answered: `<agent>/<place of the request>`
-    watch_due      those of them whose sender is to be told, and why
-    subscription   who is told of which events, by short id
+    watch          requests that a recipient has not answered: `<agent>/<seq of the request>`
+    watch_due      those for which the sender must be notified, and why
+    subscription   which events are reported to which owner, by short id
 
-A watch falls due in the fold itself, by the places of the log: when its agent has seen the request and then
-goes idle, or stops. A copy that expires, is refused or is dead ends its watch: its sender is told of that. So
-no clock and no restart can make a watch fire twice or not at all.
+A watch becomes due in the fold itself, in log order: when its agent has seen the request and then goes idle,
+or stops. A copy that expires, is refused or is dead ends its watch: its sender is notified of that. So
+neither a clock nor a restart can make a watch fire twice or not at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,51 +47,51 @@ _WATCHED_FOR: Final = frozenset({INSTANCE, HUMAN})
 
 
 def watch_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """Tell what an event changes in watches and subscriptions; `agent` is whose life it is about.
+    """Return the changes of an event to watches and subscriptions; `agent` is the agent that it is about.
 
-    Raises what the fold skips on only for events of our own types that cannot be read.
+    Raises errors that the fold skips only for unreadable events of Palaver's types.
     """
     handler = _HANDLERS.get(event.type)
     return [] if handler is None else handler(rows, event, agent)
 
 
 def read_watch(rows: Rows, agent: str, request: int) -> Watch | None:
-    """Look the watch on one recipient of a request up."""
+    """Return the watch on one recipient of a request, or None."""
     value = rows.get(WATCHES, agent_key(agent, request))
     return None if value is None else decode_watch(value)
 
 
 def read_watches(rows: Rows) -> Iterator[Watch]:
-    """Walk all open watches, agent by agent."""
+    """Iterate over all open watches, agent by agent."""
     return (decode_watch(value) for _, value in walk(rows, WATCHES, ""))
 
 
 def read_due(rows: Rows, agent: str, request: int) -> Due | None:
-    """Tell why a watch fires; None while it does not."""
+    """Return why a watch fires, or None."""
     value = rows.get(DUE, agent_key(agent, request))
     return None if value is None else decode_due(value)
 
 
 def due_watches(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
-    """Give agent and request of every watch that is to fire: one agent's, or all."""
+    """Return agent and request of every watch that must fire, of one agent or of all."""
     return places_of_agents(rows, DUE, agent)
 
 
 def read_subscription(rows: Rows, id: str) -> Subscription | None:
-    """Look a subscription up by its short id."""
+    """Return a subscription by its short id, or None."""
     value = rows.get(SUBSCRIPTIONS, id)
     return None if value is None else decode_subscription(value)
 
 
 def read_subscriptions(rows: Rows) -> Iterator[Subscription]:
-    """Walk all subscriptions, by id."""
+    """Iterate over all subscriptions, by id."""
     return (decode_subscription(value) for _, value in walk(rows, SUBSCRIPTIONS, ""))
 
 
 def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """A request is watched, a reply ends a watch, and so does the word that it has fired.
+    """Return the changes of a message: a request is watched, and a reply or a notice ends a watch.
 
-    A reply that is held has not answered anybody yet.
+    A held reply has not answered anything yet.
     """
     payload = event.payload
     changes: list[Change] = []
@@ -105,7 +105,7 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 
 def _watched(event: Event) -> Iterable[Change]:
-    """Whoever asks itself knows whether it has answered, and a person has no state to wait for."""
+    """Yield a watch per recipient, except the sender and the human, who has no status to wait for."""
     for name in deliverable(event).delivered_to:
         if name not in (event.sender, HUMAN):
             watch = Watch(agent=name, request=event.seq, sender=event.sender, ts=event.ts)
@@ -113,7 +113,7 @@ def _watched(event: Event) -> Iterable[Change]:
 
 
 def _told(rows: Rows, event: Event) -> list[Change]:
-    """A word of the bus says what made it: a watch, which is over, or a subscription, which may be spent."""
+    """Return the changes of a notice of the bus: it ends its watch, or may use up its subscription."""
     watch, hit = event.payload.get("watch"), event.payload.get("sub")
     if isinstance(watch, Mapping):
         return _unwatched(rows, str(watch["agent"]), int(watch["request"]))
@@ -128,12 +128,12 @@ def _unwatched(rows: Rows, agent: str, request: int) -> list[Change]:
 
 
 def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """What is owed no more is watched no more."""
+    """End the watches of replies that are not owed any more."""
     return [change for owed in owed_no_more(rows, event) for change in _unwatched(rows, *owed)]
 
 
 def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """Who goes idle owes an answer to what it has seen."""
+    """Make the watches of an agent that goes idle due, for requests that it has seen."""
     word = str(event.payload.get("state", ""))
     if STORED_STATES.get(word, word) != AgentState.IDLE:
         return []
@@ -141,12 +141,12 @@ def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 
 def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
-    """Who stops will not answer, whether it has seen the request or not."""
+    """Make all watches of an agent that stops due, whether it has seen the requests or not."""
     return _fall_due(rows, event, agent, STOPPED, is_seen_only=False)
 
 
 def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only: bool) -> list[Change]:
-    """Mark an agent's open watches; what fell due before keeps its first cause."""
+    """Mark an agent's open watches as due; one that is due already keeps its first cause."""
     due = encode_row(Due(state=state, cause=event.id))
     changes: list[Change] = []
     for key, _ in walk(rows, WATCHES, f"{agent}/"):

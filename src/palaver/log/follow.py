@@ -1,4 +1,4 @@
-"""Following the log: what is there, then what comes, without a gap or a repeat. Holds no query open."""
+"""Follow the log: existing events, then new ones, without a gap or a repeat. Keeps no query open."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -16,11 +16,11 @@ _EVENTS_AT_ONCE: Final = 200
 async def follow(
     log: Log, query: Query, *, after: int, with_archives: bool = False
 ) -> AsyncGenerator[Sequence[Event], None]:
-    """Give what matches above a place, in place order, for as long as somebody asks; never an empty batch.
+    """Yield matching events above a seq, in seq order, until the iterator is closed; never an empty batch.
 
-    Ends only when the query has an end (`before`) and the log has passed it. A reader that is slow reads on
-    from its own place: nothing is kept for it, and with archives not even what has left the log meanwhile is
-    passed over. Close the iterator to stop being woken.
+    Ends only if the query has an end (`before`) and the log has passed it. A slow reader continues from its
+    own seq: nothing is buffered for it, and with archives it does not even miss events that left the log
+    meanwhile. Close the iterator to stop being woken.
     """
     news = asyncio.Event()
     stop = log.subscribe(lambda _: news.set())
@@ -33,7 +33,7 @@ async def follow(
             else:
                 found, known = await _next(log, query, place)
                 if with_archives and place < log.archived():
-                    continue  # Some of it may have gone into an archive in the middle of this.
+                    continue  # Some of it may have moved into an archive during the read.
                 place = known
             if found:
                 yield found
@@ -49,22 +49,22 @@ async def _next_archived(log: Log, query: Query, place: int) -> tuple[Sequence[E
 
 
 def _is_over(query: Query, place: int) -> bool:
-    """Whether the log is known up to the query's end."""
+    """Return whether the log is known up to the query's end."""
     return query.before is not None and place >= query.before - 1
 
 
 async def _next(log: Log, query: Query, place: int) -> tuple[Sequence[Event], int]:
-    """What matches next above a place, and the place up to which the log is now known."""
+    """Return the next matching events above a seq, and the seq up to which the log is now known."""
     if not query.search and not query.sql:
         events = log.tail(place, _EVENTS_AT_ONCE)
         if events is not None:
             known = events[-1].seq if events else place
-            # All of them are above the query's own place; and the same query each time is folded once.
+            # All of them are above the query's own seq, and reusing the same query avoids folding it again.
             return [event for event in events if matches(query, event)], known
     last = log.last()
     if place >= last:
         return [], place
-    # Up to here and no further: what is committed meanwhile belongs to the next time.
+    # Only up to here: events committed meanwhile belong to the next call.
     before = last + 1 if query.before is None else min(query.before, last + 1)
     asked = replace(query, after=place, before=before, last=None, limit=_EVENTS_AT_ONCE)
     found = await log.read(asked)

@@ -1,7 +1,7 @@
-"""The WHERE clause that somebody else wrote: read as SQL, and run so that it can only read, and not for long.
+"""WHERE clauses written by callers: checked, and run so that they can only read, for a limited time.
 
-The text is checked before SQLite sees it: it cannot leave its parentheses. The connection it runs on is
-opened for reading, and an authorizer lets it see the events and call harmless functions, nothing else.
+The text is checked before SQLite sees it: it cannot leave its parentheses. The connection is opened for
+reading, and an authorizer allows only the events and harmless functions.
 """
 
 import re
@@ -86,7 +86,7 @@ def check_clause(clause: str) -> None:
 
 
 class Guard:
-    """A connection for other people's conditions. Belongs to one thread."""
+    """A connection for the conditions of callers. Belongs to one thread."""
 
     def __init__(self, path: Path, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -95,7 +95,8 @@ class Guard:
             f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
         self._connection.execute("PRAGMA query_only = ON")
-        for table in ("json_each", "json_tree"):  # Made at their first use, which the authorizer would deny.
+        # They are created at first use, which the authorizer would deny.
+        for table in ("json_each", "json_tree"):
             self._connection.execute(f"SELECT 1 FROM {table}('[]')")  # noqa: S608 - a constant
         for limit, value in _LIMITS.items():
             self._connection.setlimit(limit, value)
@@ -105,9 +106,9 @@ class Guard:
     def places(
         self, clause: str, *, after: int, before: int, is_newest_first: bool
     ) -> Generator[list[int], None, None]:
-        """Give the places of the events for which the condition holds, some at a time and in order.
+        """Yield the seqs of the events that match the condition, some at a time and in order.
 
-        Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to let go of the file.
+        Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to release the file.
         """
         check_clause(clause)
         order = "DESC" if is_newest_first else "ASC"

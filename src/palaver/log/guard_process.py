@@ -1,7 +1,8 @@
-"""Other people's SQL in a process of its own, which is killed when its time is over.
+"""SQL of callers in a separate process, which is killed at its time limit.
 
-SQLite looks at the clock only between two steps, and one step over one value can take hours. So what runs too
-long is not asked to stop: it is ended. Nothing beside it is slowed down: it runs at the lowest priority.
+SQLite checks the clock only between two steps, and one step over one value can take hours. So a query that
+runs too long is not asked to stop: its process is killed. It runs at the lowest priority and slows nothing
+else down.
 """
 
 import contextlib
@@ -23,14 +24,14 @@ from palaver.log.guard import Guard, check_clause
 _LOWEST_PRIORITY: Final = 19
 _LIMIT_MEMORY_BYTES: Final = 1024 * 1024 * 1024
 _START_S: Final = 20.0
-"""So long it may wait for a processor, beyond its limit: on a busy machine the lowest priority waits long.
+"""Seconds that it may wait for a processor beyond its limit: a process of the lowest priority may wait long.
 
-How much it may work is limited too: on any other machine nobody waits so long for a step without an end.
+Its processor time is limited too, so on other machines a step without an end is killed much earlier.
 """
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is asked, on its standard input."""
+    """The request to the process, on its standard input."""
 
     path: str
     limit_s: float
@@ -41,7 +42,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of its answer: places, a refusal, or the end."""
+    """One line of its response: seqs, a refusal, or the end."""
 
     places: list[int] = []
     bad: str = ""
@@ -55,7 +56,7 @@ _answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class GuardProcess:
-    """Finds places by a condition. Belongs to one thread, but for `stop`."""
+    """Finds seqs by a condition. Belongs to one thread, except `stop`."""
 
     def __init__(self, path: Path, limit_s: float) -> None:
         self._path = path
@@ -66,7 +67,7 @@ class GuardProcess:
     def places(
         self, clause: str, *, after: int, before: int, is_newest_first: bool
     ) -> Generator[list[int], None, None]:
-        """Give the places of the events for which the condition holds, some at a time and in order.
+        """Yield the seqs of the events that match the condition, some at a time and in order.
 
         Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to end the process.
         """
@@ -97,7 +98,7 @@ class GuardProcess:
         raise TooSlow(f"the SQL condition took more than {self._limit_s:g} s and was stopped")
 
     def stop(self) -> None:
-        """Cut short what runs and all that follows; from any thread."""
+        """End the running query and refuse all later ones; from any thread."""
         self._is_stopped = True
         if (child := self._child) is not None:
             child.kill()
@@ -118,7 +119,7 @@ class GuardProcess:
                 if self._is_stopped:
                     child.kill()
                 assert child.stdin is not None
-                with contextlib.suppress(OSError):  # It was ended already; reading finds its end.
+                with contextlib.suppress(OSError):  # It has ended already; reading finds its end.
                     child.stdin.write(asked)
                     child.stdin.close()
                 yield child
@@ -129,12 +130,12 @@ class GuardProcess:
 
 
 def _work_s(limit_s: float) -> int:
-    """So many seconds of a processor, with those for the start, come to more than the limit."""
+    """Return the limit of processor seconds: more than the time limit, including the start."""
     return math.ceil(limit_s) + 1
 
 
 def answer(source: BinaryIO, target: BinaryIO) -> None:
-    """Do what is asked on one stream and answer on the other, line by line."""
+    """Read a request from one stream and write the response to the other, line by line."""
     asked = _asked(source.read())
 
     def say(line: _Answer) -> None:

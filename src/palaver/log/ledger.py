@@ -1,4 +1,4 @@
-"""What messages and reports change: open mail and the ledger. The larger half of the fold, and as pure."""
+"""The changes of messages and reports to open mail and the ledger: the larger half of the fold. Pure."""
 
 from typing import Final
 
@@ -37,9 +37,9 @@ _NEW: Final = Entry(state=State.QUEUED, ts=0)
 
 
 class _Counter:
-    """Counts open mail up and down while one event is applied, each agent's row written once.
+    """Counts open mail up and down while one event is applied, and writes each agent's row once.
 
-    What is held does not count: its agent cannot take it.
+    Held mail does not count: its agent cannot take it.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -60,18 +60,18 @@ class _Counter:
 
 
 def opened_by_message(rows: Rows, event: Event) -> list[Change]:
-    """A message is mail for its recipients, and answers what it replies to."""
+    """Return the changes of a message: it is mail for its recipients, and may answer another message."""
     counter = _Counter(rows)
     changes = _open_mail(event, counter)
     place = reply_place(event)
-    # What is held answers nothing until it is released.
+    # A held reply answers nothing until it is released.
     if place is not None and not deliverable(event).held:
         changes += _answered_with_reminder(rows, event, event.sender, place, counter)
     return changes + counter.changes()
 
 
 def opened_by_envelope(rows: Rows, event: Event) -> list[Change]:
-    """An envelope of a foreign type is mail for those it was routed to, and nothing else."""
+    """Return the changes of an envelope of a foreign type: it is only mail for its recipients."""
     counter = _Counter(rows)
     return _open_mail(event, counter) + counter.changes()
 
@@ -97,7 +97,7 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
 def _answered_with_reminder(
     rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
 ) -> list[Change]:
-    """What a reply answers, and the reminder of it that still waits: nobody is reminded of what is done."""
+    """Return the changes of a reply to its message and to a waiting reminder, which is now obsolete."""
     changes = _answered(rows, event, agent, place, counter, answer)
     nag = read_nag(rows, agent, place)
     if nag is not None and nag.last:
@@ -108,10 +108,10 @@ def _answered_with_reminder(
 def _answered(
     rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
 ) -> list[Change]:
-    """A reply lifts its author's line of what it answers.
+    """Return the changes of a reply to its author's ledger entry.
 
-    What a lane carries was evidently read, and leaves the line. What only waits stays in it, for whoever
-    takes mail: writing is no reading, and the number may be a slip.
+    A message that a lane carries was evidently read, and leaves the queue. A message that only waits stays
+    queued for the next reader: a reply is not proof of reading, and its number may be a mistake.
     """
     old = read_line(rows, place, agent)
     if old is None or not can_rise(old.state, State.ANSWERED):
@@ -133,7 +133,7 @@ def _answered(
 
 
 def moved_by_report(rows: Rows, event: Event) -> list[Change]:
-    """A report moves the lines it can move, and no others."""
+    """Return the changes of a report: it changes only the entries that it may change."""
     report = msgspec.convert(event.payload, DeliveryReport)
     counter = _Counter(rows)
     changes: list[Change] = []
@@ -152,7 +152,7 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
     if old.state == State.ANSWERED:  # Answered unread, and read now: it stays answered.
         new = msgspec.structs.replace(old, lane=report.lane, grade=report.grade, seen=event.ts)
         answered = find_mail(rows, report.agent, seq)
-        assert answered is not None  # else it could not be seen
+        assert answered is not None  # otherwise it could not be seen
         return [*_lifted(report.agent, seq, old, new), *_taken_out(report.agent, *answered, counter)]
     new = Entry(
         state=report.state,
@@ -169,7 +169,7 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
     waiting = find_mail(rows, report.agent, seq)
     if waiting is not None:
         return changes + _moved(report, event.ts, *waiting, counter)
-    if report.state == State.QUEUED:  # It had left the line, and comes back into it.
+    if report.state == State.QUEUED:  # It had left the queue, and is queued again.
         priority = parse_priority(report.priority) if report.priority else Priority.NORMAL
         counter.add(report.agent, 1)
         row = encode_row(Mail(seq=seq, state=State.QUEUED, since=event.ts))
@@ -178,7 +178,7 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
 
 
 def _moved(report: DeliveryReport, ts: int, key: str, mail: Mail, counter: _Counter) -> list[Change]:
-    """What a step does to mail in line: it leaves the line, or stands in it in another state."""
+    """Return the changes to queued mail: it leaves the queue, or stays in it with another state."""
     if report.unconfirmed or report.state not in _IN_LINE:
         return _taken_out(report.agent, key, mail, counter)
     is_gated = report.state == State.HELD and bool(report.lane)
@@ -188,14 +188,14 @@ def _moved(report: DeliveryReport, ts: int, key: str, mail: Mail, counter: _Coun
     if mail.is_kept_back != moved.is_kept_back:
         kept = b"1" if moved.is_kept_back else None
         changes.append((HELD, ledger_key(mail.seq, report.agent), kept))
-    if mail.expires:  # What is submitted can no longer expire; what is queued again can.
+    if mail.expires:  # Submitted mail can not expire any more; mail that is queued again can.
         is_open = report.state != State.SUBMITTED
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, report.agent), b"1" if is_open else None))
     return changes
 
 
 def _lifted(agent: str, seq: int, old: Entry, new: Entry) -> list[Change]:
-    """A line of the ledger changes, and with it the short lists of what is on its way and what is unsure."""
+    """Return the changes of a ledger entry and of the short lists of carried and unconfirmed messages."""
     changes: list[Change] = [(LEDGER, ledger_key(seq, agent), encode_row(new))]
     for table, was, is_now in (
         (CARRIED, is_carried(old), is_carried(new)),
@@ -207,7 +207,7 @@ def _lifted(agent: str, seq: int, old: Entry, new: Entry) -> list[Change]:
 
 
 def _taken_out(agent: str, key: str, mail: Mail, counter: _Counter) -> list[Change]:
-    """One message leaves an agent's line."""
+    """Return the changes when one message leaves an agent's queue."""
     counter.add(agent, 0 if mail.is_kept_back else -1)
     changes: list[Change] = [(MAIL, key, None)]
     if mail.is_kept_back:

@@ -1,8 +1,8 @@
-"""The log in memory, for tests: it keeps every promise of the interface and nothing that was not promised.
+"""The log in memory, for tests: it meets the contract of the interface and guarantees nothing else.
 
-Places have gaps. `decide` is called twice for every commit, and again after a conflict on its key. Reads are
-late: an event shows only when its commit returns. Whoever passes with this engine does not lean on SQLite's
-manners. It knows no SQL.
+Seqs have gaps. `decide` is called twice for every commit, and again after a conflict on its key. Reads are
+late: an event is visible only when its commit returns. Code that passes with this engine does not depend on
+the details of SQLite. It supports no SQL.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _by_place = attrgetter("seq")
 
 
 class MemoryRows:
-    """Rows in dictionaries, their keys in order."""
+    """Rows in dictionaries, with sorted keys."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, bytes]] = {}
@@ -81,7 +81,7 @@ class MemoryRows:
 
 
 class MemoryLog:
-    """A log that is gone with its process."""
+    """A log that ends with its process."""
 
     def __init__(self, *, apply: Apply, device: str = "MEMO") -> None:
         self._device = device
@@ -89,7 +89,7 @@ class MemoryLog:
         self._is_closed = False
         self._steps = cycle(_STEPS)
         self._place = 0
-        # What is committed. What others may see of it is in `_shown` and `_rows`.
+        # The committed state. Other callers see only `_shown` and `_rows`.
         self._committed = MemoryRows()
         self._hidden: deque[tuple[Event, Sequence[Change]]] = deque()
         self._by_request_key: dict[bytes, Event] = {}
@@ -116,7 +116,7 @@ class MemoryLog:
             if (first := self._by_request_key.get(request_key or b"")) is not None:
                 return await self._return(Commit(first, is_repeat=True))
             version = self._versions.get(key, 0)
-            decide(self._committed)  # Deciding has no effects, so once more does no harm.
+            decide(self._committed)  # Deciding has no effects, so a second call does no harm.
             draft = decide(self._committed)
             if draft is None:
                 return Commit(None)
@@ -257,12 +257,12 @@ class MemoryLog:
             raise ShuttingDown("the log is closed; nothing was stored")
 
     def _write(self, key: str | None, draft: Draft, request_key: bytes | None) -> Commit:
-        """Store one draft, unless it is there already. No await in here."""
+        """Store one draft, unless it is known already. No await in here."""
         first = self._by_request_key.get(request_key or b"") or self._by_id.get((draft.sender, draft.id))
         if first is not None:
             return Commit(first, is_repeat=True)
         place = self._place + next(self._steps)
-        # Written and read back, as any other engine does: nobody shares a payload with the log.
+        # Encoded and decoded, as in any other engine: the log shares no payload with its callers.
         kept = decode_payload(encode_payload(draft.payload))
         event = event_from(replace(draft, payload=kept), place, self._device)
         changes = self._apply(self._committed, event)
@@ -276,7 +276,7 @@ class MemoryLog:
         return Commit(event)
 
     async def _return(self, commit: Commit) -> Commit:
-        """Come back late, and only when the event and all before it can be read."""
+        """Return late, when the event and all before it can be read."""
         await asyncio.sleep(0)
         self._show()
         return commit
@@ -292,7 +292,7 @@ class MemoryLog:
 
 
 def _matching(query: Query, events: Sequence[Event]) -> Iterator[Event]:
-    """Sieve events, from whichever end the query begins."""
+    """Yield matching events, from the end at which the query begins."""
     phrases = parse_search(query.search)
     for event in events if query.last is None else reversed(events):
         if matches(query, event) and (not phrases or is_found(phrases, searched_text(event.payload))):

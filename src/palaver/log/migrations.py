@@ -1,4 +1,4 @@
-"""The numbered steps from an empty file to today's schema. A step never changes once it is released."""
+"""The numbered steps from an empty file to the current schema. A step never changes once it is released."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Final
 from palaver.errors import NewerSchema, StorageFailed
 
 APPLICATION_ID: Final = 0x50616C21
-"""Says in the file's head whose it is: `Pal!`."""
+"""Identifies the file in its header: `Pal!`."""
 
 MIGRATIONS: Final[tuple[str, ...]] = tuple(
     resources.files("palaver.log").joinpath(name).read_text(encoding="utf-8")
@@ -18,7 +18,7 @@ MIGRATIONS: Final[tuple[str, ...]] = tuple(
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[str] = MIGRATIONS) -> int:
-    """Bring the file to the newest schema, and return how many steps that took.
+    """Bring the file to the newest schema. Return the number of steps.
 
     All steps are one transaction: a crash leaves the old schema or the new one. Raises NewerSchema, and
     changes nothing, for a file that a newer Palaver wrote, and StorageFailed for one that another program
@@ -36,7 +36,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str] = MIGRATIONS) -
         for step in steps[found:]:
             for statement in _statements(step):
                 connection.execute(statement)
-        if found < len(steps):  # Else nothing is written: there may be no room.
+        if found < len(steps):  # Otherwise nothing is written: the disk may be full.
             connection.execute(f"PRAGMA user_version = {len(steps)}")
         connection.execute("COMMIT")
     finally:
@@ -51,7 +51,7 @@ def _number(connection: sqlite3.Connection, statement: str) -> int:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Cut a script into statements: executescript would end our transaction first."""
+    """Split a script into statements: executescript would end our transaction first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,4 +1,4 @@
-"""The newest events in memory, and those who hear of new ones. Belongs to the event loop's thread."""
+"""The newest events in memory, and the subscribers of new ones. Belongs to the event loop's thread."""
 
 import asyncio
 from bisect import bisect_right
@@ -14,10 +14,10 @@ _by_place = attrgetter("seq")
 
 
 class Newest:
-    """A ring of the newest events. When it is full the oldest falls out: the log still has it."""
+    """A ring of the newest events. When it is full the oldest is dropped: the log still has it."""
 
     def __init__(self, last: int) -> None:
-        """Begin behind the place of the newest event there is."""
+        """Start after the seq of the newest event."""
         self._last = last
         self._reaches_back_to = last
         self._events: deque[Event] = deque()
@@ -42,12 +42,12 @@ class Newest:
         return list(islice(self._events, start, start + limit))
 
     def replace(self, events: Sequence[Event]) -> None:
-        """Put events in the place of older versions of themselves; those that fell out are passed over."""
+        """Replace events by newer versions of them; ignore those that were dropped."""
         newer = {event.seq: event for event in events}
         self._events = deque(newer.get(event.seq, event) for event in self._events)
 
     def add(self, events: Sequence[Event]) -> None:
-        """Take in a batch, in place order, and tell all who hear; one who raises silences nobody else."""
+        """Add a batch, in seq order, and call all subscribers; one that raises does not affect the others."""
         if not events:
             return
         self._events.extend(events)
@@ -57,7 +57,7 @@ class Newest:
         for hear in list(self._hearers.values()):
             try:
                 hear(events)
-            except Exception as error:  # A bug of theirs; the commit is durable and must be answered.
+            except Exception as error:  # A bug of the subscriber; the commit is durable and must return.
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "a subscriber of the log raised", "exception": error}
                 )

@@ -1,4 +1,4 @@
-"""Answers that are owed no more: what the folds of watches and of reminders share. Pure."""
+"""Replies that are not owed any more: shared by the folds of watches and of reminders. Pure."""
 
 import msgspec
 
@@ -10,9 +10,9 @@ from palaver.model.mail import DeliveryReport, agent_key
 
 
 def owed_no_more(rows: Rows, event: Event) -> list[tuple[str, int]]:
-    """Give who owes no answer any more, and to which message, after a step of the ledger.
+    """Return agent and message of each reply that is not owed any more after a change of the ledger.
 
-    A copy that ends unread leaves nothing to wait for; a reply that is let through is one.
+    No reply to a copy that ends unread is expected; a released reply is an answer.
     """
     state = event.payload.get("state")
     if state not in ENDS and state != State.QUEUED:
@@ -25,6 +25,6 @@ def owed_no_more(rows: Rows, event: Event) -> list[tuple[str, int]]:
 
 
 def without(rows: Rows, tables: tuple[str, ...], agent: str, request: int) -> list[Change]:
-    """Take what is kept about one agent's answer out of those of the tables that have it."""
+    """Return the changes that remove the rows of one agent's reply from those tables that have one."""
     key = agent_key(agent, request)
     return [(table, key, None) for table in tables if rows.get(table, key) is not None]

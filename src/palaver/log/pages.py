@@ -1,4 +1,4 @@
-"""Reading everything that matches, page by page: first what is archived, then what is in the log."""
+"""Read everything that matches, page by page: first archived events, then those in the log."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -12,10 +12,10 @@ from palaver.model.query import Query
 async def pages(
     log: Log, query: Query, *, with_archives: bool = True
 ) -> AsyncGenerator[Sequence[Event], None]:
-    """Give what matches and is stored by now, in place order, never an empty page.
+    """Yield the matching events that are stored by now, in seq order, never an empty page.
 
-    Nothing is held open between two pages, and what is archived meanwhile is neither lost nor given twice.
-    Raises BadQuery when it has to look for an SQL condition in an archive.
+    Nothing is kept open between two pages, and events archived meanwhile are neither lost nor repeated.
+    Raises BadQuery if an SQL condition has to be searched in an archive.
     """
     before = log.last() + 1 if query.before is None else min(query.before, log.last() + 1)
     query = replace(query, before=before, last=None)
@@ -26,7 +26,7 @@ async def pages(
         else:
             found = await log.read(query)
             if with_archives and query.after < log.archived():
-                continue  # Some of it may have gone into an archive in the middle of this.
+                continue  # Some of it may have moved into an archive during the read.
             place = found[-1].seq if len(found) == query.limit else before
         if found:
             yield found
@@ -34,7 +34,7 @@ async def pages(
 
 
 async def place_before_newest(log: Log, query: Query, count: int) -> int:
-    """Find the place behind which the newest so many in the log stand; nothing is kept but the place."""
+    """Return the seq after which the newest `count` matching events in the log come; keep nothing else."""
     before = log.last() + 1 if query.before is None else query.before
     while count > 0:
         some = min(count, query.limit)

@@ -1,6 +1,6 @@
-"""Reads beside the event loop: a few threads for queries, and one that waits for other people's SQL.
+"""Reads outside the event loop: a few threads for queries, and one that waits for the SQL of callers.
 
-Every read opens, finishes and lets go of its own statement; nothing stays open between two.
+Every read opens, finishes and closes its own statement; nothing stays open between two.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _BEHIND_ALL_PLACES: Final = 2**63 - 1
 
 
 class Reader:
-    """The threads that read, each with a connection of its own.
+    """The reading threads, each with its own connection.
 
     Queries wait for a free thread. Of those with SQL one runs at a time and a few wait; more are refused with
     TooSlow.
@@ -47,7 +47,7 @@ class Reader:
         self._slow_thread = ThreadPoolExecutor(1, thread_name_prefix="log sql")
 
     async def read(self, query: Query) -> list[Event]:
-        """Find what matches, in place order."""
+        """Return matching events, in seq order."""
         if self._is_closed:
             raise ShuttingDown("the log is closed")
         self._files.check()
@@ -63,7 +63,7 @@ class Reader:
             self._sql_in_line -= 1
 
     async def close(self) -> None:
-        """Let what runs come to its end, SQL conditions at once, and close the connections."""
+        """Let running queries finish, stop SQL conditions at once, and close the connections."""
         self._is_closed = True
         self._guard.stop()
         for threads in (self._threads, self._slow_thread):
@@ -80,7 +80,7 @@ class Reader:
         except (sqlite3.Error, OSError) as error:
             raise StorageFailed(f"the log could not be read: {error}") from error
 
-    # What follows belongs to the threads.
+    # The methods below belong to the threads.
 
     def _find(self, query: Query) -> list[Event]:
         with self._connection() as connection:
@@ -111,7 +111,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection to the thread that asks; there are never more than threads."""
+        """Lend a connection to the calling thread; there are never more connections than threads."""
         connection = self._connections.pop() if self._connections else connect_reader(self._path)
         try:
             yield connection
@@ -120,7 +120,7 @@ class Reader:
 
 
 def _in_place_order(query: Query, found: Generator[Event, None, None]) -> list[Event]:
-    """Take as many as are wanted, from whichever end the statement began, and let go of the rest."""
+    """Return the wanted number of events, from the end at which the statement began, and drop the rest."""
     with contextlib.closing(found):
         events = list(islice(found, wanted(query)))
     return events if query.last is None else events[::-1]

@@ -1,4 +1,4 @@
-"""An event as the SQLite engine keeps it: one row, and a blob where the payload is large."""
+"""An event as the SQLite engine stores it: one row, and a blob if the payload is large."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
@@ -56,7 +56,7 @@ _KEPT_IN_ROW: Final = (
 _LISTS_KEPT_IN_ROW: Final = ("mentions", "delivered_to", "wakes", "dead")
 _LIMIT_KEPT_CHARACTERS: Final = 1024
 _LIMIT_KEPT_LIST_BYTES: Final = 16 * 1024
-"""Names of some hundred recipients: enough for any message that somebody wrote by hand."""
+"""Names of a few hundred recipients: enough for any message written by hand."""
 
 _SMALL: Final = 16 * 1024
 """Characters and values of a payload that the event loop may store by itself."""
@@ -67,9 +67,9 @@ _decode_list: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> Record:
-    """Make the row of an event; a large payload is durable in its blob on return.
+    """Return the row of an event; a large payload is durable in its blob on return.
 
-    Raises BadRequest for a payload that no JSON can hold, and OSError when there is no room for a blob.
+    Raises BadRequest for a payload that JSON cannot represent, and OSError if there is no space for a blob.
     """
     payload = encode_payload(event.payload)
     blob = None
@@ -95,7 +95,7 @@ def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> 
 
 
 def event_from_record(record: Record, blobs: Blobs) -> Event:
-    """Read a row back. When its blob is lost, a payload has its short fields, and `missing_blob` says so.
+    """Return the event of a row. If its blob is lost, the payload has its short fields and `missing_blob`.
 
     Raises StorageFailed for a row that is not an event.
     """
@@ -106,7 +106,7 @@ def event_from_record(record: Record, blobs: Blobs) -> Event:
             content = blobs.read(blob)
             fields = {**fields, "missing_blob": blob} if content is None else decode_payload(content)
         to, routed_to = _list_from(recipients), _list_from(delivered_to)
-        f"{id_}{type_}{sender}{device}{by}".encode()  # fails where a byte of one of them is damaged
+        f"{id_}{type_}{sender}{device}{by}".encode()  # fails if a byte of one of them is damaged
     except (msgspec.DecodeError, UnicodeError, TypeError) as error:
         raise StorageFailed(f"the event in place {seq} cannot be read: {error}") from error
     if not (id_ and type_ and sender):
@@ -126,7 +126,7 @@ def event_from_record(record: Record, blobs: Blobs) -> Event:
 
 
 def readable_events(records: Iterable[Record], blobs: Blobs) -> Iterator[Event]:
-    """Read rows back, and skip those that cannot be read: one bad row must not stop every reader."""
+    """Yield the events of rows, and skip unreadable ones: one bad row must not stop every reader."""
     for record in records:
         try:
             event = event_from_record(record, blobs)
@@ -136,7 +136,7 @@ def readable_events(records: Iterable[Record], blobs: Blobs) -> Iterator[Event]:
 
 
 def is_small(payload: dict[str, object]) -> bool:
-    """Tell whether a payload is encoded and stored in a moment: few values, and no long texts."""
+    """Return whether a payload is encoded and stored quickly: few values, and no long texts."""
     size = 0
     waiting: list[object] = [payload]
     while waiting and size <= _SMALL:
@@ -150,14 +150,14 @@ def is_small(payload: dict[str, object]) -> bool:
 
 
 def searched_text(payload: dict[str, object]) -> str:
-    """What a search looks at, as the view `events_text` gives it."""
+    """Return the text that a search covers, as the view `events_text` does."""
     return "".join([f"{text}\n" for key in _SEARCHED if isinstance(text := payload.get(key), str)])
 
 
 def encode_payload(payload: dict[str, object]) -> bytes:
-    """Write a payload as JSON; the pair of `decode_payload`. Raises BadRequest when it cannot be."""
+    """Encode a payload as JSON; the pair of `decode_payload`. Raises BadRequest if that is impossible."""
     encoded = _json(payload)
-    # Brackets are counted first, which is cheap: few payloads have so many that they could nest too deep.
+    # Counting brackets is cheap, and few payloads have enough of them to nest too deep.
     if encoded.count(b"{") + encoded.count(b"[") > LIMIT_DEPTH and _depth(payload) > LIMIT_DEPTH:
         raise BadRequest(f"the payload is nested more than {LIMIT_DEPTH} levels deep")
     return encoded
@@ -194,7 +194,7 @@ def _depth(payload: object) -> int:
 
 
 def _short_fields(payload: dict[str, object]) -> dict[str, object]:
-    """What can still be asked for, and is still known when the blob is lost."""
+    """Return the fields that can still be queried, and are still known if the blob is lost."""
     words: dict[str, object] = {
         key: value
         for key in _KEPT_IN_ROW
@@ -210,7 +210,7 @@ def _short_fields(payload: dict[str, object]) -> dict[str, object]:
 
 
 def _word(payload: dict[str, object], key: str) -> str | None:
-    """What an index finds under a key: one word, or the empty one when it is something else."""
+    """Return the value that an index stores for a key: a string, or the empty one for any other type."""
     found = payload.get(key)
     if found is None or isinstance(found, str):
         return found

@@ -1,7 +1,7 @@
-"""Remove texts from the SQLite log for good: from rows, the index of words, blobs, archives and free pages.
+"""Remove texts from the SQLite log permanently: from rows, the word index, blobs, archives and free pages.
 
-Pages that were freed, the write-ahead log and merged parts of the index still hold old bytes. So the index is
-merged into one part, the file is written anew, and the write-ahead log is emptied. Commits wait meanwhile.
+Freed pages, the write-ahead log and merged parts of the index still contain old bytes. So the index is merged
+into one part, the file is rewritten, and the write-ahead log is emptied. Commits wait meanwhile.
 """
 
 import os
@@ -74,7 +74,7 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
 
 
 def read_mark(connection: sqlite3.Connection) -> int:
-    """Return the place of the last record of a removal that is finished, as are all before it."""
+    """Return the seq of the last finished redaction record; all earlier ones are finished too."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
     return 0 if row is None else int(row[0])
 
@@ -86,7 +86,7 @@ def read_unfinished(connection: sqlite3.Connection) -> tuple[int, ...]:
 
 
 def write_mark(connection: sqlite3.Connection, seq: int, unfinished: Sequence[int]) -> int:
-    """Keep that all removals are finished that are recorded up to a place, except those of some events.
+    """Record that all redactions recorded up to a seq are finished, except those of `unfinished`.
 
     Belongs to the writer's thread.
     """
@@ -104,7 +104,7 @@ def _replace(
     event = event_from_record(record, blobs)
     scrubbed = scrub(event)
     if event.seq <= indexed:
-        # The words of a blob that is lost are not known any more.
+        # The words of a lost blob are not known any more.
         if "missing_blob" not in event.payload and (text := searched_text(event.payload)):
             connection.execute(_UNSEARCH, (event.seq, text))
         if text := searched_text(scrubbed.payload):
@@ -114,7 +114,7 @@ def _replace(
 
 
 def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
-    """Remove the files of payloads that no event has, also those that a crash left behind.
+    """Remove the files of payloads that no event has, also those that a crash left.
 
     Payloads are written on this thread only, so none of them waits for its event.
     """
@@ -125,7 +125,7 @@ def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
 
 
 def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: Scrub) -> int:
-    """Write the archive files anew that hold one of the places, and return how many events that changed."""
+    """Rewrite the archive files that contain one of the seqs, and return how many events changed."""
     count = 0
     for directory in {file.path.parent for file in files}:
         remove_unfinished(directory)
@@ -138,7 +138,7 @@ def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: 
 
 @contextmanager
 def _readable(file: ArchiveFile) -> Iterator[None]:
-    """Raise StorageFailed when a line of an archive file cannot be read within a block."""
+    """Raise StorageFailed if a line of an archive file cannot be read within a block."""
     try:
         yield
     except (msgspec.MsgspecError, UnicodeError, BadRequest) as error:
@@ -175,10 +175,10 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
 def find_containing(
     path: Path, blobs: Blobs, files: Sequence[ArchiveFile], pieces: Sequence[str]
 ) -> Containing:
-    """Return the events whose payload contains one of some pieces of JSON, in order; a bounded number.
+    """Return the events whose payload contains one of the JSON fragments, in order; a bounded number.
 
-    For a thread of its own. A payload in a blob is not looked into. Lines of archives that cannot be read are
-    skipped, and their files are named.
+    Call it in a thread. A payload in a blob is not searched. Unreadable lines of archives are skipped, and
+    their files are named.
     """
     found: dict[int, Event] = {}
     unreadable: dict[str, None] = {}

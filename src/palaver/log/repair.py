@@ -52,16 +52,16 @@ _Value = int | str | bytes | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """What a repair came to."""
+    """The result of a repair."""
 
     is_whole: bool
-    """No file was damaged; nothing was rebuilt but the state that follows from the events."""
+    """No file was damaged; only the state that follows from the events was rebuilt."""
     events: int
     """Events in the log and its archives now."""
     missing: int = 0
     """Seqs for which no event was found."""
     kept: Path | None = None
-    """Where the damaged files are."""
+    """The folder with the damaged files."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Events that could not be read from an archive file, by the name of the file."""
     unfiled: int = 0
@@ -69,10 +69,10 @@ class Repaired:
 
 
 async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
-    """Make the log of a home usable again; raises PalaverError or OSError when that cannot be done.
+    """Make the log of a home usable again; raise PalaverError or OSError if that fails.
 
-    Events that cannot be read are left out and counted. Every damaged file is kept. A repair that was killed
-    or that failed can be repeated.
+    Unreadable events are left out and counted. Every damaged file is kept. A repair that was killed or that
+    failed can be repeated.
     """
     path = home / FILE_NAME
     put_saved_back(path)
@@ -82,7 +82,7 @@ async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
     try:
         return await _repair(home, kept, apply, clock)
     except BaseException:
-        # A copy of files that are still in their places would only fill the disk.
+        # A copy of files that are still at their paths would only fill the disk.
         if file_id(path) == before and not (kept / "archive").exists():
             shutil.rmtree(kept, ignore_errors=True)
         raise
@@ -97,7 +97,7 @@ async def _repair(home: Path, kept: Path, apply: Apply, clock: Clock) -> Repaire
             lost, unfiled = _forget_missing(path, archived)
             count = await _rebuild_rows(home, apply, clock)
         except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
-            pass  # Its pages are whole and what is in them is not.
+            pass  # Its pages are intact but their contents are not.
         else:
             if lost or unfiled or (kept / "archive").exists():
                 missing = sum(lost.values()) + unfiled
@@ -113,7 +113,7 @@ async def _repair(home: Path, kept: Path, apply: Apply, clock: Clock) -> Repaire
 
 
 def salvage(path: Path) -> Iterator[tuple[_Value, ...]]:
-    """Read all rows of `events` that stand in a readable page, in no order; repeats are possible."""
+    """Yield all rows of `events` in readable pages, in no order; repeats are possible."""
     pages = _Pages(path)
     for number in pages.numbers():
         for rowid, values in pages.rows(number):
@@ -141,7 +141,7 @@ def _check_schema(path: Path) -> None:
 
 
 def _keep(home: Path) -> Path:
-    """Copy the files of the log into a new folder; a copy that is not complete is removed again."""
+    """Copy the files of the log into a new folder; an incomplete copy is removed again."""
     number = 1
     while (folder := home / f"{KEPT}{number}").exists():
         number += 1
@@ -160,7 +160,7 @@ def _keep(home: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """An archive file, the seqs that can be read from it, and how many of its lines cannot be."""
+    """An archive file, the seqs that can be read from it, and the number of its unreadable lines."""
 
     file: ArchiveFile
     seqs: frozenset[int]
@@ -182,10 +182,10 @@ def _check_archives(home: Path) -> list[_Checked]:
 
 
 def _lines(file: ArchiveFile) -> Iterator[Event | None]:
-    """Read an archive file line by line; None for each part that cannot be read.
+    """Read an archive file line by line; yield None for each part that cannot be read.
 
-    A line with another seq than its position and the name of the file permit is not one of this file. Raises
-    OSError for a file that cannot be opened: it may be complete, and must not be given up.
+    A line whose seq does not fit its position and the name of the file does not count. Raises OSError for a
+    file that cannot be opened: it may be complete, and must not be given up.
     """
     seq = file.first - 1
     event: Event | None = None
@@ -211,9 +211,9 @@ def _event_after(line: bytes, seq: int, last: int) -> Event | None:
 
 
 def _rescue_archives(home: Path, kept: Path, damaged: list[_Checked]) -> dict[str, int]:
-    """Replace each damaged archive file by one with all events that can be read; the damaged one is kept.
+    """Replace each damaged archive file by one with all readable events; keep the damaged one.
 
-    Events that are still in the log as well are taken from there. Return how many lines are lost, by file.
+    Events that are still in the log as well are taken from there. Return the number of lost lines by file.
     """
     lost: dict[str, int] = {}
     if not damaged:
@@ -253,7 +253,7 @@ def _link(path: Path, target: Path) -> None:
 
 
 def _forget_missing(path: Path, archived: list[_Checked]) -> tuple[dict[str, int], int]:
-    """Note no more that events are archived that no archive file has.
+    """Delete the entries of archived events that no archive file contains.
 
     Return how many each file had lost, and how many are in no file.
     """
@@ -290,7 +290,7 @@ def _readable(rows: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, Rec
 
 
 def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> int:
-    """Write the rows into a new file, put it in its place, and return the highest seq ever used."""
+    """Write the rows into a new file, move it to its path, and return the highest seq ever used."""
     beside = home / f"{FILE_NAME}.repaired"
     _remove(beside)
     device, highest = _mark(home)
@@ -341,7 +341,7 @@ def _remove(path: Path) -> None:
 
 
 def _mark(home: Path) -> tuple[str, int]:
-    """Return the device and the highest seq that are kept apart; nothing where that file is lost too."""
+    """Return the device and the highest seq from the separate file; empty values if that is lost too."""
     try:
         device, seq = (home / MARK_NAME).read_text(encoding="ascii").split()
         return device, int(seq)
@@ -350,7 +350,7 @@ def _mark(home: Path) -> tuple[str, int]:
 
 
 class _Pages:
-    """The pages of a database file, with those of its write-ahead log in their places. Trusts nothing."""
+    """The pages of a database file, replaced by newer ones of its write-ahead log. Validates everything."""
 
     def __init__(self, path: Path) -> None:
         self._content = path.read_bytes() if path.exists() else b""
@@ -363,17 +363,17 @@ class _Pages:
         self._newer = _frames(log, self._size)
 
     def numbers(self) -> list[int]:
-        """Return the pages that may hold rows, the newest last; those that were freed are left out."""
+        """Return the pages that may contain rows, the newest last, without freed pages."""
         free = self._free()
         count = -(-len(self._content) // self._size)
         return [number for number in sorted({*range(1, count + 1), *self._newer}) if number not in free]
 
     def page(self, number: int) -> bytes:
-        """Return a page; shorter, or empty, where the file was cut."""
+        """Return a page; shorter, or empty, if the file was truncated."""
         return self._newer.get(number) or self._content[(number - 1) * self._size : number * self._size]
 
     def rows(self, number: int) -> Iterator[tuple[int, tuple[_Value, ...]]]:
-        """Read the rows of a leaf of a table; a row that cannot be read is left out."""
+        """Yield the rows of a table leaf; leave unreadable rows out."""
         page = self.page(number)
         start = 100 if number == 1 else 0
         if page[start : start + 1] != bytes([_LEAF]):
@@ -407,7 +407,7 @@ class _Pages:
         return rowid, _values(whole)
 
     def _free(self) -> set[int]:
-        """Return the pages that the file says are free: what is in them was removed."""
+        """Return the pages that the file marks as free: their contents were removed."""
         first = self.page(1)
         found: set[int] = set()
         trunk = int.from_bytes(first[32:36], "big") if first.startswith(_HEAD) else 0
@@ -421,13 +421,13 @@ class _Pages:
 
 
 def _page_size(said: int) -> int:
-    """Return the size of pages that a head says, or 0 for none that is possible."""
+    """Return the page size in a header, or 0 if it is impossible."""
     said = 65536 if said == 1 else said
     return said if 512 <= said <= 65536 and not said & said - 1 else 0
 
 
 def _frames(log: bytes, size: int) -> dict[int, bytes]:
-    """Return the newest version of each page in a write-ahead log, up to its last whole transaction."""
+    """Return the newest version of each page in a write-ahead log, up to its last complete transaction."""
     salts = log[16:24]
     pages: dict[int, bytes] = {}
     pending: dict[int, bytes] = {}
@@ -436,7 +436,7 @@ def _frames(log: bytes, size: int) -> dict[int, bytes]:
         if head[8:16] != salts:
             break
         pending[int.from_bytes(head[:4], "big")] = log[at + 24 : at + 24 + size]
-        if any(head[4:8]):  # The last of a transaction.
+        if any(head[4:8]):  # The last frame of a transaction.
             pages |= pending
             pending = {}
     return pages
@@ -453,7 +453,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _values(payload: bytes) -> tuple[_Value, ...]:
-    """Read the values of one row; raises ValueError or IndexError for what is none."""
+    """Return the values of one row; raise ValueError or IndexError for invalid ones."""
     end, at = _varint(payload, 0)
     body = end
     values: list[_Value] = []

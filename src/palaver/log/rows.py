@@ -9,7 +9,7 @@ from palaver.log.api import Change
 _T = TypeVar("_T")
 
 ROWS_AT_ONCE: Final = 64
-"""How many rows one statement handles in a large batch."""
+"""Rows that one statement handles in a large batch."""
 _LIMIT_REMEMBERED: Final = 4096
 _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
@@ -23,7 +23,7 @@ _ABOVE_ALL_TEXT: Final = b""  # In SQLite every blob sorts above every text.
 
 
 class SqliteRows:
-    """Rows read straight from a connection; no transaction is left open."""
+    """Rows read directly from a connection; no transaction is left open."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -40,17 +40,17 @@ class SqliteRows:
         if after and reverse:
             end = after if end is None else min(end, after)
         elif after:
-            first = max(prefix, after + "\0")  # The text next to `after`.
+            first = max(prefix, after + "\0")  # The smallest text above `after`.
         behind = _ABOVE_ALL_TEXT if end is None else end
         return self._connection.execute(_SCAN[reverse], (table, first, behind, limit)).fetchall()
 
 
 class BatchRows(SqliteRows):
-    """What the writer sees: the rows of the file with the changes of the batch over them.
+    """The writer's view: the rows of the file with the changes of the batch on top.
 
-    Changes wait in memory until they are scanned over or the batch ends, so that a row which changes a
-    thousand times in a batch is written once. The writer is the only one who writes, so what it has read
-    stays true until it changes it or rolls back; a bounded number of such rows is remembered.
+    Changes stay in memory until a scan or the end of the batch, so that a row that changes a thousand times
+    in a batch is written once. Only the writer writes, so a row that it has read is valid until it changes it
+    or rolls back; a bounded number of such rows is cached.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -73,12 +73,12 @@ class BatchRows(SqliteRows):
         return super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
 
     def change(self, changes: Iterable[Change]) -> None:
-        """Take changes over; they reach the file with the next flush."""
+        """Accept changes; they reach the file with the next flush."""
         for table, key, value in changes:
             self._changed[table, key] = value
 
     def flush(self) -> None:
-        """Write the changes that wait into the open transaction."""
+        """Write the pending changes into the open transaction."""
         if not self._changed:
             return
         kept = [(table, key, value) for (table, key), value in self._changed.items() if value is not None]
@@ -92,7 +92,7 @@ class BatchRows(SqliteRows):
         self._changed.clear()
 
     def forget(self) -> None:
-        """Drop all that is not in the file, as after a rollback."""
+        """Drop everything that is not in the file, as after a rollback."""
         self._changed.clear()
         self._remembered.clear()
 
@@ -100,8 +100,8 @@ class BatchRows(SqliteRows):
 def insert_many(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[object, ...]]) -> None:
     """Insert rows with few, long statements.
 
-    Each step of a statement lets go of the interpreter's lock and must win it back from the event loop:
-    one step for many rows is several times as fast beside a busy loop.
+    Each step of a statement releases the interpreter's lock and must get it back from the event loop: one
+    step for many rows is several times as fast next to a busy loop.
     """
     for some in in_pieces(rows, ROWS_AT_ONCE):
         marks = f"({', '.join('?' * len(some[0]))})"
@@ -109,18 +109,18 @@ def insert_many(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[
             values = [value for row in some for value in row]
             connection.execute(f"{head} VALUES {', '.join([marks] * ROWS_AT_ONCE)}", values)
         else:
-            # The text of a statement is always one of two, so that it stays prepared.
+            # Only two statement texts are used, so that they stay prepared.
             connection.executemany(f"{head} VALUES {marks}", some)
 
 
 def in_pieces(items: Sequence[_T], size: int) -> Iterator[list[_T]]:
-    """Cut a sequence into lists of `size`; the last one may be shorter."""
+    """Split a sequence into lists of `size`; the last one may be shorter."""
     for start in range(0, len(items), size):
         yield list(items[start : start + size])
 
 
 def prefix_end(prefix: str) -> str | None:
-    """The first text behind all that begin with the prefix; None when nothing is."""
+    """Return the first text above all that begin with the prefix, or None."""
     stem = prefix.rstrip(chr(_LAST_CODE_POINT))
     if not stem:
         return None

@@ -1,8 +1,7 @@
-"""The words of a search: how they are read, asked of FTS5, and found in a text without it. Pure.
+"""The words of a search: how they are parsed, passed to FTS5, and found in a text without it. Pure.
 
-Words stand side by side and all must be there, in any order; "several words" in quotes must stand together;
-a star behind a word or a quote means any ending. Nothing else has a meaning, so no search is ever a syntax
-error.
+All words must occur, in any order; "several words" in quotes must be adjacent; a star after a word or a quote
+allows any ending. Nothing else has a meaning, so no search is ever a syntax error.
 """
 
 import re
@@ -17,14 +16,14 @@ _WORD: Final = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """What stands together, as it was typed; `is_open` when its last word may go on."""
+    """Adjacent words as they were typed; with `is_open` the last one may continue."""
 
     text: str
     is_open: bool = False
 
 
 def parse_search(search: str) -> tuple[Phrase, ...]:
-    """Read what somebody typed. What holds no letter or digit is passed over."""
+    """Parse the text of a search. Skip parts without a letter or digit."""
     readable = search.encode(errors="replace").decode().replace("\0", " ")
     phrases = [
         Phrase((quoted or bare).rstrip("*"), is_open=bool(star) or bare.endswith("*"))
@@ -34,19 +33,19 @@ def parse_search(search: str) -> tuple[Phrase, ...]:
 
 
 def format_search(phrases: Sequence[Phrase]) -> str:
-    """Write phrases as FTS5 reads them, and as `parse_search` does."""
+    """Format phrases so that FTS5 and `parse_search` can read them."""
     return " ".join(f'"{phrase.text}"{"*" if phrase.is_open else ""}' for phrase in phrases)
 
 
 def words_of(text: str) -> list[str]:
-    """Cut a text into words: letters and digits, without accents, in small letters."""
+    """Split a text into words: letters and digits, without accents, in lower case."""
     decomposed = unicodedata.normalize("NFD", text)
     plain = "".join(character for character in decomposed if not unicodedata.combining(character))
     return _WORD.findall(plain.lower())
 
 
 def is_found(phrases: Sequence[Phrase], text: str) -> bool:
-    """Tell whether a text holds every phrase; none at all is found nowhere."""
+    """Return whether a text contains every phrase; no phrases are found nowhere."""
     words = words_of(text)
     return bool(phrases) and all(_is_in(phrase, words) for phrase in phrases)
 

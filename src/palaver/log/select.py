@@ -1,7 +1,7 @@
 """A query as SQL. Pure: values in, a statement and its parameters out.
 
-A statement may find more than the query means, never less: `model.query.matches` has the last word on each
-event. So a statement says only what SQLite finds fast, and the rest is a rough sieve.
+A statement may find more events than the query means, never fewer: `model.query.matches` decides about each
+event. So a statement contains only conditions that SQLite finds fast, and otherwise a coarse filter.
 """
 
 import re
@@ -18,13 +18,13 @@ from palaver.model.query import EXITED, STORED_STATES, STORED_TYPES, Query
 _LIMIT_ARMS: Final = 20
 _SENDER: Final = "ltrim(sender, '@') COLLATE NOCASE"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
-"""Texts that stand in JSON as they are, and in which SQLite disregards case as we do."""
+"""Texts that JSON contains unescaped, and in which SQLite ignores case as we do."""
 
 
 def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[object]]:
-    """The statement that finds a query's events in place order, the newest first when it asks for `last`.
+    """Return the statement that finds a query's events in seq order, newest first if it asks for `last`.
 
-    With `among` only these places are looked at.
+    With `among` only these seqs are read.
     """
     made = _Conditions()
     source, place = "events", "seq"
@@ -45,18 +45,18 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
 
 
 def check_search(query: Query) -> None:
-    """Refuse, with BadQuery, a search in which there is nothing to look for."""
+    """Refuse, with BadQuery, a search without a word."""
     if query.search and not parse_search(query.search):
         raise BadQuery("the search holds no word")
 
 
 def wanted(query: Query) -> int:
-    """How many events a query wants at most."""
+    """Return the maximum number of events that a query wants."""
     return max(0, query.limit if query.last is None else min(query.last, query.limit))
 
 
 class _Conditions:
-    """What stands behind WHERE, and its parameters in order."""
+    """The terms of a WHERE clause, and their parameters in order."""
 
     def __init__(self) -> None:
         self.terms: list[str] = []
@@ -91,24 +91,24 @@ def _add_filters(made: _Conditions, query: Query) -> None:
 
 
 def _add_senders(made: _Conditions, query: Query) -> None:
-    """Let through what one of several wrote, or the bus in their place."""
+    """Add a condition for events that one of several senders wrote, or that the bus wrote for them."""
     senders = _plain(query.senders)
     if senders and not _has_one_sender(query):
         named = " OR ".join([*("payload LIKE ?" for _ in senders), "blob IS NOT NULL"])
         spoken = f"type IN ({_marks(SAID_FOR)}) AND ({named})"
         likes = (f"%{name}%" for name in senders)
-        # The plus is that of `_add_word`.
+        # The plus is explained in `_add_word`.
         made.add(f"(+{_SENDER} IN ({_marks(senders)}) OR {spoken})", *senders, *SAID_FOR, *likes)
 
 
 def _has_one_sender(query: Query) -> bool:
-    """Tell whether events are found by their one sender: nothing else is as good."""
+    """Return whether events are found by their only sender: no other index is as good."""
     is_found_otherwise = query.threads or query.rooms or query.search
     return len(_plain(query.senders)) == 1 and not is_found_otherwise
 
 
 def _by_sender(made: _Conditions, query: Query) -> list[_Conditions]:
-    """Divide into what one has written and what the bus has written in its place, by type."""
+    """Split into the events of a sender and, by type, those that the bus has written for it."""
     (sender,) = _plain(query.senders)
     spoken = f"type = ? AND +{_SENDER} <> ? AND (payload LIKE ? OR blob IS NOT NULL)"
     types = [type_ for type_ in SAID_FOR if not query.types or type_ in query.types]
@@ -119,11 +119,11 @@ def _by_sender(made: _Conditions, query: Query) -> list[_Conditions]:
 
 
 def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
-    """Divide by thread, else by room or one sender: each is found by its index, and SQLite merges them.
+    """Split by thread, else by room or one sender: each is found by its index, and SQLite merges them.
 
-    Behind IN it would have to sort all it finds.
+    With IN it would have to sort all matches.
     """
-    # The empty one stands for a thread or room that is not a single word.
+    # The empty string represents a thread or room that is not a string.
     threads, rooms = (
         list(dict.fromkeys(("", *words))) if words else [] for words in (query.threads, query.rooms)
     )
@@ -138,18 +138,18 @@ def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
 
 
 def _add_word(made: _Conditions, column: str, words: Sequence[str], *, is_found_by: bool) -> None:
-    """Let through only rows with one of the words; one alone is found by its index, in place order."""
+    """Add a condition for rows with one of the words; a single one is found by its index, in seq order."""
     if len(words) == 1 and is_found_by:
         made.add(f"{column} = ?", *words)
     elif words:
-        # The plus keeps SQLite from the index, behind which it would have to sort all it finds.
+        # The plus prevents the use of the index, after which SQLite would have to sort all matches.
         made.add(f"+{column} IN ({_marks(words)})", *words)
 
 
 def _add_sieve(
     made: _Conditions, columns: Sequence[str], names: Iterable[str], types: Sequence[str] = ()
 ) -> None:
-    """Let through only rows that hold one of the names somewhere, and all of these types."""
+    """Add a condition for rows that contain one of the names anywhere, and all rows of these types."""
     plain = _plain(names)
     if plain:
         terms = [f"{column} LIKE ?" for column in columns for _ in plain]
@@ -162,7 +162,7 @@ def _add_sieve(
 
 
 def _plain(names: Iterable[str]) -> list[str]:
-    """The names without their sign, or nothing when one of them could be written in another way in a row."""
+    """Return the names without their sign, or nothing if one could be written differently in a row."""
     bare = [name.removeprefix("@") for name in names]
     return bare if all(_PLAIN.fullmatch(name) for name in bare) else []
 

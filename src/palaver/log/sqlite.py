@@ -1,7 +1,7 @@
-"""The log in one SQLite file: the default engine. Puts its parts together and decides nothing.
+"""The log in one SQLite file: the default engine. Assembles its parts and decides nothing.
 
-Writes go through one thread (writer.py); point reads run here, on the event loop, on a connection of their
-own; everything longer runs in the reader's threads.
+Writes go through one thread (writer.py); point reads run here, on the event loop, on a separate connection;
+everything longer runs in the reader's threads.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class SqliteLog:
         self._files = files
         self._mark = mark
         self.lost = lost
-        """A sentence when this start has noticed that acknowledged events are missing; else empty."""
+        """A sentence if this start has detected that acknowledged events are missing; else empty."""
         self._is_saved = False
         self._device = device
         self._path = path
@@ -124,10 +124,10 @@ class SqliteLog:
         sql_limit_s: float = TIME_LIMIT_S,
         pace: Pace | None = None,
     ) -> "SqliteLog":
-        """Open the log in a directory, or make it; nothing in it is scanned.
+        """Open the log in a directory, or create it; nothing in it is scanned.
 
-        The device id is drawn when the log is made, or taken from `device`, and kept for ever. Raises
-        NewerSchema, DiskFull, or StorageFailed for a file that is none of ours or that cannot be read.
+        The device id is drawn when the log is created, or taken from `device`, and kept permanently. Raises
+        NewerSchema, DiskFull, or StorageFailed for a foreign or unreadable file.
         """
         path = directory / FILE_NAME
         blobs = Blobs(directory / "blobs")
@@ -180,7 +180,7 @@ class SqliteLog:
         return self._rows
 
     async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
-        # One writer decides inside its transaction, so whatever the key, everything on it has been seen.
+        # One writer decides inside its transaction, so it has seen everything, whatever the key.
         return await self._writer.commit(decide, request_key)
 
     def last(self) -> int:
@@ -224,29 +224,29 @@ class SqliteLog:
         return await self._writer.rebuild()
 
     def find_trouble(self) -> str:
-        """Look whether a file of the log was lost; return a sentence then, and nothing while all is well."""
+        """Check whether a file of the log was lost. Return a sentence, or an empty text."""
         with contextlib.suppress(StorageFailed):
             self._files.check()
         return self._files.trouble
 
     async def save(self) -> None:
-        """Bring all that was committed to safety after a file of the log was lost; at most once.
+        """Save all committed events after a file of the log was lost; at most once.
 
-        It is in the database if that is still in its place, else in a copy, which the next `open` puts
-        there. Raises DiskFull or StorageFailed when it cannot be.
+        They are in the database if that is still at its path, else in a copy, which the next `open` moves
+        there. Raises DiskFull or StorageFailed if that fails.
         """
         if not self._is_saved:
             await self._writer.save(_saved(self._path))
             self._is_saved = True
 
     def refuse_commits(self, reason: PalaverError) -> None:
-        """Refuse every commit from now on, for as long as this log is open. Reading goes on."""
+        """Refuse every commit from now on, for as long as this log is open. Reads continue."""
         self._writer.refuse(reason)
 
     async def has_room(self) -> bool:
-        """Try whether something can be written, also while commits are refused; nothing stays of it.
+        """Return whether something can be written, also while commits are refused; it leaves no trace.
 
-        There must be room for the write-ahead log once more: it is copied into the database when this closes.
+        There must be space for the write-ahead log once more: it is copied into the database on close.
         """
         disk = os.statvfs(self._path.parent)
         if disk.f_bavail * disk.f_frsize < self._files.wal_bytes:
@@ -330,7 +330,7 @@ class SqliteLog:
 
 
 def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, str]:
-    """Open the file and bring it up to date: the writer's connection, and the device id that is kept."""
+    """Open and migrate the file. Return the writer's connection and the stored device id."""
     put_saved_back(path)
     connection = connect_writer(path)
     try:
@@ -349,10 +349,10 @@ def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, 
 
 
 def put_saved_back(path: Path) -> None:
-    """Put a complete copy in the place of the database; nothing when there is none.
+    """Move a complete copy to the path of the database, if there is one.
 
-    One that a repair has made replaces it, also after the repair was killed. One that was saved when the
-    database was removed is used only while that is missing.
+    A copy made by a repair replaces the database, also after the repair was killed. A copy saved when the
+    database was removed is used only while the database is missing.
     """
     rebuilt = path.with_name(f"{path.name}{REBUILT}")
     if rebuilt.exists():
@@ -362,16 +362,16 @@ def put_saved_back(path: Path) -> None:
         rebuilt.replace(path)
         sync(path.parent)
     elif not path.exists() and _saved(path).exists():
-        for ending in ("-wal", "-shm"):  # The copy holds all that was in them.
+        for ending in ("-wal", "-shm"):  # The copy contains all of their data.
             Path(f"{path}{ending}").unlink(missing_ok=True)
         _saved(path).rename(path)
 
 
 def _saved(path: Path) -> Path:
-    """Return the path of the copy that is made when the database was removed under a running daemon."""
+    """Return the path of the copy that is made if the database is removed under a running daemon."""
     return path.with_name(f"{path.name}.saved")
 
 
 def _draw_device() -> str:
-    """Four letters that can be said: consonant, vowel, consonant, vowel."""
+    """Return four pronounceable letters: consonant, vowel, consonant, vowel."""
     return "".join(secrets.choice(letters) for letters in (_CONSONANTS, _VOWELS) * 2)

@@ -1,4 +1,4 @@
-"""The state as it is read: agents, the ledger, open mail. Pure: rows in, values out; the fold writes them."""
+"""Read the state: agents, the ledger, open mail. Pure: rows in, values out; the fold writes them."""
 
 from collections.abc import Iterator
 from heapq import merge
@@ -47,13 +47,13 @@ _decode_agent: Final = msgspec.json.Decoder(Agent).decode
 
 
 def read_agent(rows: Rows, name: str) -> Agent | None:
-    """Look one agent up in the state."""
+    """Return an agent by its name, or None."""
     value = rows.get(AGENTS, name)
     return None if value is None else _decode_agent(value)
 
 
 def read_agents(rows: Rows) -> list[Agent]:
-    """Give every agent the state knows, by name."""
+    """Return every known agent, by name."""
     agents: list[Agent] = []
     after = ""
     while page := rows.scan(AGENTS, "", after=after, limit=1000):
@@ -63,18 +63,18 @@ def read_agents(rows: Rows) -> list[Agent]:
 
 
 def read_session(rows: Rows, harness: str, session: str) -> str | None:
-    """Give the name under which a harness session was last here."""
+    """Return the most recent agent name of a harness session, or None."""
     value = rows.get(SESSIONS, f"{harness}/{session}")
     return None if value is None else value.decode()
 
 
 def seat_row(seat: Seat) -> str:
-    """Return the key of the row that says that somebody sat at a process."""
+    """Return the key of the row that records a process as a seat."""
     return f"{seat.boot}/{seat.pid}/{seat.start}"
 
 
 def read_seats(rows: Rows, boot: str) -> list[Seat]:
-    """Return every process of this boot at which an agent has ever sat, without session keys."""
+    """Return every process of this boot that was ever a seat, without session keys."""
     seats: list[Seat] = []
     after = ""
     while page := rows.scan(SEATS, f"{boot}/", after=after, limit=1000):
@@ -86,27 +86,27 @@ def read_seats(rows: Rows, boot: str) -> list[Seat]:
 
 
 def read_subagent(rows: Rows, parent: str, key: str) -> str | None:
-    """Give the name under which a harness's sub-agent was last here."""
+    """Return the most recent name of a harness's sub-agent, or None."""
     value = rows.get(SUBAGENTS, f"{parent}/{key}")
     return None if value is None else value.decode()
 
 
 def read_last_subagent(rows: Rows, stem: str) -> int:
-    """Give the largest number that a sub-agent of that parent and type has had; 0 when there was none."""
+    """Return the largest number that a sub-agent of that parent and type has had, or 0."""
     value = rows.get(LAST_SUBAGENT, stem)
     return 0 if value is None else decode_count(value)
 
 
 def read_entry(rows: Rows, seq: int, agent: str) -> Entry | None:
-    """Look one line of the ledger up; None means that nothing has happened to it yet."""
+    """Return a ledger entry; None if nothing has happened to the message yet."""
     value = rows.get(LEDGER, ledger_key(seq, agent))
     return None if value is None else decode_entry(value)
 
 
 def read_receivers(rows: Rows, seq: int) -> list[str]:
-    """Give whom a message was for as the ledger and open mail have it, by name.
+    """Return the recipients of a message from the ledger and open mail, by name.
 
-    For one that no longer says so itself: every agent is looked at.
+    For a message that does not name them any more: every agent is checked.
     """
     prefix = ledger_key(seq, "")
     names = {key.removeprefix(prefix) for key, _ in rows.scan(LEDGER, prefix, limit=_LIMIT_LIST)}
@@ -115,13 +115,13 @@ def read_receivers(rows: Rows, seq: int) -> list[str]:
 
 
 def read_unread(rows: Rows, agent: str) -> int:
-    """Tell how much open mail an agent has."""
+    """Return how many open messages an agent has."""
     value = rows.get(UNREAD, agent)
     return 0 if value is None else decode_count(value)
 
 
 def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, Mail] | None:
-    """Find one open message of an agent by its place."""
+    """Return one open message of an agent by its seq, with its key, or None."""
     for key in mail_keys(agent, seq):
         if (value := rows.get(MAIL, key)) is not None:
             return key, decode_mail(value)
@@ -129,13 +129,13 @@ def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, Mail] | None:
 
 
 def read_mail(rows: Rows, agent: str) -> Iterator[Mail]:
-    """Walk the open mail of an agent in the order in which it goes, quiet or not."""
+    """Iterate over the open mail of an agent in delivery order, quiet or not."""
     for priority in Priority:
         yield from _of_priority(rows, agent, priority)
 
 
 def read_mail_up_to(rows: Rows, agent: str, place: int) -> Iterator[Mail]:
-    """Walk the open mail of an agent up to a place, however much there is behind it."""
+    """Iterate over the open mail of an agent up to a seq, however much comes after it."""
     for priority in Priority:
         line = _of_priority(rows, agent, priority)
         if priority is Priority.IDLE_FIRST:
@@ -159,12 +159,12 @@ def _line(rows: Rows, prefix: str) -> Iterator[Mail]:
 
 
 def read_carried(rows: Rows, agent: str) -> list[int]:
-    """Give the places of what is on its way to an agent: submitted on a lane that has not answered."""
+    """Return the seqs of an agent's mail in transit: submitted on a lane without an outcome."""
     return [place_of_key(key) for key, _ in rows.scan(CARRIED, f"{agent}/", limit=_LIMIT_LIST)]
 
 
 def agents_with_carried(rows: Rows) -> list[str]:
-    """Return the agents to which something is on its way, by name."""
+    """Return the agents that have mail in transit, by name."""
     agents: set[str] = set()
     after = ""
     while page := rows.scan(CARRIED, "", after=after, limit=_LIMIT_LIST):
@@ -174,14 +174,14 @@ def agents_with_carried(rows: Rows) -> list[str]:
 
 
 def read_unsure(rows: Rows, agent: str) -> list[int]:
-    """Give the places of what an agent may or may not have read: lanes ended before it was confirmed."""
+    """Return the seqs of unconfirmed messages: lanes ended before an agent confirmed them."""
     return [place_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
 
 
 def read_held(rows: Rows) -> dict[int, list[str]]:
-    """Give what is kept back until it is let through, the newest first: its place, and for whom it is.
+    """Return held messages, newest first: their seqs and recipients.
 
-    Of very much the oldest is left out.
+    At the limit the oldest are left out.
     """
     held: dict[int, list[str]] = {}
     for key, _ in rows.scan(HELD, "", limit=_LIMIT_LIST, reverse=True):
@@ -191,16 +191,16 @@ def read_held(rows: Rows) -> dict[int, list[str]]:
 
 
 def read_tips(rows: Rows, agent: str) -> frozenset[str]:
-    """Give the one-time tips that an agent was told."""
+    """Return the one-time tips that an agent has received."""
     prefix = tip_key(agent, "")
     return frozenset(key.removeprefix(prefix) for key, _ in rows.scan(TIP, prefix, limit=_LIMIT_LIST))
 
 
 def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
-    """Tell whether a report moves the ledger line of a message.
+    """Return whether a report changes the ledger entry of a message.
 
-    States only rise, but for the one way back: a definite refusal, or a person, puts mail in line again.
-    What was never meant for the agent has no line to move; only a dead letter makes one, under its path.
+    States only rise, with one exception: a definite refusal, or a person, queues mail again. A message to
+    others has no entry to change; only an unmatched path creates one, under the path.
     """
     old = read_line(rows, seq, report.agent)
     if old is None:
@@ -215,7 +215,7 @@ def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
 
 
 def read_line(rows: Rows, seq: int, agent: str) -> Entry | None:
-    """Look one line of the ledger up, also of mail that only waits; None when it was never for the agent."""
+    """Return a ledger entry, also of mail that only waits; None if the message is not for the agent."""
     entry = read_entry(rows, seq, agent)
     if entry is None and find_mail(rows, agent, seq) is not None:
         return _QUEUED
@@ -223,5 +223,5 @@ def read_line(rows: Rows, seq: int, agent: str) -> Entry | None:
 
 
 def is_carried(entry: Entry) -> bool:
-    """Tell whether a message is on its way through a lane that has not answered."""
+    """Return whether a message is in transit on a lane without an outcome."""
     return entry.state == State.SUBMITTED and not entry.unconfirmed

@@ -1,4 +1,4 @@
-"""How connections to the log's file are opened, and what its failures are called. Knows nothing of events."""
+"""Open connections to the log's file, and map its failures to errors. Does not know events."""
 
 import errno
 import os
@@ -14,20 +14,21 @@ from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
 
 FILE_NAME: Final = "log.sqlite"
 KEPT: Final = "damaged-"
-"""How the names of folders begin in which a repair keeps the damaged files."""
+"""Prefix of the folders in which a repair keeps the damaged files."""
 REBUILT: Final = ".rebuilt"
-"""How the name of a complete repaired log ends until it is in its place."""
+"""Suffix of a complete repaired log until it is moved to its path."""
 
 _WRITER: Final = (
     "journal_mode = WAL",
     "synchronous = FULL",
-    "wal_autocheckpoint = 0",  # The writer does it by itself, when nobody waits: see writer.py.
+    "wal_autocheckpoint = 0",  # The writer does it itself, when no commit waits: see writer.py.
     "secure_delete = OFF",
-    "cache_size = -4096",  # Four megabytes: enough for the ends of the indexes, which are what grows.
+    # Four megabytes: enough for the ends of the indexes, which are the parts that grow.
+    "cache_size = -4096",
 )
 BUSY_TIMEOUT_S: Final = 5.0
 _ROOM_FACTOR: Final = 8
-"""A disk has little room when it has less than this many times what is laid out."""
+"""A disk is nearly full if it has less than this many times the preallocated size."""
 _PAGES_AT_ONCE: Final = 1024
 _ZEROS_BYTES: Final = 1024 * 1024
 _STATEMENTS: Final = 64
@@ -52,7 +53,7 @@ _NO_ROOM_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Open the one connection that writes. A new file is readable for its owner only."""
+    """Open the only connection that writes. A new file is readable only by its owner."""
     path.touch(mode=0o600)
     connection = _connect(path, "rwc")
     for setting in _WRITER:
@@ -64,7 +65,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a connection that reads, in whatever thread; it sees each commit that is durable."""
+    """Open a connection that reads, in any thread; it sees each durable commit."""
     connection = _connect(path, "rw")
     connection.execute("PRAGMA query_only = ON")
     return connection
@@ -75,8 +76,8 @@ def copy_database(
 ) -> None:
     """Copy all that a connection sees into a file; it is durable under its name on return.
 
-    With `progress` it is called as that of `sqlite3.Connection.backup`, after every few pages.
-    Raises sqlite3.Error or OSError; then there is no new file.
+    `progress` is called like that of `sqlite3.Connection.backup`, after every few pages. Raises sqlite3.Error
+    or OSError; then there is no new file.
     """
     beside = target.with_name(f"{target.name}.unfinished")
     beside.unlink(missing_ok=True)
@@ -107,11 +108,11 @@ def sync(path: Path) -> None:
 
 
 def lay_out_wal(path: Path, size_bytes: int) -> None:
-    """Make the write-ahead log as long as it is going to be, so that commits overwrite it.
+    """Extend the write-ahead log to its final size, so that commits overwrite it.
 
-    A commit that makes a file longer waits for the file system's own journal too. SQLite passes over whatever
-    stands behind its last frame, and keeps the length when it begins the file anew. Nothing happens when
-    there is none yet, or when the disk has little room: the events need it.
+    A commit that extends a file also waits for the file system's own journal. SQLite ignores the bytes after
+    its last frame, and keeps the length when it restarts the file. Does nothing if there is no such file yet,
+    or if the disk is nearly full: the events need the space.
     """
     try:
         file = os.open(f"{path}-wal", os.O_WRONLY | os.O_CLOEXEC)
@@ -130,7 +131,7 @@ def lay_out_wal(path: Path, size_bytes: int) -> None:
 
 
 def failure_from(error: BaseException) -> PalaverError:
-    """Give the storage's error its name: no room, a draft that cannot be kept, or something worse."""
+    """Map an error of the storage: disk full, a draft that cannot be stored, or another failure."""
     if isinstance(error, PalaverError):
         return error
     if isinstance(error, OSError):
@@ -148,7 +149,7 @@ def failure_from(error: BaseException) -> PalaverError:
 
 
 def damaged(error: BaseException) -> StorageFailed:
-    """Say of a log that cannot be read what to do about it."""
+    """Return the error for a log that cannot be read, with advice."""
     return StorageFailed(
         f"the log is damaged ({error}): run 'pal down' and then 'pal doctor --repair', "
         "which saves all that can be read and keeps the damaged files"
@@ -156,8 +157,7 @@ def damaged(error: BaseException) -> StorageFailed:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # Which thread uses a connection is settled by who owns it: a reader's belongs to its pool, which closes
-    # it.
+    # The owner of a connection decides which thread uses it: a reader's belongs to its pool, which closes it.
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
         uri=True,

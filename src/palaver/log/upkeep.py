@@ -1,6 +1,6 @@
-"""What the log's file needs now and then: words indexed, the journal taken over, room laid out.
+"""Maintenance of the log's file: indexing words, checkpointing the journal, preallocating space.
 
-All of it can wait for a pause, up to a limit. Whoever calls has the writing connection to itself.
+All of it can wait for a pause, up to a limit. The caller has exclusive use of the writing connection.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from palaver.log.words import LIMIT_BEHIND, Words
 
 _PAGES_WHEN_IDLE: Final = 1_000
 _PAGES_AT_MOST: Final = 4_000
-"""How long the write-ahead log may grow until it is copied into the file: at the next pause, or at once."""
+"""Pages of the write-ahead log before a checkpoint: at the next pause, or at once."""
 WAL_BYTES: Final = _PAGES_AT_MOST * 4_120
 
 _PAGES_OF_A_BATCH: Final = 10
@@ -20,36 +20,36 @@ _PAGES_OF_AN_EVENT: Final = 2
 
 
 class Upkeep:
-    """Counts what is written, and says and does what has to be done about it."""
+    """Counts written pages, and decides and does the maintenance that they need."""
 
     def __init__(self, connection: sqlite3.Connection, words: Words, lay_out: Callable[[], None]) -> None:
-        """`lay_out` prepares the files for speed; it is called once, at the first pause."""
+        """`lay_out` preallocates the files; it is called once, at the first pause."""
         self._connection = connection
         self._words = words
         self._lay_out: Callable[[], None] | None = lay_out
         self._lay_out_again = lay_out
         self._pages = 0
 
-    # May be asked from any thread.
+    # Usable from any thread.
 
     @property
     def is_urgent(self) -> bool:
-        """Something cannot wait for a pause any more."""
+        """Whether something cannot wait for a pause any more."""
         return self._words.behind >= LIMIT_BEHIND or self._pages >= _PAGES_AT_MOST
 
     @property
     def is_wanted(self) -> bool:
-        """Something is to be done at the next pause."""
+        """Whether something must be done at the next pause."""
         return self._lay_out is not None or self._pages >= _PAGES_WHEN_IDLE or bool(self._words.behind)
 
     # Needs the connection.
 
     def written(self, events: int) -> None:
-        """A batch was written, or something of that size."""
+        """Record that a batch was written, or something of that size."""
         self._pages += _PAGES_OF_A_BATCH + _PAGES_OF_AN_EVENT * events
 
     def emptied(self) -> None:
-        """Take in that the write-ahead log was cut to nothing: at the next pause it is laid out anew."""
+        """Record that the write-ahead log was truncated: it is preallocated again at the next pause."""
         self._pages = 0
         self._lay_out = self._lay_out_again
 
@@ -66,7 +66,8 @@ class Upkeep:
         if self._pages >= _PAGES_WHEN_IDLE:
             self.checkpoint()
         if self._lay_out is not None:
-            with contextlib.suppress(OSError):  # No room: commits are a little slower, and that is all.
+            # Disk full: commits are a little slower, without other effects.
+            with contextlib.suppress(OSError):
                 self._lay_out()
             self._lay_out = None
         return 0
@@ -74,11 +75,11 @@ class Upkeep:
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file."""
         self._pages = 0
-        with contextlib.suppress(sqlite3.Error):  # No room, or a reader: there will be another time.
+        with contextlib.suppress(sqlite3.Error):  # Disk full, or a reader is active: it is tried again later.
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def index(self) -> int:
-        """Index what is behind, and count the pages; whoever searches is told when that fails."""
+        """Index missing events, and count the pages; a failure is raised to the search."""
         count = self._words.behind
         if count:
             self._words.catch_up()
@@ -88,5 +89,5 @@ class Upkeep:
     def _index_quietly(self) -> None:
         with contextlib.suppress(
             sqlite3.Error, OSError
-        ):  # No room: a search will say so, or a later time do.
+        ):  # Disk full: a search reports it, or a later call succeeds.
             self.index()

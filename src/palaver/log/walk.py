@@ -1,4 +1,4 @@
-"""Walking over rows, a page at a time: no query is open while somebody looks at what it gave."""
+"""Iterate over rows, a page at a time: no query is open while the caller uses the rows."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +10,7 @@ PAGE: Final = 1000
 
 
 def walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
-    """Give every row of a table whose key begins so, in the order of keys."""
+    """Yield every row of a table whose key begins with `prefix`, in key order."""
     after = ""
     while page := rows.scan(table, prefix, after=after, limit=PAGE):
         yield from page
@@ -20,6 +20,6 @@ def walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
 
 
 def places_of_agents(rows: Rows, table: str, agent: str = "") -> list[tuple[str, int]]:
-    """Give agent and place of every row that has both as its key: one agent's, or all."""
+    """Return agent and seq of every row that has both as its key, of one agent or of all."""
     keys = (key for key, _ in walk(rows, table, f"{agent}/" if agent else ""))
     return [(key[: key.rindex("/")], place_of_key(key)) for key in keys]

@@ -1,7 +1,7 @@
-"""The full-text index, kept a little behind the events. Belongs to the writer's thread.
+"""The full-text index, updated later than the events. Belongs to the writer's thread.
 
-A single commit would pay more for its words than for everything else it writes. So they are indexed in
-company: with the next large batch, at the next pause, or before somebody searches.
+Indexing the words of a single commit would cost more than all its other writes. So they are indexed together:
+with the next large batch, at the next pause, or before a search.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from palaver.log.records import COLUMNS, readable_events, searched_text
 from palaver.log.rows import insert_many
 
 LIMIT_BEHIND: Final = 512
-"""So many events may wait for the index before they are taken in at once."""
+"""Events that may wait for the index before they are indexed at once."""
 
 _EVENTS_AT_ONCE: Final = 1000
 _BEHIND: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
@@ -21,10 +21,10 @@ _INSERT: Final = "INSERT INTO events_fts (rowid, text)"
 
 
 class Words:
-    """Knows how far the index reaches, and brings it up to the events."""
+    """Knows the last indexed seq, and brings the index up to date."""
 
     def __init__(self, connection: sqlite3.Connection, blobs: Blobs, last: int) -> None:
-        """`last` is the place of the newest event."""
+        """`last` is the seq of the newest event."""
         self._connection = connection
         self._blobs = blobs
         self._indexed = self._stored()
@@ -32,15 +32,15 @@ class Words:
 
     @property
     def behind(self) -> int:
-        """How many places the index is behind. May be asked from any thread."""
+        """The number of seqs that are not indexed. Usable from any thread."""
         return self._last - self._indexed
 
     def written(self, last: int) -> None:
-        """Events up to this place are in the log."""
+        """Record that events up to this seq are in the log."""
         self._last = last
 
     def catch_up(self) -> None:
-        """Take in what is behind, in a transaction of its own."""
+        """Index missing events, in a separate transaction."""
         indexed = self._indexed
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -52,7 +52,7 @@ class Words:
             raise
 
     def take_in(self, last: int) -> None:
-        """Take in what is behind, up to a place, in the transaction that is open."""
+        """Index missing events up to a seq, in the open transaction."""
         seq = self._indexed
         while records := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
             events = readable_events(records, self._blobs)
@@ -62,12 +62,12 @@ class Words:
         self._reach(last)
 
     def add(self, texts: Sequence[tuple[int, str]], last: int) -> None:
-        """Take in the texts of a batch behind all that is indexed, in the transaction that is open."""
+        """Index the texts of a batch, after all indexed events, in the open transaction."""
         insert_many(self._connection, _INSERT, texts)
         self._reach(last)
 
     def forget(self) -> None:
-        """Read again how far the index reaches, as after a rollback."""
+        """Read the last indexed seq again, as after a rollback."""
         self._indexed = self._stored()
 
     def _stored(self) -> int:

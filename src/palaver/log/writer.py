@@ -1,7 +1,7 @@
-"""The writer: drains all waiting commits into one transaction, and hands the results back.
+"""The writer: collects all waiting commits into one transaction, and returns their results.
 
-Everything that touches the writing connection happens here: in a thread, and for a commit that is alone on a
-quick disk (pace.py) on the event loop itself. What a batch is made of is in batch.py.
+Everything that uses the writing connection happens here: in a thread, and for a single commit on a quick disk
+(pace.py) on the event loop itself. The contents of a batch are in batch.py.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ _LIMIT_BATCH: Final = 2048
 """Commits in one transaction."""
 
 _TRIED_BYTES: Final = 64 * 1024
-"""Room that there must be before commits are accepted again."""
+"""Free bytes that must exist before commits are accepted again."""
 
 _CLOSING: Final = "the log is closing; nothing was stored"
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A commit in line."""
+    """A queued commit."""
 
     order: Order
     result: "asyncio.Future[Commit]"
@@ -45,7 +45,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class _Errand:
-    """Something else that is done with the writer's connection, when all before it in line is written."""
+    """Another job on the writer's connection, done after all commits queued before it."""
 
     run: Callable[[], int]
     is_last: bool = False
@@ -56,11 +56,11 @@ _Results: TypeAlias = Sequence[tuple["asyncio.Future[Commit]", Outcome]]
 
 
 class Writer:
-    """The line before the log and the thread that empties it.
+    """The queue of commits and the thread that writes them.
 
-    Each batch takes all that stand in line, costs one fsync, and comes back to the event loop in one step:
-    first those who subscribed hear of it, then the commits return. When LIMIT_WAITING commits stand there,
-    the next one is refused. Where nobody stands in line and `pace` allows it, a commit is made at once.
+    Each batch takes all queued commits, costs one fsync, and returns to the event loop in one step: first the
+    subscribers are called, then the commits return. When LIMIT_WAITING commits are queued, the next one is
+    refused. If the queue is empty and `pace` allows it, a commit is made at once.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class Writer:
         self._in_line = 0
         self._nudge: asyncio.TimerHandle | None = None
         self._is_patient = True
-        self._in_use = threading.Lock()  # The connection, with all that is kept about it.
+        self._in_use = threading.Lock()  # Protects the connection and all state about it.
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
 
-    # What follows belongs to the event loop.
+    # The methods below belong to the event loop.
 
     async def commit(self, decide: Decide, request_key: bytes | None) -> Commit:
-        """Commit at once, or stand in line; return when it is durable."""
+        """Commit at once, or queue; return when it is durable."""
         if self._end is not None:
             raise ShuttingDown(_CLOSING)
         if self._refusal is not None:
@@ -110,7 +110,7 @@ class Writer:
         raise outcome
 
     async def rebuild(self) -> int:
-        """Fold all events anew, between two batches."""
+        """Fold all events again, between two batches."""
         return await self._done(self._batches.rebuild)
 
     def refuse(self, reason: PalaverError) -> None:
@@ -118,15 +118,15 @@ class Writer:
         self._refusal = reason
 
     async def try_writing(self) -> None:
-        """Write as much as a few events take, and take it back; raises DiskFull when there is no room."""
+        """Write the size of a few events, and remove it; raise DiskFull if there is no space."""
         await self._done(self._try_writing)
 
     async def save(self, target: Path) -> None:
-        """Bring what was committed to safety after a file was lost: see `Batches.save`."""
+        """Save committed events after a file was lost: see `Batches.save`."""
         await self._done(lambda: self._batches.save(target))
 
     async def remove_archived(self) -> int:
-        """Remove some events that are in an archive, between two batches; 0 when none is left."""
+        """Remove some events that are in an archive, between two batches; 0 if none is left."""
         return await self._done(self._remove_archived)
 
     async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
@@ -140,18 +140,18 @@ class Writer:
         return await self._done(run)
 
     async def mark_redacted(self, seq: int, unfinished: Sequence[int]) -> None:
-        """Keep up to which record removals are finished, between two batches."""
+        """Record which redactions are finished, between two batches."""
         await self._done(lambda: write_mark(self._connection, seq, unfinished))
 
     async def index(self) -> None:
-        """Bring the full-text index up to the events; nothing to do when it is."""
+        """Bring the full-text index up to date, if necessary."""
         if self._batches.words.behind and self._end is None:
             errand = _Errand(self._upkeep.index)
             self._line.put(errand)
             await asyncio.wrap_future(errand.result)
 
     async def close(self) -> None:
-        """Write what stands in line, then end the thread and close the connection."""
+        """Write queued commits, then end the thread and close the connection."""
         if self._end is None:
             if self._nudge is not None:
                 self._nudge.cancel()
@@ -168,9 +168,9 @@ class Writer:
         return await asyncio.wrap_future(errand.result)
 
     def _commit_here(self, order: Order) -> Outcome | None:
-        """Write one order now, on the event loop; None when it has to stand in line."""
+        """Write one order now, on the event loop; None if it has to be queued."""
         began_s = time.monotonic()
-        # Whoever stands in line, or has not been told yet, was first.
+        # Commits that are queued, or whose results are not delivered yet, come first.
         if not self._pace.came(began_s) or self._in_line or self._upkeep.is_urgent:
             return None
         if not self._in_use.acquire(blocking=False):
@@ -182,7 +182,7 @@ class Writer:
             return None  # The thread has time for it.
         except BaseException as error:
             if _is_busy(error):
-                return None  # Another program holds the file, and the thread has time to wait for it.
+                return None  # Another program locks the file, and the thread has time to wait for it.
             outcome = failure_from(error)
         else:
             self._upkeep.written(1)
@@ -196,7 +196,7 @@ class Writer:
         return outcome
 
     def _nudge_later(self) -> None:
-        """Have the thread look after what can wait for a pause: nothing else wakes it."""
+        """Let the thread do the work that waits for a pause: nothing else wakes it."""
         if self._nudge is None:
             self._nudge = self._loop.call_later(_IDLE_S, self._nudge_thread)
 
@@ -222,7 +222,7 @@ class Writer:
             else:
                 result.set_exception(outcome)
 
-    # What follows belongs to the thread.
+    # The methods below belong to the thread.
 
     def _run(self) -> None:
         is_running = True
@@ -230,7 +230,7 @@ class Writer:
             waiting, errand = self._drain()
             if waiting:
                 self._write(waiting)
-            # A caller that was cancelled meanwhile wants nothing done, and its future takes no result.
+            # A caller that was cancelled meanwhile needs no work, and its future accepts no result.
             if errand is not None and errand.result.set_running_or_notify_cancel():
                 is_running = not errand.is_last
                 try:
@@ -242,7 +242,7 @@ class Writer:
                     errand.result.set_exception(failure_from(error))
 
     def _drain(self) -> tuple[list[_Waiting], _Errand | None]:
-        """Wait for somebody to stand in line; take all who do, up to the first errand."""
+        """Wait for the first queued item; return all commits up to the first job."""
         waiting: list[_Waiting] = []
         item = self._first()
         while isinstance(item, _Waiting):
@@ -256,7 +256,7 @@ class Writer:
         return waiting, item if isinstance(item, _Errand) else None
 
     def _be_patient(self, is_patient: bool) -> None:
-        """Wait for another program that holds the file, or do not."""
+        """Set whether to wait for another program that locks the file."""
         if is_patient != self._is_patient:
             self._connection.execute(
                 f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000 if is_patient else 0:.0f}"
@@ -283,14 +283,14 @@ class Writer:
             outcomes = self._together(orders)
             self._upkeep.written(len(orders))
         results = [(one.result, outcome) for one, outcome in zip(waiting, outcomes, strict=True)]
-        with contextlib.suppress(RuntimeError):  # The event loop was closed, and nobody is left to hear it.
+        with contextlib.suppress(RuntimeError):  # The event loop was closed, so there is no caller left.
             self._loop.call_soon_threadsafe(self._deliver, results, time.monotonic() - began_s)
 
     def _together(self, orders: Sequence[Order]) -> list[Outcome]:
         try:
             return self._batches.write(orders)
         except BaseException as error:
-            # One of them, or the disk, spoiled the batch: nothing of it is written. Each for itself, then.
+            # One of them, or the disk, broke the batch: nothing of it is written. Write each one alone.
             return [failure_from(error)] if len(orders) == 1 else [self._alone(order) for order in orders]
 
     def _alone(self, order: Order) -> Outcome:
@@ -318,5 +318,5 @@ class Writer:
 
 
 def _is_busy(error: BaseException) -> bool:
-    """Tell whether another program holds the file. The lowest byte of a code is its kind."""
+    """Return whether another program locks the file. The lowest byte of a code is its kind."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
