@@ -1,1 +1,1 @@
-"""Who is at the door: processes, seats, identity, and the way back. Takes no part in what is asked."""
+"""Callers and connections: processes, seats, identity, presence, outboxes. Handles no requests."""

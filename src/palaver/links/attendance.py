@@ -1,11 +1,11 @@
-"""Who is heard of in rooms: who waits, who beats, who did something last. Kept in memory, and nowhere else.
+"""Signs of life of agents in rooms: waits, renewed leases, last actions. Kept only in memory.
 
-What the log knows is asked of it: since when somebody is gone, what it wrote since then, or says that it is
-idle or at work. The rest begins anew with each start of the daemon, which is why the start itself counts as
-having heard of everybody whose process is there.
+Stored facts are read from the log: since when an agent is offline, its events since then, whether it reports
+idle or active. Everything else starts empty with each start of the daemon. So the start itself counts as a
+sign of life of every agent whose process runs.
 
-Of one that speaks by a token no process is seen. It is present while a call of it is open and for the grace
-of a waiter behind that, and alive for a lease behind its last word.
+A caller with a token has no visible process. It is present while one of its calls is open and for the grace
+period of a waiter afterwards, and alive for a lease after its last call.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,26 +28,26 @@ from palaver.model.query import Query
 from palaver.rooms.policy import Policy
 
 _NO_SIGN: Final = frozenset({"delivery", "life", BYE, LEFT})
-"""What is written about an agent, and not by it; or is its last word."""
+"""Events that are written about an agent and not by it, or that are its last event."""
 _AT_REST: Final = frozenset({AgentState.IDLE.value, AgentState.EXITED.value})
 _LOOK_BACK: Final = 100
-"""So many of the newest events of somebody who is gone are looked at after a start."""
+"""After a start, look at this many of the newest events of an offline agent."""
 LIMIT_NAMES: Final = 10_000
-"""So many names are remembered; when there are more, who was silent for longest is forgotten."""
+"""Names that are remembered. Above the limit the name that was silent for longest is forgotten."""
 
 
 @dataclass(slots=True)
 class _Wait:
-    """How somebody waits, or waited, in one room."""
+    """How an agent waits, or waited, in one room."""
 
     last_ms: int
     is_parked: bool = False
     count: int = 0
-    """So many of its calls wait now."""
+    """The number of its calls that wait now."""
 
 
 class _Moments:
-    """When each of so many names was last heard of."""
+    """When each of up to `LIMIT_NAMES` names last gave a sign of life."""
 
     def __init__(self) -> None:
         self._at: dict[str, int] = {}
@@ -74,7 +74,10 @@ class AttendanceBook:
         has_token: Callable[[str], bool] = lambda name: False,
         policy: Policy | None = None,
     ) -> None:
-        """`is_present` tells whose process is alive or who has a link, `has_token` for whom tokens are."""
+        """`is_present`: whether an agent's process is alive or it has a link.
+
+        `has_token`: whether it has a token.
+        """
         self._log = log
         self._clock = clock
         self._has_process = is_present
@@ -90,13 +93,13 @@ class AttendanceBook:
         self._told: dict[tuple[str, str], int] = {}
         self.shown = Shown()
         self.changed: Callable[[str], None] = lambda room: None
-        """Told the room in which somebody waits no longer: another one's turn may have come."""
+        """Called with the room in which a wait ended: it may be the turn of another member."""
         self.fell_silent: Callable[[str], None] = lambda name: None
-        """Told who has no call open any more: from now on its time runs."""
+        """Called with an agent when one of its calls has ended: from then on its time runs."""
         self._unsubscribe = log.subscribe(self._hear)
 
     async def recall(self) -> None:
-        """Remember after a start what those in rooms did last whose process was gone by then."""
+        """After a start, remember the last event of each room member whose process had exited by then."""
         for name in {name for room in read_open_rooms(self._log.rows) for name in room.names}:
             if (gone_ms := self.gone_since_ms(name)) is not None:
                 query = Query(senders=(name,), since=gone_ms, last=_LOOK_BACK)
@@ -105,22 +108,22 @@ class AttendanceBook:
                     self._seen.put(name, max(signs))
 
     def close(self) -> None:
-        """Hear of nothing more."""
+        """Stop following the log."""
         self._unsubscribe()
 
-    # What happens
+    # Recording
 
     def saw(self, name: str) -> None:
-        """Somebody did something: asked, read, wrote."""
+        """Record that an agent did something: a request, a read, a write."""
         self._seen.put(name, self._clock.now_ms())
 
     def spoke(self, name: str) -> None:
-        """Somebody has shown a token: whatever became of its process, it is there."""
+        """Record that an agent has shown a token: it is present, whatever became of its process."""
         self._tokens.put(name, self._clock.now_ms())
 
     @contextmanager
     def speaking(self, name: str) -> Iterator[None]:
-        """A call by a token is open for as long as the block runs."""
+        """Record an open call by a token while the block runs."""
         self.spoke(name)
         try:
             with self._calling(name):
@@ -140,14 +143,14 @@ class AttendanceBook:
                 del self._calls[name]
 
     def beat(self, room: str, name: str) -> None:
-        """A holder said, with its lease, that it still works."""
+        """Record that an owner confirmed, with its lease, that it still works."""
         self._beats[room, name] = self._clock.now_ms()
 
     @contextmanager
     def waiting(self, room: str, name: str, *, is_parked: bool = False) -> Iterator[None]:
-        """Somebody waits for its turn for as long as the block runs; the newest call says how.
+        """Record that a member waits for its turn while the block runs; its newest call decides how it waits.
 
-        One that is refused says nothing.
+        A call that is refused changes nothing.
         """
         wait = self._touch(room, name)
         was_parked, wait.is_parked = wait.is_parked, is_parked
@@ -165,17 +168,17 @@ class AttendanceBook:
             self.fell_silent(name)
 
     def is_news(self, room: str, name: str, place: int) -> bool:
-        """Tell somebody of a hand-over in a room: True the first time, False when it was told of this one."""
+        """Record that a member was notified of a handoff; False if it already was notified of this one."""
         is_known = self._told.get((room, name)) == place
         self._told[room, name] = place
         return not is_known
 
     def forget(self, room: str, name: str) -> None:
-        """Somebody is no member any more: nothing of it counts, also what waits still."""
+        """Forget a former member: nothing of it counts any more, not even calls that still wait."""
         for table in (self._waits, self._beats, self._told):
             table.pop((room, name), None)
 
-    # What is known
+    # Reading
 
     @property
     def started_ms(self) -> int:
@@ -183,25 +186,25 @@ class AttendanceBook:
         return self._started_ms
 
     def is_present(self, name: str) -> bool:
-        """Its process is alive or it has a link; or it waits, has a call open, or had one a moment ago."""
+        """Whether its process is alive, or it has a link, an open call or a recent call with a token."""
         if self._has_process(name) or name in self._calls:
             return True
         spoke_ms = self._tokens.get(name)
         return spoke_ms is not None and self._clock.now_ms() - spoke_ms <= self._grace_ms
 
     def is_active(self, name: str) -> bool:
-        """Its process is alive, and it says that it works."""
+        """Whether its process is alive and it reports that it works."""
         return name in self._active and self._has_process(name)
 
     def gone_since_ms(self, name: str) -> int | None:
-        """Since when its process is surely gone; None while it has a call open, and where nobody can know."""
+        """Since when its process has exited; None while it has an open call, or if that is unknown."""
         agent = read_agent(self._log.rows, name)
         if agent is None or not agent.left or self._has_process(name) or name in self._calls:
             return None
         return agent.since
 
     def token_ms(self, name: str) -> int | None:
-        """When it last spoke by a token; one who has a token may have done so until the daemon started."""
+        """When it last used a token. An agent with a token may have done so until the daemon started."""
         spoke_ms = self._tokens.get(name)
         return self._started_ms if spoke_ms is None and self._has_token(name) else spoke_ms
 
@@ -210,35 +213,35 @@ class AttendanceBook:
         return self._seen.get(name)
 
     def idle_since_ms(self, name: str) -> int | None:
-        """Since when it says that it is idle; None for one that has never said what it does."""
+        """Since when it reports idle; None if it does not, or has never reported its state."""
         agent = read_agent(self._log.rows, name)
         if agent is None or not agent.ready or agent.state != AgentState.IDLE:
             return None
         return agent.since
 
     def beat_ms(self, room: str, name: str) -> int | None:
-        """When it last beat."""
+        """When it last confirmed its lease."""
         return self._beats.get((room, name))
 
     def last_wait_ms(self, room: str, name: str) -> int | None:
-        """When it last waited, or joined; while it waits that is now."""
+        """When it last waited, or joined; the current time while it waits."""
         wait = self._waits.get((room, name))
         if wait is None:
             return None
         return self._clock.now_ms() if wait.count else wait.last_ms
 
     def is_waiting(self, room: str, name: str) -> bool:
-        """It waits now."""
+        """Whether it waits now."""
         wait = self._waits.get((room, name))
         return wait is not None and wait.count > 0
 
     def is_parked(self, room: str, name: str) -> bool:
-        """It waited only for what is reserved for it, the last time."""
+        """Whether its last wait was only for a reserved stick."""
         wait = self._waits.get((room, name))
         return wait is not None and wait.is_parked
 
     def waiters(self, room: str) -> list[str]:
-        """Give those who wait in a room now."""
+        """Return the members that wait in a room now."""
         return [name for (where, name), wait in self._waits.items() if where == room and wait.count]
 
     def _touch(self, room: str, name: str) -> _Wait:
@@ -248,7 +251,7 @@ class AttendanceBook:
         return wait
 
     def _hear(self, events: Sequence[Event]) -> None:
-        """What an agent writes is a sign of it, but for what says that it rests."""
+        """Count an agent's own events as signs of life, except a status that it is idle."""
         for event in events:
             if event.type == "status":
                 self._hear_status(event)
@@ -260,7 +263,8 @@ class AttendanceBook:
             if event.type == JOINED:
                 self._touch(room, event.sender)
             elif event.type == LEFT:
-                if "kick" not in event.payload:  # The kick itself was heard; who it was may be back.
+                # The kick event itself was handled; the agent may have joined again since.
+                if "kick" not in event.payload:
                     self.forget(room, from_agent(event) or event.sender)
             elif event.type == "kick":
                 for name in event.to:
@@ -271,7 +275,7 @@ class AttendanceBook:
                         self.forget(room, name)
 
     def _hear_status(self, event: Event) -> None:
-        """Whoever was at work has been so until now, also when it rests from now on."""
+        """Count an agent that was active as active until now, even if it is idle from now on."""
         name, state = agent_of(event), event.payload.get("state")
         was_active = name in self._active
         if state == AgentState.ACTIVE:
@@ -283,7 +287,7 @@ class AttendanceBook:
 
 
 def _is_sign(event: Event) -> bool:
-    """Tell whether an event is a sign of the one who wrote it."""
+    """Whether an event is a sign of life of its sender."""
     if event.type == "status":
         return event.payload.get("state") not in _AT_REST
     return event.type not in _NO_SIGN

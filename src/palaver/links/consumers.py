@@ -1,6 +1,7 @@
-"""Consumers: names under which a caller follows the log, and goes on where it stopped. One reader at a time.
+"""Consumers: names under which a caller follows the log and resumes where it stopped. One reader at a time.
 
-Who reads is known in memory only and ends with the connection; up to which place lies in a file each.
+The current reader is known in memory only and ends with its connection; the seq of each consumer is in a
+file.
 """
 
 import asyncio
@@ -15,11 +16,14 @@ from palaver.links.cursor import Cursor
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 _GRACE_S: Final = 0.5
-"""One that is just ending (killed, asked to stop, cut off) is gone within this, and the next one waits."""
+"""Seconds.
+
+A reader that is ending (killed, stopped, disconnected) is removed within this time; the next one waits.
+"""
 
 
 class Consumer:
-    """One consumer in somebody's hand. Release it, whatever happens: until then nobody else gets it."""
+    """One consumer that is in use. Always release it: until then no other caller gets it."""
 
     def __init__(self, consumers: "Consumers", owner: str, name: str, pid: int, cursor: Cursor) -> None:
         self.owner = owner
@@ -30,23 +34,24 @@ class Consumer:
         self._cursor = cursor
 
     def place(self) -> int | None:
-        """Give the kept place, None for one that never began; raises StorageFailed when it cannot be told."""
+        """Return the stored seq, None if it never began. Raises StorageFailed if it cannot be read."""
         return self._cursor.read()
 
     async def begin(self, place: int) -> None:
-        """Start at a place, and keep it before anything is shown: whatever comes then is not left out."""
+        """Start at a seq. Store it durably before anything is shown, so that no later event is skipped."""
         begun = asyncio.ensure_future(asyncio.to_thread(self._cursor.begin, place))
         try:
             await asyncio.shield(begun)
         finally:
-            await asyncio.wait([begun])  # The thread has the cursor until it is done, whoever waits.
+            # The thread uses the cursor until it is done, even if the caller is cancelled.
+            await asyncio.wait([begun])
 
     def keep(self, place: int) -> None:
-        """Keep a place up to which everything was flushed; raises StorageFailed or DiskFull."""
+        """Store the seq up to which everything was flushed. Raises StorageFailed or DiskFull."""
         self._cursor.keep(place)
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Free the consumer for the next reader."""
         self._cursor.close()
         self._consumers.forget(self)
         self.released.set()
@@ -56,13 +61,13 @@ class Consumers:
     """The consumers of one home. Belongs to the loop's thread."""
 
     def __init__(self, folder: Path, *, grace_s: float = _GRACE_S) -> None:
-        """`folder` is made when the first place is kept."""
+        """`folder` is created when the first seq is stored."""
         self._folder = folder
         self._grace_s = grace_s
         self._held: dict[tuple[str, str], Consumer] = {}
 
     async def take(self, owner: str, name: str, *, pid: int) -> Consumer:
-        """Take a consumer of one owner for a process; DuplicateListener when another has it and keeps it."""
+        """Take a consumer for a process. Raises DuplicateListener if another process keeps it."""
         if _NAME.fullmatch(name) is None:
             raise BadName(name, "a consumer's name has letters, digits and _.- in it, and at most 64 of them")
         try:
@@ -77,5 +82,5 @@ class Consumers:
         return taken
 
     def forget(self, consumer: Consumer) -> None:
-        """It was released."""
+        """Remove a consumer that was released."""
         del self._held[consumer.owner, consumer.name]

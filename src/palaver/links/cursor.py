@@ -1,9 +1,9 @@
-"""A kept cursor: up to which place a consumer was given the log. One small file, outside the log.
+"""A stored cursor: the seq up to which a consumer has read the log. One small file, outside the log.
 
-The file is made whole and synced, so that a kept place is never lost; from then on the number in it is
-overwritten, in one write of fixed length. So keeping a place costs next to nothing, and survives the end of
-any process at any moment. After a power failure the file may hold an older place: then events come again, and
-none is left out.
+The file is created as a whole and synced, so that the first seq is never lost. After that the number in it is
+overwritten, in one write of fixed length. So storing a seq is cheap, and it survives the end of any process
+at any time. After a power failure the file may contain an older seq: then events are repeated, and none is
+skipped.
 """
 
 import os
@@ -19,14 +19,14 @@ _WHOLE: Final = re.compile(rb"[0-9]{20}\n")
 
 
 class Cursor:
-    """The file of one consumer. Belongs to whoever holds that: two would overwrite each other."""
+    """The file of one consumer. Belongs to the reader of that consumer: two would overwrite each other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def read(self) -> int | None:
-        """Give the kept place, None when there is none yet; raises StorageFailed when it cannot be told."""
+        """Return the stored seq, None if there is no file. Raises StorageFailed if it cannot be read."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -38,7 +38,7 @@ class Cursor:
         return int(content)
 
     def begin(self, place: int) -> None:
-        """Keep a place for certain, whatever was kept before, and be ready for more. May wait for a disk."""
+        """Store a seq durably, whatever was stored before, and prepare for `keep`. May wait for the disk."""
         try:
             if not self._holds(place):
                 self._make(place)
@@ -48,7 +48,7 @@ class Cursor:
             raise failure_from(error) from error
 
     def keep(self, place: int) -> None:
-        """Keep a place. Waits for nothing; only after `begin`."""
+        """Store a seq without a sync. Call it only after `begin`."""
         assert self._file is not None
         try:
             os.pwrite(self._file, _number(place), 0)
@@ -56,7 +56,7 @@ class Cursor:
             raise failure_from(error) from error
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is harmless."""
+        """Close the file. Closing twice is harmless."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -78,7 +78,7 @@ class Cursor:
         finally:
             os.close(file)
         made.replace(self._path)
-        for one in (folder, folder.parent):  # The names too must outlast a power failure.
+        for one in (folder, folder.parent):  # The directory entries must survive a power failure too.
             entry = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(entry)

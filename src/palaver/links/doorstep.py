@@ -1,6 +1,6 @@
-"""Where a caller is looked at: the processes, what surrounds them, and the seats, put to the rules.
+"""Identify callers: collect processes, environments and seats, and apply the rules to them.
 
-Reads only what the answer depends on. Decides nothing itself: `identity.py` and `joining.py` do.
+Reads only data that the result depends on. Decides nothing itself: `identity.py` and `joining.py` do.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -44,7 +44,7 @@ _HARNESS_OF_MARK: Final = {
 
 @dataclass(slots=True)
 class Doorstep:
-    """Everything needed to say who is asking. Belongs to one thread."""
+    """Everything needed to identify a caller. Belongs to one thread."""
 
     seats: SeatIndex
     holder_ttys: Container[int] = ()
@@ -54,7 +54,7 @@ class Doorstep:
     agent_terminals: AgentTerminals = field(default_factory=lambda: AgentTerminals(""))
 
     def who(self, chain: Sequence[Process], claim: Claim) -> Caller:
-        """Name the caller whose chain this is; raise WhoAreYou when it could be several."""
+        """Return the caller of this process chain. Raises WhoAreYou if it could be several agents."""
         anchored = self.seats.nearest(chain)
         below = self.holders.above(chain if anchored is None else chain[: anchored.index])
         if below is not None and (left := self._left_behind(chain, claim, below)) is not None:
@@ -62,7 +62,8 @@ class Doorstep:
         if anchored is not None:
             return self._seated(chain, claim, anchored, is_lowered=below is not None)
         around = [self.environments.look(process) for process in chain]
-        # A harness that stands above and is nobody runs its sessions itself: maybe another's a second time.
+        # A harness above the caller that has no agent runs its sessions itself: a session mark may be a copy
+        # of another agent's.
         own = [name for found in around for name in SESSION_MARKS.get(found.harness or "", ())]
         seen = [replace(found, marks=_without(found.marks, own)) for found in around]
         caller = who_is_asking(
@@ -77,23 +78,26 @@ class Doorstep:
         return caller if caller is HUMAN else replace(caller, is_orphan=is_orphan(chain, self.seats))
 
     def is_forged(self, chain: Sequence[Process], claim: Claim, child: str = "") -> bool:
-        """True when what asks was started by one session of an anchor and names another: it gets nothing.
+        """Whether the caller was started by one session of an anchor and names another, so it is refused.
 
-        A session may name its own sub-agents; `child` is one that is named beside the key.
+        A session may name its own sub-agents; `child` is one that is named in addition to the key.
         """
         anchored = self.seats.nearest(chain)
         if anchored is None or not claim.key:
             return False
         *below, own = (self.environments.look(one).marks for one in chain[: anchored.index + 1])
         for found in (claim.marks, *below):
-            # What the anchor itself was started with says nothing of what it starts.
+            # Marks that the anchor itself was started with do not identify its children.
             marks = {name: value for name, value in found.items() if own.get(name) != value}
             if (owner := owner_by_marks(anchored, Claim(marks=marks))) is not None:
                 return not is_within(anchored, owner, claim.key) and not is_within(anchored, owner, child)
         return False
 
     def place(self, chain: Sequence[Process], claim: Claim, pid: int | None = None) -> Anchor:
-        """Choose where a caller that joins sits down, or refuse. What a holder adopted sits below it."""
+        """Choose the seat of a caller that joins, or refuse.
+
+        A process that a holder adopted gets a seat below it.
+        """
         below = self.holders.above(chain)
         if below is not None and below.seats:
             chain = chain[: below.index]
@@ -108,7 +112,7 @@ class Doorstep:
         return anchor
 
     def _is_persons_shell(self, chain: Sequence[Process], around: Sequence[Surroundings]) -> bool:
-        """Whether the chain begins with the shell that a terminal of nobody's was opened with."""
+        """Whether the chain begins with the login shell of a terminal that no agent uses."""
         shell = chain[0]
         return (
             shell.pid == shell.session
@@ -120,10 +124,9 @@ class Doorstep:
         )
 
     def _left_behind(self, chain: Sequence[Process], claim: Claim, below: Below) -> Caller | None:
-        """Name the agent that left the caller behind, to be adopted by the holder; None when it is unclear.
+        """Return the agent whose orphan the caller is, adopted by the holder; None if that is unclear.
 
-        A mark can say that it was somebody inside that agent. Nobody knows what it was started by, so it has
-        a worker's rights at most.
+        A mark can show that it belonged to an agent inside that agent. It is unknown what started it, so it has at most a worker's rights.
         """
         agents = [agent for seat in below.seats for agent in self.seats.at(seat)]
         if not agents:
@@ -138,7 +141,7 @@ class Doorstep:
         anchored = Anchored(below.index, agents, subagents, self.seats.secret)
         agent = named_subagent(anchored, claim) or (inside[0] if inside else choose_seat(anchored, claim))
         limit = min(standing_of_role(one.role) for one in (*agents, *inside))
-        # Everything below the holder is its agent's; that it is somebody else inside, only a mark says.
+        # Every process below the holder is its agent's. Only a mark makes it another agent inside.
         by = agents[0].name if agent in inside and agent not in agents else None
         return seated(agent, is_lowered=True, limit=limit, by=by)
 
@@ -156,7 +159,7 @@ class Doorstep:
         if is_stranger(anchored, claim):
             return stranger_at(anchored, claim)
         agent = choose_seat(anchored, claim)
-        # Only rights above a worker's can be lowered: nobody else's environment is read.
+        # Only rights above a worker's can be lowered, so the environment is read only for those.
         is_high = standing_of_role(agent.role) > Standing.WORKER
         return who_is_asking(
             chain,
@@ -169,11 +172,11 @@ class Doorstep:
         )
 
     def _has_harness_between(self, chain: Sequence[Process], claim: Claim, agent: Agent) -> bool:
-        """True when another harness than the agent's own, or somebody else's process, is below its anchor.
+        """Whether a foreign harness, or a process of another seat, is between the caller and its anchor.
 
-        The anchor ends the chain. A harness marks its children: what its own child has is its own. A shell
-        marks nobody: it has what it inherited. Any further mark was added by something in between. What ended
-        before it could be looked at can have been a harness.
+        The anchor ends the chain. A harness marks its children: marks of its direct child are its own. A
+        shell sets no marks: it has those that it inherited. Any other mark was added by a process in between.
+        A process that ended before it could be read may have been a harness.
         """
         *below, anchor = chain
         if not below:
@@ -186,13 +189,13 @@ class Doorstep:
         return any(self._is_foreign(name, value, agent) for name, value in entries if own.get(name) != value)
 
     def _is_foreign(self, name: str, value: str, agent: Agent) -> bool:
-        """True for a mark of another harness or another seat than the agent's."""
+        """Whether a mark is of another harness or another seat than the agent's."""
         if name == SEAT_MARK:
             return bool(value) and (agent.seat is None or value != self.seats.mark(agent.seat, agent.name))
         return bool(value) and _HARNESS_OF_MARK.get(name, agent.harness) != agent.harness
 
     def _bound(self, claim: Claim, around: Sequence[Surroundings]) -> Claim:
-        """Give a claim that means nobody the nearest parent's marks: its own may have been cleared."""
+        """Use the nearest parent's marks if the claim's own select no agent: they may have been cleared."""
         if self.seats.marked(claim.marks):
             return claim
         for found in around:

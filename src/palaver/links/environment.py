@@ -1,8 +1,8 @@
-"""Which harness marks a process was started with, and whether it is a harness itself. Looks only.
+"""Read the harness marks of a process, and whether it is a harness itself. Read-only.
 
-Nothing but the marks and the home is kept or handed on: an environment holds keys and tokens. What may not be
-read counts as unmarked: its children inherited its marks and can be read, and a harness is known by its name
-as well.
+Only the marks and the home are kept or passed on: an environment contains keys and tokens. A process that may
+not be read counts as unmarked: its children inherited its marks and can be read, and a harness is also known
+by its name.
 """
 
 import os
@@ -26,31 +26,31 @@ _NAMES: Final = frozenset(name.encode() for name in (*MARKS, SEAT_MARK))
 _HOME: Final = frozenset({b"HOME"})
 _INTERPRETER: Final = re.compile(r"(node|nodejs|bun|deno|python|sh|bash)[\d.]*")
 _PACKAGES: Final = {"claude-code": "claude", "gemini-cli": "gemini", "opencode-ai": "opencode"}
-"""Folders out of which an interpreter runs a harness whose file is named otherwise."""
+"""Folders from which an interpreter runs a harness whose file has another name."""
 _LIMIT_ARGUMENTS: Final = 8
 _LIMIT_READ_BYTES: Final = 8 * 1024 * 1024
-"""More than the system lets arguments and environment have together."""
+"""More than the system allows for arguments and environment together."""
 _CHUNK_BYTES: Final = 64 * 1024
 HOLDER_MODULE: Final = "palaver.agents.holder"
-"""What a holder of Palaver's runs, as its command line shows."""
+"""The module that a holder runs, as its command line shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What one process shows of a harness."""
+    """The signs of a harness on one process."""
 
     marks: Mapping[str, str]
     """The marks in the environment it was started with."""
     harness: str | None
     """The harness that it is itself, by its name."""
     is_known: bool = True
-    """False when it ended before it could be looked at."""
+    """False if it ended before it could be read."""
     is_holder: bool = False
-    """It is a holder of Palaver's: whatever runs below it is an agent's."""
+    """It is a holder: every process below it is an agent's."""
 
     @property
     def can_be_harness(self) -> bool:
-        """True when it carries a mark, is a harness or holder, or is gone: then nobody knows what it was."""
+        """Whether it has a mark, is a harness or holder, or has exited, so that it is unknown what it was."""
         return bool(self.marks) or self.harness is not None or self.is_holder or not self.is_known
 
 
@@ -59,18 +59,19 @@ _GONE: Final = Surroundings(MappingProxyType({}), None, is_known=False)
 
 @dataclass(slots=True)
 class Environments:
-    """Reads surroundings and remembers them, as they change only by an exec.
+    """Reads the surroundings of processes and caches them, because only an exec changes them.
 
-    Remembers at most `limit` processes and then forgets the one it met first. Belongs to one thread.
+    Caches at most `limit` processes and then drops the oldest entry. Belongs to one thread.
     """
 
     limit: int = 4096
     _known: dict[tuple[int, int, int, str], Surroundings] = field(default_factory=dict, init=False)
 
     def look(self, process: Process) -> Surroundings:
-        """Give the surroundings of the process as it was read, or say that it is gone.
+        """Return the surroundings of a process; unknown if it has exited.
 
-        Not remembered when it ended, ran another program meanwhile, or could do so unnoticed.
+        The result is not cached if the process ended or ran another program meanwhile, or could do so
+        unnoticed.
         """
         key = process.pid, process.start, process.image, process.name
         known = self._known.get(key)
@@ -93,12 +94,15 @@ class Environments:
 
 
 def read_marks(pid: int) -> dict[str, str]:
-    """Read the marks a process was started with. Empty is no mark; of a double entry the first counts."""
+    """Read the marks a process was started with.
+
+    An empty value is ignored; the first of two entries counts.
+    """
     return _read_variables(pid, _NAMES)
 
 
 def read_home(pid: int) -> str:
-    """Read which folder a process was told is its person's; empty when that may not be seen."""
+    """Read the HOME of a process; empty if it may not be read."""
     return _read_variables(pid, _HOME).get("HOME", "") if pid > 0 else ""
 
 
@@ -117,7 +121,7 @@ def _read_variables(pid: int, names: Set[bytes]) -> dict[str, str]:
 
 
 def read_arguments(pid: int) -> list[str]:
-    """Read the first arguments a process was started with; empty when they may not be seen."""
+    """Read the first arguments a process was started with; empty if they may not be read."""
     if sys.platform == "darwin":  # pragma: no cover - macOS
         return process_darwin.read_arguments(pid)[:_LIMIT_ARGUMENTS]
     parts = _read_all(b"/proc/%d/cmdline" % pid).split(b"\0", _LIMIT_ARGUMENTS)
@@ -125,7 +129,7 @@ def read_arguments(pid: int) -> list[str]:
 
 
 def runs_holder(pid: int) -> bool:
-    """Tell whether a process is a holder of Palaver's, by what it was started with."""
+    """Whether a process is a holder, by its command line."""
     return _is_holder(read_arguments(pid))
 
 
@@ -134,7 +138,7 @@ def _is_holder(arguments: Sequence[str]) -> bool:
 
 
 def _harness_named(name: str, arguments: Sequence[str]) -> str | None:
-    """Name the harness a command line runs: directly, or as the program of an interpreter."""
+    """Return the harness that a command line runs: directly, or as the script of an interpreter."""
     program = PurePath(next(iter(arguments), "")).name
     words = [name, program]
     if _INTERPRETER.fullmatch(program):
@@ -144,7 +148,7 @@ def _harness_named(name: str, arguments: Sequence[str]) -> str | None:
 
 
 def _read_all(path: bytes) -> bytes:
-    """Read a file of /proc up to the limit; empty when it is gone or not ours to read."""
+    """Read a file of /proc up to the limit; empty if it is missing or may not be read."""
     parts: list[bytes] = []
     size = 0
     try:

@@ -1,7 +1,7 @@
-"""Which processes are holders, and whom each of them runs. What stands below one is never the human.
+"""Track which processes are holders, and which agents they run. A process below one is never the human.
 
-A holder adopts whatever its agent leaves behind, so that a process which has left its session, its terminal
-and its environment still has the holder above it. Looks only; who is asking, `doorstep.py` works out.
+A holder adopts every process that its agent leaves running. So a process that has left its session, its
+terminal and its environment still has the holder above it. Read-only; `doorstep.py` identifies the caller.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +17,19 @@ class Below:
     """The nearest holder above a caller."""
 
     index: int
-    """Where it stands in the chain."""
+    """Its index in the chain."""
     seats: Sequence[Seat]
-    """What it runs. Empty for another program that holds agents: whose its other children are is unclear."""
+    """The seats that it runs.
+
+    Empty for another program that runs agents: the owner of its other children is unclear.
+    """
 
 
 class Holders:
-    """The holders of this home that are known by number and start. Belongs to one thread.
+    """The holders of this home, identified by pid and start time. Belongs to one thread.
 
-    Palaver's own is found above the process it runs, also by a daemon to which it has not come back yet. Any
-    other is known once it has held an agent.
+    A holder is found above the process it runs, even before it has reconnected to a new daemon. Any other
+    program is known once it has held an agent.
     """
 
     def __init__(
@@ -42,26 +45,26 @@ class Holders:
         self._looked_at: dict[str, Seat] = {}
 
     def put(self, agent: Agent) -> None:
-        """Take in an agent as it is now, and find the holder above it."""
+        """Record the current state of an agent, and find the holder above it."""
         seat = agent.seat if agent.holder else None
         if seat is None or seat.boot != self._boot or self._looked_at.get(agent.name) == seat:
             return
         self._looked_at[agent.name] = seat
         child = self._read(seat.pid)
         parent = self._read(child.ppid) if child is not None and child.start == seat.start else None
-        # Whoever is above may have adopted it: the holder is not the one that every orphan ends up with.
+        # The parent may have adopted the process: the process that adopts every orphan is not a holder.
         if parent is not None and self._is_holder(parent.pid):
             self.meet(parent)
             self._known[parent.pid, parent.start].append(seat)
 
     def meet(self, process: Process) -> None:
-        """A process holds an agent."""
+        """Record that a process holds an agent."""
         if (process.pid, process.start) not in self._known:
             self._forget_ended()
             self._known[process.pid, process.start] = []
 
     def above(self, chain: Sequence[Process]) -> Below | None:
-        """Give the nearest holder above the caller, which begins the chain, or None."""
+        """Return the nearest holder above the caller (the first process of the chain), or None."""
         for index, process in enumerate(chain):
             seats = self._known.get((process.pid, process.start))
             if seats is not None and index:

@@ -1,12 +1,14 @@
-"""Who is asking: four rules over a chain of processes. Pure: the same chain and claim, the same answer.
+"""Identify the caller: four rules over a chain of processes. Pure: same chain and claim, same result.
 
-1. the nearest anchor; where it has several seats the key chooses, and without one nobody;
-2. no anchor, but a mark that means a seat: that seat, with a worker's rights at most;
-3. no anchor, no mark, nothing above that was an anchor before, and in the foreground of a terminal that no
+1. the nearest anchor; if it has several seats, the session key selects one, and without a key the caller is
+   refused;
+2. no anchor, but a mark that selects a seat: that seat, with at most a worker's rights;
+3. no anchor, no mark, no process above that was an anchor before, and in the foreground of a terminal that no
    holder owns: the human;
-4. all else: a script.
+4. otherwise: a script.
 
-A mark binds or lowers. Nothing the caller says, and nothing that could not be read, raises it.
+A mark selects an agent or lowers rights. Nothing that the caller claims, and nothing that could not be read,
+raises them.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -27,7 +29,7 @@ SCRIPT: Final = Caller(name=SCRIPT_NAME, standing=Standing.WORKER, kind="externa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the caller says about itself. It can choose between its own seats, and lower; no more."""
+    """The caller's claim about itself. It can only select one of the caller's seats, or lower its rights."""
 
     marks: Mapping[str, str] = field(default_factory=dict)
     """The entries of its environment that are marks."""
@@ -37,7 +39,7 @@ class Claim:
 
     @property
     def has_mark(self) -> bool:
-        """True when any mark is set, known or not."""
+        """Whether any mark is set, known or not."""
         return any(self.marks.get(name) for name in (*MARKS, SEAT_MARK))
 
 
@@ -50,11 +52,11 @@ def who_is_asking(
     holder_ttys: Container[int],
     marks_between: bool = False,
 ) -> Caller:
-    """Name the caller by the four rules; raise WhoAreYou when it could be several.
+    """Return the caller by the four rules. Raises WhoAreYou if it could be several agents.
 
-    `marks_above` says that a process of the chain carries a mark or is a harness. `marks_between` says that a
-    harness which is nobody stands between the caller and its anchor: it speaks in the anchor's name, with a
-    worker's rights at most. An empty chain is a caller that cannot be seen.
+    `marks_above`: a process of the chain has a mark or is a harness. `marks_between`: a harness without an
+    agent is between the caller and its anchor; the caller then acts as the anchor's agent, with at most a
+    worker's rights. An empty chain is a caller that cannot be seen.
     """
     anchored = seats.nearest(chain)
     if anchored is not None:
@@ -63,7 +65,7 @@ def who_is_asking(
         agent = choose_seat(anchored, claim)
         is_lowered = marks_between or _is_other_session(agent, claim)
         is_lowered = is_lowered or agent in _marked_by_others(anchored.agents, claim)
-        # Of several it is the one that it says, so it gains no rights by what it says.
+        # The caller itself claims which agent it is, so it gets the lowest rights of them.
         limit = min(standing_of_role(one.role) for one in anchored.agents)
         return seated(agent, is_lowered=is_lowered, limit=limit)
     if meant := seats.marked(claim.marks):
@@ -76,11 +78,12 @@ def who_is_asking(
 
 
 def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
-    """Give the one seat of an anchor that asks; raise WhoAreYou, naming all, when nothing decides.
+    """Return the agent of an anchor that makes the request. Raises WhoAreYou, naming all, if it is unclear.
 
     The key of a hook or call counts most, then the harness's session in the environment, then a session that
     another harness has marked there, then the seat's mark, which the sessions of one process share. The key
-    of a sub-agent means that one, unless it is a session's own; whoever brings none is not a sub-agent.
+    of a sub-agent selects that sub-agent, unless it is also a session's; without its key a caller is never a
+    sub-agent.
     """
     if (subagent := named_subagent(anchored, claim)) is not None:
         return subagent
@@ -105,9 +108,9 @@ def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
 
 
 def is_stranger(anchored: Anchored, claim: Claim) -> bool:
-    """True for a session that has no seat in a process which several share: it is none of those that have.
+    """Whether the caller is a session without a seat in a process that several sessions share.
 
-    Whoever took it for one of them would give it that one's mail.
+    If it were taken for one of the seated sessions, it would receive that agent's messages.
     """
     if named_subagent(anchored, claim) is not None:
         return False
@@ -117,45 +120,45 @@ def is_stranger(anchored: Anchored, claim: Claim) -> bool:
 
 
 def stranger_at(anchored: Anchored, claim: Claim) -> Caller:
-    """Give a session without a name as the caller: a script at a seat, with no more rights than those there.
+    """Return a session without an agent as a caller: a script with at most the rights of its neighbours.
 
-    By its seat it is known as none that may speak for others: naming another session gains nobody anything.
+    Its seat shows that it may not act as other agents: naming another session gains no rights.
     """
     standings = [standing_of_role(agent.role) for agent in anchored.agents]
     other, key = anchored.agents[0].seat, _key_for(anchored.agents[0], claim)
-    assert other is not None  # whoever is at an anchor has one
+    assert other is not None  # every agent at an anchor has a seat
     seat = Seat(pid=other.pid, start=other.start, boot=other.boot, key=key)
     return Caller(name=SCRIPT.name, standing=min(SCRIPT.standing, *standings), kind=SCRIPT.kind, seat=seat)
 
 
 def who_joins(caller: Caller) -> Caller:
-    """Give the caller as it joins: a session without a name does so as any script, whoever sits beside it.
+    """Return the caller for a join: a session without an agent joins like any script.
 
-    What it then may do is decided anew, and again by those beside it.
+    Its rights after joining are decided again, including the limits of the agents in the same process.
     """
     return replace(SCRIPT, is_orphan=caller.is_orphan) if caller.name == SCRIPT.name else caller
 
 
 def named_subagent(anchored: Anchored, claim: Claim) -> Agent | None:
-    """Give the sub-agent whose key the caller brings, or None: also where that key is a session's own."""
+    """Return the sub-agent whose key the caller has; None also if that key is a session's own."""
     named = (one for one in (*anchored.agents, *anchored.subagents) if _is_named(one, claim))
     found = next(named, None)
     return found if found in anchored.subagents else None
 
 
 def owner_by_marks(anchored: Anchored, claim: Claim) -> Agent | None:
-    """Give the session, or sub-agent, of an anchor whose key its own harness's marks hold, or None."""
+    """Return the session, or sub-agent, of an anchor whose key is in its harness's marks, or None."""
     return next((one for one in (*anchored.agents, *anchored.subagents) if _is_named(one, claim)), None)
 
 
 def is_within(anchored: Anchored, owner: Agent, key: str) -> bool:
-    """Whether a key is an agent's own, or that of a sub-agent of it."""
+    """Whether a key belongs to an agent or to one of its sub-agents."""
     names = {owner.name} | {one.name for one in anchored.subagents if one.parent == owner.name}
     return any(one.name in names and _key_of(one) == key for one in (*anchored.agents, *anchored.subagents))
 
 
 def _marked_by_others(agents: Sequence[Agent], claim: Claim) -> list[Agent]:
-    """Give those of several seats whose session another harness's mark names, where nothing better does."""
+    """Return the seats whose session a mark of another harness names, if there is no better evidence."""
     if len(agents) == 1 or claim.key or any(_is_named(agent, claim) for agent in agents):
         return []
     named = {claim.marks.get(name, "") for names in SESSION_MARKS.values() for name in names} - {""}
@@ -163,7 +166,7 @@ def _marked_by_others(agents: Sequence[Agent], claim: Claim) -> list[Agent]:
 
 
 def _key_for(agent: Agent, claim: Claim) -> str:
-    """The key the caller brings, read as a session of this agent's harness."""
+    """Return the caller's key, read as a session of this agent's harness."""
     if claim.key:
         return claim.key
     return next(filter(None, map(claim.marks.get, SESSION_MARKS.get(agent.harness, ()))), "")
@@ -178,15 +181,15 @@ def _key_of(agent: Agent) -> str:
 
 
 def _is_other_session(agent: Agent, claim: Claim) -> bool:
-    """True when the seat is one session of its process and the caller names another."""
+    """Whether the seat is one session of its process and the caller names another."""
     key = _key_of(agent)
     return bool(key) and _key_for(agent, claim) not in ("", key)
 
 
 def seated(agent: Agent, *, is_lowered: bool, limit: Standing, by: str | None = None) -> Caller:
-    """Give an agent as the caller, with no more rights than the limit; lowered, than a worker's.
+    """Return an agent as the caller, with at most the rights of `limit`; if lowered, at most a worker's.
 
-    `by` says who speaks, where only a mark says that it is this agent.
+    `by` is the actual sender if only a mark says that it is this agent.
     """
     standing = min(standing_of_role(agent.role), limit)
     if is_lowered:
@@ -203,10 +206,11 @@ def seated(agent: Agent, *, is_lowered: bool, limit: Standing, by: str | None = 
 
 
 def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bool:
-    """True in the foreground of a terminal that is nobody's, with every parent known.
+    """Whether the caller is in the foreground of a terminal without an agent, with every parent known.
 
-    What was orphaned still has its terminal but no longer its parents: who started it is unknown. So the
-    session's leader, which holds the terminal, must be among them, and so must the first of all processes.
+    An orphan still has its terminal but no longer its parents, so it is unknown what started it. Therefore
+    the session leader, which owns the terminal, must be in the chain, and so must the first process of the
+    system.
     """
     if not chain or chain[-1].ppid != 0:
         return False
@@ -220,7 +224,7 @@ def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bo
 
 
 def is_orphan(chain: Sequence[Process], seats: SeatIndex) -> bool:
-    """Whether an agent may have started this process and left it behind.
+    """Whether an agent may have started this process and exited before it.
 
     An orphan has no parent but the process that adopts orphans. A service looks the same. So it counts as an
     orphan unless the topmost process below the adopter is older than every agent.
@@ -237,11 +241,11 @@ def is_adopter(process: Process) -> bool:
 
 
 def act_as(caller: Caller, target: Agent) -> Caller:
-    """Give the caller in the name of another, or refuse. What is done is logged with `by`.
+    """Return the caller acting as another agent, or refuse. Its actions are logged with `by`.
 
-    The human may be anyone. A script may be a worker, also one that is away. An agent may be itself and its
-    own children, with no more rights than it has; a sub-agent only as long as it lives. Everybody else, a
-    guest from a chat above all, is only itself.
+    The human may act as any agent. A script may act as a worker, also an offline one. An agent may act as its
+    own children, with at most its own rights; as a sub-agent only until that has ended. Any other caller,
+    above all a guest from a chat, may only act as itself.
     """
     if caller.name == target.name:
         return caller

@@ -1,4 +1,4 @@
-"""Where a new agent sits down. Pure: chooses the anchor process, and stores nothing."""
+"""Choose the seat of a new agent. Pure: selects the anchor process, and stores nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from palaver.model.agent import Seat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """A place to sit, and what is known of the harness there."""
+    """A seat, and the harness there, if known."""
 
     seat: Seat
     harness: str = ""
@@ -28,10 +28,11 @@ def anchor_for_join(
     seats: SeatIndex,
     surroundings: Sequence[Surroundings],
 ) -> Anchor:
-    """Choose the anchor of a caller that joins: its harness, else its parent, or the `pid` it asks for.
+    """Choose the anchor of a caller that joins: its harness, else its parent, or the given `pid`.
 
-    `surroundings` go with the chain, one each. Refuses a process that is somebody already, one that is not
-    between the caller and its own seat, and the ones that adopt orphans: their children are strangers.
+    `surroundings` has one entry per process of the chain. Refuses a process that already has an agent, one
+    that is not between the caller and its own seat, and processes that adopt orphans: their children are
+    unrelated.
     """
     if not chain:
         raise BadRequest("the process that asks cannot be seen, so it cannot be given a seat")
@@ -41,7 +42,7 @@ def anchor_for_join(
     index = _asked_index(chain, pid) if pid is not None else harness_index or 1
     own = seats.nearest(chain)
     if own is not None and index > own.index:
-        raise AlreadyJoined(own.agents[0].name)  # whatever sits above it, the caller is somebody
+        raise AlreadyJoined(own.agents[0].name)  # the caller already has an agent, whatever is above it
     if index >= len(chain) or (is_adopter(chain[index]) and index != harness_index):
         raise BadRequest(
             "whoever started this process has ended, so there is no process to sit at: "
@@ -51,7 +52,7 @@ def anchor_for_join(
     if harness_index is not None:
         harness, session = _harness_at(harness_index, surroundings, below, claim)
     if harness_index is not None and index != harness_index:
-        session = ""  # a process beside the session, not the session itself
+        session = ""  # a process next to the session, not the session itself
     key = session if harness in SHARED_HARNESSES or not harness else ""
     _check_free(chain, index, key, seats)
     process = chain[index]
@@ -62,10 +63,10 @@ def anchor_for_join(
 def anchor_for_child(
     caller: Process, child: Sequence[Process], seats: SeatIndex, key: str = "", own: str = ""
 ) -> Seat:
-    """Give the seat of a process that the caller itself started, as a holder does for what it runs.
+    """Return the seat of a process that the caller itself started, as a holder does for its agent.
 
-    `child` is the chain of that process. Refuses what is not below the caller, and what is somebody already,
-    unless it is the one with the name `own`.
+    `child` is the chain of that process. Refuses a process that is not below the caller, and one that already
+    has an agent, unless its name is `own`.
     """
     started = [(process.pid, process.start) for process in child[1:]]
     if (caller.pid, caller.start) not in started:
@@ -85,11 +86,11 @@ def _asked_index(chain: Sequence[Process], pid: int) -> int:
 def _nearest_harness(
     chain: Sequence[Process], surroundings: Sequence[Surroundings], below: Sequence[Mapping[str, str]]
 ) -> int | None:
-    """Find the innermost harness: by its name, or by a mark that its child has and it has not itself."""
+    """Find the innermost harness: by its name, or by a mark that only its child has."""
     for index in range(1, len(chain)):
         if surroundings[index].harness:
             return index
-        # An orphan's marks come from a parent that is gone, not from the one that adopted it.
+        # An orphan inherited its marks from a parent that has exited, not from its adopter.
         if harness_of(_introduced(index, surroundings, below)) and not is_adopter(chain[index]):
             return index
     return None

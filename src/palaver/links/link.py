@@ -1,4 +1,4 @@
-"""One connection: who is behind it, what it opened, and the way back. Reads and writes no bytes itself."""
+"""One connection: its caller, the names opened on it, and its outbox. Reads and writes no bytes itself."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -22,16 +22,16 @@ class Link:
 
     @property
     def is_closed(self) -> bool:
-        """True from the first moment of closing."""
+        """True as soon as closing starts."""
         return self._is_closed
 
     @property
     def names(self) -> Mapping[str, Standing]:
-        """The names opened on this link, which live as long as it does, in the order of opening."""
+        """The names opened on this link, in order of opening. They end with the link."""
         return MappingProxyType(self._names)
 
     def open_name(self, name: str, standing: Standing) -> None:
-        """Open a child name on this link, with at most the link's own standing. Twice is once."""
+        """Open a child name on this link, with at most the link's own standing. Repeats are harmless."""
         if self._is_closed:
             raise BadRequest("the connection is closed")
         if standing > self.caller.standing:
@@ -39,18 +39,18 @@ class Link:
         self._names[name] = standing
 
     def close_name(self, name: str) -> None:
-        """Give up a name; nothing happens when it is not open here."""
+        """Close a name; does nothing if it is not open here."""
         self._names.pop(name, None)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back when the link closes, the last one added first; at once when it has closed already."""
+        """Call back when the link closes, last added first; at once if it has closed already."""
         if self._is_closed:
             callback()
         else:
             self._ends.callback(callback)
 
     def close(self) -> None:
-        """Close the outbox and tell everyone, once. One callback that fails keeps no other from its call."""
+        """Close the outbox and run the callbacks, once. A callback that fails does not stop the others."""
         if self._is_closed:
             return
         self._is_closed = True

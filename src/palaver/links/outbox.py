@@ -1,4 +1,4 @@
-"""What waits to be written to one peer. Bounded: a peer that never reads holds up nobody but itself."""
+"""Lines waiting to be written to one peer. Bounded: a peer that never reads blocks no other."""
 
 import asyncio
 from collections import deque
@@ -12,18 +12,18 @@ class Writer(Protocol):
     """The part of an asyncio stream that an outbox needs."""
 
     def write(self, data: bytes, /) -> None:
-        """Take bytes to be written."""
+        """Accept bytes to be written."""
         ...
 
     async def drain(self) -> None:
-        """Wait until there is room for more. Raises ConnectionError when the peer has gone."""
+        """Wait until there is room for more. Raises ConnectionError if the peer has disconnected."""
         ...
 
 
 class Outbox:
-    """Lines towards one peer, in order. At the limit it takes no more, and loses nothing it has taken.
+    """Lines to one peer, in order. When full it refuses new lines, and loses none that it accepted.
 
-    The limit counts lines and bytes that are not written out yet. One line alone always fits, however long:
+    The limit counts lines and bytes that are not written yet. A single line always fits, at any length:
     otherwise it could never be sent.
     """
 
@@ -41,13 +41,13 @@ class Outbox:
 
     @property
     def is_closed(self) -> bool:
-        """True when nothing more will be written."""
+        """Whether nothing more will be written."""
         return self._is_closed
 
     def offer(self, line: bytes) -> bool:
-        """Put one line in; return False when there is no room, or when the peer has gone.
+        """Add one line; return False if there is no room, or if the peer has disconnected.
 
-        Nothing is lost on refusal: the log has the event, and the peer reads on from its cursor.
+        A refusal loses nothing: the log has the event, and the peer reads on from its cursor.
         """
         if self._is_closed or self._is_ended:
             return False
@@ -62,18 +62,18 @@ class Outbox:
         return True
 
     async def wait_for_room(self) -> bool:
-        """Wait after a refusal until half of the limit is free; return False when the peer has gone."""
+        """Wait after a refusal until half of the limit is free; return False if the peer has disconnected."""
         await self._room.wait()
         return not (self._is_closed or self._is_ended)
 
     def end(self) -> None:
-        """Take no more lines; what was taken is still written, and then `drain` returns."""
+        """Accept no more lines; accepted lines are still written, and then `drain` returns."""
         self._is_ended = True
         self._something.set()
         self._room.set()
 
     def close(self) -> None:
-        """Drop what was not written, and let `drain` return. Closing twice is closing once."""
+        """Drop lines that were not written, and let `drain` return. Closing twice is harmless."""
         self._is_closed = True
         self._lines.clear()
         self._lines_held = self._bytes_held = 0
@@ -81,9 +81,9 @@ class Outbox:
         self._room.set()
 
     async def drain(self, writer: Writer) -> None:
-        """Write lines out as they come, until the outbox is closed, or ended and empty, or the peer has gone.
+        """Write lines until the outbox is closed, or ended and empty, or the peer has disconnected.
 
-        Belongs to one task for each outbox. All that waits goes out in one write.
+        Run it in one task per outbox. All waiting lines go out in one write.
         """
         while not self._is_closed:
             await self._something.wait()

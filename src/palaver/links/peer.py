@@ -1,6 +1,6 @@
-"""The process at the other end of a Unix socket, pinned so that its number cannot become another's.
+"""The process at the other end of a Unix socket, pinned so that its pid cannot be reused unnoticed.
 
-Says which process it is and whose. Who that is, `identity.py` says.
+Reports the process and its user. `identity.py` decides which agent it is.
 """
 
 import errno
@@ -21,36 +21,36 @@ if sys.platform == "darwin":  # pragma: no cover - macOS
     from palaver.links import process_darwin
 
 SO_PEERPIDFD: Final = 77
-"""Linux 6.5 and later: the peer as it connected, even when its number was used again since."""
+"""Linux 6.5 and later: the peer as it connected, even if its pid was reused since."""
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
 @dataclass(slots=True)
 class Peer:
-    """Who connected. Holds a pidfd where there is one: close it, or use it in a `with`."""
+    """The process that connected. Holds a pidfd if possible: close it, or use it in a `with`."""
 
     pid: int
-    """0 when it cannot be seen or has gone."""
+    """0 if it cannot be seen or has exited."""
     uid: int
     gid: int
     pidfd: int | None = None
     is_closed: bool = False
-    """Its pidfd was closed, and its number may be another file's by now."""
+    """Its pidfd was closed, and the descriptor may be another file's by now."""
 
     def check_user(self) -> None:
-        """Refuse a process of another user, whatever the rights of the socket file allow."""
+        """Refuse a process of another user, whatever the permissions of the socket file allow."""
         if self.uid != os.geteuid():
             raise NotPerson(f"this Palaver belongs to user {os.geteuid()}; you are user {self.uid}")
 
     def chain(self, is_enough: Callable[[Process], bool] | None = None) -> list[Process]:
-        """Return the peer and its parents, itself first; empty when it has gone, was closed, or is unseen.
+        """Return the peer and its parents, itself first; empty if it has exited, was closed, or is unseen.
 
-        The chain ends with the first process that `is_enough`.
+        The chain ends with the first process for which `is_enough` is true.
         """
         if self.is_closed:
             return []
         chain = ancestors(self.pid, is_enough=is_enough)
-        # Asked after reading: a number that still is the peer's now was the peer's then.
+        # Checked after reading: if the pid is still the peer's now, it was the peer's then.
         return chain if self._is_there() else []
 
     def _is_there(self) -> bool:
@@ -63,7 +63,7 @@ class Peer:
         return True
 
     def close(self) -> None:
-        """Let go of the pidfd. From then on the peer has no processes. Closing twice is harmless."""
+        """Close the pidfd. From then on `chain` is empty. Closing twice is harmless."""
         if self.pidfd is not None and not self.is_closed:
             os.close(self.pidfd)
         self.is_closed = True
@@ -78,7 +78,7 @@ class Peer:
 
 
 def peer_of(connection: socket.socket, *, peer_pidfd_option: int = SO_PEERPIDFD) -> Peer:
-    """Read the peer of a connected Unix socket. What cannot be pinned any more has pid 0."""
+    """Read the peer of a connected Unix socket. A peer that cannot be pinned any more has pid 0."""
     if sys.platform == "darwin":  # pragma: no cover - macOS
         return Peer(*process_darwin.peer_credentials(connection))
     answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -86,7 +86,7 @@ def peer_of(connection: socket.socket, *, peer_pidfd_option: int = SO_PEERPIDFD)
     try:
         return Peer(pid, uid, gid, connection.getsockopt(socket.SOL_SOCKET, peer_pidfd_option))
     except OSError as error:
-        if error.errno != errno.ENOPROTOOPT:  # it has gone, and its number may be another's
+        if error.errno != errno.ENOPROTOOPT:  # it has exited, and its pid may be reused
             return Peer(0, uid, gid)
     try:
         return Peer(pid, uid, gid, os.pidfd_open(pid))

@@ -1,7 +1,7 @@
-"""Where a path belongs: the canonical folder of the work it is part of, and the folders above it.
+"""Find the workspace of a path: its canonical directory, and the directories above it.
 
-Looks only: it asks the system what is there and reads the small files that git leaves in linked worktrees. It
-runs no program, follows nothing that could make it wait, and what hangs holds up one thread and nobody else.
+Read-only: it queries the file system and reads the small files that git writes in linked worktrees. It runs
+no program and opens nothing that could block; a file system that hangs blocks only one thread.
 """
 
 import asyncio
@@ -41,56 +41,57 @@ MARKERS: Final = (
     "MODULE.bazel",
     "WORKSPACE",
 )
-"""What makes a folder the top of a project where there is no git."""
+"""Files that mark the top of a project without git."""
 
 _GIT: Final = ".git"
 _LIMIT_FILE_BYTES: Final = 4096
 _LIMIT_PATH_BYTES: Final = 4096
 _THREADS: Final = 4
 _LIMIT_S: Final = 5.0
-# Not followed at the last step, and not waited for: a pipe or a device opens at once, and is then refused.
+# Do not follow a link at the last step, and do not block: a pipe or a device opens at once, and is then
+# refused.
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a room can be: the canonical folder, and those above it, the nearest first."""
+    """Where a room can be: the canonical directory, and those above it, nearest first."""
 
     path: str
     above: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
-    """From the folder that was named up to the canonical one, which is not among them: the deepest first.
+    """From the given directory up to the canonical one, which is not included: deepest first.
 
-    Nobody's room is there, unless somebody has nested one on purpose.
+    There is a room only if a member nested one on purpose.
     """
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """The folder itself, then those above it."""
+        """The directory itself, then those above it."""
         return (self.path, *self.above)
 
     @property
     def around(self) -> tuple[str, ...]:
-        """Every folder whose room this place can be in, the deepest first."""
+        """Every directory whose room this workspace can be in, deepest first."""
         return (*self.inside, *self.chain)
 
 
 def home_folders() -> tuple[str, ...]:
-    """Give the person's own folders, in which projects lie and which are none."""
+    """Return the user's home directories, which contain projects and are never a workspace."""
     found = [os.environ.get("HOME", "")]
-    with suppress(KeyError):  # somebody without an entry in the table of users
+    with suppress(KeyError):  # a user without an entry in the user table
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
     return tuple(dict.fromkeys(os.path.realpath(one) for one in found if one.startswith("/")))
 
 
 def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False, home: str = "") -> Place:
-    """Find where a path belongs; the same for a folder, whatever names lead to it.
+    """Find the workspace of a path; the same for a directory under all its names.
 
-    A file stands for its folder. The top of a git checkout comes first, and a linked worktree belongs to the
-    main checkout; then the nearest folder with a project's marker; then the folder itself. With `is_exact` it
-    is the very folder, and all of these are above it. Raises `NotAPlace` for what is not there, and where the
-    answer would be a home folder or one above it; of the caller's own `home` only the very folder counts, as
-    it may have been set to one inside the work.
+    A file means its directory. The top of a git checkout comes first, and a linked worktree belongs to the
+    main checkout; then the nearest directory with a project marker; then the directory itself. With
+    `is_exact` it is exactly that directory, and all of these are above it. Raises `NotAPlace` for a path that
+    does not exist, and if the result would be a home directory or one above it. Of the caller's own `home`
+    only exactly that directory is refused, because it may be set to a directory inside the work.
     """
     folder = _folder(path)
     taboo = {Path("/"), *(one for known in homes for one in (Path(known), *Path(known).parents))}
@@ -104,7 +105,7 @@ def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False, home:
     main = _main_checkout(checkout) if checkout is not None else None
     above = list(_upwards(top, taboo))
     if main is not None and main not in taboo:
-        # A worktree may lie elsewhere than its main checkout: rooms above either of them are above it.
+        # A worktree may be elsewhere than its main checkout: rooms above either of them are above it.
         beside = [one for one in above[1:] if main not in one.parents]
         top, above = main, list(dict.fromkeys([*_upwards(main, taboo), *beside]))
     around = list(dict.fromkeys([*_inside(folder, checkout or top, main), top, *above]))
@@ -120,27 +121,27 @@ def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False, home:
 
 
 def _inside(folder: Path, end: Path, main: Path | None) -> Iterator[Path]:
-    """Walk from a folder up to the top of its work; a linked worktree counts as part of its main checkout."""
+    """Yield from a directory up to the top of its work; a linked worktree is part of its main checkout."""
     yield from takewhile(lambda one: one != end, (folder, *folder.parents))
     if main is not None:
         yield end
 
 
 class Places:
-    """Finds places in threads of its own, so that a file system which hangs stops nobody."""
+    """Finds workspaces in separate threads, so that a file system that hangs blocks no other request."""
 
     def __init__(
         self, homes: Sequence[str] | None = None, *, limit_s: float = _LIMIT_S, threads: int = _THREADS
     ) -> None:
-        """At most `threads` look at once. One that hangs is left behind, and its turn is lost for good."""
+        """At most `threads` searches run at once. A thread that hangs is abandoned, and its slot is lost."""
         self._homes = home_folders() if homes is None else tuple(homes)
         self._limit_s = limit_s
         self._turns = asyncio.Semaphore(threads)
 
     async def find(self, path: str, *, is_exact: bool = False, home: str = "") -> Place:
-        """Find where a path belongs, as `find_place` does; `home` is that of whoever asks, if it is known.
+        """Find the workspace of a path, as `find_place` does; `home` is the caller's, if known.
 
-        Raises `NotAPlace`, and `TooSlow` when the file system says nothing.
+        Raises `NotAPlace`, and `TooSlow` if the file system does not respond.
         """
         try:
             async with asyncio.timeout(self._limit_s):
@@ -159,7 +160,7 @@ class Places:
                 answer.set_result(found)
             else:
                 answer.set_exception(found)
-                answer.exception()  # Whoever asked may have gone: then it is nobody's loss.
+                answer.exception()  # Mark it as retrieved: the caller may have stopped waiting.
 
         def look() -> None:
             found: Place | Exception
@@ -176,7 +177,7 @@ class Places:
 
 
 def _folder(path: str) -> Path:
-    """Give the real folder that a path names, or that its file lies in."""
+    """Return the real directory of a path, or of the file it names."""
     if not path.startswith("/") or "\0" in path:
         raise NotAPlace(path, "write the whole path of a folder, from / on")
     try:
@@ -189,7 +190,7 @@ def _folder(path: str) -> Path:
 
 
 def _check_name(path: Path) -> None:
-    """Refuse a folder that cannot be written down on one line."""
+    """Refuse a directory whose name cannot be shown on one line."""
     if not _has_good_name(path):
         shown = str(path).encode("unicode_escape").decode()
         raise NotAPlace(shown, "its name is too long, or holds characters that cannot be shown")
@@ -206,26 +207,27 @@ def _has_good_name(path: Path) -> bool:
 
 
 def _upwards(folder: Path, taboo: Set[Path]) -> Iterator[Path]:
-    """Walk from a folder up, as far as rooms may be."""
+    """Yield from a directory upwards, as far as rooms may be."""
     return takewhile(lambda one: one not in taboo, (folder, *folder.parents))
 
 
 def _git_directory(folder: Path) -> Path | None:
-    """Give the git directory of a checkout that begins here; None where none does."""
+    """Return the git directory of a checkout that begins here; None if there is no checkout."""
     real = _real(folder / _GIT)
     if not real.is_dir():
         line = _read_line(real)
         if not line.startswith("gitdir:"):
             return None
         real = _real(folder / line.removeprefix("gitdir:").strip())
-    # An empty folder of that name is no git directory.
+    # An empty directory of that name is not a git directory.
     return real if os.path.lexists(real / "HEAD") else None
 
 
 def _main_checkout(checkout: Path) -> Path | None:
-    """Give the checkout that a linked worktree belongs to; None for what is no linked worktree.
+    """Return the checkout that a linked worktree belongs to; None if it is not a linked worktree.
 
-    A bare repository has no checkout: what its worktrees share is the folder that points to it, or itself.
+    A bare repository has no checkout: its worktrees share the directory that points to it, or the repository
+    itself.
     """
     git = _git_directory(checkout)
     line = "" if git is None else _read_line(git / "commondir")

@@ -1,8 +1,8 @@
-"""Who is here now: those whose seat's process is alive, and those who have a link. Kept nowhere.
+"""Which agents are present: their seat's process is alive, or they have a link. Not stored.
 
-Tells, once for each, when an agent is surely gone: its process has ended, or its last link was lost and
-nobody came back within the grace. How a process ended that a holder runs, the holder can say: it has the same
-grace for it.
+Reports once per agent when it is offline: its process has ended, or its last link was lost and no new one was
+opened within the grace period. A holder has the same grace period to report how the process that it runs
+ended.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ LINK_GRACE_S = 10.0
 
 
 class Watch(Protocol):
-    """What tells when a seat's process ends; `ProcessWatch` is one."""
+    """Reports the end of a seat's process; implemented by `ProcessWatch`."""
 
     def add(self, seat: Seat, callback: Callable[[], None]) -> None: ...
 
@@ -24,7 +24,7 @@ class Watch(Protocol):
 
 
 class Timer(Protocol):
-    """What can be called off."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -48,20 +48,20 @@ class Presence:
         self._parents: dict[str, str] = {}
 
     def is_present(self, name: str) -> bool:
-        """Whether the agent's process is alive, or it has a link. A sub-agent is there with its parent."""
+        """Whether the agent's process is alive, or it has a link. A sub-agent is present with its parent."""
         while (parent := self._parents.get(name)) is not None:
             name = parent
         return name in self._seats or name in self._links
 
     def put(self, agent: Agent) -> None:
-        """Take in an agent as the log has it now. Nobody waits for the end of a sub-agent: others say it."""
+        """Record the current state of an agent in the log. The end of a sub-agent is reported by others."""
         if agent.parent and not agent.left:
             self._parents[agent.name] = agent.parent
             return
         self._parents.pop(agent.name, None)
         seat = None if agent.left or agent.remote else agent.seat
         if seat is not None and self._ended.get(agent.name) == seat:
-            return  # Its holder still has the grace.
+            return  # Its holder is still within the grace period.
         self._ended.pop(agent.name, None)
         known = self._seats.get(agent.name)
         if known != seat:
@@ -76,12 +76,12 @@ class Presence:
             self._start_timer(agent.name)
 
     def link_opened(self, name: str) -> None:
-        """One more connection speaks for the agent."""
+        """Record one more connection of the agent."""
         self._stop_timer(name)
         self._links[name] = self._links.get(name, 0) + 1
 
     def link_closed(self, name: str) -> None:
-        """One connection fewer; with the last one the grace begins."""
+        """Record one connection less; after the last one the grace period begins."""
         left = self._links.get(name, 0) - 1
         if left > 0:
             self._links[name] = left
@@ -90,7 +90,7 @@ class Presence:
             self._start_timer(name)
 
     def close(self) -> None:
-        """Watch nobody any more, and tell nothing."""
+        """Stop watching, and report nothing more."""
         self._watch.close()
         for name in list(self._timers):
             self._stop_timer(name)

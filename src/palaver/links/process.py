@@ -1,7 +1,7 @@
-"""One process and its parents, read from the system. Looks only: it starts, signals and ends nothing.
+"""Read one process and its parents from the system. Read-only: starts, signals and ends nothing.
 
-A pid is used again; a pid with its start is not, until the next boot. Starts are counted from boot, so a step
-of the clock moves none of them.
+A pid is reused; a pid together with its start time is unique until the next boot. Start times count from
+boot, so a change of the clock does not affect them.
 """
 
 import functools
@@ -18,40 +18,40 @@ if sys.platform == "darwin":  # pragma: no cover - macOS
 
 _LIMIT_STAT_BYTES: Final = 1024
 _LIMIT_CHAIN: Final = 256
-"""Parents looked at. A longer chain counts as cut: who stands above is unknown."""
+"""Parents that are read. A longer chain counts as cut: the processes above are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process as it was at the moment of reading."""
+    """One process at the time of reading."""
 
     pid: int
     ppid: int
     pgrp: int
     session: int
     tty: int
-    """The device number of the controlling terminal, as `os.stat` gives it in st_rdev; 0 is none."""
+    """The device number of the controlling terminal, as in `st_rdev` of `os.stat`; 0 without one."""
     foreground: int
-    """The process group in the foreground of that terminal; -1 is none."""
+    """The process group in the foreground of that terminal; -1 without one."""
     start: int
     """Ticks from boot to its start."""
     name: str
     """The command's short name, which the process can choose itself."""
     state: str = "S"
     image: int = 0
-    """Where its environment lies in memory: another one after every exec.
+    """The address of its environment in memory: different after every exec.
 
-    0 when the environment may not be seen, -1 when the system tells no such place.
+    0 if the environment may not be read, -1 if the system does not tell the address.
     """
 
     @property
     def is_zombie(self) -> bool:
-        """True when it has ended and only waits to be collected."""
+        """Whether it has ended and was not yet collected by its parent."""
         return self.state in ("Z", "X", "x")
 
 
 def read_process(pid: int) -> Process | None:
-    """Read one process, or None when there is none (or none we may see)."""
+    """Read one process; None if it does not exist or may not be read."""
     if sys.platform == "darwin":  # pragma: no cover - macOS
         fields = process_darwin.read_fields(pid)
         return None if fields is None else Process(*fields)
@@ -61,16 +61,16 @@ def read_process(pid: int) -> Process | None:
             stat = os.read(file, _LIMIT_STAT_BYTES)
         finally:
             os.close(file)
-    except OSError:  # there is none, or it ended between the two calls
+    except OSError:  # it does not exist, or ended between the two calls
         return None
     return parse_stat(stat)
 
 
 def parse_stat(stat: bytes) -> Process | None:
-    """Read a line of /proc/PID/stat; None when it is not one.
+    """Parse a line of /proc/PID/stat; None if it is not one.
 
-    The name stands in parentheses and may itself hold spaces, parentheses and line ends: it reaches from the
-    first opening to the last closing one, since nothing behind it can hold either.
+    The name is in parentheses and may itself contain spaces, parentheses and line ends. It ends at the last
+    closing parenthesis, because no field after it can contain one.
     """
     opening, closing = stat.find(b" ("), stat.rfind(b") ")
     fields = stat[closing + 2 :].split()
@@ -96,11 +96,11 @@ def ancestors(
     read: Callable[[int], Process | None] = read_process,
     is_enough: Callable[[Process], bool] | None = None,
 ) -> list[Process]:
-    """Give the process and its parents, itself first; empty when there is no such process.
+    """Return the process and its parents, itself first; empty if there is no such process.
 
     The walk ends at the process without a parent, and before a parent that is younger than its child: that is
-    another process with a number used again. A chain cut short shows by its last `ppid`, which is not 0. It
-    also ends with the first process that `is_enough`: each further one costs a look at the system.
+    another process with a reused pid. A chain that was cut shows by its last `ppid`, which is not 0. The walk
+    also ends with the first process for which `is_enough` is true: each further one costs a system call.
     """
     chain: list[Process] = []
     start: int | None = None
@@ -116,7 +116,7 @@ def ancestors(
 
 
 def is_alive(seat: Seat) -> bool:
-    """True while the very process of the seat runs. A zombie has ended."""
+    """Whether exactly the process of the seat runs. A zombie has ended."""
     process = read_process(seat.pid)
     return (
         process is not None
@@ -128,7 +128,7 @@ def is_alive(seat: Seat) -> bool:
 
 @functools.cache
 def boot_id() -> str:
-    """Name this boot of the machine. It cannot change while we run."""
+    """Return the id of this boot. It cannot change while we run."""
     if sys.platform == "darwin":  # pragma: no cover - macOS
         return process_darwin.boot_id()
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - no path is built

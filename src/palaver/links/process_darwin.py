@@ -1,6 +1,6 @@
-"""Processes and peers on macOS: psutil for what it gives, libproc for terminals. Looks only.
+"""Processes and peers on macOS: psutil, and libproc for terminals. Read-only.
 
-Whatever cannot be read is reported as absent; a terminal that cannot be read makes nobody the human.
+Values that cannot be read are reported as absent; with an unreadable terminal a caller is never the human.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import psutil  # noqa: E402 - the type checker stops at the assertion: psutil is
 
 _BSD_INFO: Final = 3  # PROC_PIDTBSDINFO
 _BSD_INFO_FORM: Final = struct.Struct("=12I16s32s5Ii2Q")
-"""proc_bsdinfo of <sys/proc_info.h>; the two that matter stand behind the names."""
+"""proc_bsdinfo of <sys/proc_info.h>; the two fields that matter are after the names."""
 _SOL_LOCAL: Final = 0
 _LOCAL_PEERCRED: Final = 1
 _LOCAL_PEERPID: Final = 2
@@ -26,7 +26,7 @@ _system = ctypes.CDLL(None, use_errno=True)
 
 
 def read_fields(pid: int) -> tuple[int, int, int, int, int, int, int, str, str, int] | None:
-    """Read one process in the order of `Process`, or None when there is none."""
+    """Read one process in the field order of `Process`; None if it does not exist."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -36,7 +36,7 @@ def read_fields(pid: int) -> tuple[int, int, int, int, int, int, int, str, str, 
     except (psutil.Error, OSError):
         return None
     group, tty, foreground = _terminal(pid)
-    # The last is the image: macOS shows no place that an exec changes.
+    # The last one is the image: macOS shows no address that an exec changes.
     return pid, parent, group, _session(pid), tty, foreground, start, name, state, -1
 
 
@@ -45,7 +45,7 @@ def _session(pid: int) -> int:
 
 
 def _terminal(pid: int) -> tuple[int, int, int]:
-    """Give process group, terminal and foreground group; (0, 0, -1) for a process of somebody else."""
+    """Return process group, terminal and foreground group; (0, 0, -1) for a process of another user."""
     room = ctypes.create_string_buffer(_BSD_INFO_FORM.size)
     size = _system.proc_pidinfo(pid, _BSD_INFO, ctypes.c_uint64(0), room, len(room))
     if size != _BSD_INFO_FORM.size:
@@ -56,7 +56,7 @@ def _terminal(pid: int) -> tuple[int, int, int]:
 
 
 def read_environment(pid: int) -> list[tuple[str, str]]:
-    """Give the environment a process was started with; empty when it may not be seen."""
+    """Return the environment a process was started with; empty if it may not be read."""
     try:
         return list(psutil.Process(pid).environ().items())
     except (psutil.Error, OSError):
@@ -64,7 +64,7 @@ def read_environment(pid: int) -> list[tuple[str, str]]:
 
 
 def read_arguments(pid: int) -> list[str]:
-    """Give the arguments a process was started with; empty when they may not be seen."""
+    """Return the arguments a process was started with; empty if they may not be read."""
     try:
         return list(psutil.Process(pid).cmdline())
     except (psutil.Error, OSError):
@@ -72,7 +72,7 @@ def read_arguments(pid: int) -> list[str]:
 
 
 def boot_id() -> str:
-    """Name this boot of the machine."""
+    """Return the id of this boot."""
     room = ctypes.create_string_buffer(64)
     size = ctypes.c_size_t(len(room))
     failed = _system.sysctlbyname(b"kern.bootsessionuuid", room, ctypes.byref(size), None, ctypes.c_size_t(0))
@@ -80,7 +80,7 @@ def boot_id() -> str:
 
 
 def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
-    """Give pid, uid and gid of the process at the other end of a Unix socket."""
+    """Return pid, uid and gid of the process at the other end of a Unix socket."""
     pid = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID)
     answer = _XUCRED.unpack(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED.size))
     return pid, answer[1], answer[3]

@@ -1,4 +1,4 @@
-"""Which process, mark or harness session belongs to which agent. Looks at no process and knows no rights."""
+"""Map processes, marks and harness sessions to agents. Reads no process and knows no rights."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -13,31 +13,34 @@ _Table = dict[object, dict[str, Agent]]
 
 
 def seat_mark(seat: Seat, name: str, secret: bytes = b"") -> str:
-    """Return the value of PALAVER_SEAT for the processes of a seat. Nobody computes it without the secret."""
+    """Return the value of PALAVER_SEAT for the processes of a seat.
+
+    It cannot be computed without the secret.
+    """
     parts = repr((seat.boot, seat.pid, seat.start, seat.key, name))
     return hmac.new(secret, parts.encode(), "sha256").hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class Anchored:
-    """The nearest process of a chain that is somebody."""
+    """The nearest process of a chain that has an agent."""
 
     index: int
-    """Where it stands in the chain; 0 is the caller itself."""
+    """Its index in the chain; 0 is the caller itself."""
     agents: Sequence[Agent]
-    """Who sits there, by name: several where one process runs several sessions."""
+    """The agents there, by name: several if one process runs several sessions."""
     subagents: Sequence[Agent] = ()
-    """The sub-agents of those, by name: only who brings the key of one is that one."""
+    """Their sub-agents, by name. A caller is one of them only with its key."""
     secret: bytes = b""
-    """The secret of which the marks of these seats are made."""
+    """The secret that the marks of these seats are made with."""
 
 
 class SeatIndex:
-    """The seats of the agents here, by anchor process, by seat mark and by harness session.
+    """The seats of the agents on this device, by anchor process, seat mark and harness session.
 
-    Agents that have left or live on another device have no seat here. Sub-agents are kept apart: they share
-    the process of their parent, and never make it unclear who asks. A seat of an earlier boot has no
-    process any more; its marks still mean it.
+    Agents that have left or are on another device have no seat here. Sub-agents are kept apart: they share
+    the process of their parent, and never make a caller ambiguous. A seat of an earlier boot has no process
+    any more; its marks still select it.
     """
 
     def __init__(self, boot: str, agents: Sequence[Agent] = (), *, secret: bytes = b"") -> None:
@@ -54,7 +57,7 @@ class SeatIndex:
             self.put(agent)
 
     def put(self, agent: Agent) -> None:
-        """Take in an agent as it is now, in place of what was known of that name."""
+        """Record the current state of an agent, replacing the earlier one."""
         self.drop(agent.name)
         if agent.seat is not None:
             self.remember(agent.seat)
@@ -65,17 +68,17 @@ class SeatIndex:
             table.setdefault(key, {})[agent.name] = agent
 
     def remember(self, seat: Seat) -> None:
-        """Take in that an agent sits at a process, or sat there before. It is never forgotten."""
+        """Record that an agent has, or had, its seat at a process. It is never forgotten."""
         if seat.boot == self.boot:
             self._former.add((seat.pid, seat.start))
             self._first_start = min(seat.start, self._first_start or seat.start)
 
     def was_seat(self, chain: Sequence[Process]) -> bool:
-        """Whether an agent sits or has sat at a process of the chain."""
+        """Whether an agent has, or had, its seat at a process of the chain."""
         return any((process.pid, process.start) in self._former for process in chain)
 
     def is_older_than_all(self, process: Process) -> bool:
-        """Whether a process started before every agent of this boot, so that none can have started it."""
+        """Whether a process started before every agent of this boot, so that no agent can have started it."""
         return self._first_start is None or process.start < self._first_start
 
     def mark(self, seat: Seat, name: str) -> str:
@@ -83,7 +86,7 @@ class SeatIndex:
         return seat_mark(seat, name, self.secret)
 
     def drop(self, name: str) -> None:
-        """Forget an agent; nothing happens when it is not known."""
+        """Forget an agent; does nothing if it is not known."""
         agent = self._agents.pop(name, None)
         if agent is None:
             return
@@ -103,21 +106,21 @@ class SeatIndex:
             places.append((self._marks, self.mark(agent.seat, agent.name)))
             if agent.seat.boot == self.boot:
                 places.append((self._anchors, (agent.seat.pid, agent.seat.start)))
-        # What lives on a connection keeps the hash of a secret there, and no session of a harness.
+        # An agent on a connection has the hash of a secret as its session, not a harness session.
         if agent.session and not agent.link:
             places.append((self._sessions, (agent.harness, agent.session)))
         return places
 
     def is_anchor(self, process: Process) -> bool:
-        """Whether somebody sits at this very process."""
+        """Whether an agent has its seat at exactly this process."""
         return (process.pid, process.start) in self._anchors
 
     def at(self, process: Process | Seat) -> list[Agent]:
-        """Give those whose anchor is this very process, by name."""
+        """Return the agents whose anchor is exactly this process, by name."""
         return self._in(self._anchors, process)
 
     def subagents_at(self, process: Process | Seat) -> list[Agent]:
-        """Give the sub-agents inside this very process, by name."""
+        """Return the sub-agents inside exactly this process, by name."""
         return self._in(self._subagents, process)
 
     def _in(self, table: _Table, process: Process | Seat) -> list[Agent]:
@@ -125,17 +128,17 @@ class SeatIndex:
         return [here[name] for name in sorted(here)]
 
     def nearest(self, chain: Sequence[Process]) -> Anchored | None:
-        """Give the first process of the chain that is somebody, or None."""
+        """Return the first process of the chain that has an agent, or None."""
         for index, process in enumerate(chain):
             if self.is_anchor(process):
                 return Anchored(index, self.at(process), self.subagents_at(process), self.secret)
         return None
 
     def marked(self, marks: Mapping[str, str]) -> list[Agent]:
-        """Give everybody these environment entries mean, the innermost first.
+        """Return every agent that these environment entries select, innermost first.
 
-        Marks of an outer harness are inherited by an inner one, so several can be meant; the process that
-        started last is inside the others.
+        An inner harness inherits the marks of an outer one, so several can match; the process that started
+        last is inside the others.
         """
         found: dict[str, Agent] = {}
         if mark := marks.get(SEAT_MARK):

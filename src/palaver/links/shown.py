@@ -1,7 +1,7 @@
-"""Which messages of a room, or of an inbox, were handed to whom: a cursor acknowledges those and no others.
+"""Which messages of a room, or of an inbox, were shown to whom: only those can be acknowledged.
 
-Kept in memory, and bounded: what is forgotten, and everything after a restart, is shown once more, or stays
-unread. Nothing is acknowledged that was not shown.
+Kept in memory, and bounded: forgotten messages, and all messages after a restart, are shown once more or stay
+unread. A message that was not shown is never acknowledged.
 """
 
 from collections.abc import Iterable
@@ -9,24 +9,24 @@ from typing import Final
 
 LIMIT_READERS: Final = 4096
 LIMIT_MESSAGES: Final = 1024
-"""For one reader: of more that it has not acknowledged, the oldest are forgotten."""
+"""Unacknowledged messages per reader; above the limit the oldest are forgotten."""
 
 INBOX: Final = ""
-"""Stands for a room where mail is handed out that may be of any, or of none."""
+"""Used as the room of an inbox, whose messages may be of any room or of none."""
 
 
 class Shown:
-    """Belongs to the loop's thread."""
+    """The messages shown to each reader. Belongs to the loop's thread."""
 
     def __init__(self, *, limit_readers: int = LIMIT_READERS, limit_messages: int = LIMIT_MESSAGES) -> None:
-        """When a limit is reached, whoever was shown nothing for longest is forgotten first."""
+        """When full, the reader that was shown nothing for longest is forgotten first."""
         self._limit_readers = limit_readers
         self._limit_messages = limit_messages
-        # Dictionaries, for their order: the values say nothing.
+        # Dictionaries, because they keep order; the values are unused.
         self._readers: dict[tuple[str, str], dict[int, None]] = {}
 
     def add(self, name: str, room: str, seqs: Iterable[int]) -> None:
-        """These messages of a room, or of its inbox, were handed to somebody."""
+        """Record that messages of a room, or of the inbox, were shown to a reader."""
         new = dict.fromkeys(seqs)
         if not new:
             return
@@ -41,11 +41,11 @@ class Shown:
             del self._readers[next(iter(self._readers))]
 
     def has(self, name: str, room: str, seq: int) -> bool:
-        """Tell whether a message was handed to somebody, as far as is remembered."""
+        """Whether a message was shown to a reader, as far as remembered."""
         return seq in self._readers.get((name, room), ())
 
     def forget(self, name: str, room: str, seqs: Iterable[int]) -> None:
-        """These are settled, and need not be remembered."""
+        """Forget messages that are settled."""
         known = self._readers.get((name, room), {})
         for seq in seqs:
             known.pop(seq, None)

@@ -1,7 +1,7 @@
-"""Which terminals holders own. Whoever sits at one of them is its agent, and never the human.
+"""Track which terminals holders own. A process at one of them is its agent's, and never the human.
 
-Knows the agents that holders run, also those that have left: their processes may still be there. The terminal
-of a process is asked of the system each time, as it can be given one after it was started.
+Includes agents that have left: their processes may still run. The terminal of a process is read from the
+system each time, because a process can get one after its start.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,10 @@ class HolderTerminals:
         self._known: dict[Seat, int] = {}
 
     def put(self, agent: Agent) -> None:
-        """Take in an agent as it is now. What a holder ran before counts until its process has ended."""
+        """Record the current state of an agent.
+
+        An earlier process of its holder counts until it has ended.
+        """
         if agent.holder and agent.seat is not None and agent.seat.boot == self._boot:
             self._seats[f"{agent.name} {agent.seat.pid} {agent.seat.start}"] = agent.seat
 
@@ -43,9 +46,9 @@ class HolderTerminals:
 
 
 class AgentTerminals:
-    """The terminals of people at which agents run that no holder has. Belongs to one thread.
+    """People's terminals at which agents without a holder run. Belongs to one thread.
 
-    While an agent runs at a person's terminal, the system does not say which of the two a process there
+    While an agent runs at a person's terminal, the system does not show which of the two a process there
     belongs to: a process can be given another parent (CLONE_PARENT), and can type for the person (TIOCSTI).
     """
 
@@ -55,7 +58,7 @@ class AgentTerminals:
         self._seats: dict[int, set[tuple[int, int]]] = {}
 
     def put(self, agent: Agent) -> None:
-        """Take in an agent as it is now. One that has left counts until its process has ended."""
+        """Record the current state of an agent. One that has left counts until its process has ended."""
         seat = agent.seat
         if seat is None or agent.holder or seat.boot != self._boot:
             return
@@ -64,7 +67,7 @@ class AgentTerminals:
             self._seats.setdefault(process.tty, set()).add((seat.pid, seat.start))
 
     def has_agent(self, tty: int) -> bool:
-        """Whether an agent runs at this terminal now; one that is stopped does not."""
+        """Whether an agent runs at this terminal now; a stopped one does not count."""
         seats = self._seats.get(tty, set())
         for pid, start in list(seats):
             process = self._read(pid)

@@ -1,8 +1,8 @@
-"""Tickets: what a holder shows, once, to be given the agent that somebody asked to have run. In memory only.
+"""Tickets: one-time rights of holders to claim an agent that a caller asked to run. In memory only.
 
-`pal run` is judged when it is asked. What it comes to is done by another process, a moment later: the ticket
-carries the judgement from one to the other. It is good once and for a minute, and a new daemon knows none.
-It is bound to the process that asked: no other process can use it, even one that has read it.
+The rights for `pal run` are checked when it is requested, but another process carries it out a little later:
+the ticket passes the decision on. It can be used once, within a minute, and not after a restart of the
+daemon. It is bound to the process that asked: no other process can use it, even one that has read it.
 """
 
 import secrets
@@ -17,12 +17,12 @@ from palaver.model.agent import Caller
 
 TICKET_MS: Final = 60_000
 LIMIT_TICKETS: Final = 1000
-"""So many are kept at once; beyond it the oldest is forgotten."""
+"""Tickets kept at once; above the limit the oldest is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """An agent to be, as it was asked for and by whom."""
+    """The agent to start, and the caller that asked for it."""
 
     by: Caller
     asker: tuple[int, int]
@@ -37,7 +37,7 @@ class Ticket:
 
 
 class Tickets:
-    """Tickets that were given out and not used."""
+    """Tickets that were issued and not used."""
 
     def __init__(self, clock: Clock, draw: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class Tickets:
         self._open: dict[str, tuple[int, Ticket]] = {}
 
     def mint(self, ticket: Ticket) -> str:
-        """Give the word that stands for a ticket."""
+        """Store a ticket and return its token."""
         self._forget()
         while len(self._open) >= LIMIT_TICKETS:
             del self._open[next(iter(self._open))]
@@ -57,7 +57,7 @@ class Tickets:
         """Return a ticket and forget it. `chain` is the process that shows it and its parents.
 
         Raises NotFound for a ticket that was used, is too old, never existed, or was asked for by another
-        process; that one stays good for its asker.
+        process; in the last case it stays valid for its asker.
         """
         self._forget()
         found = self._open.get(word)
@@ -69,7 +69,7 @@ class Tickets:
         return found[1]
 
     def give_back(self, word: str, ticket: Ticket) -> None:
-        """Let a ticket be used again: what it was taken for was refused, and nothing came of it."""
+        """Make a ticket valid again: the request that used it was refused and had no effect."""
         self._open[word] = self._clock.now_ms() + TICKET_MS, ticket
 
     def _forget(self) -> None:

@@ -1,4 +1,4 @@
-"""Tells when the process of a seat ends. Ends none itself, and asks nothing that the system can tell."""
+"""Report the end of a seat's process. Ends no process itself."""
 
 import asyncio
 import os
@@ -13,10 +13,10 @@ _PIDFD_OPEN: Final[Callable[[int], int] | None] = getattr(os, "pidfd_open", None
 
 
 class ProcessWatch:
-    """Watches seats from one event loop: by pidfd, and where there is none by looking once in a while.
+    """Watches seats from one event loop: by pidfd, or by polling if there are no pidfds.
 
-    A callback is called once, on the loop, after the process has ended, and for a seat that has already ended
-    at the next turn of the loop. It is not called once the seat was removed or the watch closed.
+    A callback is called once, on the loop, after the process has ended; for a seat that has already ended, at
+    the next turn of the loop. It is not called after the seat was removed or the watch closed.
     """
 
     def __init__(
@@ -28,10 +28,10 @@ class ProcessWatch:
         self._stops: dict[Seat, Callable[[], None]] = {}
 
     def add(self, seat: Seat, callback: Callable[[], None]) -> None:
-        """Watch a seat; a second callback for the same seat takes the place of the first."""
+        """Watch a seat; a second callback for the same seat replaces the first."""
         self.remove(seat)
         pidfd = self._open(seat.pid)
-        # Asked after opening: what is alive now is what the pidfd holds.
+        # Checked after opening: if the process is alive now, the pidfd refers to it.
         if not is_alive(seat):
             if pidfd is not None:
                 os.close(pidfd)
@@ -44,12 +44,12 @@ class ProcessWatch:
             self._stops[seat] = lambda: self._close(pidfd)
 
     def remove(self, seat: Seat) -> None:
-        """Watch a seat no longer; nothing happens when it is not watched."""
+        """Stop watching a seat; does nothing if it is not watched."""
         if stop := self._stops.pop(seat, None):
             stop()
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all seats."""
         for seat in list(self._stops):
             self.remove(seat)
 
