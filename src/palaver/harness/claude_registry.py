@@ -1,9 +1,9 @@
 """Read the state that a running Claude Code 2.1 writes to its registry file. Pure.
 
-The file is `sessions/<pid>.json` in its folder. Its status is `idle`; `shell` (idle, but a child process such as a monitor
-runs); `busy`, also while only a sub-agent works; or `waiting`, with a reason. `claude
-agents --json` prints the same. Hooks report more and sooner, but no hook is called when the user stops a turn
-or rejects a tool. While it compacts its context the file says idle.
+The file is `sessions/<pid>.json` in its folder. Its status is `idle`; `shell` (idle, but a child process such
+as a monitor runs); `busy`, also while only a sub-agent works; or `waiting`, with a reason. `claude agents
+--json` prints the same. Hooks report more and sooner, but no hook is called when the user stops a turn or
+rejects a tool. While it compacts its context the file says idle.
 """
 
 import enum

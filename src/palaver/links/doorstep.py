@@ -126,7 +126,8 @@ class Doorstep:
     def _left_behind(self, chain: Sequence[Process], claim: Claim, below: Below) -> Caller | None:
         """Return the agent whose orphan the caller is, adopted by the holder; None if that is unclear.
 
-        A mark can show that it belonged to an agent inside that agent. It is unknown what started it, so it has at most a worker's rights.
+        A mark can show that it belonged to an agent inside that agent. It is unknown what started it, so it
+        has at most a worker's rights.
         """
         agents = [agent for seat in below.seats for agent in self.seats.at(seat)]
         if not agents:
