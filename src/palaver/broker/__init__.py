@@ -1,1 +1,1 @@
-"""The one way in: every request is checked here, decided here and written from here."""
+"""The only writer: every request is checked and decided here, and its event is written from here."""

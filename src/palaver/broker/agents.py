@@ -1,8 +1,9 @@
-"""Joining: who may have which name, decided on the one key `agent/<name>`.
+"""Joining: which agent may have which name, decided on the single key `agent/<name>`.
 
-A name is its agent's for good. Somebody else gets it only from the human, by bringing the same session again,
-or, for a worker that is away, as a script that says so. Nobody is given more rights than it has: a session's
-id is no secret, so whoever brings nothing else goes on with a worker's at most.
+A name belongs to its agent permanently. Another caller gets it only from the human, by presenting the same
+session, or, for an offline worker, as a script that asks for it explicitly. No caller is given more rights
+than it has: a session id is not a secret, so a caller that presents nothing else gets at most a worker's
+rights.
 """
 
 from collections.abc import Set
@@ -35,7 +36,7 @@ _IN_USE: Final = "it is in use now; choose another with --name"
 
 
 async def join(context: Context, caller: Caller, request: Join, key: bytes | None) -> Joined:
-    """Give the caller a name, a new one or its own again; unasked, its session's own or a drawn one."""
+    """Assign the caller a name: the requested one, else the earlier name of its session, else a new one."""
     for what in ("harness", "runtime", "version", "session"):
         check_text(getattr(request, what), f"the {what}", _LIMIT_WORD_BYTES)
     standing_of_role(request.role)
@@ -47,7 +48,7 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
         except NameTaken:
             if not wanted.is_drawn:
                 raise
-            taken.add(wanted.agent.name)  # Two drew it at once, and the other one has it.
+            taken.add(wanted.agent.name)  # Two callers drew it at once, and the other one has it.
             continue
         if commit.event is not None:
             if commit.event.type == HELLO:
@@ -57,7 +58,7 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
 
 
 def joined_by(context: Context, event: Event) -> Joined:
-    """Give what a join came to, from the event it wrote."""
+    """Return the outcome of a join from the event it wrote."""
     return Joined(agent=_known(context, event.sender), is_new=event.type == HELLO)
 
 
@@ -69,14 +70,14 @@ def _known(context: Context, name: str) -> Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """A name somebody wants, with all that the decision looks at beside the state itself."""
+    """A requested name, with everything that the decision needs in addition to the state."""
 
     caller: Caller
     request: Join
     agent: Agent
     is_drawn: bool
     before: Agent | None
-    """Who had the name when presence was asked: if that has changed since, the answer is of no use."""
+    """The agent with that name when presence was checked: if it has changed since, the check is void."""
     is_here: bool
     id: str
     now: int
@@ -99,7 +100,7 @@ class _Wanted:
         )
 
     def decide(self, rows: Rows) -> Draft | None:
-        """Say what is written: a hello, that the same one is back, or nothing when all is as it was."""
+        """Return the event to write: a hello, a resume, or None if nothing has changed."""
         known = read_agent(rows, self.agent.name)
         standing = standing_of_role(self.request.role)
         is_same = known is not None and _is_same(known, self.agent)
@@ -125,9 +126,9 @@ class _Wanted:
         )
 
     def _back(self, known: Agent) -> Draft | None:
-        """The same one is back: it keeps its role and its state, and only after a leave it joins anew.
+        """Resume a known agent with its role and state; after a leave at the same seat it joins again.
 
-        Only who shows more than a session's id keeps a role above what it may have itself.
+        Only a caller that presents more than a session id keeps a role above its own standing.
         """
         new = self.agent
         is_elsewhere = known.seat is not None and known.seat != new.seat
@@ -159,13 +160,13 @@ class _Wanted:
         )
 
     def _role_of(self, known: Agent) -> str:
-        """Give the role, or the highest one that the caller could have joined with, if that is lower."""
+        """Return the agent's role, or the highest role that the caller may join with, if that is lower."""
         if standing_of_role(known.role) <= self.caller.standing:
             return known.role
         return _WORKER if self.caller.standing >= Standing.WORKER else _OBSERVER
 
     def _check_standing(self, standing: Standing) -> None:
-        """A role above worker is the human's to give, but for the children of a connection."""
+        """Refuse a role above worker unless the human gives it or it is for a child of a connection."""
         if standing > self.caller.standing:
             raise NotPerson(
                 f"nobody can open a name above its own standing: {self.request.role} is above "
@@ -175,7 +176,7 @@ class _Wanted:
             raise NotPerson(f"the role {self.request.role} is given by the human; join as a worker")
 
     def _check_free(self, known: Agent) -> None:
-        """A name with a history has an owner."""
+        """Refuse a name with a history that belongs to another agent."""
         is_newer = self.before is None or self.before.seq != known.seq
         if not known.left and (self.is_here or is_newer):
             raise NameTaken(known.name, _IN_USE)
@@ -183,7 +184,7 @@ class _Wanted:
             return
         is_its_session = (known.session, known.harness) == (self.request.session, self.request.harness)
         if known.left and known.session and is_its_session:
-            return  # the same conversation goes on, in the hands of another holder
+            return  # the same session continues with another holder
         if self.request.is_resumed and self.caller.standing >= Standing.OPERATOR:
             return
         is_worker = standing_of_role(known.role) <= Standing.WORKER
@@ -219,8 +220,8 @@ def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Ag
 
 
 def _is_same(known: Agent, agent: Agent) -> bool:
-    """Whether the one who asks is the one who has the name: the same seat, session or holder again."""
-    if agent.holder or (known.holder and not known.left):  # Only its holder takes up what a holder has.
+    """Whether the caller is the agent that has the name: the same seat, session or holder."""
+    if agent.holder or (known.holder and not known.left):  # Only its holder can resume an agent that has one.
         return known.holder == agent.holder
     if agent.seat is not None and known.seat == agent.seat:
         return True
@@ -228,20 +229,20 @@ def _is_same(known: Agent, agent: Agent) -> bool:
 
 
 def _is_proven(known: Agent, agent: Agent) -> bool:
-    """Whether it shows that it is the same by its seat or a secret, and not by a session's id alone."""
+    """Whether the caller proves its identity by a seat or a secret, and not by a session id alone."""
     is_seated = agent.seat is not None and known.seat == agent.seat
     return is_seated or bool(agent.holder) or (known.link and agent.link)
 
 
 def _own_name(context: Context, request: Join) -> str:
-    """Give the name that a session had before, when it is still that session's."""
+    """Return the earlier name of a session, if it still has that session."""
     name = read_session(context.log.rows, request.harness, request.session) if request.session else None
     known = context.directory.get(name or "")
     return known.name if known is not None and known.session == request.session else ""
 
 
 def _draw_name(context: Context, tag: str, taken: Set[str]) -> str:
-    """Draw a name that nobody has had, and that is not among those just taken."""
+    """Draw a name that no agent has had, and that is not in `taken`."""
     start = context.draw() % _TRIES
     for step in range(_TRIES):
         base = spare_name(start + step)
@@ -252,7 +253,7 @@ def _draw_name(context: Context, tag: str, taken: Set[str]) -> str:
 
 
 async def register(context: Context, caller: Caller, request: Register, key: bytes | None) -> Joined:
-    """Make an agent of another machine known."""
+    """Register an agent of another machine."""
     parts = split_name(request.name)
     if not parts.device or parts.device == context.log.device:
         raise BadName(

@@ -1,4 +1,4 @@
-"""Events that leave the log for an archive. Writes no event: their places and rows do not change."""
+"""Move events from the log to an archive. Writes no event: seqs and rows do not change."""
 
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ from palaver.model.request import Archive
 
 
 async def archive(context: Context, caller: Caller, request: Archive, key: bytes | None) -> Outcome:
-    """Move what stands before a place into an archive; asked again, there is nothing left to move."""
-    left = await redaction.finish(context)  # Records of removals are looked for in the log alone.
+    """Move the events before a seq into an archive. A repeat finds nothing left to move."""
+    # Finish removals first: their records are searched in the log only.
+    left = await redaction.finish(context)
     return replace(await context.log.archive(request.before), unredacted=left)

@@ -1,6 +1,6 @@
-"""The broker: the table of requests, with the standing each one needs, and the way from request to event.
+"""The broker: the table of requests with the standing each one needs, and the path from request to event.
 
-It decides and writes; nobody else does. It hands nothing on: what is in the log is there for others to read.
+Only the broker decides and writes. It delivers nothing: others read the log.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -96,13 +96,13 @@ def _written_by(context: Context, event: Event) -> Written:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: the verb people know it by, the standing it needs, and what is done."""
+    """One row of the table: the verb for users, the standing it needs, and its handler."""
 
     verb: str
     needs: Standing
     handler: Callable[..., Awaitable[Outcome]]
     outcome_of: Callable[[Context, Event], Outcome | None] = _written_by
-    """What the request came to, from the event it wrote earlier; None when that is over."""
+    """Returns the outcome of a request from the event it wrote earlier; None if that outcome has expired."""
     is_internal: bool = False
 
 
@@ -158,7 +158,7 @@ TABLE: Final[Mapping[type, Row]] = {
 
 
 class Broker:
-    """Takes requests from the doors and the reactors, one at a time or many at once."""
+    """Takes requests from the doors and the reactors. Requests may run concurrently."""
 
     def __init__(
         self,
@@ -172,9 +172,9 @@ class Broker:
         attendance: Attendance | None = None,
         policy: Policy | None = None,
     ) -> None:
-        """`draw` gives a random number, for names that nobody chose. Without brakes nothing is held.
+        """`draw` returns a random number, for names that the caller did not choose.
 
-        Without attendance nobody waits in rooms.
+        Without brakes no message is held. Without attendance no member counts as waiting.
         """
         self._log = log
         self.directory = Directory()
@@ -194,10 +194,10 @@ class Broker:
         self._unsubscribe = log.subscribe(self._follow)
 
     async def submit(self, caller: Caller, request: Request, *, key: bytes | None = None) -> Outcome:
-        """Decide a request and write what comes of it.
+        """Decide a request and write its events.
 
-        On return the event is durable. The same key gives the same outcome, written once. A refusal is raised
-        and nothing was written, but for `RateLimited`: that message is stored, and held.
+        On return the event is durable. The same request key returns the same outcome, written once. A refusal
+        is raised and nothing was written, except for `RateLimited`: that message is stored and held.
         """
         row = TABLE[type(request)]
         if row.is_internal and caller.kind != SYSTEM:
@@ -206,19 +206,22 @@ class Broker:
         try:
             return await row.handler(self._context, caller, request, key)
         except RequestError:
-            # What was done before is not refused because the world has changed since.
+            # A repeated request is not refused because the state has changed since.
             outcome = None if key is None else await self.outcome(type(request), key)
             if outcome is None:
                 raise
             return outcome
 
     async def outcome(self, kind: type[Request], key: bytes) -> Outcome | None:
-        """Return what a request came to, if this key has written an event before; otherwise None."""
+        """Return the outcome of a request if this key has written an event before; else None."""
         event = (await self._log.commit(None, lambda rows: None, request_key=key)).event
         return None if event is None else TABLE[kind].outcome_of(self._context, event)
 
     async def finish_redactions(self, forget: redaction.Forget) -> dict[int, str]:
-        """Finish what a crash has cut short: see `redaction.finish`. Nothing to do after any other end."""
+        """Finish redactions that a crash interrupted: see `redaction.finish`.
+
+        After any other end there is nothing to do.
+        """
         return await redaction.finish(self._context, forget)
 
     def close(self) -> None:
@@ -226,7 +229,7 @@ class Broker:
         self._unsubscribe()
 
     def _follow(self, events: Sequence[Event]) -> None:
-        """Keep the directory what the state says. Runs before the commit that wrote the events returns."""
+        """Update the directory from the state. Runs before the commit that wrote the events returns."""
         for event in events:
             is_news = event.type in AGENT_TYPES
             if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:

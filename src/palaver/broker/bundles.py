@@ -1,4 +1,4 @@
-"""Bundles: made whole or not at all, never changed, found by their eight characters."""
+"""Bundles: created as a whole or not at all, never changed, identified by eight characters."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,14 +34,14 @@ from palaver.model.transcript import Excerpt, Level, format_range
 
 
 async def create(context: Context, caller: Caller, request: CreateBundle, key: bytes | None) -> Written:
-    """Store a bundle. Its id is the end of its event's own."""
+    """Store a bundle. Its id is the end of its event's id."""
     _check_words(request)
     size_bytes = _check_files(request.files) + _check_transcripts(request.transcripts)
     if size_bytes > LIMIT_BUNDLE_BYTES:
         raise MessageTooLarge("the bundle", size_bytes, LIMIT_BUNDLE_BYTES)
     _check_events(request.events, context.log.last())
     extends = attached_bundle(context.log, request.extends)
-    # Hashing and encoding megabytes would hold up every other caller.
+    # In a thread: hashing and encoding megabytes would block every other caller.
     files = await asyncio.to_thread(lambda: tuple(map(keep_file, request.files)))
     while True:
         event_id = context.ids.next()
@@ -70,11 +70,11 @@ async def create(context: Context, caller: Caller, request: CreateBundle, key: b
         commit = await context.log.commit(f"{BUNDLE}/{own_key}", decide, request_key=key)
         if commit.event is not None:
             return Written(event=commit.event)
-        # Another bundle has the same eight characters: the next id has others.
+        # Another bundle has the same eight characters: try the next id.
 
 
 async def find_bundle(log: Log, reference: str) -> Event:
-    """Find the event that made a bundle; raises `NotFound`."""
+    """Return the event that created a bundle. Raises `NotFound`."""
     key = parse_bundle_id(reference)
     row = read_bundle(log.rows, key)
     event = None if row is None else await log.fetch(row.seq)
@@ -84,9 +84,9 @@ async def find_bundle(log: Log, reference: str) -> Event:
 
 
 def attached_bundle(log: Log, reference: str) -> str:
-    """Return the full id of a bundle that a request refers to; nothing for nothing. Raises `NotFound`.
+    """Return the full id of a bundle that a request refers to; empty for an empty reference.
 
-    Its content is not read: it can be several megabytes.
+    Raises `NotFound`. Its content is not read: it can be several megabytes.
     """
     if not reference:
         return ""
@@ -110,7 +110,7 @@ def _check_words(request: CreateBundle) -> None:
 
 
 def _check_files(files: Sequence[BundleFile]) -> int:
-    """Give how many bytes the files have together."""
+    """Check the files and return their total size in bytes."""
     if len(files) > LIMIT_FILES:
         raise BadRequest(f"a bundle has at most {LIMIT_FILES} files; these are {len(files)}")
     if len({file.path for file in files}) < len(files):
@@ -136,7 +136,7 @@ def _check_events(ranges: Sequence[tuple[int, int]], last: int) -> None:
 
 
 def _check_transcripts(excerpts: Sequence[Excerpt]) -> int:
-    """Give how many bytes the excerpts have together."""
+    """Check the excerpts and return their total size in bytes."""
     for excerpt in excerpts:
         check_text(excerpt.agent, "the agent of a transcript")
         if excerpt.level not in list(Level):

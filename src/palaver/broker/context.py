@@ -1,4 +1,4 @@
-"""What every handler of the broker is given, and the name in which the bus itself speaks."""
+"""The context of every handler of the broker, and the caller that stands for the bus itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ SYSTEM_CALLER: Final = Caller(name="[pal-events]", standing=Standing.HUMAN, kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The log to write to, and what a decision may look at."""
+    """The log to write to, and what a decision may read."""
 
     log: Log
     directory: Directory
@@ -29,6 +29,6 @@ class Context:
     draw: Callable[[], int]
     brakes: Brakes = field(default_factory=lambda: Brakes(limit_hops=0, limit_a_minute=0))
     attendance: Attendance = field(default_factory=lambda: Unattended(lambda name: False))
-    """Who is there in rooms, and who waits."""
+    """Which agents are present in rooms, and which wait."""
     policy: Policy = field(default_factory=Policy)
     """The limits of rooms."""

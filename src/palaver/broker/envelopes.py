@@ -1,7 +1,7 @@
-"""Foreign envelopes: kept as they came and routed unread, but for the types that are requests.
+"""Foreign envelopes: stored unchanged and routed without reading them, except for types that are requests.
 
 Recipients follow the exact rules of the wire (`matches_recipient`), so that sender, bus and reader agree on
-whom an envelope is for. Groups reach those present; a name also one who is away.
+them. A group reaches the agents present; a name also an offline agent.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _LIMIT_TYPE_BYTES: Final = 256
 
 
 async def put(context: Context, caller: Caller, request: Put, key: bytes | None) -> Sent:
-    """Store an envelope under its own id. Types of our own and other people's names are refused."""
+    """Store an envelope under its own id. Refuses Palaver's own types and foreign sender names."""
     envelope = request.envelope
     if envelope.sender != caller.name:
         raise NotYou(envelope.sender, caller.name)
@@ -61,7 +61,10 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
 
 
 def resolve_exactly(context: Context, caller: Caller, tokens: Sequence[str]) -> Resolved:
-    """Find everybody an envelope is for; raises `UnknownRecipient` with every token that nobody matches."""
+    """Return the recipients of an envelope.
+
+    Raises `UnknownRecipient` with every token that matches no agent.
+    """
     found: dict[str, None] = {}
     unknown: dict[str, list[str]] = {}
     empty: list[str] = []
@@ -87,7 +90,7 @@ def resolve_exactly(context: Context, caller: Caller, tokens: Sequence[str]) -> 
 
 
 def _is_group(token: str) -> bool:
-    """Tell whether a token is a group on the wire, where it is spelled in one way only."""
+    """Whether a token is a group on the wire, where only one spelling counts."""
     try:
         address = parse_address(token)
     except BadRequest:
@@ -96,7 +99,7 @@ def _is_group(token: str) -> bool:
 
 
 def _hello(caller: Caller, envelope: Envelope) -> dict[str, object]:
-    """What runs an agent that is here already. Who it is was decided when it joined."""
+    """Return the runtime and version in a hello. The identity of the agent was decided when it joined."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("a hello is an agent's; join first with 'pal join'")
     payload = {name: _word(envelope, name) for name in ("runtime", "version")}

@@ -1,4 +1,4 @@
-"""Leaving: each agent says goodbye once, or the bus does for it, decided on the one key `agent/<name>`."""
+"""Leaving: each agent leaves once, or the bus writes it, decided on the single key `agent/<name>`."""
 
 from palaver.broker.context import Context
 from palaver.broker.life import tell
@@ -16,16 +16,16 @@ from palaver.model.text import check_text
 
 
 async def leave(context: Context, caller: Caller, request: Leave, key: bytes | None) -> Written:
-    """Write a goodbye; a second one writes nothing."""
+    """Write that the caller leaves; a repeat writes nothing."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
-    if request.reason == LEFT:  # Of its own accord; who only ends may be back.
+    if request.reason == LEFT:  # It leaves by request. An agent that only ends may come back.
         await leave_all_rooms(context, caller)
     return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)
 
 
 async def gone(context: Context, caller: Caller, request: Gone, key: bytes | None) -> Written:
-    """Write the goodbye of an agent that is surely gone, unless it is back or sits somewhere else by now."""
+    """Write that an offline agent has left, unless it is back or has another seat by now."""
     known = context.directory.get(request.name)
     if known is None:
         return Written(event=None)
@@ -42,7 +42,7 @@ async def say_goodbye(
     id: str = "",
     only_at: tuple[Seat | None, int] | None = None,
 ) -> Written:
-    """Write that an agent has left, once; with `only_at` only while it sits there since that place."""
+    """Write that an agent has left, once; with `only_at` only if its seat and seq are unchanged."""
     check_text(reason, "the reason", 1024)
     draft = Draft(
         type=BYE,

@@ -1,4 +1,4 @@
-"""What a person is told of a message that a brake holds. Pure: an event in, words out."""
+"""The notice to a person about a message that a brake holds. Pure: an event in, a text out."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,11 +7,11 @@ from palaver.model.envelope import Event
 from palaver.model.mail import deliverable
 
 _NAMED: Final = 20
-"""How many of those held before are named by their numbers."""
+"""How many earlier held messages are listed by number."""
 
 
 def held_text(event: Event, others: Sequence[int]) -> str:
-    """Say that a message is held and how it is let through, and what else of its sender was held before."""
+    """Write the notice for a held message: how to release it, and which others of its sender are held."""
     names = ", ".join(deliverable(event).delivered_to)
     text = (
         f"#{event.seq} from {event.sender} to {names} is held: {event.payload['held']}. "

@@ -1,4 +1,4 @@
-"""Steps of the ledger: what became of a message for one recipient. A step that is no news writes nothing."""
+"""Steps of the ledger: the delivery state of a message per recipient. A step without news writes nothing."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from palaver.routing.policy import require_own_mail
 
 
 async def acknowledge(context: Context, caller: Caller, request: Acknowledge, key: bytes | None) -> Written:
-    """Write that the caller's own mail was seen. Taking mail is its owner's alone."""
+    """Write that the caller has seen its own messages. Only their recipient can acknowledge them."""
     if caller.kind == EXTERNAL:
         raise WhoAreYou("a script has no mail of its own; join with 'pal join', or say whose with --as NAME")
     require_own_mail(caller)
@@ -52,12 +52,12 @@ def _check_own(context: Context, caller: Caller, seqs: Sequence[int]) -> None:
 
 
 async def report(context: Context, caller: Caller, request: Report, key: bytes | None) -> Written:
-    """Write a step that delivery has learned or decided."""
+    """Write a step that delivery has observed or decided."""
     return await _write(context, caller, request.report, key)
 
 
 async def redeliver(context: Context, caller: Caller, request: Redeliver, key: bytes | None) -> Written:
-    """Put a message in line again for everyone whose copy was submitted and not confirmed."""
+    """Queue a message again for every recipient whose copy was submitted and not confirmed."""
     event = _find_whole(context, request.message)
     if is_raw(event):
         raise BadRequest(f"#{event.seq} is raw keys, which are never typed by themselves: send them again")
@@ -68,7 +68,7 @@ async def redeliver(context: Context, caller: Caller, request: Redeliver, key: b
 
 
 async def release(context: Context, caller: Caller, request: Release, key: bytes | None) -> Written:
-    """Put a message in line for everyone whose copy is held."""
+    """Queue a message for every recipient whose copy is held."""
     event = _find_whole(context, request.message)
     written = await _requeue(context, caller, event, State.HELD, f"released by {caller.name}", key)
     if written.event is None:
@@ -87,7 +87,7 @@ def _find_whole(context: Context, reference: str) -> Event:
 async def _requeue(
     context: Context, caller: Caller, message: Event, state: State, reason: str, key: bytes | None
 ) -> Written:
-    """Queue every copy of a message that is in one state: an event for each, of which the last is given."""
+    """Queue every copy of a message that is in one state: one event each; the last one is returned."""
     mail = deliverable(message)
     answers = (reply_place(message) or 0) if state is State.HELD else 0
     last = Written(event=None)
@@ -107,14 +107,14 @@ async def _requeue(
 
 
 def _key_for(key: bytes | None, name: str) -> bytes | None:
-    """One request key for each event that a request writes."""
+    """Return a separate request key for each event that a request writes."""
     return None if key is None else hashlib.sha256(key + name.encode()).digest()[: len(key)]
 
 
 async def _write(
     context: Context, caller: Caller, step: DeliveryReport, key: bytes | None, *, only_from: str = ""
 ) -> Written:
-    """Write the part of a step that is news; the event names only the messages it moves."""
+    """Write the part of a step that is news; the event names only the messages that it changes."""
     id_, now = context.ids.next(), context.clock.now_ms()
     is_own = caller.name == step.agent or caller.kind == SYSTEM
 

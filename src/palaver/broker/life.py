@@ -1,4 +1,4 @@
-"""The moments of an agent's life, each written once behind the event that makes it so."""
+"""Events about an agent's life, each written once after the event that causes it."""
 
 from palaver.broker.context import Context
 from palaver.log.api import Rows
@@ -9,17 +9,17 @@ from palaver.model.life import LIFE, READY
 
 
 async def tell(context: Context, cause: Event, action: str, *, reason: str = "") -> None:
-    """Write a moment that follows from an event of the agent itself. The same cause again writes nothing.
+    """Write a life event that follows from an event of the agent itself. A repeat writes nothing.
 
-    It is an event of its own, and a daemon that is killed in between does not write it later: what counts is
-    the cause.
+    It is a separate event. A daemon that is killed in between does not write it later: only the cause is
+    guaranteed.
     """
     draft = _draft(context, cause, action, reason)
     await context.log.commit(None, lambda rows: draft)
 
 
 async def tell_ready(context: Context, cause: Event) -> None:
-    """Write that an agent is ready: it has said that it is idle for the first time since it came."""
+    """Write that an agent is ready: it is idle for the first time since it joined."""
     known = context.directory.get(cause.sender)
     if known is not None and known.ready:
         return

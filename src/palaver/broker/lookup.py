@@ -1,4 +1,4 @@
-"""Finding a message by what people call it: `42`, `#42`, `42:BOXE`, its ULID or a unique end of it."""
+"""Find a message by its reference: `42`, `#42`, `42:BOXE`, its ULID or a unique end of it."""
 
 import re
 from typing import Final
@@ -9,12 +9,12 @@ from palaver.model.envelope import Event
 
 _PLACE: Final = re.compile(r"#?(\d{1,15})(?::([A-Za-z0-9]+))?", re.ASCII)
 _LEAST: Final = 4
-"""Signs of a ULID's end that are enough to look for it: fewer are an accident sooner than a name."""
+"""Characters of a ULID's end that are enough to search for it: fewer would match by accident."""
 _END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
 
 
 def find_event(log: Log, reference: str) -> Event:
-    """Find any event by its reference; raises `NotFound`, or names the candidates when several fit."""
+    """Return any event by its reference. Raises `NotFound`, or names the candidates if several match."""
     if found := _PLACE.fullmatch(reference):
         event = log.recall(int(found[1]))
         device = found[2]
@@ -36,7 +36,7 @@ def find_event(log: Log, reference: str) -> Event:
 
 
 def find_message(log: Log, reference: str) -> Event:
-    """Find a message, or a foreign envelope that was delivered like one."""
+    """Return a message, or a foreign envelope that was delivered like one."""
     event = find_event(log, reference)
     if event.type != "message" and not event.delivered_to:
         raise NotFound(f"message {reference}", f"#{event.seq} is an event of type {event.type}")

@@ -1,7 +1,7 @@
-"""Sending: a text, or a word from the bus itself.
+"""Sending: a text, or a notice from the bus itself.
 
-Recipients are fixed here, at send time. Nothing is stored when any part of a request is refused; what a brake
-stops is stored, and held until a person lets it through.
+Recipients are fixed here, at send time. Nothing is stored if any part of a request is refused; a message that
+a brake stops is stored, and held until a person releases it.
 """
 
 from collections.abc import Sequence
@@ -47,16 +47,16 @@ from palaver.routing.policy import is_foreign_type
 from palaver.routing.recipients import Resolved, resolve
 
 LIMIT_UNASKED: Final = 5
-"""An agent under a harness writes to so many without being asked back."""
+"""An agent under a harness may broadcast to this many agents without confirming it."""
 _SAID: Final = ("text", "intent", "thread", "reply_to", "bundle_id", "priority", "room")
-"""What the sender of a message says; the rest of its payload is decided by the bus."""
+"""The payload fields that the sender of a message sets; the bus decides the rest."""
 _EVERYONE: Final = format_address(Everyone())
 LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """What a message inherits from the one it answers."""
+    """The fields that a message inherits from the one it replies to."""
 
     place: str = ""
     thread: str = ""
@@ -65,7 +65,7 @@ class _Reply:
 
 
 async def send(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
-    """Store one message for everybody it is meant for."""
+    """Store one message for all its recipients."""
     if request.id and not is_ulid(request.id):
         raise BadRequest(f"--id must be a ULID (26 characters), not {request.id!r}")
     raw.check_sender(caller, request)
@@ -76,7 +76,7 @@ async def send(context: Context, caller: Caller, request: Send, key: bytes | Non
 
 
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
-    """Store one message under the id it came with, whatever that looks like: a foreign id is kept."""
+    """Store one message under the id it came with, in any form: a foreign id is kept."""
     mentions = find_mentions(request.text) if request.has_mentions else []
     said = said_in_room(context, caller, request, mentions)
     check_text(request.text)
@@ -133,7 +133,7 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
 def _braked(
     context: Context, caller: Caller, reply: _Reply, resolved: Resolved, now: int
 ) -> dict[str, object]:
-    """Give what the brakes add to a message: its place in a chain of answers, and why it is held."""
+    """Return what the brakes add to a message: its position in a chain of replies, and why it is held."""
     chain = chain_of(caller, reply.original)
     added: dict[str, object] = {} if chain is None else {"chain": chain.id, "hops": chain.hops}
     if reason := context.brakes.check(caller, resolved.recipients, chain, now):
@@ -142,7 +142,7 @@ def _braked(
 
 
 async def _tell_human(context: Context, event: Event, now: int) -> None:
-    """Write to the human that a message is held: once for a message, and once a minute for a sender."""
+    """Notify the human that a message is held: once per message, and once a minute per sender."""
     others = context.brakes.untold(event.sender, event.seq, now)
     if others is not None:
         told = Notify(to=HUMAN, text=held_text(event, others), cause=event.id, kind="held")
@@ -150,19 +150,22 @@ async def _tell_human(context: Context, event: Event, now: int) -> None:
 
 
 def is_held(event: Event) -> bool:
-    """Tell whether a brake stopped a message when it was sent; one that was let through since is one too."""
+    """Whether a brake stopped a message when it was sent, even if it was released since."""
     return event.type == MESSAGE and "held" in event.payload
 
 
 def unless_held(sent: Sent) -> Sent:
-    """Give what a sender is answered; raises `RateLimited`, each time anew, for what a brake has stopped."""
+    """Return the outcome for a sender.
+
+    Raises `RateLimited`, on every repeat, for a message that a brake stopped.
+    """
     if sent.event is not None and is_held(sent.event):
         raise RateLimited(sent.event.seq, str(sent.event.payload["held"]))
     return sent
 
 
 async def notify(context: Context, caller: Caller, request: Notify, key: bytes | None) -> Written:
-    """Write a word from the bus to one name, once. It matches no subscription and asks for no answer."""
+    """Write a notice from the bus to one recipient, once. It matches no subscription and needs no reply."""
     payload = build_payload(
         text=request.text,
         scope=MENTIONS,
@@ -192,9 +195,9 @@ async def store(
     on: str | None = None,
     decide: Decide | None = None,
 ) -> Sent:
-    """Write a draft, and say whom it was for. What was stored before keeps the recipients it had.
+    """Write a draft and return its recipients. An event that was stored before keeps its recipients.
 
-    `decide` refuses, or gives the draft again; `on` is the one thing that this decision is about.
+    `decide` refuses, or returns the draft; `on` is the key that this decision is made on.
     """
     sent = Sent(
         event=None,
@@ -206,19 +209,20 @@ async def store(
     if is_dry_run:
         return sent
     commit = await context.log.commit(on, decide or (lambda rows: draft), request_key=key)
-    assert commit.event is not None  # decide always gives a draft
+    assert commit.event is not None  # decide always returns a draft
     if commit.is_repeat:
         if commit.event.id == draft.id and not _says_the_same(draft, commit.event):
             raise IdTaken(draft.id, commit.event.seq)
-        # The same request key is the same request, and has the same answer; the same id is somebody's repeat.
+        # The same request key is the same request, with the same outcome; the same id is a repeat by the
+        # sender.
         return replace(_sent(commit.event), is_repeat=commit.event.id == draft.id)
     return replace(sent, event=commit.event)
 
 
 def _says_the_same(draft: Draft, stored: Event) -> bool:
-    """Tell whether a draft repeats a stored event, as far as its sender said it.
+    """Whether a draft repeats a stored event, in the fields that its sender set.
 
-    Recipients, expiry and brakes are decided at send time, and differ when the same is sent again.
+    Recipients, expiry and brakes are decided at send time, and differ when the same message is sent again.
     """
     if draft.type != stored.type:
         return False
@@ -226,7 +230,7 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
         return True
     new, old = decode_payload(encode_payload(draft.payload)), stored.payload
     is_foreign = is_foreign_type(stored.type)
-    if is_removed(stored, is_foreign=is_foreign):  # Nobody knows what it said: the rest is compared.
+    if is_removed(stored, is_foreign=is_foreign):  # The text was removed: compare the rest.
         new = without_text(replace(stored, payload=new), is_foreign=is_foreign).payload
     if draft.type in TASK_TYPES:
         return _without_assignees(new) == _without_assignees(old)
@@ -234,7 +238,7 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
         return False
     if draft.type != MESSAGE:
         return new == old
-    # A repeated command does not make its bundle again, and in a room the bus decides the priority.
+    # A repeated command does not create its bundle again, and in a room the bus decides the priority.
     optional = {"bundle_id": not new.get("bundle_id"), "priority": "room" in old}
     return all(optional.get(name) or new.get(name) == old.get(name) for name in _SAID)
 
@@ -244,7 +248,7 @@ def _without_assignees(payload: dict[str, object]) -> dict[str, object]:
 
 
 def sent_by(context: Context, event: Event) -> Sent:
-    """Give what a message came to, from the event it wrote; `RateLimited` again for one that was held."""
+    """Return the outcome of a message from the event it wrote; raises `RateLimited` for a held one."""
     return unless_held(_sent(event))
 
 
@@ -259,7 +263,7 @@ def _sent(event: Event) -> Sent:
 
 
 def recipients_of(event: Event) -> tuple[str, ...]:
-    """Give those an event was stored for."""
+    """Return the recipients that an event was stored for."""
     return deliverable(event).delivered_to
 
 
@@ -280,16 +284,16 @@ def _resolve(
 
 
 def _exactly(context: Context, name: str) -> Resolved:
-    """An answer goes to the one who asked, and not to all who share its base name."""
+    """Address a reply to its asker only, not to all agents that share the base name."""
     if name != HUMAN and context.directory.get(name) is None:
         raise UnknownRecipient({name: ()})
     return Resolved(to=(name,), recipients=(name,), scope=MENTIONS)
 
 
 def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:
-    """Refuse a broadcast to many that an agent under a harness does not say outright that it means.
+    """Refuse a broadcast to many agents that an agent under a harness has not confirmed.
 
-    `sent` says whom it would go to; a dry run of the same request gives that too.
+    `sent` has its recipients; a dry run of the same request returns them too.
     """
     count = len(sent.delivered_to)
     is_broadcast = not sent.to or _EVERYONE in sent.to

@@ -1,4 +1,4 @@
-"""Reminders: a recipient that does not answer is told so, at most three times; then its sender is."""
+"""Reminders: a recipient that does not reply is reminded up to three times; then its sender is notified."""
 
 from palaver.broker.context import Context
 from palaver.broker.outcome import Written
@@ -16,9 +16,9 @@ from palaver.model.terminal import FireNag
 
 
 async def fire_nag(context: Context, caller: Caller, request: FireNag, key: bytes | None) -> Written:
-    """Write a reminder, or the last word to the sender, once; nothing when it was answered meanwhile.
+    """Write a reminder, or the final notice to the sender, once; nothing if it was answered meanwhile.
 
-    An agent that is at work again is left alone: it is looked at when it goes idle the next time.
+    An agent that is active again is not reminded: it is checked when it becomes idle the next time.
     """
 
     def decide(rows: Rows) -> Draft | None:
@@ -48,7 +48,7 @@ def _word(context: Context, caller: Caller, nag: Nag, due: NagDue) -> Draft:
         sender_kind=SYSTEM,
         delivered_to=(to,),
         intent=INFORM,
-        # A reminder comes when its agent has nothing else to do; the sender is told at once.
+        # A reminder is delivered when its agent is idle; the sender is notified at once.
         priority=format_priority(Priority.IDLE) if is_reminder else None,
     )
     nagged = {"agent": nag.agent, "request": nag.request, "count": count}

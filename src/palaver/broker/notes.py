@@ -1,4 +1,4 @@
-"""Notes: added by whoever may write in a room, settled once."""
+"""Notes: added by members that may write in a room, resolved once."""
 
 from palaver.broker.context import Context
 from palaver.broker.outcome import Written
@@ -28,12 +28,12 @@ async def add(context: Context, caller: Caller, request: AddNote, key: bytes | N
         _check(rows, room.id, caller)
         return draft
 
-    # On the room's key: no note comes behind the end of its room.
+    # On the room's key: no note is written after the room was closed.
     return Written(event=(await context.log.commit(stick_key(room.base), decide, request_key=key)).event)
 
 
 async def resolve(context: Context, caller: Caller, request: ResolveNote, key: bytes | None) -> Written:
-    """Say that a note is settled; nothing is written when it is already."""
+    """Write that a note is resolved; nothing if it already is."""
     room = find_room(context.log.rows, request.room)
     _check(context.log.rows, room.id, caller)
     note = find_note(context.log.rows, room.id, request.note)
@@ -50,7 +50,7 @@ async def resolve(context: Context, caller: Caller, request: ResolveNote, key: b
 
 def _check(rows: Rows, id: str, caller: Caller) -> None:
     room = read_room(rows, id)
-    assert room is not None  # it was found just now, and rooms stay
+    assert room is not None  # it was found just now, and rooms are never removed
     if not room.is_open:
         raise RoomClosed(id)
     check_may_write(room, caller)

@@ -1,4 +1,4 @@
-"""What a request comes to when it is not refused."""
+"""The outcomes of requests that are not refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from palaver.rooms.room import Room
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A message, its place, and whom it was meant for. `event` is None for a dry run."""
+    """A message with its seq and its recipients. `event` is None for a dry run."""
 
     event: Event | None
     to: tuple[str, ...]
@@ -23,7 +23,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """An agent that has its name. `is_new` is false when it had it before."""
+    """An agent that has its name. `is_new` is false if it had the name before."""
 
     agent: Agent
     is_new: bool
@@ -31,45 +31,45 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """An event, or None when there was nothing left to write."""
+    """An event, or None if there was nothing left to write."""
 
     event: Event | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seated:
-    """A room with the caller in it. `event` is None when it was in it before, or only looks on."""
+    """A room with the caller in it. `event` is None if it was a member before, or is only an observer."""
 
     room: Room
     event: Event | None
     is_new: bool
-    """The room was made by this."""
+    """The room was created by this request."""
     ancestor_of: str = ""
-    """The place that was asked for, when the room is one above it."""
+    """The requested workspace, if the room is in one above it."""
     nested_in: str = ""
-    """The id of the room above the one that was made."""
+    """The id of the room above the one that was created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What asking for the stick came to."""
+    """The outcome of a request for the stick."""
 
     status: str
     """`your_turn`, `not_yet`, `takeover_available` or `closed`."""
     room: Room
     reason: str = ""
-    """Why it is the caller's turn, or not yet, or why the stick may be taken over; one word."""
+    """Why it is the caller's turn, or not yet, or why the stick may be taken over; one identifier."""
     turn: int = 0
     lease: str = ""
     handoff: dict[str, object] | None = None
     sender: str = ""
-    """Who left the hand-over, or gave the stick up."""
+    """The member that wrote the handoff, or released the stick."""
     look_again_ms: int | None = None
-    """In how many milliseconds the answer can change although nothing happens; None when only events can."""
+    """In how many ms the result can change without an event; None if only events can change it."""
     hint: str = ""
-    """A sentence about the reason. For `auto_claim_disabled` it is news only once for each hand-over."""
+    """A sentence about the reason. For `auto_claim_disabled` it is news only once per handoff."""
     revoked: str = ""
-    """From whom a takeover took it."""
+    """The owner that a takeover took the stick from."""
     event: Event | None = None
 
 
@@ -78,14 +78,14 @@ class Redacted:
     """The record of a removed text, the event that had it, and where else it was found."""
 
     event: Event | None
-    """None when its removal was ordered before; then nothing was written."""
+    """None if its removal was ordered before; then nothing was written."""
     of: Event
     copies: tuple[Event, ...] = ()
-    """Events in which Palaver had copied it; their text is removed too."""
+    """Events to which Palaver had copied it; their text is removed too."""
     quotes: tuple[Event, ...] = ()
-    """Other events with the same text; they are as they were."""
+    """Other events with the same text; they are unchanged."""
     unsearched: tuple[str, ...] = ()
-    """Archive files in which other events with the same text could not be looked for."""
+    """Archive files that could not be searched for other events with the same text."""
     unredacted: Mapping[int, str] = field(default_factory=dict)
     """Events whose text could not be removed as ordered, now or before, with the reason."""
 

@@ -1,4 +1,4 @@
-"""What agents ask leave for, and who answered what. Only the human answers, and only in person."""
+"""Permission requests of agents and the decisions on them. Only the human decides, and only in person."""
 
 from palaver.broker.context import Context
 from palaver.broker.outcome import Written
@@ -20,7 +20,7 @@ from palaver.model.text import check_text
 
 
 def check_person(caller: Caller) -> None:
-    """Refuse everybody but the human, and the human in another's name."""
+    """Refuse every caller but the human, and the human acting as another agent."""
     if caller.kind != HUMAN:
         raise NotAllowed("answering for a permission", caller.standing.word, "the human in person")
     if caller.by is not None:
@@ -28,7 +28,7 @@ def check_person(caller: Caller) -> None:
 
 
 async def ask(context: Context, caller: Caller, request: AskPermission, key: bytes | None) -> Written:
-    """Write that an agent asks leave, and until when it waits."""
+    """Write that an agent requests permission, and until when it waits."""
     check_text(request.text, "what is asked", LIMIT_TEXT * 4)
     payload: dict[str, object] = {
         "permission": request.permission,
@@ -41,7 +41,7 @@ async def ask(context: Context, caller: Caller, request: AskPermission, key: byt
 
 
 async def answer(context: Context, caller: Caller, request: AnswerPermission, key: bytes | None) -> Written:
-    """Write what a person has decided."""
+    """Write a person's decision."""
     check_person(caller)
     payload: dict[str, object] = {
         "agent": request.name,
@@ -53,7 +53,7 @@ async def answer(context: Context, caller: Caller, request: AnswerPermission, ke
 
 
 async def close(context: Context, caller: Caller, request: ClosePermission, key: bytes | None) -> Written:
-    """Write that nobody has answered, and what follows from that."""
+    """Write that a request was closed without a decision, and what follows."""
     payload: dict[str, object] = {
         "agent": request.name,
         "permission": request.permission,

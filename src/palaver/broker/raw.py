@@ -1,6 +1,6 @@
-"""What a message can ask for beside its text: raw keys, no head, an answer. Who may, and of whom.
+"""Send options in addition to the text: raw keys, no header, a reply. Checks sender and recipient.
 
-Raw keys are the human's alone, in person, and go to one agent that a holder has in a terminal.
+Only the human in person may send raw keys, to one agent that a holder runs in a terminal.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _INTERRUPT = format_priority(Priority.INTERRUPT)
 
 
 def check_sender(caller: Caller, request: Send) -> None:
-    """Refuse what only a person may send, raw keys and a text without a head, and waiting without mail."""
+    """Refuse raw keys and headerless text from other callers than the human, and replies to a script."""
     if request.expects_reply and caller.kind == EXTERNAL:
         raise WhoAreYou("a script has no mail, so nobody could answer it: join first with 'pal join'")
     if not request.raw and not request.is_bare:
@@ -30,12 +30,12 @@ def check_sender(caller: Caller, request: Send) -> None:
 
 
 def as_keys(request: Send) -> dict[str, object]:
-    """Give what raw keys are sent as, in place of what was asked: a text that shows them, and their rules."""
+    """Return the fields of a raw-keys message: a text that shows the keys, and its delivery rules."""
     if request.text:
         raise BadRequest("raw keys are sent alone, without a text")
     if request.priority not in ("", _INTERRUPT):
         raise BadRequest("raw keys are typed at once: leave --priority out")
-    raw_to_text(request.raw)  # It refuses what is empty or too large.
+    raw_to_text(request.raw)  # Refuses empty or too large input.
     return {
         "text": secret_text(_characters(request.raw)) if request.raw_hash else shown(request.raw),
         "priority": _INTERRUPT,
@@ -45,7 +45,7 @@ def as_keys(request: Send) -> dict[str, object]:
 
 
 def check_terminals(context: Context, request: Send, names: Sequence[str]) -> None:
-    """Refuse keys for anybody but one agent that a holder has in a terminal now."""
+    """Refuse keys unless they go to one agent that a holder runs in a terminal now."""
     if not request.raw and not request.is_bare:
         return
     if len(names) != 1:
@@ -58,7 +58,7 @@ def check_terminals(context: Context, request: Send, names: Sequence[str]) -> No
 
 
 def keys_payload(request: Send) -> dict[str, object]:
-    """Give what the terminal's holder must know of a message beside its text."""
+    """Return the payload fields that the terminal's holder needs in addition to the text."""
     payload: dict[str, object] = {}
     if request.raw:
         payload["raw"] = "" if request.raw_hash else raw_to_text(request.raw)

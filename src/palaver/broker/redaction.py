@@ -1,8 +1,8 @@
-"""Remove the text of one event for good, on a person's order, and keep a record of it.
+"""Remove the text of one event permanently, on a person's order, and keep a record of it.
 
 The record is written first. Then the event is replaced in log, index and archives, with the copies that
 Palaver made of it: notices of subscriptions that quote it, and screens that were kept with raw keys. A
-removal that a crash has cut short is finished at the next start.
+removal that a crash interrupted is finished at the next start.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,13 +32,13 @@ from palaver.model.subscription import DELIVERY
 from palaver.routing.policy import is_foreign_type
 
 Forget: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
-"""Removes what is kept outside the log about events with these ids."""
+"""Removes data outside the log about events with these ids."""
 _AT_ONCE: Final = 1000
 """Records whose texts are removed together: the database is copied once for all of them."""
 
 
 async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
-    """Write that a text is removed, then remove it. A second time nothing is written."""
+    """Write that a text is removed, then remove it. A repeat writes nothing."""
     if caller.kind != HUMAN:
         raise NotAllowed("redact", caller.standing.word, "the human in person")
     if caller.by is not None:
@@ -76,7 +76,7 @@ async def redact(context: Context, caller: Caller, request: Redact, key: bytes |
 async def finish(context: Context, forget: Forget | None = None) -> dict[int, str]:
     """Remove all texts whose removal is recorded and not finished: the latest one, and those of a crash.
 
-    `forget` is told the ids of the events of each removal before it is finished. Events that cannot be read
+    `forget` receives the ids of the events of each removal before it is finished. Events that cannot be read
     now are returned with the reason, and tried again at the next call.
     """
     log = context.log
@@ -93,7 +93,7 @@ async def finish(context: Context, forget: Forget | None = None) -> dict[int, st
 
 
 async def _remove(log: Log, places: Sequence[int], forget: Forget | None) -> dict[int, str]:
-    """Remove the texts of some events; return those that could not be, with the reason."""
+    """Remove the texts of some events; return the events that failed, with the reason."""
     left: dict[int, str] = {}
     ids: list[str] = []
     readable: list[int] = []
@@ -140,7 +140,7 @@ def _places(record: Event) -> list[int]:
 
 
 def redacted_by(context: Context, event: Event) -> Redacted:
-    """Return what a request came to, from the record that it wrote."""
+    """Return the outcome of a request from the record that it wrote."""
     seq = event.payload["event"]
     assert isinstance(seq, int)
     of = context.log.recall(seq)
@@ -151,13 +151,13 @@ def redacted_by(context: Context, event: Event) -> Redacted:
 async def _find(
     context: Context, event: Event
 ) -> tuple[tuple[Event, ...], tuple[Event, ...], tuple[str, ...]]:
-    """Return the copies that Palaver made of an event, and other events in which the same text is quoted.
+    """Return the copies that Palaver made of an event, and other events that quote the same text.
 
-    And the archive files in which they could not be looked for.
+    Also return the archive files that could not be searched.
     """
     text = removed_text(event, is_foreign=is_foreign_type(event.type))
     quoted = pieces_of(text) if len(text.strip()) >= LEAST_QUOTED else []
-    # Only so many are found, so these are looked for exactly and apart from what quotes the text.
+    # The number of results is limited, so copies are searched by exact fields, separately from quotes.
     notices = [f'"event":{event.seq}{end}' for end in ",}"]
     screens = [f"{begin}{event.seq}{end}" for begin in ('"messages":[', ",") for end in ",]"]
     found = await context.log.find_containing([*notices, *screens])

@@ -1,7 +1,7 @@
-"""What is said in a room: to everybody there, to some of its members, or to the room and somebody beside it.
+"""Messages in a room: to all its members, to some of them, or to the room and other agents.
 
-A recipient is a matter of routing, not of privacy: whoever reads the room reads all of it. An agent's word to
-the room wakes nobody, unless it names somebody; a person's does. Decides about recipients, stores nothing.
+Recipients are for routing, not for privacy: every reader of the room reads all of it. An agent's message to
+the room wakes no agent unless it names one; a person's does. Decides recipients, stores nothing.
 """
 
 from collections.abc import Sequence
@@ -35,28 +35,28 @@ from palaver.routing.directory import Directory
 from palaver.routing.recipients import Resolved, resolve
 
 _PERSONS: Final = frozenset({Standing.HUMAN, Standing.GUEST})
-"""Those who may speak in a room of which they are no member."""
+"""Standings that may write in a room without being a member."""
 _EVERYONE: Final = format_address(Everyone())
 _CANDIDATES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What is said in a room: whom it is for, its priority, and what its payload holds beside that."""
+    """A message in a room: its recipients, its priority, and its additional payload."""
 
     resolved: Resolved
     priority: str
     payload: dict[str, object]
     key: str
-    """What the message is committed on, so that none comes behind the end of its room."""
+    """The key that the message is committed on, so that none is written after the room was closed."""
 
     def unless_closed(self, draft: Draft) -> Decide:
-        """Write the draft, or refuse it with `RoomClosed` when the room was closed meanwhile."""
+        """Return a decision that writes the draft, or raises `RoomClosed` if the room is closed by then."""
 
         def decide(rows: Rows) -> Draft:
             id_ = str(self.payload["room"])
             room = read_room(rows, id_)
-            assert room is not None  # it was found just now, and rooms stay
+            assert room is not None  # it was found just now, and rooms are never removed
             if not room.is_open:
                 raise RoomClosed(id_)
             return draft
@@ -65,10 +65,10 @@ class Said:
 
 
 def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequence[str]) -> Said | None:
-    """Find out what a message says in which room; None for one that has to do with no room.
+    """Resolve a message for a room; None if the message is not for a room.
 
     Raises `InvalidBody`, `MessageTooLarge`, `RoomNotFound`, `RoomClosed`, `UnknownMember` for a sender or
-    recipient that is not in the room, and `AmbiguousRecipient` for a word that several there answer to.
+    recipient that is not in the room, and `AmbiguousRecipient` for a name that several members match.
     """
     rooms = [token for token in request.to if _is_room(token)]
     if not request.room and not rooms:
@@ -101,12 +101,12 @@ def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequ
 def _is_room(token: str) -> bool:
     try:
         return isinstance(parse_address(token), RoomAddress)
-    except BadRequest:  # Whoever reads the recipients refuses it, behind what is wrong with the text.
+    except BadRequest:  # Refused later, when recipients are resolved: errors in the text come first.
         return False
 
 
 def _check_body(context: Context, request: Send) -> None:
-    """Refuse what is empty or too large; blanks are a body, and nothing is cut."""
+    """Refuse an empty or too large body. Blanks count as a body, and nothing is cut."""
     if not request.text:
         raise InvalidBody("a message needs a text")
     size_bytes = len(request.text.encode("utf-8", "surrogatepass"))
@@ -116,7 +116,7 @@ def _check_body(context: Context, request: Send) -> None:
 
 
 def _hint(request: Send) -> str:
-    """Give the hint; an interrupt is one whichever way it was asked for."""
+    """Return the hint; an interrupt can be requested by hint or by priority."""
     hint = request.delivery_hint or NORMAL
     if hint not in HINTS:
         raise BadRequest(f"the delivery hints are {' and '.join(HINTS)}, not {hint!r}")
@@ -124,7 +124,7 @@ def _hint(request: Send) -> str:
 
 
 def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -> Room:
-    """Find the one room that is meant; `room` alone is the one that was named, or the caller's only one."""
+    """Return the room that is meant; a bare `room` is the named one, or the caller's only one."""
     words = {
         address.name
         for token in tokens
@@ -143,10 +143,9 @@ def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -
 
 
 def _to_members(context: Context, caller: Caller, room: Room, tokens: Sequence[str]) -> Resolved:
-    """Address members, and maybe the person: by any word for one of them, or as a group.
+    """Resolve members, and maybe the person: by any name of a member, or as a group.
 
-    A group is expanded, so that whoever listens in the room finds itself named. Who is gone counts: it is a
-    member.
+    A group is expanded, so that each listener in the room finds its own name. Offline members count.
     """
     others = _others(context, caller, room)
     meant = {
@@ -162,13 +161,13 @@ def _to_members(context: Context, caller: Caller, room: Room, tokens: Sequence[s
 
 
 def _others(context: Context, caller: Caller, room: Room) -> Directory:
-    """Give a directory of the members of a room without the one who asks."""
+    """Return a directory of the members of a room without the caller."""
     found = (context.directory.get(name) for name in room.names if name != caller.name)
     return Directory(agent for agent in found if agent is not None)
 
 
 def _meant(context: Context, caller: Caller, room: Room, token: str, others: Directory) -> Sequence[str]:
-    """Give those whom one token means, nobody for a group that is empty now."""
+    """Return the recipients of one token; empty for a group without members now."""
     match parse_address(token):
         case Human():
             return [HUMAN]
@@ -183,7 +182,7 @@ def _meant(context: Context, caller: Caller, room: Room, token: str, others: Dir
 
 
 def _member(context: Context, caller: Caller, room: Room, token: str, bases: Sequence[str]) -> str:
-    """Find the one member that a word means; where it means nobody, `bases` are those that begin with it."""
+    """Return the member that a name selects; if none matches, `bases` are the names that begin with it."""
     is_present = context.attendance.is_present
     try:
         return find_member(room, token, is_present, asking=caller.name).name
@@ -196,7 +195,7 @@ def _member(context: Context, caller: Caller, room: Room, token: str, bases: Seq
 
 
 def _group(room: Room, token: str, others: Directory) -> Sequence[str]:
-    """Give the members of a group: by tag, by role, or by the beginning of their full names."""
+    """Return the members of a group: by tag, by role, or by the beginning of their full names."""
     try:
         return resolve([token], others, sender="", is_present=lambda name: True).recipients
     except UnknownRecipient:
@@ -206,7 +205,7 @@ def _group(room: Room, token: str, others: Directory) -> Sequence[str]:
 def _to_room(
     context: Context, caller: Caller, room: Room, others: Sequence[str], mentions: Sequence[str]
 ) -> tuple[Resolved, Sequence[str]]:
-    """Address the whole room, with whoever is named beside it or in the text; give those too."""
+    """Address the whole room and the agents named in addition or in the text; return those agents too."""
     name = f"#{room.id}"
     members = tuple(one for one in room.names if one != caller.name)
     if not others and not mentions:
@@ -221,7 +220,7 @@ def _to_room(
 def _wakes(
     context: Context, caller: Caller, room: Room, resolved: Resolved, named: Sequence[str], hint: str
 ) -> list[str] | None:
-    """Give those whom it wakes; None for everybody. What one writes to itself wakes nobody."""
+    """Return the recipients that the message wakes; None for all. A message never wakes its sender."""
     wakes_all = context.policy.room_wakes == ALL_WAKE or (
         context.policy.room_wakes == PERSONS_WAKE and caller.kind == HUMAN
     )

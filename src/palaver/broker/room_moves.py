@@ -1,7 +1,7 @@
-"""From a decision about a room to an event: every one is committed on the one key of the room's place.
+"""From a decision about a room to an event: all are committed on the single key of the room's workspace.
 
-What is not in the log is looked at before the commit, once for every member, so that the decision can be made
-again; when somebody has joined meanwhile, it is looked at anew.
+Facts outside the log are collected before the commit, once per member, so that the decision can be repeated;
+if a member has joined meanwhile, they are collected again.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Decision = Callable[[Moment, str], Move | Answer | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What became of a decision: the event, or the answer and the room about which it was given."""
+    """The result of a decision: the event, or the answer and the room that it refers to."""
 
     event: Event | None
     room: Room
@@ -32,12 +32,12 @@ class Moved:
 
 
 def stick_key(base: str) -> str:
-    """Give the key on which everything about the rooms of one place is decided."""
+    """Return the key on which everything about the rooms of one workspace is decided."""
     return f"stick/{base}"
 
 
 def moment_of(context: Context, room: Room) -> Moment:
-    """Look at a room as it is now."""
+    """Return a snapshot of a room with the current facts."""
     facts = take_facts(context.attendance, context.clock.now_ms(), room.id, room.names)
     return Moment(room=room, facts=facts, policy=context.policy)
 
@@ -45,7 +45,7 @@ def moment_of(context: Context, room: Room) -> Moment:
 async def move(
     context: Context, caller: Caller, room: Room, decide: Decision, key: bytes | None = None
 ) -> Moved:
-    """Decide about a room and write what comes of it; a refusal is raised."""
+    """Decide about a room and write the event. A refusal is raised."""
     while True:
         attempt = _Attempt(
             id=context.ids.next(),
@@ -58,20 +58,20 @@ async def move(
         commit = await context.log.commit(stick_key(room.base), attempt.decide, request_key=key)
         if commit.event is not None or not attempt.is_stale:
             return Moved(event=commit.event, room=attempt.room, answer=attempt.answer)
-        # As the decision saw it: reads may still be behind.
+        # Use the room as the decision saw it: reads may still be older.
         room = attempt.room
 
 
 def current_room(context: Context, room: Room) -> Room:
-    """Give a room as it is by now."""
+    """Return the current state of a room."""
     found = read_room(context.log.rows, room.id)
-    assert found is not None  # rooms stay
+    assert found is not None  # rooms are never removed
     return found
 
 
 @dataclass(slots=True, kw_only=True)
 class _Attempt:
-    """One commit, with what was known when it began and what the last call saw and decided."""
+    """One commit, with the facts from its start, and what the last call saw and decided."""
 
     id: str
     room: Room
@@ -84,7 +84,7 @@ class _Attempt:
 
     def decide(self, rows: Rows) -> Draft | None:
         room = read_room(rows, self.room.id)
-        assert room is not None  # rooms stay
+        assert room is not None  # rooms are never removed
         self.room = room
         self.answer = None
         self.is_stale = any(name not in self.facts.sights for name in room.names)

@@ -1,4 +1,4 @@
-"""Rooms: joining, leaving, removing and closing, each decided on the one key of its place."""
+"""Rooms: join, leave, kick and close, each decided on the single key of the workspace."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ LIMIT_REASON_BYTES: Final = 1024
 
 
 async def join_room(context: Context, caller: Caller, request: JoinRoom, key: bytes | None) -> Seated:
-    """Make the caller a member. Who is one already writes nothing, and neither does who only looks on."""
+    """Make the caller a member. For a member, and for an observer, nothing is written."""
     _check_places(request)
     if caller.standing < Standing.WORKER:
         return _look_on(context.log.rows, request)
@@ -37,7 +37,7 @@ async def join_room(context: Context, caller: Caller, request: JoinRoom, key: by
         wanted = _Wanted.of(context, caller, request, closed)
         commit = await context.log.commit(stick_key(wanted.base), wanted.decide, request_key=key)
         if commit.event is None and not wanted.is_seated:
-            # It was closed meanwhile, which may not be read yet: there is another one to join, or to make.
+            # It was closed meanwhile, which reads may not show yet: join or create another one.
             closed.add(wanted.room_id)
             continue
         rows = context.log.rows
@@ -46,7 +46,7 @@ async def join_room(context: Context, caller: Caller, request: JoinRoom, key: by
 
 
 def seated_by(context: Context, event: Event) -> Seated:
-    """Give what a join came to, from the event it wrote."""
+    """Return the outcome of a join from the event it wrote."""
     room = _known(context.log.rows, str(event.payload["room"]))
     return Seated(room=room, event=event, is_new=room.seq == event.seq)
 
@@ -69,12 +69,12 @@ def _look_on(rows: Rows, request: JoinRoom) -> Seated:
 
 
 def _around(request: JoinRoom) -> Sequence[str]:
-    """Give the places whose rooms a request can mean, the deepest first."""
+    """Return the workspaces whose rooms a request can mean, deepest first."""
     return request.places[:1] if request.is_new else (*request.inside, *request.places)
 
 
 def _nearest(rows: Rows, places: Sequence[str], closed: Set[str] = frozenset()) -> Room | None:
-    """Give the open room at the first of the places that has one; `closed` are known not to be."""
+    """Return the open room at the first workspace that has one; rooms in `closed` are skipped."""
     found = (read_room_at(rows, place) for place in places)
     return next((room for room in found if room is not None and room.is_open and room.id not in closed), None)
 
@@ -94,13 +94,13 @@ def _seated(rows: Rows, id: str, event: Event | None, request: JoinRoom) -> Seat
 
 def _known(rows: Rows, id: str) -> Room:
     room = read_room(rows, id)
-    assert room is not None  # it was read or written just now, and rooms stay
+    assert room is not None  # it was read or written just now, and rooms are never removed
     return room
 
 
 @dataclass(slots=True, kw_only=True)
 class _Wanted:
-    """A room that somebody wants to be in: one that is there, or one that is to be made."""
+    """A room that the caller wants to join: an existing one, or one to create."""
 
     path: str
     base: str
@@ -131,7 +131,7 @@ class _Wanted:
         )
 
     def decide(self, rows: Rows) -> Draft | None:
-        """Say what is written: that the caller is in the room, that it made one, or nothing."""
+        """Return the event to write: the caller joins a room, or creates one; None if it is a member."""
         room = read_room_at(rows, self.path)
         self.room_id = "" if room is None else room.id
         self.is_seated = False
@@ -155,7 +155,7 @@ class _Wanted:
 
 
 async def leave_room(context: Context, caller: Caller, request: LeaveRoom, key: bytes | None) -> Written:
-    """Take the caller out of a room. The room stays, also when nobody is left in it."""
+    """Remove the caller from a room. The room stays, even without members."""
     check_text(request.reason, "the reason", LIMIT_REASON_BYTES)
     room = find_room(context.log.rows, request.room)
     moved = await move(
@@ -165,7 +165,7 @@ async def leave_room(context: Context, caller: Caller, request: LeaveRoom, key: 
 
 
 async def leave_all_rooms(context: Context, caller: Caller) -> None:
-    """Take an agent that leaves the bus out of all its rooms."""
+    """Remove an agent that leaves the bus from all its rooms."""
     for room in list(read_rooms_of(context.log.rows, caller.name)):
         await _retire(context, caller, room, caller.name, LEFT)
 
@@ -197,13 +197,13 @@ async def close_room(context: Context, caller: Caller, request: CloseRoom, key: 
 async def retire_member(
     context: Context, caller: Caller, request: RetireMember, key: bytes | None
 ) -> Written:
-    """Take a member out that is gone for good; nothing is written when it is out already."""
+    """Remove a member that is offline permanently; nothing is written if it is not a member any more."""
     room = find_room(context.log.rows, request.room)
     return await _retire(context, caller, room, request.member, request.reason, key)
 
 
 async def tell_kick(context: Context, caller: Caller, request: TellKick, key: bytes | None) -> Written:
-    """Say once, to those who listen for leaves, that a member was removed."""
+    """Notify listeners for leaves once that a member was removed."""
     room = find_room(context.log.rows, request.room)
     moved = await move(
         context, caller, room, lambda now, id: members.tell_kick(now.room, request.member, request.kick), key
@@ -219,7 +219,7 @@ async def _retire(
 
 
 def check_may_write(room: Room, caller: Caller) -> None:
-    """Refuse somebody who is no member, unless it is the human or a guest."""
+    """Refuse a caller that is not a member, unless it is the human or a guest."""
     is_guest = caller.kind == HUMAN or caller.standing == Standing.GUEST
     if room.member(caller.name) is None and not is_guest:
         raise UnknownMember(caller.name, room.id)

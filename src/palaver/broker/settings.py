@@ -1,4 +1,4 @@
-"""Changes of settings, written down. The file is the door's to write, and it is read at the next start."""
+"""Record changes of settings. The door writes the file, which is read at the next start."""
 
 from palaver.broker.context import Context
 from palaver.broker.outcome import Written

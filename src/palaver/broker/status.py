@@ -1,4 +1,4 @@
-"""What an agent, or the daemon, says of its own state. Written as it is said: no decision depends on it."""
+"""The state that an agent, or the daemon, reports. Written as reported: no decision depends on it."""
 
 from palaver.broker.context import Context
 from palaver.broker.goodbyes import say_goodbye
@@ -15,7 +15,7 @@ from palaver.model.text import check_text
 
 
 async def set_status(context: Context, caller: Caller, request: SetStatus, key: bytes | None) -> Written:
-    """Write what the caller is doing. `exited` is a goodbye."""
+    """Write what the caller is doing. `exited` means that it leaves."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("only an agent has a state; join first with 'pal join'")
     payload: dict[str, object] = {"state": parse_state(request.state).value}
@@ -33,7 +33,7 @@ async def set_status(context: Context, caller: Caller, request: SetStatus, key: 
 
 
 async def started(context: Context, caller: Caller, request: Started, key: bytes | None) -> Written:
-    """Write that the daemon is up: all that hung on connections is over."""
+    """Write that the daemon has started: everything that depended on connections has ended."""
     payload: dict[str, object] = {
         "action": DAEMON_STARTED,
         "pid": request.pid,

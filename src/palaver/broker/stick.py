@@ -1,4 +1,4 @@
-"""The stick: who asks for it, who gives it up, and what the bus does about those who are gone."""
+"""The stick: claims, releases, passes and takeovers, and the bus's actions for offline owners."""
 
 import hashlib
 from dataclasses import replace
@@ -29,10 +29,11 @@ from palaver.routing.policy import require
 
 
 async def claim(context: Context, caller: Caller, request: Claim, key: bytes | None) -> Turn:
-    """Give the stick to the caller if it is its turn, and say how it stands if it is not."""
+    """Grant the stick to the caller if it is its turn; else return the current state."""
     _check_can_hold(caller)
     room = find_room(context.log.rows, request.room)
-    if room.reserved_for != caller.name:  # Who comes late takes what is its own, as long as nobody else has.
+    # A late member may still claim its reservation while no other has claimed the stick.
+    if room.reserved_for != caller.name:
         room = await _settle(context, room)
     return await _granted(
         context,
@@ -46,7 +47,7 @@ async def claim(context: Context, caller: Caller, request: Claim, key: bytes | N
 
 
 async def release(context: Context, caller: Caller, request: ReleaseStick, key: bytes | None) -> Written:
-    """Give the stick up, with a hand-over."""
+    """Release the stick, with a handoff."""
     handoff = checked_handoff(request.handoff)
     room = find_room(context.log.rows, request.room)
     moved = await move(
@@ -60,7 +61,7 @@ async def release(context: Context, caller: Caller, request: ReleaseStick, key: 
 
 
 async def pass_on(context: Context, caller: Caller, request: PassStick, key: bytes | None) -> Written:
-    """Give the stick to somebody, with a hand-over."""
+    """Pass the stick to a member, with a handoff."""
     handoff = checked_handoff(request.handoff)
     if request.is_override:
         require(caller, Standing.OPERATOR, "stick pass --override")
@@ -84,7 +85,7 @@ async def pass_on(context: Context, caller: Caller, request: PassStick, key: byt
 
 
 async def take_over(context: Context, caller: Caller, request: TakeOver, key: bytes | None) -> Turn:
-    """Take the stick from one who has run out of time, or as an operator from anybody."""
+    """Take the stick from an owner that has run out of time, or as an operator from any owner."""
     _check_can_hold(caller)
     check_text(request.reason, "the reason", LIMIT_REASON_BYTES)
     if request.is_override:
@@ -102,7 +103,7 @@ async def take_over(context: Context, caller: Caller, request: TakeOver, key: by
 
 
 async def hand_on(context: Context, caller: Caller, request: HandOn, key: bytes | None) -> Written:
-    """Hand the stick on for a holder that is surely gone; nothing is written when it is not."""
+    """Pass the stick on for an offline owner; nothing is written if the owner is present."""
     room = find_room(context.log.rows, request.room)
     moved = await move(
         context, caller, room, lambda now, id: stick.hand_on(now, request.turn, request.reason), key
@@ -111,16 +112,16 @@ async def hand_on(context: Context, caller: Caller, request: HandOn, key: bytes 
 
 
 async def expire(context: Context, caller: Caller, request: ExpireReservation, key: bytes | None) -> Written:
-    """Put a reservation that has run out back in line; nothing is written when it has not, or was claimed."""
+    """End an expired reservation; nothing is written if it has not expired or was claimed."""
     room = find_room(context.log.rows, request.room)
     moved = await move(context, caller, room, lambda now, id: stick.expire(now, request.turn), key)
     return Written(event=moved.event)
 
 
 async def _granted(context: Context, caller: Caller, room: Room, decide: Decision, key: bytes | None) -> Turn:
-    """Write a claim or takeover, or repeat the outcome of an earlier one as long as its turn lasts.
+    """Write a claim or takeover, or repeat the outcome of an earlier one while its turn lasts.
 
-    A repeated request whose turn has moved on meanwhile is decided again, under a key derived from the first.
+    A repeated request whose turn has ended meanwhile is decided again, under a key derived from the first.
     """
     while True:
         moved = await move(context, caller, room, decide, key)
@@ -133,7 +134,7 @@ async def _granted(context: Context, caller: Caller, room: Room, decide: Decisio
 
 
 def turn_by(context: Context, event: Event) -> Turn | None:
-    """Return what a claim or takeover came to, from the event it wrote; None when its turn has moved on."""
+    """Return the outcome of a claim or takeover from the event it wrote; None if its turn has ended."""
     room = find_room(context.log.rows, str(event.payload["room"]))
     payload = read_payload(event)
     assert isinstance(payload, TakenOver | Granted)
@@ -150,7 +151,7 @@ def turn_by(context: Context, event: Event) -> Turn | None:
 
 def _answered(moved: Moved) -> Turn:
     room, answer = moved.room, moved.answer
-    assert answer is not None  # nothing was written, so something was said
+    assert answer is not None  # nothing was written, so there is an answer
     turn = Turn(
         status=answer.status,
         room=room,
@@ -166,7 +167,7 @@ def _answered(moved: Moved) -> Turn:
 
 
 async def _settle(context: Context, room: Room) -> Room:
-    """Do what is due in a room before somebody is told how it stands: nobody waits for the daemon's clock."""
+    """Apply due changes of a room before its state is returned, so that no caller waits for the timer."""
     now = moment_of(context, room)
     if stick.expire(now, room.turn) is not None:
         await expire(context, SYSTEM_CALLER, ExpireReservation(room=room.id, turn=room.turn), None)

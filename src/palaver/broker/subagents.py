@@ -1,7 +1,7 @@
-"""Beginning a sub-agent: who gets which name, decided on the one key `agent/<name>`.
+"""Start a sub-agent: which name it gets, decided on the single key `agent/<name>`.
 
-Numbers are never used again: the next one stands in the log. Two who begin at once may reach for the same
-name; one has it, and the other takes the next.
+Numbers are never reused: the next one follows from the log. Two that start at once may try the same name; one
+gets it, and the other takes the next.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ from palaver.model.text import check_text
 _WORKER: Final = ROLES[0]
 _LIMIT_KEY_BYTES: Final = 256
 _BEGINS: Final = THINKING
-"""What a sub-agent does when it begins: it was given something to do."""
+"""The detail of a new sub-agent, which starts with work to do."""
 
 
 async def begin(context: Context, caller: Caller, request: BeginSubagent, key: bytes | None) -> Joined:
-    """Give a sub-agent the name that it had, or a new one.
+    """Assign a sub-agent its earlier name, or a new one.
 
-    Raises NotFound when its parent is not there, BadName when no name can be made of the parent's, and
-    BadRequest for the key of a session that is an agent of its own: nobody makes another its sub-agent.
+    Raises NotFound if its parent is not present, BadName if no name can be formed from the parent's, and
+    BadRequest for the key of a session that is an independent agent: it cannot become a sub-agent.
     """
     if not request.key:
         raise BadRequest("a sub-agent is known by the id that its harness has for it, and this one has none")
@@ -50,10 +50,10 @@ async def begin(context: Context, caller: Caller, request: BeginSubagent, key: b
                 f"agent/{wanted.name}", wanted.decide, request_key=wanted.first_key
             )
         except NameTaken:
-            taken.add(wanted.name)  # another one has it by now, so the next number is asked for
+            taken.add(wanted.name)  # another agent has it by now: try the next number
             continue
         if commit.is_repeat:
-            continue  # it has begun meanwhile, maybe under another name: that is readable now
+            continue  # it has started meanwhile, maybe under another name, which can be read now
         if commit.event is None:
             return Joined(agent=wanted.found[-1], is_new=False)
         is_new = commit.event.type == HELLO
@@ -63,7 +63,7 @@ async def begin(context: Context, caller: Caller, request: BeginSubagent, key: b
 
 
 def _check_nobodys(context: Context, request: BeginSubagent) -> None:
-    """Refuse the key of a session that sits in the parent's process and is nobody's sub-agent."""
+    """Refuse the key of a session in the parent's process that is not a sub-agent."""
     parent = context.directory.get(request.parent)
     here = None if parent is None else _process(parent.seat)
     for agent in context.directory.all() if here is not None else ():
@@ -86,17 +86,17 @@ def _known(context: Context, name: str) -> Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """A sub-agent as it is asked for, and the name that it would have."""
+    """A requested sub-agent, and the name that it would have."""
 
     request: BeginSubagent
     name: str
     first_key: bytes | None
-    """The key of the request by which it begins for the first time: two who ask for it at once are one."""
+    """The request key of its first start: two concurrent requests for it are one."""
     id: str
     now: int
     device: str
     found: list[Agent] = field(default_factory=list)
-    """The one that lives, as the decision saw it: what was just written may not be readable here yet."""
+    """The running sub-agent, as the decision saw it: reads may not show it yet."""
 
     @classmethod
     def of(cls, context: Context, request: BeginSubagent, taken: Set[str]) -> "_Wanted":
@@ -115,7 +115,7 @@ class _Wanted:
         )
 
     def decide(self, rows: Rows) -> Draft | None:
-        """Say what is written: a hello, that it sits elsewhere now, or nothing when all is as it was."""
+        """Return the event to write: a hello, a change of seat, or None if nothing has changed."""
         parent = read_agent(rows, self.request.parent)
         if parent is None or parent.left or parent.remote:
             raise NotFound(f"agent {self.request.parent} here", "a sub-agent lives in its parent's session")
@@ -164,7 +164,7 @@ class _Wanted:
 
 
 def _free_name(rows: Rows, request: BeginSubagent, taken: Set[str]) -> str:
-    """Give the first name that nobody ever had and that was not just taken."""
+    """Return the first name that no agent ever had and that is not in `taken`."""
     stem = subagent_stem(request.parent, request.type)
     number = read_last_subagent(rows, stem) + 1
     while (name := subagent_name(stem, number)) in taken or read_agent(rows, name) is not None:
@@ -173,5 +173,5 @@ def _free_name(rows: Rows, request: BeginSubagent, taken: Set[str]) -> str:
 
 
 def _is_same(known: Agent, request: BeginSubagent) -> bool:
-    """True unless somebody else was given the name since."""
+    """Whether the name still belongs to this sub-agent."""
     return (known.parent, known.session) == (request.parent, request.key)

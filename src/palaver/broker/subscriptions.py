@@ -1,7 +1,7 @@
-"""Subscriptions and watches: who may have one, who may end one, and the word that goes to its owner.
+"""Subscriptions and watches: the rights to create and end them, and the notices to their owners.
 
-A word is decided on the one key of what made it: so a watch tells once, and so does a subscription that is
-meant to.
+A notice is decided on the single key of its subscription or watch. So a watch notifies once, and so does a
+subscription with `once`.
 """
 
 import msgspec
@@ -39,7 +39,7 @@ _LIMIT_WORD_BYTES = 1024
 
 
 async def subscribe(context: Context, caller: Caller, request: Subscribe, key: bytes | None) -> Written:
-    """Write down who wants to be told of what. The event carries the id by which it can be ended."""
+    """Store a subscription. The event has the id by which it can be ended."""
     owner = _owner(context, caller, request.owner)
     _check(request)
     while True:
@@ -47,7 +47,7 @@ async def subscribe(context: Context, caller: Caller, request: Subscribe, key: b
         commit = await context.log.commit(_key(draft), _unless_taken(draft), request_key=key)
         if commit.event is not None:
             return Written(event=commit.event)
-        # Another one has that short id: with the next it will be another id.
+        # Another subscription has that short id: the next event id gives another one.
 
 
 def _added(context: Context, caller: Caller, request: Subscribe, owner: str) -> Draft:
@@ -80,7 +80,7 @@ def _unless_taken(draft: Draft) -> Decide:
 
 
 def _owner(context: Context, caller: Caller, name: str) -> str:
-    """Find whose subscription it is to be. The human decides for anyone, an agent for its children."""
+    """Return the owner of a new subscription. The human decides for any agent, an agent for its children."""
     wanted = name.removeprefix("@").lower()
     if wanted in ("", caller.name):
         if caller.kind == EXTERNAL:
@@ -121,7 +121,7 @@ def _check(request: Subscribe) -> None:
 
 
 async def unsubscribe(context: Context, caller: Caller, request: Unsubscribe, key: bytes | None) -> Written:
-    """Write that a subscription or a watch is over. Only its owner and the human may end it."""
+    """Write that a subscription or a watch has ended. Only its owner and the human may end it."""
     gone = request.id.lower()
     watch = parse_watch_id(request.id)
     if watch is not None:
@@ -150,7 +150,7 @@ def _owner_of(rows: Rows, id: str) -> str | None:
 
 
 async def retire(context: Context, caller: Caller, request: Retire, key: bytes | None) -> Written:
-    """Write that a subscription which tells once is over, once."""
+    """Write, once, that a subscription with `once` has ended."""
     draft = _removed(context, caller, request.id, "once")
 
     def decide(rows: Rows) -> Draft | None:
@@ -174,7 +174,7 @@ def _removed(context: Context, caller: Caller, id: str, reason: str) -> Draft:
 async def fire_subscription(
     context: Context, caller: Caller, request: FireSubscription, key: bytes | None
 ) -> Written:
-    """Write a hit, once for each event; nothing when the subscription is over meanwhile."""
+    """Write a hit, once per event; nothing if the subscription has ended meanwhile."""
     id_ = derived_id(request.cause, "hit", str(request.event), request.id, str(request.made))
     extra: dict[str, object] = {"sub": request.id, "event": request.event}
     if request.agents:
@@ -191,7 +191,7 @@ async def fire_subscription(
 
 
 async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: bytes | None) -> Written:
-    """Write that a request is unanswered, once; nothing when it was answered or the watch ended meanwhile."""
+    """Write that a request is unanswered, once; nothing if it was answered or the watch ended meanwhile."""
     extra: dict[str, object] = {"watch": {"agent": request.agent, "request": request.request}}
 
     def decide(rows: Rows) -> Draft | None:
@@ -208,7 +208,7 @@ async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: 
 
 
 def _word(context: Context, caller: Caller, to: str, text: str, id: str, extra: dict[str, object]) -> Draft:
-    """A word of the bus to one name. It asks for no answer and matches no subscription."""
+    """Return a notice of the bus to one recipient. It needs no reply and matches no subscription."""
     payload = build_payload(
         text=text,
         scope=MENTIONS,

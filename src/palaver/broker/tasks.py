@@ -1,7 +1,7 @@
-"""Tasks: made, changed and completed. What is written is also mail for those who are told of it.
+"""Tasks: created, updated and completed. The event is also a message for the agents it concerns.
 
-Whom an assignee means is fixed here, when it is said. The same envelope again is one event; a second task
-with an id that is taken, and a second completion, are refused.
+The assignees are resolved here, when the request is made. A repeat of the same envelope is one event; a
+second task with the same id, and a second completion, are refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,18 +36,18 @@ from palaver.routing.recipients import Resolved, resolve
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What is to be written about one task: for whom, and what must be so when it is."""
+    """The event to write about one task, its recipients, and a check at commit time."""
 
     task_id: str
     type: str
     payload: dict[str, object]
     told: Resolved
     check: Callable[[Task | None], None]
-    """Is given the task as it is when the decision falls, and refuses."""
+    """Receives the task as it is at commit time, and raises to refuse."""
 
 
 async def ask(context: Context, caller: Caller, request: TaskRequest, key: bytes | None) -> Sent:
-    """Do what somebody here asks about a task; told are those it concerns, or those it names."""
+    """Handle a local request about a task; recipients are the agents it concerns, or those it names."""
     told = _resolve(context, caller, *request.to) if request.to else None
     return await ask_telling(context, caller, request, told, key)
 
@@ -55,7 +55,7 @@ async def ask(context: Context, caller: Caller, request: TaskRequest, key: bytes
 async def ask_telling(
     context: Context, caller: Caller, request: TaskRequest, told: Resolved | None, key: bytes | None
 ) -> Sent:
-    """Do what is asked about a task, and tell these and a new assignee; None are all whom it concerns."""
+    """Handle a request about a task with these recipients and any new assignee; None: all it concerns."""
     event_id = request.id or context.ids.next()
     match request:
         case CreateTask():
@@ -86,7 +86,7 @@ async def ask_telling(
 
 
 def find_task(log: Log, reference: str) -> Task:
-    """Find a task by its id, a unique end of that, or its number; raises `NotFound`."""
+    """Return a task by its id, a unique end of that, or its number. Raises `NotFound`."""
     task = read_task(log.rows, reference)
     if task is not None:
         return task
@@ -171,7 +171,7 @@ def _resolve(context: Context, caller: Caller, *tokens: str) -> Resolved:
 
 
 def _members(context: Context, caller: Caller, name: str | None) -> Sequence[str] | None:
-    """Give those in a room, or in the only one of the caller; None when there is no such open room."""
+    """Return the members of a room, or of the caller's only one; None if there is no such open room."""
     rows = context.log.rows
     if name is None:
         own = list(read_rooms_of(rows, caller.name))
@@ -184,7 +184,7 @@ def _members(context: Context, caller: Caller, name: str | None) -> Sequence[str
 
 
 def _assigned(context: Context, caller: Caller, assignee: str) -> Resolved:
-    """Find whom an assignee means, in any form of address; a name that nobody has is refused."""
+    """Return the agents that an assignee selects, in any form of address; an unknown name is refused."""
     return _resolve(context, caller, assignee) if assignee else Resolved()
 
 
@@ -193,7 +193,7 @@ def _assignment(assignee: str, assigned: Resolved) -> dict[str, object]:
 
 
 def _concerned(context: Context, caller: Caller, task: Task) -> Resolved:
-    """Give those who want to know: who made a task, and who has it. A script has no mail."""
+    """Return the agents that a task concerns: its creator and its assignees. A script has no mailbox."""
     names = dict.fromkeys(
         name
         for name in (task.by, *task.assignees)
@@ -203,7 +203,7 @@ def _concerned(context: Context, caller: Caller, task: Task) -> Resolved:
 
 
 def _with(caller: Caller, told: Resolved, assigned: Resolved) -> Resolved:
-    """Add those who are given a task to those who are told of it. Nobody is told that it took one itself."""
+    """Add new assignees to the recipients. The caller is not notified of a task that it took itself."""
     given = (name for name in assigned.recipients if name != caller.name)
     return replace(
         told,

@@ -1,4 +1,4 @@
-"""Pausing an agent, and what a person typed at its terminal. Types nothing itself: that is its holder's."""
+"""Pause an agent, and record input at its terminal. Types nothing itself: its holder does."""
 
 from palaver.broker.context import Context
 from palaver.broker.outcome import Written
@@ -14,12 +14,12 @@ from palaver.model.text import check_text
 
 
 async def pause(context: Context, caller: Caller, request: Pause, key: bytes | None) -> Written:
-    """Write that an agent gets interrupts only; nothing when it is so already."""
+    """Write that an agent gets interrupts only; nothing if it is paused already."""
     return await _set_paused(context, caller, request.name, key, is_paused=True)
 
 
 async def unpause(context: Context, caller: Caller, request: Unpause, key: bytes | None) -> Written:
-    """Write that an agent gets its mail again; nothing when it is so already."""
+    """Write that an agent gets its messages again; nothing if it is not paused."""
     return await _set_paused(context, caller, request.name, key, is_paused=False)
 
 
@@ -46,7 +46,7 @@ async def _set_paused(
 
 
 async def typed(context: Context, caller: Caller, request: Typed, key: bytes | None) -> Written:
-    """Write what a person typed at an agent's terminal. The door knows that its holder says so."""
+    """Write what a person typed at an agent's terminal. The door has checked that its holder reports it."""
     if request.text and request.secret:
         raise BadRequest("say what was typed: a text, or the number of characters of a secret")
     check_text(request.text, "what was typed")
