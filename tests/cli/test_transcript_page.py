@@ -22,11 +22,11 @@ ENTRY = Entry(
 
 
 def shown(level: Level, *, is_terminal: bool = False, entry: Entry = ENTRY) -> str:
-    return entry_text(entry, 3, level, paint=Paint(False), zone=UTC, is_terminal=is_terminal)
+    return entry_text(entry, 3, level, paint=Paint(False, is_for_person=is_terminal), zone=UTC)
 
 
 def test_text_is_shown_below_its_role_and_time() -> None:
-    assert shown(Level.NORMAL) == "[3] assistant  2026-11-15 11:44:26\ntwo\nlines\x1b[31m\n\n"
+    assert shown(Level.NORMAL) == "[3] assistant  2026-11-15 11:44:26\ntwo\nlines\\u{1b}[31m\n\n"
 
 
 def test_text_cannot_control_the_terminal() -> None:
@@ -59,6 +59,6 @@ def test_invalid_time_is_not_shown(ts: int, head: str) -> None:
 
 
 def test_role_has_its_colour() -> None:
-    text = entry_text(ENTRY, 1, Level.NORMAL, paint=Paint(True), zone=UTC, is_terminal=True)
+    text = entry_text(ENTRY, 1, Level.NORMAL, paint=Paint(True, is_for_person=True), zone=UTC)
 
     assert text.startswith("\x1b[36m[1] assistant\x1b[0m")

@@ -16,7 +16,7 @@ from palaver.doors.argv.help import render_help
 from palaver.doors.argv.parse import parse
 from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.refusal import format_refusal, status_of
-from palaver.doors.argv.style import Paint, wants_colour
+from palaver.doors.argv.style import paint_for, wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.errors import PalaverError, UsageError
 
@@ -89,7 +89,7 @@ def _check(words: list[str]) -> int:
 
 
 def _refuse(words: list[str], error: PalaverError) -> int:
-    paint = Paint(sys.stderr.isatty() and wants_colour(os.environ))
+    paint = paint_for(os.environ, is_terminal=sys.stderr.isatty())
     sys.stderr.write(format_refusal(words, error, paint))
     return status_of(error)
 

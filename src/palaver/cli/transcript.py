@@ -15,7 +15,7 @@ import msgspec
 from palaver.cli.transcript_page import entry_text
 from palaver.cli.transcript_search import Search
 from palaver.cli.transcript_source import Transcript, find_transcript
-from palaver.doors.argv.style import Paint, wants_colour
+from palaver.doors.argv.style import paint_for, safe_for_agent
 from palaver.doors.argv.transcript_order import (
     EXCERPTS,
     ReadOrder,
@@ -49,8 +49,7 @@ def read_transcript(word: str, environment: Mapping[str, str]) -> int:
 
 def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, str]) -> None:
     """Write entry by entry; what is asked for from the end is counted first, and then read again."""
-    is_terminal = sys.stdout.isatty()
-    paint = Paint(is_terminal and wants_colour(environment))
+    paint = paint_for(environment, is_terminal=sys.stdout.isatty())
     skipped = 0
     if order.newest:
         skipped = max(0, sum(1 for _ in _chosen(order, transcript)) - order.newest)
@@ -60,7 +59,7 @@ def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, s
         if order.is_json:
             data = _encode(entry_at_level(entry, number, order.level)) + b"\n"
         else:
-            text = entry_text(entry, number, order.level, paint=paint, zone=None, is_terminal=is_terminal)
+            text = entry_text(entry, number, order.level, paint=paint, zone=None)
             data = text.encode("utf-8", "backslashreplace")
         sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
@@ -111,5 +110,5 @@ def _complain(error: PalaverError, *, is_json: bool) -> int:
     if is_json:
         sys.stderr.write(_encode(error_object(error)).decode() + "\n")
     else:
-        sys.stderr.write(f"pal: {error}\n")
+        sys.stderr.write(f"pal: {safe_for_agent(str(error), keep_lines=True)}\n")
     return 2 if isinstance(error, UsageError) else 1

@@ -5,27 +5,21 @@ from collections.abc import Iterator
 from datetime import datetime, tzinfo
 from typing import Final
 
-from palaver.doors.argv.style import Paint, safe
+from palaver.doors.argv.style import Paint
 from palaver.model.transcript import LIMIT_SHORT_INPUT, Entry, Level, ToolCall
 
 _INDENT: Final = "    "
 
 
-def entry_text(
-    entry: Entry, number: int, level: Level, *, paint: Paint, zone: tzinfo | None, is_terminal: bool
-) -> str:
-    """Give one entry as lines, with an empty one behind it."""
+def entry_text(entry: Entry, number: int, level: Level, *, paint: Paint, zone: tzinfo | None) -> str:
+    """Return one entry as lines, followed by an empty line."""
     when = f"  {_clock(entry.ts, zone)}" if entry.ts else ""
     lines = [_head(f"[{number}] {entry.role}", entry.role, paint) + paint.dim(when)]
     if entry.text:
-        lines.append(
-            entry.text.rstrip("\n") if not is_terminal else safe(entry.text.rstrip("\n"), keep_lines=True)
-        )
+        lines.append(paint.safe(entry.text.rstrip("\n"), keep_lines=True))
     if level is not Level.NORMAL:
         for tool in entry.tools:
-            lines += (
-                safe(line) if is_terminal else line for line in _tool_lines(tool, is_full=level is Level.FULL)
-            )
+            lines += map(paint.safe, _tool_lines(tool, is_full=level is Level.FULL))
     return "\n".join(lines) + "\n\n"
 
 
@@ -38,7 +32,7 @@ def _clock(ts: int, zone: tzinfo | None) -> str:
 
 def _head(text: str, role: str, paint: Paint) -> str:
     colour = {"user": paint.green, "assistant": paint.cyan}.get(role, paint.dim)
-    return colour(safe(text))
+    return colour(paint.safe(text))
 
 
 def _tool_lines(tool: ToolCall, *, is_full: bool) -> Iterator[str]:

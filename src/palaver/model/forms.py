@@ -176,6 +176,11 @@ def format_one_line(line: Line, limit: int) -> tuple[str, bool]:
     return head + flat[: max(0, limit - len(head) - len(tail))] + tail, False
 
 
+def is_system_name(name: str) -> bool:
+    """Tell whether a name is one of the bus's own senders, such as `[pal-events]`."""
+    return _SYSTEM_NAME.fullmatch(name) is not None
+
+
 def escape_body(body: str) -> str:
     """Take from a body the power to close the fence or to forge a head; the pair of `unescape_body`."""
     shown = show_invisible(body)
@@ -246,7 +251,7 @@ def _parse_line(part: str, head: re.Match[str]) -> Line:
 
 def _escape_name(name: str) -> str:
     # The system's own senders are written in brackets, and nobody else can have such a name.
-    return name if _SYSTEM_NAME.fullmatch(name) else _name_signs().sub(_escape_sign, name)
+    return name if is_system_name(name) else _name_signs().sub(_escape_sign, name)
 
 
 @cache
@@ -271,7 +276,7 @@ def _escape_sign(found: re.Match[str]) -> str:
 
 
 def _unescape(text: str) -> str:
-    if _SYSTEM_NAME.fullmatch(text):
+    if is_system_name(text):
         return text
     return _ESCAPED.sub(_unescape_sign, text)
 

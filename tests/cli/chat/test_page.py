@@ -8,7 +8,7 @@ _WIDTHS = st.integers(4, 120)
 
 
 def _page(*, colour: bool = False) -> Page:
-    return Page("human", Paint(colour), lambda ms: "12:03")
+    return Page("human", Paint(colour, is_for_person=True), lambda ms: "12:03")
 
 
 def _message(body: str, to: object = None, hint: str = "normal", sender: str = "luna") -> dict[str, object]:
@@ -122,7 +122,7 @@ def test_room_event_is_shown_as_a_sentence() -> None:
         "build.done luna": {"event_type": "build.done", "from_agent_id": "luna"},
     }
 
-    assert [happening(event) for event in events.values()] == list(events)
+    assert [happening(event, Paint(False)) for event in events.values()] == list(events)
 
 
 def test_delivery_marks_are_shown_in_words() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from palaver.doors.argv.agent_page import long_table, receipt_line, short_table, state_words
 from palaver.doors.argv.style import Paint, display_width
 
-PLAIN = Paint(colour=False)
+PLAIN = Paint(colour=False, is_for_person=True)
 NOW = 10_000_000
 
 
@@ -84,7 +84,7 @@ def test_caller_without_messages_has_no_line() -> None:
 
 
 def test_long_text_is_cut_at_thirty_characters_and_kept_on_one_line() -> None:
-    line = receipt_line(sent("nova", text="one\ntwo\x1b[2J " + "x" * 50), NOW, None)
+    line = receipt_line(sent("nova", text="one\ntwo\x1b[2J " + "x" * 50), NOW, None, PLAIN)
 
     assert line == '#42(2m): "one two␛[2J ' + "x" * 17 + '…" read by nova [1/3]'
 
@@ -92,8 +92,8 @@ def test_long_text_is_cut_at_thirty_characters_and_kept_on_one_line() -> None:
 def test_narrow_receipt_cuts_text_then_names_but_never_the_count() -> None:
     receipt = sent("nova", "kira", text="can you review this")
 
-    assert receipt_line(receipt, NOW, 46) == '#42(2m): "can you r…" read by nova, kira [2/3]'
-    assert receipt_line(receipt, NOW, 40) == '#42(2m): "can you…" read by nova,… [2/3]'
+    assert receipt_line(receipt, NOW, 46, PLAIN) == '#42(2m): "can you r…" read by nova, kira [2/3]'
+    assert receipt_line(receipt, NOW, 40, PLAIN) == '#42(2m): "can you…" read by nova,… [2/3]'
 
 
 @given(
@@ -105,7 +105,7 @@ def test_narrow_receipt_cuts_text_then_names_but_never_the_count() -> None:
 def test_receipts_fit_their_width_and_keep_their_count(
     room: int, names: list[str], text: str, total: int
 ) -> None:
-    line = receipt_line(sent(*names, text=text, total=total), NOW, room)
+    line = receipt_line(sent(*names, text=text, total=total), NOW, room, PLAIN)
 
     assert line.endswith(f" [{len(names)}/{total}]")
     assert display_width(line) <= room

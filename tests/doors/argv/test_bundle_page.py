@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.doors.argv.bundle_stage import Stage
 
 from palaver.doors.argv.bundle_page import headed_content
+from palaver.doors.argv.style import Paint
 from palaver.model.bundle import BundleFile, keep_file
 from palaver.model.envelope import decode_event
 
@@ -63,7 +64,7 @@ async def test_full_view_shows_contents_after_the_summary(stage: Stage) -> None:
     short, full = await shown(stage), await shown(stage, "--full")
 
     contents = (
-        "\n==> app.py <==\nx = 1\n\x1b[31m\n"
+        "\n==> app.py <==\nx = 1\n\\u{1b}[31m\n"
         "\n==> data.bin <==\n(no text)\n"
         "\n==> transcript of luna <==\n[1] user: list them\n[2] assistant: \n    Bash ls\n"
     )
@@ -87,15 +88,15 @@ async def test_narrow_terminal_gets_complete_hashes(stage: Stage) -> None:
 async def test_path_cannot_forge_a_header_line() -> None:
     kept = keep_file(BundleFile(path="a <==\n\x1b[2J", content=b""))
 
-    assert headed_content("bundle:00000000", kept).count(b"\n") == 1
-    assert b"\x1b" not in headed_content("bundle:00000000", kept)
+    assert headed_content("bundle:00000000", kept, Paint(False)).count(b"\n") == 1
+    assert b"\x1b" not in headed_content("bundle:00000000", kept, Paint(False))
 
 
 @given(st.binary(max_size=40), st.text(max_size=20))
 def test_content_follows_its_header_exactly_and_ends_with_a_newline(content: bytes, path: str) -> None:
     kept = keep_file(BundleFile(path=path, content=content))
 
-    head, found = headed_content("bundle:00000000", kept).split(b"\n", 1)
+    head, found = headed_content("bundle:00000000", kept, Paint(False)).split(b"\n", 1)
 
     assert head.endswith(f"({len(content)} bytes, sha256 {kept.sha256}) <==".encode())
     assert found[: len(content)] == content

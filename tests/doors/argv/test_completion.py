@@ -116,7 +116,7 @@ def test_description_is_one_safe_line_of_limited_length() -> None:
 
     (found,) = complete(TABLE, ["show", ""], hostile)
 
-    assert found.startswith("42\t␛[2J␊xxx")
+    assert found.startswith("42\t\\u{1b}[2J␊xxx")
     assert len(found) == 63
 
 

@@ -19,7 +19,7 @@ def made(*words: str) -> dict[str, object]:
 
 
 def shown(handoff: dict[str, object], width: int | None = 80) -> list[str]:
-    return list(handoff_lines(handoff, width=width, paint=Paint(colour=False)))
+    return list(handoff_lines(handoff, width=width, paint=Paint(colour=False, is_for_person=True)))
 
 
 def test_options_make_a_handoff() -> None:

@@ -15,7 +15,6 @@ from palaver.doors.argv.room_page import (
     not_yet_line,
     note_lines,
     room_table,
-    short_id,
     state_lines,
     turn_lines,
 )
@@ -332,7 +331,6 @@ def test_text_from_others_cannot_control_the_terminal() -> None:
     ]
 
     assert not any("\x1b" in line for line in lines)
-    assert short_id(evil) == "␛[2j"
 
 
 def test_sentences_wrap_between_words_in_a_narrow_terminal() -> None:

@@ -142,9 +142,13 @@ def test_column_keeps_its_minimum_width_while_others_can_shrink() -> None:
 
 
 def test_cells_are_one_line_and_cannot_add_colours() -> None:
-    (line,) = lay_out([Column(), Column()], [["a\nb", "\x1b[31mred"]], width=40)
+    rows = [["a\nb", "\x1b[31mred"]]
 
-    assert line == "a␊b  ␛[31mred"
+    (for_agent,) = lay_out([Column(), Column()], rows, width=40)
+    (for_person,) = lay_out([Column(), Column()], rows, width=40, paint=Paint(False, is_for_person=True))
+
+    assert for_agent == r"a␊b  \u{1b}[31mred"
+    assert for_person == "a␊b  ␛[31mred"
 
 
 def test_colours_take_no_width() -> None:

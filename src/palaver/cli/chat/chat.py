@@ -17,7 +17,7 @@ from palaver.cli.chat.talk import ANSWERED, Answer
 from palaver.client.answer import events_from_json, last_from_json
 from palaver.client.follower import Follower
 from palaver.client.plain import Plain
-from palaver.doors.argv.style import Paint, wants_colour
+from palaver.doors.argv.style import Paint, paint_for
 from palaver.errors import PalaverError
 from palaver.model.lines.program_ops import EventsOp, ToolOp, WhoamiOp
 from palaver.rooms.events import room_event
@@ -59,7 +59,7 @@ class RoomBus:
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:
     """Talk in a room until the person leaves. Gives the exit status."""
-    paint = Paint(sys.stdout.isatty() and wants_colour(environment))
+    paint = paint_for(environment, is_terminal=sys.stdout.isatty())
     try:
         return asyncio.run(_chat(home, room, paint))
     except PalaverError as error:

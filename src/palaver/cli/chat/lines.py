@@ -8,7 +8,7 @@ from typing import Final, TextIO
 from palaver.cli.chat.page import Page
 from palaver.cli.chat.talk import Answer, Bus, Talk, refusal_line, until_first, who_lines
 from palaver.cli.chat.words import HELP, LATELY, Command, Said, no_command, parse_line
-from palaver.doors.argv.style import safe
+from palaver.doors.argv.style import safe_for_agent
 from palaver.errors import Disconnected, PalaverError
 
 _WIDTH: Final = 10_000
@@ -81,7 +81,7 @@ class _Printer:
                 return False
             case Command(word="/who"):
                 await self._talk.look()
-                self._print(map(safe, who_lines(self._talk.state)))
+                self._print(map(safe_for_agent, who_lines(self._talk.state)))
             case Command(word="/events"):
                 for event in list(self._talk.recent)[-LATELY:]:
                     self.event(event)
@@ -101,7 +101,7 @@ class _Printer:
 
     def _refuse(self, sentence: str) -> None:
         self.has_refused = True
-        self._err.write(f"pal: {safe(sentence)}\n")
+        self._err.write(f"pal: {safe_for_agent(sentence)}\n")
         self._err.flush()
 
     def _print(self, lines: Iterable[str]) -> None:

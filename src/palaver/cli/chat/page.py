@@ -37,7 +37,10 @@ class Page:
         """Give an event of the room, wrapped; the lines behind the first are indented."""
         if event.get("event_type") in ("message", "message_sent"):
             return self._message(event, width)
-        return [self._paint.dim(line) for line in wrap(f"{self._time(event)} · {happening(event)}", width, 8)]
+        return [
+            self._paint.dim(line)
+            for line in wrap(f"{self._time(event)} · {happening(event, self._paint)}", width, 8)
+        ]
 
     def _message(self, event: Mapping[str, object], width: int) -> list[str]:
         payload = event.get("payload")
@@ -48,7 +51,7 @@ class Page:
         if is_interrupt:
             head = f"! {head}"
         time = self._time(event)
-        body = safe(str(payload.get("body", "")), keep_lines=True)
+        body = self._paint.safe(str(payload.get("body", "")), keep_lines=True)
         first, *rest = wrap(f"{time} {head}: {body}", width, 2)
         plain = f"{time} {head}:"
         if first.startswith(plain):
@@ -62,18 +65,18 @@ class Page:
         return ", ".join(self._name(name) for name in names)
 
     def _name(self, name: object) -> str:
-        return "you" if name == self._me else safe(str(name))
+        return "you" if name == self._me else self._paint.name(str(name))
 
     def _time(self, event: Mapping[str, object]) -> str:
         moment = event.get("created_at")
         return self._clock(moment) if isinstance(moment, int) else "--:--"
 
 
-def happening(event: Mapping[str, object]) -> str:
+def happening(event: Mapping[str, object], paint: Paint) -> str:
     """Give an event that is no message as a sentence."""
-    who, to = safe(str(event.get("from_agent_id") or "")), safe(str(event.get("to_agent_id") or ""))
-    reason = safe(str(event.get("reason") or ""))
-    why = f" ({reason})" if reason else ""
+    who, to = (paint.name(str(event.get(key) or "")) for key in ("from_agent_id", "to_agent_id"))
+    reason = event.get("reason")
+    why = f" {paint.safe(f'({reason})')}" if reason else ""
     match event.get("event_type"):
         case "member_joined":
             return f"{who} came in"
@@ -98,7 +101,7 @@ def happening(event: Mapping[str, object]) -> str:
         case "note_resolved":
             return f"{who} resolved a note"
         case kind:
-            return f"{safe(str(kind))} {who}{f' → {to}' if to else ''}{why}"
+            return f"{paint.safe(str(kind))} {who}{f' → {to}' if to else ''}{why}"
 
 
 def marks_line(place: int, marks: Mapping[str, str]) -> str:

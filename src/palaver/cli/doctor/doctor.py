@@ -16,7 +16,7 @@ from palaver.cli.doctor.accounts import PROGRAMS
 from palaver.cli.doctor.findings import Found, Tried, found_lines, found_view
 from palaver.cli.doctor.trial import try_out
 from palaver.cli.doctor.version import NoVersionError, Running, ask_version, end
-from palaver.doors.argv.style import Paint, safe, wants_colour
+from palaver.doors.argv.style import paint_for
 
 _LIMIT_S: Final = 30.0
 _INTERRUPTED: Final = 130
@@ -56,10 +56,10 @@ def doctor(order: Order, environment: Mapping[str, str]) -> int:
             json.dumps({"ok": is_well, "checks": order.checks, "harnesses": views}, ensure_ascii=False) + "\n"
         )
         return 0 if is_well else 1
-    paint = Paint(sys.stdout.isatty() and wants_colour(environment))
+    paint = paint_for(environment, is_terminal=sys.stdout.isatty())
     for ok, line in _lines(found, missing, known):
         mark = paint.green("ok  ") if ok else paint.red("look")
-        sys.stdout.write(f"{mark} {safe(line, keep_lines=True)}\n")
+        sys.stdout.write(f"{mark} {paint.safe(line, keep_lines=True)}\n")
     return 0 if is_well else 1
 
 

@@ -10,7 +10,6 @@ from contextlib import aclosing, contextmanager, suppress
 from typing import Final
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe
 from palaver.errors import Unavailable, error_from_wire
 from palaver.model.agent import Agent
 from palaver.model.envelope import Event
@@ -46,7 +45,7 @@ async def _asked(call: Call, agent: Agent, verb: str) -> str:
                     raise error_from_wire(told.error, told.message, {})
                 if told.done:
                     return str(told.ok.get("reason", "ended"))
-                call.warn(f"{agent.name}: {safe(told.message)}")
+                call.warn(f"{agent.name}: {told.message}")
     raise AssertionError("the last word is done, or an error")
 
 

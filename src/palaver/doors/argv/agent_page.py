@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from palaver.doors.argv.style import Column, Paint, ago, display_width, lay_out, safe, truncate
+from palaver.doors.argv.style import Column, Paint, Safe, ago, display_width, lay_out, truncate
 from palaver.model.delivery import AgentState
 from palaver.model.visible import exact
 
@@ -80,11 +80,11 @@ def long_table(
         Column(title="UNREAD", is_right=True, least=6),
         Column(title="RECENT MESSAGES", least=_LEAST_ROOM),
     ]
-    room = _room(columns, heads, width)
+    room = _room(columns, heads, width, paint)
     rows: list[list[str]] = []
     for (who, state, unread, recent), note in zip(heads, notes, strict=True):
         assert isinstance(recent, list)
-        lines = [receipt_line(one, now_ms, room) for one in recent] + [one for one in note if one]
+        lines = [receipt_line(one, now_ms, room, paint) for one in recent] + [one for one in note if one]
         rows.append([who, state, unread, lines[0]])
         rows += [["", "", "", line] for line in lines[1:]]
     return lay_out(columns, rows, width=width, paint=paint)
@@ -109,7 +109,7 @@ def _state_with_reason(view: AgentView, now_ms: int) -> str:
     return f"{words}: {truncate(exact(str(view['detail'])), _LIMIT_ASKED)}" if is_asking else words
 
 
-def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None) -> str:
+def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None, paint: Paint) -> Safe:
     """Word who has read a message: `#42(2m): "hello" read by nova, kira [2/3]`.
 
     Where there is too little room the text is cut first, then the names, and the count never.
@@ -118,23 +118,25 @@ def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None) ->
     assert isinstance(moment, int)
     assert isinstance(names, list)
     head, tail = f"#{recent['seq']}({ago(now_ms - moment)}): ", f" [{len(names)}/{recent['total']}]"
-    text = truncate(safe(" ".join(str(recent["text"]).split())), _LIMIT_TEXT)
-    readers = safe(", ".join(names)) or "nobody"
+    text = truncate(paint.safe(" ".join(str(recent["text"]).split())), _LIMIT_TEXT)
+    readers = str(paint.names(names)) or "nobody"
     if room is not None:
         left = room - display_width(f'{head}"" read by {tail}')
         text = truncate(text, max(left - display_width(readers), _LEAST_TEXT))
         readers = truncate(readers, max(left - display_width(text), 1))
-    return f'{head}"{text}" read by {readers}{tail}'
+    return Safe(f'{head}"{text}" read by {readers}{tail}')
 
 
-def _room(columns: Sequence[Column], heads: Sequence[Sequence[object]], width: int | None) -> int | None:
+def _room(
+    columns: Sequence[Column], heads: Sequence[Sequence[object]], width: int | None, paint: Paint
+) -> int | None:
     """Give the columns that are left for receipts; None when lines may be of any length."""
     if width is None:
         return None
     used = 0
     for index, column in enumerate(columns[:-1]):
         used += max(
-            display_width(safe(str(word))) for word in (column.title, *(head[index] for head in heads))
+            display_width(paint.safe(str(word))) for word in (column.title, *(head[index] for head in heads))
         )
     return max(width - used - _GAPS, _LEAST_ROOM)
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import Column, lay_out, safe, truncate
+from palaver.doors.argv.style import Column, Paint, lay_out, truncate
 from palaver.log.fold_bundles import BundleRow
 from palaver.model.bundle import Bundle, KeptFile, file_content
 from palaver.model.envelope import Event
@@ -60,9 +60,9 @@ def file_view(bundle_id: str, file: KeptFile) -> dict[str, object]:
     return {"bundle_id": bundle_id, **msgspec.to_builtins(file)}
 
 
-def headed_content(bundle_id: str, file: KeptFile) -> bytes:
+def headed_content(bundle_id: str, file: KeptFile, paint: Paint) -> bytes:
     """Give a file's exact bytes below a line that says what they are; what follows begins on a new line."""
-    head = safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
+    head = paint.safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
     content = file_content(file)
     end = b"" if content.endswith(b"\n") or not content else b"\n"
     return head.encode("utf-8", "backslashreplace") + b"\n" + content + end
@@ -73,10 +73,10 @@ def head_lines(
 ) -> list[str]:
     """Say what a bundle is and what lies in it, a line for each part."""
     lines = [
-        call.paint.bold(safe(f"{bundle.bundle_id} {bundle.title}")),
-        safe(f"from {event.sender}, {call.clock_time(event.ts)}, #{event.seq}, {event.id}"),
+        call.paint.bold(call.safe(f"{bundle.bundle_id} {bundle.title}")),
+        call.safe(f"from {event.sender}, {call.clock_time(event.ts)}, #{event.seq}, {event.id}"),
     ]
-    lines += [safe(f"extends {bundle_id} {row.title} (from {row.by})") for bundle_id, row in parents]
+    lines += [call.safe(f"extends {bundle_id} {row.title} (from {row.by})") for bundle_id, row in parents]
     if bundle.description:
         lines += ["", _body(call, bundle.description)]
     if bundle.files:
@@ -93,17 +93,17 @@ def head_lines(
         for one in bundle.transcripts
     ]
     parts += [f"events {format_range(*one)}" for one in bundle.events]
-    return [*lines, "", *map(safe, parts)] if parts else lines
+    return [*lines, "", *map(call.safe, parts)] if parts else lines
 
 
 def content_lines(call: Call, bundle: Bundle) -> Iterator[list[str]]:
     """Give each file and transcript with a heading."""
     for file in bundle.files:
         text = "(no text)" if file.content is None else _body(call, file.content)
-        yield [call.paint.bold(safe(f"==> {file.path} <==")), text.removesuffix("\n")]
+        yield [call.paint.bold(call.safe(f"==> {file.path} <==")), text.removesuffix("\n")]
     for excerpt in bundle.transcripts:
         yield [
-            call.paint.bold(safe(f"==> transcript of {excerpt.agent} <==")),
+            call.paint.bold(call.safe(f"==> transcript of {excerpt.agent} <==")),
             *(_body(call, line) for entry in excerpt.entries for line in _entry_lines(entry)),
         ]
 
@@ -118,12 +118,14 @@ def _entry_lines(entry: dict[str, object]) -> Iterator[str]:
 
 
 def event_line(call: Call, event: Event, *, is_full: bool) -> str:
-    to = f" → {', '.join(event.to)}" if event.to else ""
-    head = safe(f"#{event.seq} {call.clock_time(event.ts)} {event.type} {event.sender}{to}: ")
+    paint = call.paint
+    to = f" → {paint.names(event.to)}" if event.to else ""
+    sender = f"{paint.safe(event.type)} {paint.name(event.sender)}"
+    head = f"#{event.seq} {call.clock_time(event.ts)} {sender}{to}: "
     if is_full:
         return head + _body(call, readable_text(event))
-    return truncate(head + safe(readable_text(event)), call.width or _SHORT_LINE)
+    return truncate(head + paint.safe(readable_text(event)), call.width or _SHORT_LINE)
 
 
 def _body(call: Call, text: str) -> str:
-    return safe(text, keep_lines=True) if call.is_terminal else text
+    return call.safe(text, keep_lines=True)

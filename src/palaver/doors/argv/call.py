@@ -12,7 +12,7 @@ import msgspec
 
 from palaver.doors.argv.connection import ArgvConnection
 from palaver.doors.argv.parsed import Parsed
-from palaver.doors.argv.style import Paint, safe_bytes, wants_colour, zone_from
+from palaver.doors.argv.style import Paint, Safe, paint_for, safe_bytes, zone_from
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import Services
 from palaver.errors import NotFound, UsageError, WhoAreYou
@@ -66,8 +66,16 @@ class Call:
 
     @property
     def paint(self) -> Paint:
-        """Colours only on a terminal, and not when NO_COLOR is set."""
-        return Paint(self.is_terminal and wants_colour(self.asked.environment))
+        """Colours only on a terminal, and not when NO_COLOR is set. Texts are escaped for their reader."""
+        return self._paint(is_terminal=self.is_terminal)
+
+    def _paint(self, *, is_terminal: bool) -> Paint:
+        # A harness may give its tools a terminal too; its agent reads it.
+        return paint_for(self.asked.environment, is_terminal=is_terminal, harness=self.caller.harness)
+
+    def safe(self, text: str, *, keep_lines: bool = False) -> Safe:
+        """Make text of another party harmless for the reader of standard output."""
+        return self.paint.safe(text, keep_lines=keep_lines)
 
     @property
     def width(self) -> int | None:
@@ -120,8 +128,9 @@ class Call:
         await self.connection.output.write(data, token, flushed=flushed)
 
     def warn(self, text: str) -> None:
-        """Write a line to standard error."""
-        self.connection.write_error(f"pal: {text}\n")
+        """Write a line to standard error. Foreign text in it is made harmless here."""
+        paint = self._paint(is_terminal=self.asked.stderr_is_terminal)
+        self.connection.write_error(f"pal: {paint.safe(text)}\n")
 
     def say_cursor(self, place: int) -> None:
         """Say on standard error up to which place everything was flushed: the last word of a follower."""

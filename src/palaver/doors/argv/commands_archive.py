@@ -70,7 +70,7 @@ async def export(call: Call) -> int:
     manner = Manner(
         is_markdown=(call.parsed.value("--format") or FORMATS[0]) == "markdown",
         is_redacted=is_redacted,
-        is_terminal=call.is_terminal,
+        is_for_person=call.paint.is_for_person,
         time_zone=call.asked.environment.get("TZ", ""),
     )
     if manner.is_markdown:

@@ -65,7 +65,7 @@ async def create(call: Call) -> int:
         parents = read_parents(call.services.log.rows, bundle.extends)
         await call.say_json(bundle_view(event, bundle, parents, is_full=False))
     else:
-        await call.say(f"made {bundle_summary(event.payload)}")
+        await call.say(call.safe(f"made {bundle_summary(event.payload)}"))
     return 0
 
 
@@ -164,7 +164,7 @@ async def cat(call: Call) -> int:
             if call.is_json:
                 await call.say_json(file_view(holder, file))
             else:
-                await call.write(headed_content(holder, file))
+                await call.write(headed_content(holder, file, call.paint))
     if not has_files:
         call.warn(f"{bundle.bundle_id} has no files")
     return 0

@@ -15,7 +15,7 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_http import change_http
 from palaver.doors.argv.completion import complete, completion_script
 from palaver.doors.argv.room_page import short_id
-from palaver.doors.argv.style import ago, safe
+from palaver.doors.argv.style import ago
 from palaver.doors.argv.table import TABLE
 from palaver.doors.services import DOWN
 from palaver.doors.terminal_view import terminal_lines, terminal_view
@@ -79,13 +79,13 @@ async def status(call: Call) -> int:
                 view["subagents"] = children
             await call.say_json(view)
             return 0
-        detail = f" ({exact(agent.detail)})" if agent.detail else ""
+        detail = f" {call.safe(f'({exact(agent.detail)})')}" if agent.detail else ""
         lines = [
             f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
-            f"role {agent.role}" + (f", harness {safe(agent.harness)}" if agent.harness else ""),
+            f"role {agent.role}" + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
             *_family_lines(call, agent),
             f"{view['unread']} unread, {'present' if view['present'] else 'not present'}",
-            *terminal_lines(view),
+            *map(call.safe, terminal_lines(view)),
         ]
         await call.say_lines(lines)
         return 0
@@ -141,7 +141,8 @@ async def doctor(call: Call) -> int:
         paint = call.paint
         for ok, what, advice in findings:
             mark = paint.green("ok  ") if ok else paint.red("look")
-            await call.say(f"{mark} {what}" + (f"\n     {advice}" if advice and not ok else ""))
+            text = f"{what}\n     {advice}" if advice and not ok else what
+            await call.say(f"{mark} {paint.safe(text, keep_lines=True)}")
     order = {
         "checks": checks,
         "is_json": call.is_json,
@@ -172,8 +173,7 @@ def _check_home(home: Path) -> list[Finding]:
 async def _check_log(call: Call) -> list[Finding]:
     log = call.services.log
     skipped = [
-        f"{decode_count(value)} of type {safe(type_)}"
-        for type_, value in log.rows.scan(SKIPPED, "", limit=100)
+        f"{decode_count(value)} of type {type_}" for type_, value in log.rows.scan(SKIPPED, "", limit=100)
     ]
     if count := await log.count_unreadable():
         skipped.append(f"{count} that all readers skip")

@@ -17,7 +17,6 @@ from palaver.config import (
 )
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.settings_file import read_settings_file, write_settings_file
-from palaver.doors.argv.style import safe
 from palaver.errors import PalaverError
 from palaver.model.agent import Standing
 from palaver.model.request import ChangeSetting
@@ -49,9 +48,9 @@ async def get_setting(call: Call) -> int:
     if call.is_json:
         await call.say_json(view)
         return 0
-    await call.say(f"{safe(str(view['value']), keep_lines=True)}\n")
+    await call.say(f"{call.safe(str(view['value']), keep_lines=True)}\n")
     if "next" in view:
-        call.warn(f"it will be {safe(str(view['next']))} when the bus starts again: pal down, pal up")
+        call.warn(f"it will be {view['next']} when the bus starts again: pal down, pal up")
     return 0
 
 
@@ -71,7 +70,7 @@ async def set_setting(call: Call) -> int:
     if call.is_json:
         await call.say_json({"key": key, "value": value, "old": old, "takes_effect": "next start"})
     else:
-        await call.say_lines([safe(f"{key} = {format_value(value)}"), NEXT_START])
+        await call.say_lines([call.safe(f"{key} = {format_value(value)}"), NEXT_START])
     if call.services.origins[key] == "environment":
         call.warn(f"{PREFIX}{key.upper()} was set where the bus was started, and wins over the file")
     return 0
@@ -90,7 +89,7 @@ def _coming(call: Call) -> Settings | None:
     try:
         return parse_settings(read_settings_file(call.services.home), name)
     except PalaverError as error:
-        call.warn(f"the bus would not start again: {safe(str(error))}")
+        call.warn(f"the bus would not start again: {error}")
         return None
 
 
@@ -120,11 +119,11 @@ def _now(call: Call, key: str) -> tuple[str | int, str]:
 
 def _lines(call: Call, key: str, coming: Settings | None) -> Iterator[str]:
     view, paint = _view(call, key, coming), call.paint
-    value = safe(format_value(_now(call, key)[0]))
+    value = call.safe(format_value(_now(call, key)[0]))
     origin = f"({view['from']})"
     yield f"{paint.bold(key)} = {value} {paint.dim(origin)}"
     width = min(call.width or _WIDEST, _WIDEST)
     yield from textwrap.wrap(MEANINGS[key], width, initial_indent=_INDENT, subsequent_indent=_INDENT)
     if "next" in view:
-        coming_value = safe(format_value(getattr(coming, key)))
+        coming_value = call.safe(format_value(getattr(coming, key)))
         yield _INDENT + paint.yellow(f"{coming_value} when the bus starts again")

@@ -3,12 +3,11 @@
 from palaver.broker.lookup import find_event, find_message
 from palaver.broker.outcome import Written
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import Column, ago, lay_out, safe
+from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.argv.table_messages import DEFAULT_INBOX
 from palaver.doors.views import inbox_view, message_view, receipt_lines, receipts_view
 from palaver.model.delivery import Grade, State
 from palaver.model.envelope import Event, encode_event
-from palaver.model.forms import escape_body
 from palaver.model.message import readable_text
 from palaver.model.request import Acknowledge, Redeliver, Release
 from palaver.model.terminal import GATE_ADVICE
@@ -34,7 +33,7 @@ async def inbox(call: Call) -> int:
     ]
     now = call.services.clock.now_ms()
     rows = [
-        [f"#{event.seq}", event.sender, state, ago(now - event.ts), readable_text(event)]
+        [f"#{event.seq}", call.paint.name(event.sender), state, ago(now - event.ts), readable_text(event)]
         for event, state in found
     ]
     await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
@@ -52,17 +51,17 @@ async def show(call: Call) -> int:
             await call.write(encode_event(event) + b"\n")
         return 0
     text = readable_text(event)
-    lines = [f"#{event.seq} {event.type} from {event.sender}, {call.clock_time(event.ts)}, {event.id}"]
+    paint = call.paint
+    kind, sender = paint.safe(f"{event.type} from"), paint.name(event.sender)
+    lines = [f"#{event.seq} {kind} {sender}, {call.clock_time(event.ts)}, {paint.safe(event.id)}"]
     if event.to:
-        lines.append(f"to {', '.join(event.to)}")
+        lines.append(f"to {paint.names(event.to)}")
     for key in ("intent", "thread", "reply_to", "priority", "path", "bundle_id"):
         if event.payload.get(key):
-            lines.append(f"{key.replace('_', ' ')} {event.payload[key]}")
-    lines = [safe(line) for line in lines]
+            lines.append(paint.safe(f"{key.replace('_', ' ')} {event.payload[key]}"))
     if is_mail:
         lines += _receipt_table(call, event)
-    body = safe(text, keep_lines=True) if call.is_terminal else escape_body(text)
-    await call.say_lines([*lines, "", body])
+    await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from palaver.broker.permissions import check_person
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.held_page import held_lines, held_messages, held_view
-from palaver.doors.argv.style import ago, safe
+from palaver.doors.argv.style import ago
 from palaver.doors.permissions import Pending
 from palaver.errors import BadRequest, Unavailable
 from palaver.harness.hook_states import USED_UP, USED_UP_ASKED
@@ -41,8 +41,8 @@ async def pending(call: Call) -> int:
         left = ago(max(0, one.until_ms - now))
         await call.say_lines(
             [
-                f"{call.paint.bold(one.id)}  {safe(one.agent)} asks: {exact(one.text)}",
-                *(f"    {line}" for line in _input_lines(one)),
+                f"{call.paint.bold(one.id)}  {call.safe(f'{one.agent} asks: {exact(one.text)}')}",
+                *(f"    {call.safe(line)}" for line in _input_lines(one)),
                 f"    since {ago(now - one.since_ms)}, denied in {left}:",
                 f"    pal approve {one.id} | pal deny {one.id}",
             ]
@@ -50,7 +50,7 @@ async def pending(call: Call) -> int:
     for agent in others:
         await call.say_lines(
             [
-                f"{safe(agent.name)} is blocked: {exact(agent.detail) or 'it does not say on what'}",
+                call.safe(f"{agent.name} is blocked: {exact(agent.detail) or 'it does not say on what'}"),
                 f"    since {ago(now - agent.since)}, {_where(call, agent)}",
             ]
         )
@@ -90,7 +90,8 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     if call.is_json:
         await call.say_json({**_view(one), "decision": decision})
     else:
-        await call.say(f"{'allowed' if is_allowed else 'denied'}: {safe(one.agent)}, {exact(one.text)}")
+        word = "allowed" if is_allowed else "denied"
+        await call.say(call.safe(f"{word}: {one.agent}, {exact(one.text)}"))
     return 0
 
 

@@ -3,7 +3,6 @@
 from palaver.broker.outcome import Written
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.room_page import join_lines, note_lines, room_table, short_id, state_lines
-from palaver.doors.argv.style import safe
 from palaver.doors.argv.table_rooms import DEFAULT_NOTES
 from palaver.doors.desk import Answer
 from palaver.errors import BadRequest, RoomNotFound, UsageError
@@ -39,7 +38,7 @@ async def _room_at(call: Call, path: str) -> str:
     where = call.absolute(path)
     room = await call.services.desk.room_here(call.caller, where) or await room_of_repeat(call)
     if room is None:
-        raise RoomNotFound(f"at {safe(where)} or above it")
+        raise RoomNotFound(f"at {where} or above it")
     return room
 
 
@@ -48,7 +47,7 @@ async def _own_room(call: Call) -> str:
     room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
     room = room or await desk.room_meant(call.caller, where)
     if room is None:
-        raise RoomNotFound(f"at {safe(where)} or above it, and you are in no other")
+        raise RoomNotFound(f"at {where} or above it, and you are in no other")
     return room
 
 
@@ -198,5 +197,5 @@ async def _said(call: Call, answer: Answer, sentence: str) -> int:
     if call.is_json:
         await call.say_json(answer)
     else:
-        await call.say(safe(sentence))
+        await call.say(call.safe(sentence))
     return 0

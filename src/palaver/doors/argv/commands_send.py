@@ -10,7 +10,6 @@ from palaver.doors.argv.commands_bundle import with_bundle
 from palaver.doors.argv.commands_rooms import named_room, room_of
 from palaver.doors.argv.excerpts import let_client_take
 from palaver.doors.argv.raw_outcome import say_outcome
-from palaver.doors.argv.style import safe
 from palaver.doors.hidden_keys import hide_keys
 from palaver.doors.views import sent_view
 from palaver.errors import BadRequest, UsageError
@@ -52,7 +51,7 @@ async def send(call: Call) -> int:
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:
-        await call.say(_sentence(sent))
+        await call.say(call.safe(_sentence(sent), keep_lines=True))
     return 0
 
 
@@ -140,7 +139,7 @@ def _sentence(sent: Sent) -> str:
     """Say in one line, and for each oddity one more, what came of it."""
     names = ", ".join(sent.delivered_to) or "nobody"
     if room := _room_of(sent):
-        names = f"{names} in {safe(room)}"
+        names = f"{names} in {room}"
     if sent.event is None:
         lines = [f"would go to {names}"]
     elif sent.is_repeat:

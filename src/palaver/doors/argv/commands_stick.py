@@ -8,7 +8,7 @@ from palaver.doors.argv.handoff_page import handoff_from
 from palaver.doors.argv.refusal import EXIT_REFUSED
 from palaver.doors.argv.room_events_page import event_lines
 from palaver.doors.argv.room_page import lease_lines, not_yet_line, turn_lines
-from palaver.doors.argv.style import Paint, safe, wants_colour
+from palaver.doors.argv.style import paint_for
 from palaver.doors.argv.timeouts import timeout_ms
 from palaver.doors.desk import Answer
 from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError
@@ -175,7 +175,7 @@ async def _given(call: Call, answer: Answer) -> int:
         return 0
     whose = answer.get("reserved_for")
     await call.say(
-        safe(f"the stick waits for {whose}" if whose else "the stick is free; nobody waits for it now")
+        call.safe(f"the stick waits for {whose}" if whose else "the stick is free; nobody waits for it now")
     )
     return 0
 
@@ -184,5 +184,5 @@ def _murmur(call: Call, text: str) -> None:
     """Leave a word on a terminal: a command that is silent for long looks as if it were stuck."""
     asked = call.asked
     if asked.stderr_is_terminal and not call.is_json:
-        paint = Paint(wants_colour(asked.environment))
-        call.connection.write_error(paint.dim(safe(text)) + "\n")
+        paint = paint_for(asked.environment, is_terminal=True, harness=call.caller.harness)
+        call.connection.write_error(paint.dim(paint.safe(text)) + "\n")

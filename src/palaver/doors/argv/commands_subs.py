@@ -10,7 +10,7 @@ from palaver.doors.argv.call import Call
 from palaver.doors.argv.doubts import doubt_names, doubt_types
 from palaver.doors.argv.filters import files_from
 from palaver.doors.argv.parsed import Parsed
-from palaver.doors.argv.style import Column, ago, lay_out, safe
+from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.log.fold_watches import read_subscriptions, read_watches
 from palaver.model.query import Filter
 from palaver.model.subscription import (
@@ -66,7 +66,7 @@ async def subscribe(call: Call) -> int:
         await call.say_json(_view(made))
     else:
         whom = "" if made.owner == call.caller.name else f" for {made.owner}"
-        await call.say(f"subscribed{whom} as {made.id}: {safe(_asked_for(made))}")
+        await call.say(f"subscribed{whom} as {made.id}: {call.safe(_asked_for(made))}")
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from palaver.broker.outcome import Sent
 from palaver.broker.tasks import find_task
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import Column, ago, lay_out, safe
+from palaver.doors.argv.style import Column, ago, lay_out
 from palaver.doors.argv.table_tasks import DEFAULT_TASKS
 from palaver.doors.views import sent_view
 from palaver.errors import UsageError
@@ -121,12 +121,12 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     if call.is_json:
         await call.say_json({**sent_view(sent), "task": task_view(task)})
         return 0
-    lines = [safe(f"{word} task #{task.seq}{_for(task)}: {task.title}")]
+    lines = [f"{word} task #{task.seq}{_for(task)}: {task.title}"]
     names = ", ".join(sent.delivered_to)
     lines.append(f"told {names}" if names else "nobody was told")
     lines += [f"nobody is in {group} now" for group in sent.empty_groups]
     lines += [f"nobody answers to {path}" for path in sent.dead]
-    await call.say_lines(map(safe, lines))
+    await call.say_lines(map(call.safe, lines))
     return 0
 
 
@@ -165,16 +165,16 @@ def _for(task: Task) -> str:
 
 
 def _lines(call: Call, task: Task) -> Iterator[str]:
-    yield call.paint.bold(safe(f"#{task.seq} {task.title}"))
+    yield call.paint.bold(call.safe(f"#{task.seq} {task.title}"))
     names = f" ({', '.join(task.assignees)})" if len(task.assignees) > 1 else ""
-    yield safe(f"{task.status}{_for(task)}{names}")
-    yield safe(f"from {task.by}, {call.clock_time(task.created)}, {task.id}")
+    yield call.safe(f"{task.status}{_for(task)}{names}")
+    yield call.safe(f"from {task.by}, {call.clock_time(task.created)}, {task.id}")
     if task.last != task.seq:
-        yield safe(f"last change {call.clock_time(task.updated)}, #{task.last}")
+        yield call.safe(f"last change {call.clock_time(task.updated)}, #{task.last}")
     if task.description:
         yield ""
-        yield safe(task.description, keep_lines=True)
+        yield call.safe(task.description, keep_lines=True)
     if task.status == COMPLETED:
         yield ""
         who = f"completed by {task.completed_by}" if task.completed_by else "completed"
-        yield safe(f"{who}: {task.summary}" if task.summary else who, keep_lines=True)
+        yield call.safe(f"{who}: {task.summary}" if task.summary else who, keep_lines=True)

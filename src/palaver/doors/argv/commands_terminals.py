@@ -6,7 +6,6 @@ from typing import Final
 
 from palaver.doors.argv.agent_end import end_of
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe
 from palaver.doors.holds import KILL, PEEK, STOP
 from palaver.errors import (
     BadRequest,
@@ -219,7 +218,7 @@ async def peek(call: Call) -> int:
     if call.is_json:
         await call.say_json({"name": agent.name, **told.ok})
     else:
-        await call.say(safe(str(told.ok.get("text", "")), keep_lines=True))
+        await call.say(call.safe(str(told.ok.get("text", "")), keep_lines=True))
     return 0
 
 
@@ -266,7 +265,7 @@ async def _end(call: Call, verb: str) -> int:
     if call.is_json:
         await call.say_json({"name": agent.name, "reason": reason})
     else:
-        await call.say(f"{agent.name} has ended: {safe(reason)}")
+        await call.say(f"{agent.name} has ended: {call.safe(reason)}")
     return 0
 
 

@@ -45,7 +45,8 @@ async def list_threads(call: Call) -> int:
         Column(title="WHO", least=8),
     ]
     rows = [
-        [thread.name, str(thread.count), ago(now - thread.ts), ", ".join(thread.names)] for thread in threads
+        [thread.name, str(thread.count), ago(now - thread.ts), call.paint.names(thread.names)]
+        for thread in threads
     ]
     await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
     return 0

@@ -9,7 +9,7 @@ from typing import Final
 
 from palaver.doors.argv.parse import Trace, is_option, trace
 from palaver.doors.argv.spec import GLOBAL_EXCLUSIVE, Completes, Option, Positional, Table
-from palaver.doors.argv.style import safe
+from palaver.doors.argv.style import safe_for_agent
 from palaver.errors import UsageError
 
 Candidates = Callable[[str], Sequence[str]]
@@ -138,7 +138,7 @@ def _presentable(found: Sequence[str], prefix: str) -> Iterator[str]:
         word, _, description = one.partition("\t")
         if not word.startswith(prefix) or not _is_harmless(word):
             continue
-        description = safe(description)
+        description = safe_for_agent(description)
         if len(description) > _DESCRIPTION:
             description = description[: _DESCRIPTION - 1] + "…"
         yield f"{word}\t{description}" if description else word

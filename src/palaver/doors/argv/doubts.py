@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe
 from palaver.model.event_types import EVENT_TYPES
 from palaver.model.names import RESERVED
 from palaver.model.query import STORED_TYPES, Query
@@ -19,7 +18,7 @@ async def doubt_names(call: Call, names: Iterable[str]) -> None:
         if not await _is_known(call, name):
             near = call.services.broker.directory.nearest(name.removeprefix("@").lower())
             hint = f"nearest: {', '.join(near)}" if near else "'pal list -v' shows who is and was there"
-            call.warn(f"nobody called {safe(name)} is known here; {hint}")
+            call.warn(f"nobody called {name} is known here; {hint}")
 
 
 async def doubt_types(call: Call, types: Iterable[str]) -> None:
@@ -28,7 +27,7 @@ async def doubt_types(call: Call, types: Iterable[str]) -> None:
     for type_ in () if call.asked.resume else types:
         near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
         if near and not await call.services.log.read(Query(types=(type_,), last=1)):
-            call.warn(f"no event of type {safe(type_)} is in the log; nearest: {near[0]}")
+            call.warn(f"no event of type {type_} is in the log; nearest: {near[0]}")
 
 
 async def _is_known(call: Call, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe, truncate
+from palaver.doors.argv.style import Safe, truncate
 from palaver.model.envelope import Event, encode_event
 from palaver.model.message import MESSAGE
 from palaver.model.summary import summary
@@ -58,7 +58,7 @@ def skipped_line(call: Call, skipped: Skipped) -> bytes:
         }
         return _encode(said) + b"\n"
     events = f"{skipped.count} older event{'' if skipped.count == 1 else 's'}"
-    line = f"… {events} left out; to see them: {safe(command)}"
+    line = f"… {events} left out; to see them: {call.safe(command)}"
     return f"{call.paint.dim(line)}\n".encode("utf-8", "backslashreplace")
 
 
@@ -79,11 +79,10 @@ def _command(call: Call, skipped: Skipped) -> Iterator[str]:
 def _text(call: Call, event: Event, name: str) -> str:
     """Give an event as people read it, under the name of its type that they asked for."""
     paint = call.paint
-    to = f" → {', '.join(event.to)}" if event.to else ""
-    text = safe(summary(event))
-    plain = f"#{event.seq} {call.clock_time(event.ts)} {safe(name)} {safe(event.sender + to)}: "
+    to = f" → {paint.names(event.to)}" if event.to else ""
+    text, kind, sender = paint.safe(summary(event)), paint.safe(name), paint.name(event.sender)
+    plain = f"#{event.seq} {call.clock_time(event.ts)} {kind} {sender}{to}: "
     if call.width is not None:
-        text = truncate(text, max(20, call.width - len(plain)))
+        text = Safe(truncate(text, max(20, call.width - len(plain))))
     place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
-    sender, kind = paint.cyan(safe(event.sender)), paint.green(safe(name))
-    return f"{place} {moment} {kind} {sender}{safe(to)}: {text}"
+    return f"{place} {moment} {paint.green(kind)} {paint.cyan(sender)}{to}: {text}"

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from palaver.doors.argv.style import safe, zone_from
+from palaver.doors.argv.style import Paint, zone_from
 from palaver.errors import Unavailable
 from palaver.model.envelope import Event, decode_event, encode_event
 from palaver.model.markdown import MarkdownPage
@@ -34,7 +34,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
 
     is_markdown: bool
     is_redacted: bool
-    is_terminal: bool
+    is_for_person: bool
     time_zone: str
     """As in the variable `TZ`; empty is the zone of the machine."""
 
@@ -109,15 +109,13 @@ def write_events(source: BinaryIO, target: BinaryIO) -> None:
         moment = datetime.fromtimestamp(ts_ms / 1000, zone).astimezone(zone)
         return moment.strftime("%Y-%m-%d %H:%M:%S %z")
 
-    page = MarkdownPage(format_time)
+    page, paint = MarkdownPage(format_time), Paint(colour=False, is_for_person=manner.is_for_person)
     for line in source:
         event = decode_event(line)
         shown = redact_event(event) if manner.is_redacted else event
         if manner.is_markdown:
             text = page.add(shown)
-            made = (safe(text, keep_lines=True) if manner.is_terminal else text).encode(
-                "utf-8", "backslashreplace"
-            )
+            made = paint.safe(text, keep_lines=True).encode("utf-8", "backslashreplace")
         else:
             made = encode_event(shown) + b"\n"
         target.write(len(made).to_bytes(_HEAD_BYTES, "big") + made)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from palaver.doors.argv.parsed import Parsed
-from palaver.doors.argv.style import Paint, display_width, safe, truncate
+from palaver.doors.argv.style import Paint, display_width, truncate
 from palaver.errors import InvalidHandoff
 
 _ARTIFACT: Final = re.compile(r"(.+):([0-9]+)(-[0-9]+)?", re.ASCII | re.DOTALL)
@@ -67,7 +67,7 @@ def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> 
 
     A label that is too long for its column has a line of its own.
     """
-    head = safe(f"{label}:")
+    head = paint.safe(f"{label}:")
     indent = " " * (2 + _COLUMN)
     if display_width(head) < _COLUMN:
         first = f"  {paint.dim(head)}" + " " * (_COLUMN - display_width(head))
@@ -75,7 +75,7 @@ def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> 
         yield f"  {paint.dim(head if width is None else truncate(head, max(_NARROWEST, width - 2)))}"
         first = indent
     for part in parts:
-        for line in safe(part, keep_lines=True).splitlines() or [""]:
+        for line in paint.safe(part, keep_lines=True).splitlines() or [""]:
             room = None if width is None else max(_NARROWEST, width - len(indent))
             wrapped = [line] if room is None else textwrap.wrap(line, room, break_on_hyphens=False) or [""]
             for piece in wrapped:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import ago, safe
+from palaver.doors.argv.style import ago
 from palaver.harness.hook_states import USED_UP
 from palaver.log.state import read_entry, read_held
 from palaver.model.envelope import Event
@@ -60,12 +60,13 @@ def held_view(one: HeldMessage) -> dict[str, object]:
 
 def held_lines(call: Call, one: HeldMessage) -> list[str]:
     """Say of one what it is, and how it is let through."""
-    seq, sender, names = one.event.seq, safe(one.event.sender), safe(", ".join(one.names))
+    paint, seq = call.paint, one.event.seq
+    sender, names = paint.name(one.event.sender), paint.names(one.names)
     since = ago(call.services.clock.now_ms() - one.since_ms)
     way = f"pal show {seq} | pal release {seq}"
     if one.reason == LOST:
         way = f"put its file back into blobs/, 'pal doctor' names it; then: pal release {seq}"
     return [
-        f"{call.paint.bold(f'#{seq}')} from {sender} to {names} is held: {safe(one.reason)}",
+        f"{paint.bold(f'#{seq}')} from {sender} to {names} is held: {paint.safe(one.reason)}",
         f"    since {since}: {way}",
     ]

@@ -1,7 +1,6 @@
 """A message as a person reads it on a terminal, and as one line of what an agent reads."""
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe
 from palaver.model.envelope import Event
 from palaver.model.forms import Line
 from palaver.model.message import message_fields, readable_text
@@ -13,11 +12,11 @@ def for_people(call: Call, event: Event) -> str:
     marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
     if reply_to := _word(event, "reply_to"):
         marks.append(f"answers #{reply_to}")
-    place, sender = paint.bold(f"#{event.seq}"), paint.cyan(safe(event.sender))
-    head = f"{place} {sender} → {safe(', '.join(event.to) or 'all')}"
+    place, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
+    head = f"{place} {sender} → {paint.names(event.to) or 'all'}"
     if marks:
-        head += f" [{safe(', '.join(marks))}]"
-    body = "\n".join(f"  {line}" for line in safe(readable_text(event), keep_lines=True).splitlines())
+        head += " " + paint.safe(f"[{', '.join(marks)}]")
+    body = "\n".join(f"  {line}" for line in call.safe(readable_text(event), keep_lines=True).splitlines())
     return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
 
 

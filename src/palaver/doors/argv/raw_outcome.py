@@ -10,7 +10,6 @@ from typing import Final
 
 from palaver.broker.outcome import Sent
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe
 from palaver.doors.views import sent_view
 from palaver.log.state import read_entry
 from palaver.model.delivery import ENDS, State
@@ -49,7 +48,7 @@ def _sentence(seq: int, name: str, entry: Entry) -> str:
             f"#{seq} was handed to the terminal of {name} and never confirmed: it may or may not have been "
             f"typed. 'pal peek {name}' shows its screen"
         )
-    why = f" ({safe(entry.reason)})" if entry.reason else ""
+    why = f" ({entry.reason})" if entry.reason else ""
     return f"nothing was typed into {name}: #{seq} {_WORDS.get(entry.state, f'is {entry.state}')}{why}"
 
 

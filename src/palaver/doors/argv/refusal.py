@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from palaver.doors.argv.style import Paint, safe
+from palaver.doors.argv.style import Paint
 from palaver.doors.lines_wire import error_object
 from palaver.errors import PalaverError, UsageError
 
@@ -17,7 +17,7 @@ def format_refusal(argv: Sequence[str], error: PalaverError, paint: Paint) -> st
     if "--json" in before_the_text(argv):
         # Words of the caller may be no UTF-8; this codec writes them as escapes, and never fails.
         return json.dumps(error_object(error)) + "\n"
-    return f"{paint.red('pal:')} {safe(str(error), keep_lines=True)}\n"
+    return f"{paint.red('pal:')} {paint.safe(str(error), keep_lines=True)}\n"
 
 
 def status_of(error: PalaverError) -> int:

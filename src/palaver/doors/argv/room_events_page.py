@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from palaver.doors.argv.call import Call
-from palaver.doors.argv.style import safe
+from palaver.doors.argv.style import Paint
 from palaver.doors.desk import Answer
 
 
@@ -23,13 +23,14 @@ def event_lines(call: Call, answer: Answer) -> Iterator[str]:
     """Show what was said, and what else happened, each on a line of its own; a text may have several."""
     for one in msgspec.convert(answer["events"], list[_Happened]):
         to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
-        whom = f" → {', '.join(to)}" if to else ""
-        head = call.paint.dim(safe(f"#{one.event_seq} {call.clock_time(one.created_at)}"))
-        yield f"{head} {safe(one.from_agent_id or 'nobody')}{safe(whom)}: {_words(one)}"
+        paint = call.paint
+        whom = f" → {paint.names(to)}" if to else ""
+        head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
+        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_words(paint, one)}"
 
 
-def _words(one: _Happened) -> str:
+def _words(paint: Paint, one: _Happened) -> str:
     body = (one.payload or {}).get("body")
     if one.event_type == "message_sent" and isinstance(body, str):
-        return safe(body, keep_lines=True).replace("\n", "\n  ")
-    return safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")
+        return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
+    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")

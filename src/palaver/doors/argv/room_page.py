@@ -8,7 +8,7 @@ import msgspec
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.handoff_page import handoff_lines
-from palaver.doors.argv.style import Column, display_width, lay_out, safe
+from palaver.doors.argv.style import Column, display_width, lay_out
 from palaver.doors.argv.timeouts import relative_time
 from palaver.doors.desk import Answer
 
@@ -143,7 +143,7 @@ def room_table(call: Call, answer: Answer) -> list[str]:
 def state_lines(call: Call, answer: Answer) -> Iterator[str]:
     """Show one room: the stick, what is unusual, the members, and a hand-over that waits."""
     room, paint = msgspec.convert(answer, _State), call.paint
-    yield f"{paint.bold(safe(room.room_id))}  {safe(room.canonical_path)}"
+    yield f"{paint.bold(paint.safe(room.room_id))}  {paint.safe(room.canonical_path)}"
     yield from _sentence(call, _stick_sentence(call, room))
     for one in room.conditions:
         yield from _sentence(call, _CONDITIONS.get(one, one), paint.yellow)
@@ -201,13 +201,13 @@ def not_yet_line(call: Call, answer: Answer) -> str:
     """Say why it is not the caller's turn, and what can be done about it."""
     room = msgspec.convert(answer, _Stick)
     if room.status == "closed":
-        return safe(f"{room.room_id} is closed; 'pal room join' opens a new room")
+        return f"{room.room_id} is closed; 'pal room join' opens a new room"
     if room.status == "takeover_available":
         whose = room.owner_agent_id or room.reserved_for or "somebody"
         why = _TAKEOVERS.get(room.reason or "", "{} has lost the stick").format(whose)
-        return safe(f"{why}; 'pal stick takeover --reason TEXT' takes it")
+        return f"{why}; 'pal stick takeover --reason TEXT' takes it"
     hint = f". {room.hint}" if room.hint else ""
-    return safe(f"not yet: {_stick_sentence(call, room)}{hint}")
+    return f"not yet: {_stick_sentence(call, room)}{hint}"
 
 
 def note_lines(call: Call, answer: Answer) -> Iterator[str]:
@@ -220,23 +220,23 @@ def note_lines(call: Call, answer: Answer) -> Iterator[str]:
         words += [] if note.turn_id is None else [f"turn {note.turn_id}"]
         if note.resolved_at is not None:
             words.append(f"resolved by {note.resolved_by_agent_id} {_from_now(call, note.resolved_at)}")
-        yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(safe(', '.join(words)))}"
+        yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(call.safe(', '.join(words)))}"
         yield from _body(call, note.body)
 
 
 def short_id(note_id: str) -> str:
     """Give as much of a note's id as is shown."""
-    return safe(note_id[-_SHORT:].lower())
+    return note_id[-_SHORT:].lower()
 
 
 def _body(call: Call, text: str) -> Iterator[str]:
-    for line in safe(text, keep_lines=True).splitlines():
+    for line in call.safe(text, keep_lines=True).splitlines():
         yield from (f"  {piece}" for piece in _pieces(call, line, 2))
 
 
 def _sentence(call: Call, text: str, paint: Callable[[str], str] = str) -> Iterator[str]:
     """Give a sentence, broken between words where the terminal ends."""
-    return (paint(piece) for piece in _pieces(call, safe(text), 0))
+    return (paint(piece) for piece in _pieces(call, call.safe(text), 0))
 
 
 def _pieces(call: Call, line: str, indent: int) -> list[str]:

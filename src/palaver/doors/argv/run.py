@@ -17,7 +17,7 @@ from palaver.doors.argv.help import render_help
 from palaver.doors.argv.parse import parse, trace
 from palaver.doors.argv.parsed import Parsed
 from palaver.doors.argv.refusal import before_the_text, format_refusal, status_of
-from palaver.doors.argv.style import Paint, safe, wants_colour
+from palaver.doors.argv.style import paint_for, safe, wants_colour
 from palaver.doors.argv.table import TABLE
 from palaver.doors.argv.wire import Asked
 from palaver.doors.services import REPLACED, Services
@@ -143,6 +143,6 @@ async def _help(connection: ArgvConnection, asked: Asked, parsed: Parsed) -> Non
 
 
 def _complain(connection: ArgvConnection, asked: Asked, error: PalaverError) -> int:
-    paint = Paint(asked.stderr_is_terminal and wants_colour(asked.environment))
+    paint = paint_for(asked.environment, is_terminal=asked.stderr_is_terminal)
     connection.write_error(format_refusal(asked.argv, error, paint))
     return status_of(error)

@@ -1,17 +1,20 @@
 """How text looks on a terminal: colours, display width, tables, and making foreign text harmless. Pure.
 
 Nothing here asks whether there is a terminal, how wide it is, or what time it is: the caller says so.
+Text that another party wrote goes through `Paint.safe` or `Paint.name` before it is printed.
 """
 
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from palaver.harness.marks import harness_of
+from palaver.model.forms import escape_body, is_system_name
 from palaver.model.visible import escaped
 
 _ELLIPSIS: Final = "…"
@@ -37,11 +40,35 @@ def wants_colour(environment: Mapping[str, str]) -> bool:
     return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
+class Safe(str):
+    """Text that is safe to print for its reader. A cell of this type is not escaped again."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Colours as functions. Without colour each gives its text back unchanged."""
+    """How text looks to one reader: colours as functions, and foreign text made harmless.
+
+    Without colour each colour returns its text unchanged.
+    """
 
     colour: bool
+    is_for_person: bool = False
+    """A person reads this at a terminal. Every other reader may be an agent."""
+
+    def safe(self, text: str, *, keep_lines: bool = False) -> Safe:
+        """Make foreign text harmless: for a person as `safe` does, for an agent as `safe_for_agent` does."""
+        made = safe if self.is_for_person else safe_for_agent
+        return Safe(made(text, keep_lines=keep_lines))
+
+    def name(self, name: str) -> Safe:
+        """Make the name of a sender harmless. The bus's own names, `[pal-events]`, stay as they are."""
+        return Safe(name) if is_system_name(name) else self.safe(name)
+
+    def names(self, names: Iterable[str]) -> Safe:
+        """Join names of senders and recipients with commas."""
+        return Safe(", ".join(map(self.name, names)))
 
     def bold(self, text: str) -> str:
         return self._wrap("1", text)
@@ -68,10 +95,19 @@ class Paint:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
 
 
+def paint_for(environment: Mapping[str, str], *, is_terminal: bool, harness: str | None = None) -> Paint:
+    """Return how text looks to the reader of a stream: a person if it is a terminal outside any harness."""
+    return Paint(
+        is_terminal and wants_colour(environment),
+        is_for_person=is_terminal and not harness and harness_of(environment) is None,
+    )
+
+
 def safe(text: str, *, keep_lines: bool = False) -> str:
     """Make every character visible that could drive a terminal, turn the reading direction or hide.
 
-    For texts that people read. Where they decide by a text, `palaver.model.visible.exact` shows all of it.
+    For texts that people read, and for logs. `palaver.model.visible.exact` shows every character of a text
+    by which people decide.
     Control characters become their pictures (ESC is ␛), the others their number (`\\x9b`, `\\u202e`).
     With `keep_lines` tab and line feed stay, and CR LF is one line end; a CR by itself would overwrite its
     line and is shown.
@@ -81,6 +117,11 @@ def safe(text: str, *, keep_lines: bool = False) -> str:
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
     return _UNSAFE_IN_LINES.sub(_visible, text)
+
+
+def safe_for_agent(text: str, *, keep_lines: bool = False) -> str:
+    """Also escape heads, fences, control tags and their look-alikes, as in every text for agents."""
+    return safe(escape_body(text), keep_lines=keep_lines)
 
 
 def safe_bytes(data: bytes) -> bytes:
@@ -164,10 +205,14 @@ def lay_out(
 ) -> list[str]:
     """Lay rows out in columns, as lines of at most `width` display columns (None: as wide as needed).
 
-    Each cell is made safe and stands on one line. What does not fit is shortened, the widest column first;
-    colours are put on afterwards and count for nothing. A row of titles comes first when any column has one.
+    Each cell is on one line and is made safe for the reader of `paint`, unless it is `Safe` already. Without
+    `paint` the reader may be an agent. Cells that do not fit are shortened, the widest column first; colours
+    are added afterwards and count for nothing. A row of titles comes first when any column has one.
     """
-    cells = [[safe(cell) for cell in row] for row in rows]
+    reader = paint or Paint(colour=False)
+    cells: list[list[str]] = [
+        [cell if isinstance(cell, Safe) else reader.safe(cell) for cell in row] for row in rows
+    ]
     titles = [column.title for column in columns]
     has_titles = any(titles)
     widths = [
