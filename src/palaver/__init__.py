@@ -1,7 +1,7 @@
 """One message bus for coding agents and the people who work with them.
 
-What this module lists is what outsiders may use; everything else may change without notice. The names are
-looked up when they are first used, so that the thin client, which needs none of them, starts fast.
+Only the names listed here are public; everything else may change without notice. They are loaded at first
+use, so that the thin client, which needs none of them, starts fast.
 """
 
 from typing import TYPE_CHECKING

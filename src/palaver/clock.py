@@ -1,4 +1,4 @@
-"""Time, handed in. Nothing below this module reads a clock by itself."""
+"""Time as a parameter. No other module reads a clock directly."""
 
 import time
 from typing import Protocol

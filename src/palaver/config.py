@@ -1,9 +1,10 @@
-"""Settings: one table, read once at start and handed down.
+"""Settings: one table, read once at start and passed down.
 
-`$PALAVER_HOME/config.toml` holds them, `PALAVER_<KEY>` in the environment wins, an unknown key is an error.
-Settings that open doors, loosen brakes or reach agents come from the file alone: any process can start the
-daemon, and any process has an environment.
-What kind of thing a setting is stands here; `model/setting.py` says what its text may hold.
+They are in `$PALAVER_HOME/config.toml`; `PALAVER_<KEY>` in the environment takes precedence; an unknown key
+is an error. Settings that open doors, loosen brakes or reach agents are read only from the file: any process
+can start the daemon, and any process can set its environment.
+
+This module defines the type of each setting; `model/setting.py` checks its text.
 """
 
 import tomllib
@@ -21,10 +22,10 @@ PREFIX: Final = "PALAVER_"
 NOT_SETTINGS: Final = frozenset(
     {"PALAVER_HOME", "PALAVER_SEAT", "PALAVER_PYTHON", "PALAVER_NO_NATIVE", "PALAVER_EXCERPTS"}
 )
-"""Variables with our prefix that say something else."""
+"""Variables with our prefix that are not settings."""
 
 _ONLY_IN_FILE: Final = ("http", "irc", "brake", "hints", "approvals", "room_wakes")
-"""How the names of settings begin that open doors, loosen brakes or reach agents."""
+"""Name prefixes of settings that open doors, loosen brakes or reach agents."""
 
 Origin = Literal["default", "file", "environment"]
 """Where a value comes from."""
@@ -36,14 +37,14 @@ _Value = TypeVar("_Value", str, int)
 
 
 def _setting(default: _Value, meaning: str, most: int | None = None) -> _Value:
-    """One setting: its kind is that of its default, its meaning what people read of it, `most` its limit."""
+    """Define one setting: its default sets its type, `meaning` is its help text, `most` its upper limit."""
     made: _Value = field(default=default, metadata={"meaning": meaning, "most": most})
     return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting there is, each with its default and its meaning."""
+    """All settings, each with its default and its meaning."""
 
     log_level: str = _setting(
         "info", "How much the daemon writes into daemon.log: debug, info, warning or error."
@@ -126,19 +127,19 @@ _MOST: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Settings, and for each where its value comes from."""
+    """Settings, and the origin of each value."""
 
     settings: Settings
     origins: Mapping[str, Origin]
 
 
 def is_only_in_file(key: str) -> bool:
-    """Whether a setting is taken from the file alone, which only a person changes."""
+    """Whether a setting is read only from the file, which only a person changes."""
     return key.startswith(_ONLY_IN_FILE)
 
 
 def load(home: Path, environment: Mapping[str, str]) -> Loaded:
-    """Read the settings of a home; raises BadRequest with a sentence that names the key that is wrong."""
+    """Read the settings of a home. Raises BadRequest with a sentence that names the wrong key."""
     path = home / FILE_NAME
     given: dict[str, object] = {}
     with suppress(FileNotFoundError):
@@ -158,13 +159,13 @@ def load(home: Path, environment: Mapping[str, str]) -> Loaded:
 
 
 def settings_from(given: Mapping[str, object]) -> Settings:
-    """Make settings of what was given, defaults for the rest; raises BadRequest for what does not fit."""
+    """Build settings from the given values, and defaults for the rest. Raises BadRequest for a bad value."""
     values = {key: typed(key, value) for key, value in given.items()}
     return Settings(**values)  # type: ignore[arg-type]  # `typed` has checked key and kind
 
 
 def parse_file(content: bytes, name: str) -> dict[str, object]:
-    """Read what a file of settings says, without looking at keys and values; raises BadRequest."""
+    """Parse a settings file without checking keys and values. Raises BadRequest."""
     try:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -172,7 +173,7 @@ def parse_file(content: bytes, name: str) -> dict[str, object]:
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that is no setting."""
+    """Refuse a key that is not a setting."""
     if key not in DEFAULTS:
         near = get_close_matches(key.lower(), KEYS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the settings are: {', '.join(KEYS)}"
@@ -180,7 +181,7 @@ def check_key(key: str) -> None:
 
 
 def typed(key: str, value: object) -> str | int:
-    """Give a value as its setting wants it; a text may stand for a number. Raises BadRequest."""
+    """Convert a value to the type of its setting; a number may be given as text. Raises BadRequest."""
     check_key(key)
     default = DEFAULTS[key]
     if isinstance(default, int):
@@ -195,7 +196,7 @@ def typed(key: str, value: object) -> str | int:
 
 
 def _number(key: str, value: object) -> int:
-    """Give a number that its setting allows; a text may stand for it."""
+    """Return a number that its setting allows; it may be given as text."""
     most = _MOST.get(key)
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _LIMIT_DIGITS:
         value = int(value)

@@ -1,4 +1,4 @@
-"""The home of a daemon: its sockets, one lock, its file system, its log file, its first word."""
+"""The home of a daemon: its sockets, its lock, its file system, its log file and its start report."""
 
 import errno
 import fcntl
@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-if TYPE_CHECKING:  # a start of a harness waits for this module, and needs no settings
+if TYPE_CHECKING:  # the start of a harness waits for this module, and needs no settings
     from palaver.config import Settings
 
 _LIMIT_SOCKET_PATH: Final = 100
-"""Bytes of a path that every system takes as the address of a socket."""
+"""Bytes of a path that every system accepts as the address of a socket."""
 SHORT_PREFIX: Final = "/proc/self/fd/" if sys.platform == "linux" else "/tmp/pal-"  # noqa: S108 - a name is made below it
 """How the short path begins that stands for a path too long for an address."""
 _SECRET_BYTES: Final = 32
@@ -32,7 +32,7 @@ _FOR_OTHERS: Final = 0o077
 _WRITTEN_BY_OTHERS: Final = 0o022
 _OF_A_HOME: Final = frozenset({"config.toml", "log.sqlite"})
 _MADE_BEFORE: Final = frozenset({"start.lock", "daemon.log"})
-"""What whoever starts a daemon leaves in a folder that was empty."""
+"""Files that the starting process leaves in a folder that was empty."""
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
 )
@@ -56,7 +56,10 @@ def find_pal() -> str:
 
 
 class Ready:
-    """Tells whoever started us how it went: `ok`, or a sentence. A client hears it once, a person sees it."""
+    """Reports to the starting process how it went: `ok`, or a sentence.
+
+    A client reads it once, a person sees it.
+    """
 
     def __init__(self, descriptor: int | None, *, is_foreground: bool) -> None:
         self._descriptor = descriptor
@@ -74,10 +77,10 @@ class Ready:
 
 
 def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
-    """Connect to a socket in a home, however long its path is; raises OSError when nobody listens there.
+    """Connect to a socket in a home, at any path length. Raises OSError if no process listens there.
 
-    Who cannot wait gets BlockingIOError when whoever listens has too many callers already, and else a
-    connection that does not wait either.
+    With `can_wait` false it raises BlockingIOError if the listener has too many callers already, and the
+    connection is non-blocking.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(can_wait)
@@ -90,12 +93,12 @@ def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
 
 
 def is_address(path: Path) -> bool:
-    """Whether every system takes a path as the address of a socket."""
+    """Whether every system accepts a path as the address of a socket."""
     return len(os.fsencode(path)) <= _LIMIT_SOCKET_PATH
 
 
 def at_short_path(path: Path, use: Callable[[str], None]) -> None:
-    """Use the path of a socket, or a short one to the same place where the system would not take it."""
+    """Use the path of a socket, or a short path to the same socket if the system would not accept it."""
     if is_address(path):
         use(str(path))
     elif sys.platform == "linux":
@@ -114,7 +117,7 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the secret of a file, and make one of random bytes where there is none."""
+    """Return the secret in a file; create one of random bytes if there is no file."""
     with suppress(FileNotFoundError):
         if len(known := path.read_bytes()) == _SECRET_BYTES:
             return known
@@ -131,7 +134,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def file_id(path: Path) -> tuple[int, int] | None:
-    """Tell which file stands at a path, whatever it is called by then; None when there is none."""
+    """Return the identity of the file at a path, independent of its name; None if there is no file."""
     try:
         found = path.stat(follow_symlinks=False)
     except OSError:
@@ -140,7 +143,7 @@ def file_id(path: Path) -> tuple[int, int] | None:
 
 
 def prepare_home(home: Path) -> Path:
-    """Make the home and keep it to its owner; refuse one whose locks nobody keeps, or that others may write.
+    """Create the home, for its owner only; refuse one where locks do not work, or that others may write.
 
     Raises OSError with a sentence.
     """
@@ -157,7 +160,7 @@ def prepare_home(home: Path) -> Path:
 
 
 def _keep_to_its_owner(home: Path) -> None:
-    """Shut others out of a folder that is a home, or is to be one; other folders are not ours to shut."""
+    """Remove the rights of others from a folder that is a home, or will be one; leave other folders alone."""
     found = home.stat()
     if not found.st_mode & _FOR_OTHERS:
         return
@@ -170,7 +173,7 @@ def _keep_to_its_owner(home: Path) -> None:
 
 
 def file_system_of(path: Path) -> str:
-    """Give the kind of file system a path is on; empty when that cannot be told."""
+    """Return the type of the file system a path is on; empty if unknown."""
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -184,7 +187,7 @@ def file_system_of(path: Path) -> str:
 
 
 def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
-    """Take the one lock of a home, waiting for a daemon on its way out; None when one is there to stay."""
+    """Take the lock of a home, waiting for a daemon that is stopping; None if one keeps running."""
     handle = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     lock = os.fdopen(handle, "r+", encoding="ascii")
     end = time.monotonic() + _LOCK_WAIT_S
@@ -197,7 +200,7 @@ def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
                 return None
             time.sleep(_LOOK_AGAIN_S)
         else:
-            # Over what is there, and then cut: a full disk has no room for a new block.
+            # Overwrite, then truncate: a full disk has no room for a new block.
             pid = f"{os.getpid()}\n".encode()
             with suppress(OSError):
                 os.pwrite(lock.fileno(), pid, 0)
@@ -206,11 +209,11 @@ def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
 
 
 async def wait_for_successor(home: Path) -> None:
-    """Wait until the newer client is starting its own daemon: those let go now must not start an older one.
+    """Wait until the newer client starts its own daemon, so that disconnected clients start no older one.
 
-    It holds `start.lock` while it does, and waits for this daemon's lock. If it never comes, that is no harm.
+    It holds `start.lock` meanwhile, and waits for this daemon's lock. It is harmless if it never comes.
     """
-    import asyncio  # the client needs all of this but that, and loading it takes long
+    import asyncio  # the client needs the rest of this module but not asyncio, which is slow to load
 
     with suppress(TimeoutError, BlockingIOError), (home / "start.lock").open("a") as lock:
         async with asyncio.timeout(_SUCCESSOR_WAIT_S):
@@ -221,7 +224,7 @@ async def wait_for_successor(home: Path) -> None:
 
 
 def allow_many_files() -> None:
-    """Every caller is an open file or two, and the usual limit is made for one user's shell."""
+    """Raise the limit of open files: every caller needs one or two, and the default is made for a shell."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MANY_FILES if hard == resource.RLIM_INFINITY else min(_MANY_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -230,10 +233,10 @@ def allow_many_files() -> None:
 
 
 class TraceFile:
-    """Steps of messages as lines of JSON, for `pal trace`. Beyond its limit a file is renamed to `<file>.1`.
+    """Steps of messages as JSON lines, for `pal trace`. Above its limit a file is renamed to `<file>.1`.
 
-    Each line is written at once, so that it outlives its writer. What cannot be written is left out: a trace
-    stops nothing. One process writes to a file.
+    Each line is written at once, so that it outlives its writer. A line that cannot be written is left out: a
+    trace stops nothing. One process writes to a file.
     """
 
     def __init__(self, path: Path, limit_bytes: int, now_ms: Callable[[], int]) -> None:
@@ -244,7 +247,7 @@ class TraceFile:
         self._size_bytes = 0
 
     def note(self, agent: str, seqs: Sequence[int], step: str, lane: str = "", detail: str = "") -> None:
-        """Write one step of some messages to an agent; without messages, one of the agent's lanes."""
+        """Write one step of messages to an agent; without messages, a step of the agent's lanes."""
         fields = {"ts": self._now_ms(), "agent": agent, "seqs": list(seqs), "step": step, "lane": lane}
         line = json.dumps({**fields, "detail": detail[:_LIMIT_DETAIL]}).encode() + b"\n"
         with suppress(OSError):
@@ -275,7 +278,7 @@ def trace_path(home: Path, agent: str = "") -> Path:
 
 
 def prune_traces(home: Path) -> None:
-    """Remove the oldest files of steps where there are many, as after many agents."""
+    """Remove the oldest trace files if there are many."""
     with suppress(OSError):
         files = sorted((home / "trace").iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in files[_LIMIT_TRACES:]:
@@ -288,7 +291,7 @@ def older_trace(path: Path) -> Path:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Writes each record on one line, and a traceback below it. No text in them can drive a terminal."""
+    """Writes each record on one line, and a traceback below it. No text in them can control a terminal."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is the library's
         record.message = _escape(record.message)
@@ -299,16 +302,16 @@ class _SafeFormatter(logging.Formatter):
 
 
 def _escape(text: str) -> str:
-    """Write controls, line ends, and what turns the direction or has no width as numbers."""
+    """Escape control characters, line ends, and characters that change direction or have no width."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def is_nearly_full(descriptor: int) -> bool:
-    """Tell from the number of a new descriptor whether only the reserve is left.
+    """Whether only the reserve is left, judged by the number of a new descriptor.
 
-    The system always gives the lowest free number. The reserve is for refusing callers with a sentence, and
+    The system always assigns the lowest free number. The reserve is for refusing callers with a sentence, and
     for the daemon's own files.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -316,7 +319,7 @@ def is_nearly_full(descriptor: int) -> bool:
 
 
 def log_to(home: Path, settings: "Settings", *, is_foreground: bool) -> None:
-    """Write what happens to `daemon.log`, which is turned over when it is long, or to the terminal."""
+    """Log to `daemon.log`, which is rotated when it is long, or to the terminal."""
     handler: logging.Handler
     if is_foreground:
         handler = logging.StreamHandler()
@@ -332,10 +335,10 @@ def log_to(home: Path, settings: "Settings", *, is_foreground: bool) -> None:
 
 
 def read_profile_files(home: str) -> list[tuple[str, bytes]]:
-    """Return the profile files that a user wrote, each by its name without `.toml`.
+    """Return the profile files that a user wrote, each with its name without `.toml`.
 
-    At most 200 files are read, and of each no more than is needed to see that it is too large. A file that
-    cannot be read is returned empty.
+    At most 200 files are read, and of each only as much as shows that it is too large. A file that cannot be
+    read is returned empty.
     """
     found = []
     for path in sorted(Path(home, "profiles").glob("*.toml"))[:_LIMIT_PROFILES]:

@@ -1,1 +1,1 @@
-"""The daemon: one for each home. `daemon.py` puts all parts together; `__main__.py` starts the process."""
+"""The daemon: one per home. `daemon.py` puts all parts together; `__main__.py` starts the process."""

@@ -1,4 +1,4 @@
-"""The process of a daemon: its options, its lock, its log file and its signals, around one `Daemon`.
+"""The process of a daemon: the options, lock, log file and signals of one `Daemon`.
 
 python -I -m palaver.daemon --home DIR [--ready-fd N | --foreground] [options of pal up]
 """
@@ -26,14 +26,14 @@ from palaver.home import Ready, allow_many_files, connect_socket, lock_home, log
 from palaver.model.setting import check_settings
 
 _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
-"""What the event loop says when it cannot accept a connection; it tries again a second later."""
+"""The message of the event loop when it cannot accept a connection; it tries again a second later."""
 _FULL_PAUSE_S: Final = 60.0
 
 _logger: Final = logging.getLogger("palaver")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon; returns its exit status."""
+    """Run the daemon; return its exit status."""
     parser = argparse.ArgumentParser(prog="palaver.daemon", allow_abbrev=False)
     parser.add_argument("--home", required=True, type=Path)
     parser.add_argument("--ready-fd", type=int)
@@ -66,7 +66,7 @@ def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foregr
         lock = lock_home(home, lambda: _is_listening(home))
     if lock is None:
         if not is_foreground and _is_listening(home):
-            ready.say("ok")  # somebody else has started one in the same moment, and who wants one has one
+            ready.say("ok")  # another process has started one at the same time, so the caller has its daemon
             return 0
         ready.say(
             "the bus is already running" if is_foreground else f"another daemon holds {home / 'daemon.lock'}"
@@ -81,7 +81,7 @@ def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foregr
 
 @contextmanager
 def _usable(home: Path) -> Iterator[None]:
-    """Say of a home that the system refuses what to do about it, as a client would."""
+    """Replace an OSError about a home by a sentence that says what to do, as a client would."""
     try:
         yield
     except OSError as error:
@@ -102,7 +102,7 @@ async def _serve(home: Path, loaded: Loaded, ready: Ready, wanted: Mapping[str, 
 
 
 class _Complaints:
-    """Writes what the loop complains of into the log."""
+    """Writes the errors of the event loop to the log."""
 
     def __init__(self) -> None:
         self._full_s = float("-inf")
@@ -110,7 +110,7 @@ class _Complaints:
     def write_down(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         if context["message"] != _NO_DESCRIPTORS:
             _logger.error("%s", context["message"], exc_info=context.get("exception"))
-        elif loop.time() - self._full_s >= _FULL_PAUSE_S:  # The loop says so once a second.
+        elif loop.time() - self._full_s >= _FULL_PAUSE_S:  # The loop reports it once a second.
             self._full_s = loop.time()
             _logger.error("no file descriptor is left: new callers wait until some are free")
 

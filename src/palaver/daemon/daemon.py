@@ -1,7 +1,7 @@
-"""Everything that runs in one home, put together and taken apart again. The only file that knows every part.
+"""Build and close everything that runs in one home. The only file that knows every part.
 
-Read `_open` from top to bottom: who is there, the broker, the reactors, the doors. It opens no path that a
-client names, runs no program, and survives `kill -9` with nothing lost: what it has answered is in the log.
+Read `_open` from top to bottom: presence, the broker, the reactors, the doors. The daemon opens no path that
+a client names and runs no program. `kill -9` loses nothing: everything that it has confirmed is in the log.
 """
 
 import asyncio
@@ -83,12 +83,12 @@ ROOM: Final = "there is room again"
 
 
 class Daemon:
-    """One for each home. `run` it once."""
+    """One per home. Call `run` once."""
 
     def __init__(
         self, home: Path, loaded: Loaded, clock: Clock, wanted: Mapping[str, str | int] | None = None
     ) -> None:
-        """`wanted` are settings to write into the file first, if a person started this process."""
+        """`wanted` are settings to write to the file first, if a person started this process."""
         self._wanted = wanted or {}
         self._home = home
         self._loaded = loaded
@@ -100,15 +100,15 @@ class Daemon:
         self._is_log_lost = False
 
     def stop(self, reason: str) -> None:
-        """End; the first reason counts. Who stops a daemon that is about to begin again ends it for good."""
+        """Stop; the first reason counts. Stopping a daemon that is about to restart ends it permanently."""
         if self._reason in ("", ROOM):
             self._reason = reason
         self._stopped.set()
 
     async def run(self, ready: Ready) -> bool:
-        """Serve until stopped. `ready` is told once the door is open.
+        """Serve until stopped. `ready` is notified once the door is open.
 
-        True means: begin again with another daemon, for a disk that was full at the start has room now.
+        True means: start again with a new daemon, because a disk that was full at the start has room now.
         """
         sql_limit_s = self._settings.sql_timeout_ms / 1000
         log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
@@ -123,7 +123,7 @@ class Daemon:
         return self._reason == ROOM
 
     async def _serve(self, log: SqliteLog, ready: Ready) -> Exception | None:
-        """Open the doors and close them again; give what went wrong, which a task group would wrap."""
+        """Open the doors and close them again; return an error, which a task group would wrap."""
         async with GuardedTasks() as tasks:
             try:
                 with ExitStack() as closing:
@@ -140,7 +140,7 @@ class Daemon:
                 sqlite3.Error,
                 UnicodeError,
                 msgspec.MsgspecError,
-            ) as error:  # Rows that nothing can read.
+            ) as error:  # Rows that cannot be decoded.
                 _logger.error("the log cannot be read: %s", error)
                 return damaged(error)
             except Exception as error:
@@ -150,7 +150,7 @@ class Daemon:
         return None
 
     async def _open(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Doors":
-        """Make every part, in the order in which data walks. They are closed the other way round."""
+        """Create every part, in the order of the data flow. They are closed in reverse order."""
         middle = self._make_middle(log, tasks, closing)
         reactors = Reactors(
             log,
@@ -173,7 +173,7 @@ class Daemon:
             is_read_only = True
             _logger.error("%s; only reading is possible until there is room", error)
             log.refuse_commits(DiskFull(f"{error}; only reading is possible until there is room"))
-        # What follows from those who are gone by now must not stand before the start.
+        # Events about offline agents must come after the start event.
         middle.roll.start()
         if self._wanted:
             self._take_wanted(middle.roll)
@@ -206,12 +206,12 @@ class Daemon:
         return doors
 
     async def _begin_with_room(self, log: SqliteLog) -> None:
-        """Begin again once a disk that was full has room: the start must be stored before all else."""
+        """Start again once a full disk has room: the start must be stored before anything else."""
         if await log.has_room():
             self.stop(ROOM)
 
     def _look_after_log(self, log: SqliteLog, tasks: GuardedTasks) -> None:
-        """Write down once that a file of the log was lost, and bring what was committed to safety."""
+        """Log once that a file of the log was lost, and save the committed events."""
 
         async def save() -> None:
             _logger.error("%s", trouble)
@@ -234,7 +234,7 @@ class Daemon:
         await asyncio.to_thread(remove_files, self._home, ids)
 
     def _take_wanted(self, roll: Roll) -> None:
-        """Write the settings that this process was started with; refuse them to anybody but a person."""
+        """Write the settings that this process was started with; refuse unless a person started it."""
         doorstep = Doorstep(
             roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
         )
@@ -251,7 +251,7 @@ class Daemon:
         await doors.unix.close(_FAREWELL if self._reason == DOWN else None)
 
     def _make_middle(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Middle":
-        """Make what decides, and what a decision looks at."""
+        """Create the broker and the parts that its decisions read."""
 
         def gone(name: str, seat: Seat | None, reason: str) -> None:
             tasks.create_task(broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason, seat=seat)))
@@ -294,7 +294,7 @@ class Daemon:
         tasks: GuardedTasks,
         closing: ExitStack,
     ) -> "_Doors":
-        """Make what turns bytes into requests, with all that doors are handed."""
+        """Create the doors, which turn bytes into requests, and the services that they use."""
         roll, broker, http = middle.roll, middle.broker, HttpDoor(tasks)
         conversations, transcripts = Conversations(delivery, log, tasks), TranscriptBook()
         closing.callback(conversations.close)
@@ -355,7 +355,7 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Middle:
-    """What decides, and what a decision looks at beside the log."""
+    """The broker, and the parts that its decisions read in addition to the log."""
 
     roll: Roll
     tokens: TokenBook
@@ -365,7 +365,7 @@ class _Middle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Doors:
-    """What is open, and what all doors are handed."""
+    """The open doors, and the services that they share."""
 
     services: Services
     unix: UnixDoor

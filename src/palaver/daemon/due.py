@@ -1,4 +1,4 @@
-"""What delivery does by time: wakes it when something falls due, such as a message that expires."""
+"""The timer of delivery: wakes it when something is due, such as a message that expires."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ _logger: Final = logging.getLogger("palaver")
 
 
 class Due:
-    """The one timer of a delivery."""
+    """The single timer of a delivery."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -21,7 +21,7 @@ class Due:
         delivery.deadline_changed = self._has_changed.set
 
     async def run(self) -> None:
-        """Wake it at the next moment, and look anew when that moment changes; until cancelled."""
+        """Wake delivery at its next deadline, and recompute when that changes; runs until cancelled."""
         while True:
             self._has_changed.clear()
             try:

@@ -1,4 +1,4 @@
-"""Tasks of which one that fails is written down and stops nobody else."""
+"""Tasks whose failure is logged and does not stop the others."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ _logger: Final = logging.getLogger("palaver")
 
 
 class GuardedTasks(asyncio.TaskGroup):
-    """A task group in which one task that fails is written down and stops nobody else."""
+    """A task group in which a failing task is logged and does not stop the others."""
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
         guarded = self._guard(coro)
@@ -21,7 +21,7 @@ class GuardedTasks(asyncio.TaskGroup):
             guarded.close()
             coro.close()
             raise
-        # One that is ended before its first step never comes to its work, which then was never begun.
+        # A task cancelled before its first step never awaits its coroutine, so close it.
         task.add_done_callback(lambda done: coro.close())
         return task
 
@@ -36,7 +36,7 @@ class GuardedTasks(asyncio.TaskGroup):
 
 
 def end_all_tasks() -> None:
-    """End every task of this loop but the one that asks. One by one they are not kept: they are too many."""
+    """Cancel every task of this loop except the current one. They are too many to keep track of."""
     current = asyncio.current_task()
     for task in asyncio.all_tasks():
         if task is not current:

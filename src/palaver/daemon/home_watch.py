@@ -1,6 +1,6 @@
-"""Whether the home and its files are still there.
+"""Check that the home and its files still exist.
 
-A daemon whose home was removed serves no one, and another may begin. Sockets that were removed are made anew.
+A daemon whose home was removed stops, so that another can start. Sockets that were removed are created again.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ _LOOK_EVERY_S: Final = 1.0
 
 
 class HomeWatch:
-    """Looks now and then whether the lock at the home's path is the one that this daemon holds."""
+    """Checks regularly that the lock at the home's path is the one that this daemon holds."""
 
     def __init__(
         self,
@@ -24,9 +24,10 @@ class HomeWatch:
         call_later: CallLater,
         look_after: Sequence[Callable[[], object]] = (),
     ) -> None:
-        """The lock is held by now; `lost` is called once, when it was removed or is another.
+        """Requires the lock; `lost` is called once, if it was removed or replaced.
 
-        At each look `look_after` are called too, in order: what else has to be looked after in this home.
+        At each check the functions in `look_after` are called too, in order, to maintain other parts of this
+        home.
         """
         self._lock = home / "daemon.lock"
         self._file = file_id(self._lock)
@@ -36,7 +37,7 @@ class HomeWatch:
         self._timer: Timer = call_later(_LOOK_EVERY_S, self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._timer.cancel()
 
     def _look(self) -> None:

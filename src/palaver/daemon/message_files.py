@@ -1,7 +1,7 @@
-"""The files of messages to agents in terminals, written as soon as a message is queued, also while they wait.
+"""Files of messages to agents in terminals, written as soon as a message is queued.
 
-They are copies for people and agents to read: what counts is in the log, and whoever types a message writes
-its file if it is missing. So a disk that is full or slow holds nobody up, and a file may be left out.
+They are copies for people and agents to read. The log is authoritative, and the holder that types a message
+writes its file if it is missing. So a full or slow disk blocks nothing, and a file may be missing.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Removal:
-    """The text of this message was removed for good."""
+    """The text of this message was removed permanently."""
 
     id: str
 
 
 class MessageFiles:
-    """Writes them in a thread, one batch after the other. Beyond 10,000 that wait, new ones are left out."""
+    """Writes the files in a thread, in batches. With more than 10,000 waiting, new ones are left out."""
 
     def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup) -> None:
         self._home = str(home)
@@ -53,7 +53,7 @@ class MessageFiles:
         self._unsubscribe: Callable[[], None] = log.subscribe(self._follow)
 
     def close(self) -> None:
-        """Hear of nothing more."""
+        """Stop following the log."""
         self._unsubscribe()
 
     def _follow(self, events: Sequence[Event]) -> None:
@@ -63,7 +63,7 @@ class MessageFiles:
             self._writing = self._tasks.create_task(self._write())
 
     def _add(self, event: Event) -> None:
-        if event.type == REDACTED_TYPE:  # Behind the writes that wait: none of them comes later.
+        if event.type == REDACTED_TYPE:  # After the waiting writes, so that none of them recreates the file.
             copies = event.payload.get("copies", ())
             found = [self._log.event(seq) for seq in copies] if isinstance(copies, list) else []
             ids = [str(event.payload["id"]), *(copy.id for copy in found if copy is not None)]
@@ -90,7 +90,7 @@ class MessageFiles:
 
 
 def remove_files(home: Path, ids: Iterable[str]) -> None:
-    """Remove the files of some messages whose text was removed."""
+    """Remove the files of messages whose text was removed."""
     for one in ids:
         remove_message(str(home), one)
 
@@ -104,4 +104,4 @@ def _write_all(home: str, batch: Iterable[_Copy | _Removal]) -> None:
             write_message(home, one.agent, one.id, one.ts, one.text)
         except OSError as error:
             _logger.warning("no file for message %s to %s: %s", one.id, one.agent, error.strerror)
-            return  # those behind it would fare no better, and each is written when it is typed
+            return  # the others would fail too, and each file is written when its message is typed

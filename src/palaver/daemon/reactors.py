@@ -1,4 +1,4 @@
-"""What reads the log, and asks the broker for what follows from it: delivery, allowances, watches."""
+"""Reactors: they read the log and submit requests that follow from it: delivery, usage limits, watches."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ from palaver.watches.watches import Watches
 
 
 class Reactors:
-    """All of them. Each hears of new events at once, and takes up older ones at its start."""
+    """All reactors. Each receives new events at once, and processes older ones at its start."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Reactors:
         attendance.fell_silent = self._sticks.look_at
 
     def start(self) -> None:
-        """Take up what the log has left to do."""
+        """Process unfinished work in the log."""
         self._watches.start()
         self._nags.start()
         self._sticks.start()
 
     def close(self) -> None:
-        """Hear of nothing more. What is left to do is in the log, for the next daemon."""
+        """Stop following the log. Unfinished work stays in the log, for the next daemon."""
         self._sticks.close()
         self._nags.close()
         self._watches.close()

@@ -1,4 +1,4 @@
-"""Who sits where, and who is there: kept as the state says it, for everything that must know at once."""
+"""Seats and presence of all agents, kept in step with the state."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,10 @@ class Roll:
     """The seats, presence, terminals and holders of all agents. Empty until it starts."""
 
     def __init__(self, log: Log, gone: Gone, call_later: CallLater, secret: bytes) -> None:
-        """`gone` is told who is surely gone, from which seat, and why. Marks are made with the secret."""
+        """`gone` is called with an agent that is offline, its seat, and the reason.
+
+        `secret` signs the marks.
+        """
         boot = boot_id()
         self._log = log
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -34,7 +37,7 @@ class Roll:
         self.holders = Holders(boot)
 
     def start(self) -> None:
-        """Take in all that the state says, and from now on what changes, before a commit returns."""
+        """Read the state, and from then on every change, before its commit returns."""
         self._unsubscribe = self._log.subscribe(self._follow)
         for seat in read_seats(self._log.rows, self.seats.boot):
             self.seats.remember(seat)
@@ -42,12 +45,12 @@ class Roll:
             self._put(agent)
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self._unsubscribe()
         self.presence.close()
 
     def is_in_reach(self, name: str) -> bool:
-        """Tell whether a member of a room is there: a person always is, whichever terminal they look at."""
+        """Whether a member of a room is present: a person always is, at any terminal."""
         return name == HUMAN or self.presence.is_present(name)
 
     def _follow(self, events: Sequence[Event]) -> None:

@@ -1,4 +1,4 @@
-"""Write down what keeps the event loop from serving anyone else.
+"""Log callbacks that block the event loop.
 
 Every callback of the loop is measured by the processor time of the loop's thread, not by a clock: a busy
 machine makes a callback late, but does not make it long.
@@ -12,15 +12,15 @@ from types import CoroutineType
 from typing import Final
 
 _LIMIT_LINES_PER_MINUTE: Final = 20
-"""More lines than this tell nothing new, and would fill the log."""
+"""More lines add no information, and would fill the log."""
 
 _logger: Final = logging.getLogger("palaver.watchdog")
 
 
 def watch_loop(limit_ms: int) -> Callable[[], None]:
-    """Log each callback that takes more than `limit_ms` of processor time; return what ends that.
+    """Log each callback that takes more than `limit_ms` of processor time; return a function that stops it.
 
-    For the thread of the running loop. There is one such thread in a daemon, so all callbacks of the process
+    Call it in the thread of the running loop. A daemon has one such thread, so all callbacks of the process
     are its callbacks. 0 watches nothing.
     """
     if not limit_ms:
@@ -33,7 +33,7 @@ def watch_loop(limit_ms: int) -> Callable[[], None]:
     def run_watched(handle: asyncio.Handle) -> None:
         nonlocal ended_s
         plain(handle)
-        # One reading for each callback: between two of them the loop itself does next to nothing.
+        # One reading per callback: between two of them the loop itself does almost nothing.
         now_s = time.thread_time()
         took_s = now_s - ended_s
         ended_s = now_s
@@ -65,7 +65,7 @@ class _Lines:
 
 
 def _describe(handle: asyncio.Handle) -> str:
-    """Name what ran: of a task the functions that it is in now, of anything else the function."""
+    """Describe a callback: for a task the stack of functions that it is in, else the function."""
     callback: object = handle._callback  # type: ignore[attr-defined]  # the loop's own report uses it too
     owner = getattr(callback, "__self__", None)
     if not isinstance(owner, asyncio.Task):

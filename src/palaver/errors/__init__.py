@@ -1,7 +1,7 @@
-"""Everything that can go wrong and has a name.
+"""The tree of all errors.
 
     PalaverError
-    ├── OtherError                  whatever it is called: a daemon of another version knows more codes
+    ├── OtherError                  any other code, from a daemon of another version
     ├── RequestError                the caller must change something
     │   ├── BadRequest              bad_request
     │   ├── UsageError              usage
@@ -43,7 +43,7 @@
     │   ├── BodyTooLarge            body_too_large
     │   ├── InvalidCursor           invalid_cursor
     │   └── DuplicateListener       duplicate_listener
-    └── Unavailable                 try again, or mend the machine
+    └── Unavailable                 try again, or fix the machine
         ├── DiskFull                disk_full
         ├── StorageFailed           storage_failed
         ├── DoorShut                door_shut
@@ -52,8 +52,8 @@
         ├── TooSlow                 too_slow
         └── Disconnected            disconnected
 
-The code is for machines and never changes; the fields are for programs; the sentence is for people. An error
-can be written onto a wire by its code and details, and `error_from_wire` makes the same error of them again.
+The code is for machines and never changes; the fields are for programs; the sentence is for people. On a
+wire an error is its code and details, and `error_from_wire` rebuilds the same error from them.
 """
 
 from palaver.errors.requests import (

@@ -1,4 +1,4 @@
-"""What a caller must change, wherever it asks. What only rooms refuse is in `rooms`."""
+"""Errors that a caller must fix, in any request. Errors that only rooms raise are in `rooms`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,12 +18,12 @@ class UsageError(Sentence):
 
 
 class UnknownRecipient(RequestError):
-    """Nobody answers to one or more of the addresses. Nothing was sent."""
+    """No agent matches one or more of the addresses. Nothing was sent."""
 
     code = "unknown_recipient"
 
     def __init__(self, unmatched: Mapping[str, Sequence[str]]) -> None:
-        """Take each unmatched address as it was written, with its nearest names (maybe none)."""
+        """Take each unmatched address as it was written, with its nearest names, if any."""
         super().__init__(unmatched)
         self.unmatched = {address: list(near) for address, near in unmatched.items()}
 
@@ -57,7 +57,7 @@ class MessageTooLarge(RequestError):
     code = "message_too_large"
 
     def __init__(self, what: str, size_bytes: int | None, limit_bytes: int) -> None:
-        """`size_bytes` is None where nobody has read it to its end."""
+        """`size_bytes` is None if it was not read to its end."""
         super().__init__(what, size_bytes, limit_bytes)
         self.what = what
         self.size_bytes = size_bytes
@@ -70,7 +70,7 @@ class MessageTooLarge(RequestError):
 
 
 class BadText(RequestError):
-    """A character that may not stand in a text, name or thread."""
+    """A character that is not allowed in a text, name or thread."""
 
     code = "bad_text"
 
@@ -88,7 +88,7 @@ class BadText(RequestError):
 
 
 class BadName(RequestError):
-    """A name, tag or role that nobody can have."""
+    """A name, tag or role that is not allowed."""
 
     code = "bad_name"
 
@@ -102,7 +102,7 @@ class BadName(RequestError):
 
 
 class NameTaken(RequestError):
-    """The name belongs to somebody else, who is here or has been."""
+    """The name belongs to another agent, present or former."""
 
     code = "name_taken"
 
@@ -133,7 +133,7 @@ class IdTaken(RequestError):
 
 
 class AlreadyJoined(RequestError):
-    """The process is somebody already."""
+    """The process already has an agent."""
 
     code = "already_joined"
 
@@ -146,7 +146,7 @@ class AlreadyJoined(RequestError):
 
 
 class WhoAreYou(Sentence):
-    """The request needs a name and the caller has none, or several."""
+    """The request needs a name, and the caller has no name or several."""
 
     code = "who_are_you"
 
@@ -181,7 +181,7 @@ class NotAllowed(RequestError):
 
 
 class NotPerson(Sentence):
-    """What only the human, or the same harness session again, may do."""
+    """Only the human, or the same harness session, may do this."""
 
     code = "not_allowed"
 
@@ -200,7 +200,7 @@ class ReservedType(RequestError):
 
 
 class NotFound(RequestError):
-    """What was asked for is not there."""
+    """The requested thing does not exist."""
 
     code = "not_found"
 

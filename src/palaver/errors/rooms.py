@@ -1,4 +1,4 @@
-"""What rooms, their notes and their listeners refuse. The caller must change something."""
+"""Errors of rooms, their notes and their listeners. The caller must change something."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from palaver.errors.roots import RequestError, Sentence
 
 
 class RoomNotFound(RequestError):
-    """No room answers to the word."""
+    """No room has this name."""
 
     code = "room_not_found"
 
@@ -24,7 +24,7 @@ class RoomNotFound(RequestError):
 
 
 class RoomClosed(RequestError):
-    """The room is closed. What happened in it stays readable."""
+    """The room is closed. Its history stays readable."""
 
     code = "room_closed"
 
@@ -51,7 +51,7 @@ class NotAPlace(RequestError):
 
 
 class UnknownMember(RequestError):
-    """Somebody who is not a member of the room."""
+    """The agent is not a member of the room."""
 
     code = "unknown_member"
 
@@ -68,7 +68,7 @@ class UnknownMember(RequestError):
 
 
 class UnknownTarget(RequestError):
-    """Somebody is to be removed from a room who is not in it."""
+    """The member to remove is not in the room."""
 
     code = "unknown_target"
 
@@ -82,7 +82,7 @@ class UnknownTarget(RequestError):
 
 
 class CannotKickSelf(RequestError):
-    """Who wants to go leaves."""
+    """A member cannot kick itself; it leaves instead."""
 
     code = "cannot_kick_self"
 
@@ -95,7 +95,7 @@ class CannotKickSelf(RequestError):
 
 
 class TargetActive(RequestError):
-    """Somebody is to be removed from a room who is there."""
+    """The member to remove is present."""
 
     code = "target_active"
 
@@ -114,7 +114,7 @@ class TargetActive(RequestError):
 
 
 class AgentIdRequired(Sentence):
-    """The question is about the caller, and the caller has no name."""
+    """The request is about the caller, and the caller has no name."""
 
     code = "agent_id_required"
 
@@ -125,7 +125,7 @@ class AgentIdRequired(Sentence):
 
 
 class InvalidEventTypeFilter(Sentence):
-    """A filter for types that names none."""
+    """A filter for types that names no type."""
 
     code = "invalid_event_type_filter"
 
@@ -136,7 +136,7 @@ class InvalidEventTypeFilter(Sentence):
 
 
 class InvalidBody(Sentence):
-    """A message or note without a word in it."""
+    """A message or note without text."""
 
     code = "invalid_body"
 
@@ -156,7 +156,7 @@ class BodyTooLarge(RequestError):
 
 
 class InvalidCursor(RequestError):
-    """A list is to go on behind a note that is not there."""
+    """A list should continue after a note that does not exist."""
 
     code = "invalid_cursor"
 
@@ -169,12 +169,12 @@ class InvalidCursor(RequestError):
 
 
 class DuplicateListener(RequestError):
-    """Somebody reads under this name already."""
+    """Another process already reads under this name."""
 
     code = "duplicate_listener"
 
     def __init__(self, consumer: str, listener: str = "", pid: int = 0) -> None:
-        """`listener` is who reads, and `pid` by which process; 0 when that cannot be seen."""
+        """`listener` is the reading agent, and `pid` its process; 0 if that is unknown."""
         super().__init__(consumer, listener, pid)
         self.consumer = consumer
         self.listener = listener

@@ -1,21 +1,21 @@
-"""The root of the tree, its two branches, and the shapes that leaves have. Nobody raises these."""
+"""The root of the error tree, its two branches, and base classes for the leaves. Never raised themselves."""
 
 from collections.abc import Mapping
 
 
 class PalaverError(Exception):
-    """The root: what each door catches in exactly one place."""
+    """The root: each door catches it in exactly one place."""
 
     code: str = "error"
 
     @property
     def details(self) -> Mapping[str, object]:
-        """The fields of this error, as they go onto a wire."""
+        """The fields of this error, as they are sent on a wire."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
 
 class OtherError(PalaverError):
-    """A refusal that this version has no class for. It keeps the code, sentence and details it came with."""
+    """An error that this version has no class for. It keeps the received code, sentence and details."""
 
     def __init__(self, code: str, sentence: str, details: Mapping[str, object]) -> None:
         super().__init__(code, sentence, details)
@@ -38,13 +38,13 @@ class RequestError(PalaverError):
 
 
 class Unavailable(PalaverError):
-    """The request was fine; it cannot be served now."""
+    """The request was valid; it cannot be served now."""
 
     code = "unavailable"
 
 
 class Sentence(RequestError):
-    """A request error whose whole story is one sentence."""
+    """A request error that consists of one sentence."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)
@@ -55,7 +55,7 @@ class Sentence(RequestError):
 
 
 class Trouble(Unavailable):
-    """An unavailability whose whole story is one sentence."""
+    """An unavailability that consists of one sentence."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)

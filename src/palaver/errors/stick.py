@@ -1,10 +1,10 @@
-"""What the stick of a room refuses. The caller must change something, or wait for its turn."""
+"""Errors of the stick of a room. The caller must change something, or wait for its turn."""
 
 from palaver.errors.roots import RequestError
 
 
 class TurnMismatch(RequestError):
-    """The turn that the caller has in mind is over."""
+    """The turn that the caller refers to has ended."""
 
     code = "turn_mismatch"
 
@@ -18,7 +18,7 @@ class TurnMismatch(RequestError):
 
 
 class StaleLease(RequestError):
-    """The lease is not that of the turn, or the stick has been given up with it."""
+    """The lease is not that of the turn, or the stick was released with it."""
 
     code = "stale_lease"
 
@@ -31,7 +31,7 @@ class StaleLease(RequestError):
 
 
 class NotOwner(RequestError):
-    """Somebody uses the lease of another."""
+    """The caller uses the lease of another member."""
 
     code = "not_owner"
 
@@ -44,7 +44,7 @@ class NotOwner(RequestError):
 
 
 class InvalidHandoff(RequestError):
-    """A hand-over that lacks something, or holds something else than it should."""
+    """A handoff that lacks a field, or has a field with a wrong value."""
 
     code = "invalid_handoff"
 
@@ -58,7 +58,7 @@ class InvalidHandoff(RequestError):
 
 
 class TakeoverNotAvailable(RequestError):
-    """The holder, or the one for whom the stick is reserved, still has time."""
+    """The owner, or the member that the stick is reserved for, still has time."""
 
     code = "takeover_not_available"
 
@@ -84,7 +84,7 @@ class TakeoverIneligible(RequestError):
 
 
 class RecipientUnreachable(RequestError):
-    """The stick is to be passed to somebody who would not hear of it."""
+    """The stick should be passed to a member that is not present."""
 
     code = "recipient_unreachable"
 
@@ -97,7 +97,7 @@ class RecipientUnreachable(RequestError):
 
 
 class ParkRequiresRelease(RequestError):
-    """The holder of the stick wants to stand aside with it."""
+    """The owner of the stick wants to step aside without releasing it."""
 
     code = "park_requires_release"
 
@@ -110,7 +110,7 @@ class ParkRequiresRelease(RequestError):
 
 
 class ObserverCannotHoldTurn(RequestError):
-    """Who only looks on, or is a guest, never holds the stick."""
+    """An observer or a guest can never own the stick."""
 
     code = "observer_cannot_hold_turn"
 

@@ -1,10 +1,10 @@
-"""What is nobody's fault: the request was fine, and cannot be served now."""
+"""Errors without a fault of the caller: the request was valid, and cannot be served now."""
 
 from palaver.errors.roots import Trouble, Unavailable
 
 
 class DiskFull(Trouble):
-    """There is no room. Nothing was stored; what is stored is whole."""
+    """The disk is full. Nothing was stored; stored data is intact."""
 
     code = "disk_full"
 
@@ -16,7 +16,7 @@ class StorageFailed(Trouble):
 
 
 class DoorShut(Trouble):
-    """A door cannot listen where it should; the bus runs without it."""
+    """A door cannot listen at its address; the bus runs without it."""
 
     code = "door_shut"
 
@@ -38,7 +38,7 @@ class NewerSchema(Unavailable):
 
 
 class ShuttingDown(Trouble):
-    """The daemon is on its way out."""
+    """The daemon is stopping."""
 
     code = "shutting_down"
 

@@ -1,4 +1,4 @@
-"""Errors on a wire: every error is written by its code and details, and made of them again."""
+"""Errors on a wire: written as code and details, and rebuilt from them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -6,11 +6,11 @@ from typing import Any, Final
 from palaver.errors.roots import OtherError, PalaverError, Sentence, Trouble
 
 _SHAPES: Final = frozenset({Sentence, Trouble})
-"""What leaves are made of; they have no code of their own."""
+"""Base classes of leaves, without a code."""
 
 
 def error_from_wire(code: str, sentence: str, details: Mapping[str, Any]) -> PalaverError:
-    """Make the error again that a daemon wrote; what this version does not know as such is an `OtherError`.
+    """Rebuild an error that a daemon wrote; an `OtherError` if this version does not know it.
 
     The details choose between classes that share a code.
     """
@@ -34,12 +34,12 @@ def _made(kind: type[PalaverError], sentence: str, details: Mapping[str, Any]) -
 
 
 def error_codes() -> frozenset[str]:
-    """Every code there is: each door's table is compared with it."""
+    """Return every code: each door's table is compared with it."""
     return frozenset(kind.code for kind in _branch(PalaverError))
 
 
 def _branch(kind: type[PalaverError]) -> Iterator[type[PalaverError]]:
-    """Walk a branch of the tree, what is furthest from the root first: a class before the one it refines."""
+    """Yield a branch of the tree, leaves first: a class before the one it refines."""
     for child in kind.__subclasses__():
         yield from _branch(child)
     yield kind
