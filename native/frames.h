@@ -435,5 +435,7 @@ static void serve(void)
         else
             stepping_down = !obey_received();
     }
+    if (call.waits && !stepping_down) /* the daemon may have died before it could send W or G */
+        patient = true;
     end_source();
 }

@@ -98,7 +98,7 @@ static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
     const char *home;
-    bool home_given, version, help, foreground, json, repair, hook, up, down, mcp, monitor, rewake;
+    bool home_given, version, help, foreground, json, repair, hook, up, down, mcp, monitor, rewake, waits;
 } call;
 
 static char cwd[PATH_MAX];

@@ -7,6 +7,13 @@
 
 /* ---- Arguments ---- */
 
+/* Whether an option makes `recv` or `events` wait. */
+static bool is_waiting_option(const char *arg)
+{
+    return same(arg, "--follow") || same(arg, "--wait") || starts(arg, "--wait=") || same(arg, "--timeout") ||
+           starts(arg, "--timeout=");
+}
+
 static void read_arguments(int count, char **all)
 {
     call.count = count;
@@ -34,6 +41,8 @@ static void read_arguments(int count, char **all)
             call.repair = true;
         } else if (same(arg, "--json")) {
             call.json = true;
+        } else if (is_waiting_option(arg)) {
+            call.waits = true;
         } else if (!call.verb_at && same(arg, "--version")) {
             call.version = true;
         } else if (!call.verb_at && arg[0] != '-') {
@@ -45,6 +54,8 @@ static void read_arguments(int count, char **all)
     if (same(verb, "help") || same(verb, "completion") || same(verb, "__complete"))
         call.help = true;
     call.repair = call.repair && same(verb, "doctor") && !call.help;
+    call.waits = (call.waits && (same(verb, "recv") || same(verb, "events"))) ||
+                 (same(verb, "stick") && call.verb_at + 1 < count && same(all[call.verb_at + 1], "wait"));
     if (!call.help) { /* which never has an effect, whatever stands beside it */
         call.hook = same(verb, "hook");
         call.up = same(verb, "up");

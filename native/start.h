@@ -251,12 +251,20 @@ static int reach_for_down(const char *marker)
     _exit(0);
 }
 
+static void pause_before_repeat(int repeats)
+{
+    pause_ms(repeats > 7 ? LONGEST_PAUSE_MS : 20 << (repeats - 1));
+}
+
 /* Get a connection by the rules of the verb; -1 when the daemon was lost again. */
 static int open_wire(int repeats)
 {
-    int fd = reach();
+    int fd;
     char *marker;
 
+    if (repeats > REPEATS) /* also when something listens: it may close every connection at once */
+        pause_before_repeat(repeats);
+    fd = reach();
     if (fd >= 0)
         return fd;
     if (call.help)
@@ -264,8 +272,8 @@ static int open_wire(int repeats)
     marker = in_home("down");
     if (call.down)
         return reach_for_down(marker);
-    if (repeats) { /* somebody may be bringing it back already */
-        pause_ms(repeats > 7 ? LONGEST_PAUSE_MS : 20 << (repeats - 1));
+    if (repeats && repeats <= REPEATS) { /* somebody may be bringing it back already */
+        pause_before_repeat(repeats);
         fd = reach();
         if (fd >= 0)
             return fd;

@@ -112,6 +112,40 @@ def test_waiting_command_continues_however_many_daemons_die(pal: Pal, daemon: Da
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("recv", "--follow"),
+        ("recv", "--timeout=5m", "--as", "nova"),
+        ("events", "--wait", "5m"),
+        ("--json", "stick", "wait"),
+    ],
+)
+def test_waiting_command_continues_when_no_daemon_ever_answered(
+    pal: Pal, daemon: Daemon, words: tuple[str, ...]
+) -> None:
+    process = pal.start(*words)
+
+    for _ in range(8):
+        daemon.accept().close()
+    last = daemon.accept()
+    last.write(1, b"mail\n")
+    last.quit()
+
+    assert process.communicate(timeout=LIMIT_S) == (b"mail\n", b"")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("words", [("list", "--wait"), ("recv", "--", "--follow"), ("stick", "claim")])
+def test_command_that_does_not_wait_gives_up(pal: Pal, daemon: Daemon, words: tuple[str, ...]) -> None:
+    process = pal.start(*words)
+
+    for _ in range(6):
+        daemon.accept().close()
+
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: lost the daemon\n")
+
+
 def test_waiting_command_reports_a_failed_start_once_and_continues(
     pal: Pal, daemon: Daemon, home: Path
 ) -> None:

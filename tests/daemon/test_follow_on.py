@@ -2,8 +2,10 @@
 
 import fcntl
 import os
+import select
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from tests.daemon.stage import Home, Shell, end_process, finish, wait_until
@@ -26,19 +28,32 @@ def nova(bus: Home) -> Shell:
     return shell
 
 
-def connections(bus: Home) -> int:
-    """Count the connections to the daemon's socket."""
-    with open("/proc/net/unix", encoding="utf-8") as table:
-        path = str(bus.path / "daemon.sock")
-        return sum(line.rstrip().endswith(path) and line.split()[5] == "03" for line in table)
+def is_connected(process: subprocess.Popen[bytes]) -> bool:
+    """Tell whether a process has a connected socket. A client has no other than the one to the daemon."""
+    links = [os.readlink(path) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
+    own = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return any(row[6] in own and row[5] == "03" for row in rows)
 
 
 def start_follower(bus: Home, *words: str) -> subprocess.Popen[bytes]:
-    """Start a waiting command and return when the daemon serves it."""
+    """Start a waiting command and return when it is connected to the daemon."""
     follower = bus.start(*words)
-    wait_until(lambda: connections(bus))
-    bus.ok("list")  # The daemon has served all earlier connections.
+    wait_until(lambda: is_connected(follower))
     return follower
+
+
+def send_until_read(bus: Home, follower: subprocess.Popen[bytes], text: str) -> bytes:
+    """Send until the follower writes a line, and return it: `pal events` shows only later messages."""
+    assert follower.stdout is not None
+
+    def has_read() -> bool:
+        bus.ok("send", "@nova", "--", text)
+        ready, _, _ = select.select([follower.stdout], [], [], 0.2)
+        return bool(ready)
+
+    wait_until(has_read)
+    return follower.stdout.readline()
 
 
 def lock_of(bus: Home) -> int:
@@ -54,17 +69,36 @@ def kill_next(bus: Home, died: int) -> int:
     return pid
 
 
-@pytest.mark.parametrize("name", FOLLOWERS)
-def test_follower_continues_when_daemons_die_in_quick_succession(bus: Home, nova: Shell, name: str) -> None:
-    follower = start_follower(bus, *FOLLOWERS[name])
+def kill_daemons(bus: Home) -> None:
+    """Kill the daemon and those after it, more of them than a command that does not wait survives."""
+    died = bus.pid
     bus.kill()
-    died = lock_of(bus)
     for _ in range(DEATHS):
         died = kill_next(bus, died)
 
-    bus.ok("send", "@nova", "--", "at last")
-    assert follower.stdout is not None
-    line = follower.stdout.readline()
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_follower_continues_when_daemons_die_in_quick_succession(bus: Home, nova: Shell, name: str) -> None:
+    follower = start_follower(bus, *FOLLOWERS[name])
+    bus.ok("list")  # By now the daemon has normally served the follower.
+    kill_daemons(bus)
+
+    line = send_until_read(bus, follower, "at last")
+    follower.send_signal(signal.SIGTERM)
+
+    assert b"at last" in line
+    assert "lost the daemon" not in finish(follower).err
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_follower_continues_when_the_first_daemon_dies_before_it_answers(
+    bus: Home, nova: Shell, name: str
+) -> None:
+    os.kill(bus.pid, signal.SIGSTOP)
+    follower = start_follower(bus, *FOLLOWERS[name])
+    kill_daemons(bus)
+
+    line = send_until_read(bus, follower, "at last")
     follower.send_signal(signal.SIGTERM)
 
     assert b"at last" in line
@@ -77,9 +111,11 @@ def test_signal_ends_a_follower_with_its_cursor_while_no_daemon_runs(
     bus: Home, nova: Shell, name: str, number: signal.Signals
 ) -> None:
     follower = start_follower(bus, *FOLLOWERS[name])
+    send_until_read(bus, follower, "are you there?")
     sent = bus.ok("send", "@nova", "--json", "--", "hello").json
     assert follower.stdout is not None
-    assert b"hello" in follower.stdout.readline()
+    while b"hello" not in follower.stdout.readline():
+        pass
     lock = os.open(bus.path / "start.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)  # No other daemon starts.
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 from tests.agents.stage import PROGRAMS
-from tests.daemon.stage import Home, run_script_as_person, wait_until
+from tests.daemon.stage import Home, run_script_as_person, wait_until, write_settings
+from tests.limits import LIMIT_S
 
 
 @pytest.fixture
@@ -42,6 +43,7 @@ def receipt(bus: Home, seq: int) -> dict[str, object]:
 
 
 def test_reconnecting_monitor_gets_the_message_instead_of_the_terminal(bus: Home, monitor: int) -> None:
+    write_settings(bus, native_wait_s=round(LIMIT_S))  # A busy machine may need more than the default.
     os.kill(monitor, signal.SIGSTOP)
     try:
         bus.kill()

@@ -146,6 +146,8 @@ class _Client:
             frames.feed(data)
             while not is_stepping_down and (taken := frames.take()):
                 is_stepping_down = not self._obey(*taken)
+        if self._call.is_waiting and not is_stepping_down:
+            self._is_patient = True  # The daemon may have died before it could send W or G.
         self._input.stop()
 
     def _is_output_lost(self, wire: start.Socket) -> bool:

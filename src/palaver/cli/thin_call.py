@@ -14,6 +14,8 @@ from palaver.harness.marks import MARKS
 _LOCAL_NAMES = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "LC_TIME", "TZ", "TERM", "NO_COLOR")
 _SENT_NAMES = frozenset(name.encode() for name in (*_LOCAL_NAMES, *MARKS))
 
+_WAITING_OPTIONS = (b"--follow", b"--wait", b"--timeout")
+
 
 class UsageError(Exception):
     """The arguments cannot be used; the text is a sentence for people."""
@@ -30,6 +32,7 @@ class Call:
         "is_json",
         "is_repair",
         "is_version",
+        "is_waiting",
         "verb",
         "verb_at",
     )
@@ -42,10 +45,15 @@ class Call:
         self.is_repair = False
         self.is_foreground = False
         self.is_version = False
+        self.is_waiting = False
         self.verb_at = self._read()
         # Help never has an effect, whatever stands beside it.
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
         self.is_repair = self.is_repair and self.verb == b"doctor"
+        words = arguments[self.verb_at or 0 :][:2]
+        self.is_waiting = words == [b"stick", b"wait"] or (
+            self.is_waiting and self.verb in (b"recv", b"events")
+        )
         # Completion runs while a person types, its script at every start of a shell: it starts nothing.
         if self.verb in (b"completion", b"__complete"):
             self.verb = b"help"
@@ -73,6 +81,8 @@ class Call:
                 self.is_repair = True
             elif argument == b"--foreground":
                 self.is_foreground = True
+            elif argument.partition(b"=")[0] in _WAITING_OPTIONS:
+                self.is_waiting = True
             elif argument == b"--version" and verb_at is None:
                 self.is_version = True
             elif verb_at is None and not argument.startswith(b"-"):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from palaver.cli.thin_call import Call
 
 _LONGEST_PAUSE_S = 2.0
+_PROMPT_REPEATS = 5  # before which nothing is waited for where a daemon listens
 _QUIET_FAILURES = 5  # of a command that goes on, until it says why
 _NOT_FOUND = 127  # how a child ends that could not become another program
 
@@ -58,6 +59,8 @@ class Reach:
     def open(self, repeats: int) -> start.Socket | None:
         """Connect by the rules of the verb; None when the daemon was lost again."""
         verb = self._call.verb
+        if repeats > _PROMPT_REPEATS:  # also when something listens: it may close every connection at once
+            _pause_before_repeat(repeats)
         try:
             wire = start.reach(self._home)
         except StartError:
@@ -70,8 +73,8 @@ class Reach:
             self.run_python(b"palaver.cli", self._call.arguments)
         if verb == b"down":
             return self._reach_for_down()
-        if repeats:  # somebody may be bringing it back already
-            time.sleep(min(0.01 * 2 ** min(repeats, 8), _LONGEST_PAUSE_S))
+        if 0 < repeats <= _PROMPT_REPEATS:  # somebody may be bringing it back already
+            _pause_before_repeat(repeats)
             if wire := start.reach(self._home):
                 return wire
         # A follower that was running when the bus was stopped must not bring it back, whoever started it.
@@ -194,6 +197,10 @@ class Silence:
             said = f"pal: the daemon (process {pid}) has not answered for {_SILENT_S} s; still waiting\n"
         if not is_quiet:
             write_all(2, memoryview(said.encode()))
+
+
+def _pause_before_repeat(repeats: int) -> None:
+    time.sleep(min(0.01 * 2 ** min(repeats, 8), _LONGEST_PAUSE_S))
 
 
 def is_stopped(pid: int) -> bool:

@@ -40,7 +40,7 @@ class Reactors:
             return await broker.submit(caller_for(agent), SetStatus(state=AgentState.IDLE))
 
         call_later = asyncio.get_running_loop().call_later
-        self.delivery = Delivery(log, submit, clock=clock, tasks=tasks)
+        self.delivery = Delivery(log, submit, clock=clock, tasks=tasks, native_wait_s=settings.native_wait_s)
         self._allowances = Allowances(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
         self._watches = Watches(log, submit, tasks=tasks)
         after_s = settings.remind_after_s

@@ -19,7 +19,7 @@ from palaver.delivery.lane import NATIVE_FIRST, WITHDRAWN, Ability, Answer, Lane
 from palaver.delivery.ledger import Ledger, Submit
 from palaver.delivery.mailboxes import Mailboxes
 from palaver.delivery.offering import Offering
-from palaver.delivery.patience import Patience
+from palaver.delivery.patience import NATIVE_S, Patience
 from palaver.delivery.silence import Silence
 from palaver.delivery.taker import Passes, Taker
 from palaver.log.api import Log
@@ -45,14 +45,25 @@ def _no_trace(agent: str, seqs: Sequence[int], step: str, lane: str, detail: str
 class Delivery:
     """Lanes and takers of every agent here."""
 
-    def __init__(self, log: Log, submit: Submit, *, clock: Clock, tasks: asyncio.TaskGroup) -> None:
-        """Work that a trigger starts runs in `tasks`, whose owner waits for it."""
+    def __init__(
+        self,
+        log: Log,
+        submit: Submit,
+        *,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        native_wait_s: float = NATIVE_S,
+    ) -> None:
+        """Work that a trigger starts runs in `tasks`, whose owner waits for it.
+
+        `native_wait_s` is how long a terminal waits for a native lane that connects by itself.
+        """
         self._log = log
         self._ledger = Ledger(log, submit)
         self._clock = clock
         self._tasks = tasks
         self._mailboxes = Mailboxes(log, now_ms=clock.now_ms, put_back=self._put_back, lost=self._give_up)
-        self._patience = Patience(clock, self._time_changed)
+        self._patience = Patience(clock, self._time_changed, native_wait_s=native_wait_s)
         self._silence = Silence(clock, self._time_changed)
         self._offering = Offering(
             log, self._ledger, self._mailboxes, self._patience, self._silence, clock, tasks

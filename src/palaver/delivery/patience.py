@@ -25,8 +25,9 @@ NATIVE_S: Final = 5.0
 class Patience:
     """The moments of all lanes. `changed` is told when the next one may be sooner."""
 
-    def __init__(self, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, changed: Callable[[], None], *, native_wait_s: float = NATIVE_S) -> None:
         self._clock = clock
+        self._native_wait_s = native_wait_s
         self._changed = changed
         self._deferred: dict[Lane, float] = {}
         self._shut: dict[Lane, float] = {}
@@ -74,7 +75,7 @@ class Patience:
     def await_native(self, lane: Lane) -> None:
         """Keep a terminal closed until a native lane of its agent is open, or for a time."""
         lane.awaits_native = True
-        self._set(self._awaiting, lane, NATIVE_S)
+        self._set(self._awaiting, lane, self._native_wait_s)
 
     def stop_awaiting(self, lane: Lane) -> None:
         """Let a terminal be used: a native lane has come, and goes first by itself, or has had its time."""
