@@ -45,15 +45,16 @@ def start_follower(bus: Home, *words: str) -> subprocess.Popen[bytes]:
 
 def send_until_read(bus: Home, follower: subprocess.Popen[bytes], text: str) -> bytes:
     """Send until the follower writes a line, and return it: `pal events` shows only later messages."""
-    assert follower.stdout is not None
+    output = follower.stdout
+    assert output is not None
 
     def has_read() -> bool:
         bus.ok("send", "@nova", "--", text)
-        ready, _, _ = select.select([follower.stdout], [], [], 0.2)
+        ready, _, _ = select.select([output], [], [], 0.2)
         return bool(ready)
 
     wait_until(has_read)
-    return follower.stdout.readline()
+    return output.readline()
 
 
 def lock_of(bus: Home) -> int:
