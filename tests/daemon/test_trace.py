@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 from tests.agents.stage import PROGRAMS
 from tests.cli.person import holders_of
-from tests.daemon.stage import PAL, Home, JsonLine, end_process, new_home, wait_until
+from tests.daemon.stage import (
+    PAL,
+    Home,
+    JsonLine,
+    check_output,
+    end_process,
+    new_home,
+    run_as_person,
+    wait_until,
+)
 
 PYTHON = str(Path(PAL).with_name("python"))
 
@@ -89,6 +98,33 @@ def test_message_that_no_lane_can_carry_is_explained(home: Home) -> None:
         ("sent", ""),
         ("seen", "nova"),
     ]
+
+
+def test_message_that_was_never_offered_is_not_in_hand_after_a_crash(home: Home) -> None:
+    start(home, "luna")
+    check_output(run_as_person(home, "pause", "luna"))
+    seq = send(home, "@luna")
+    home.kill(signal.SIGKILL)
+    home.ok("up")
+    wait_until(lambda: in_order(steps(home, seq, "delivery"), "lane opened"))
+    check_output(run_as_person(home, "unpause", "luna"))
+    wait_until(lambda: state(home, seq) == "seen")
+
+    found = steps(home, seq, "delivery")
+
+    assert [line["step"] for line in found if "in hand" in line["step"]] == []
+    assert in_order(found, "lane opened", "offered", "answered seen")
+
+
+def test_number_of_pressed_keys_is_counted_in_words(home: Home) -> None:
+    start(home, "luna")
+    seq = send(home, "@luna")
+    wait_until(lambda: in_order(steps(home, seq, "holder"), "ended seen"))
+
+    pressed = [line["detail"] for line in steps(home, seq, "holder") if line["step"] == "keys pressed"]
+
+    assert "1 byte" in pressed
+    assert "1 bytes" not in pressed
 
 
 def test_replies_and_notices_belong_to_the_trace(home: Home) -> None:

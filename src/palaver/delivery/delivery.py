@@ -197,8 +197,10 @@ class Delivery:
 
         Ask for it as soon as the lane is open: what nobody has in hand is offered again, or in doubt.
         """
-        self.trace(lane.agent, seqs, "still in hand", lane.word, "")
-        return self._offering.take_up(lane, seqs)
+        offer = self._offering.take_up(lane, seqs)
+        if offer is not None:
+            self.trace(lane.agent, offer.seqs, "still in hand", lane.word, "")
+        return offer
 
     async def recover(self, lane: Lane, seqs: Sequence[int], answer: Answer, *, grade: str = "") -> None:
         """Take a lane's word on what it carried before this daemon started. Its holder remembered it."""

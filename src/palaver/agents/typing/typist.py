@@ -139,7 +139,7 @@ class Typist:
                 self._screen_before = self._screen_before or look.text
                 # No await between the look above and the keys.
                 self._desk.press(step.data, is_persons=self._offer.is_raw)
-                self._on_step("keys pressed", f"{len(step.data)} bytes")
+                self._on_step("keys pressed", "1 byte" if len(step.data) == 1 else f"{len(step.data)} bytes")
                 self._waits_for = ""
                 if self._typing is not None and self._typing.interrupts != interrupts:
                     self._desk.interrupted()
