@@ -1,1 +1,1 @@
-"""What flows: envelopes, addresses, agents, delivery states and the forms they are written in. Pure."""
+"""Values of the bus: envelopes, addresses, agents, delivery states and their text forms. Pure."""

@@ -1,4 +1,4 @@
-"""The one grammar of addresses, and the mentions found in a text. Pure: says what is meant, not who that is.
+"""The grammar of addresses, and the mentions in a text. Pure: parses addresses, does not resolve them.
 
     @api-luna  luna  luna:BOXE     Named
     @api-                          TagGroup
@@ -9,7 +9,7 @@
     room  #name                    Room
     anything with /                Path
 
-Case does not matter but in paths, and the `@` may be left out everywhere.
+Case matters only in paths, and the `@` is always optional.
 """
 
 import re
@@ -27,21 +27,21 @@ class Named:
     """A name: full, base, or the beginning of one. Only the directory can tell which."""
 
     name: str
-    """Small letters, the device in capitals."""
+    """Lower case, with the device in capitals."""
     explicit: bool = False
     """Written with its `@`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagGroup:
-    """All with a tag."""
+    """All agents with a tag."""
 
     tag: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleGroup:
-    """All with a role."""
+    """All agents with a role."""
 
     role: str
 
@@ -72,7 +72,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """A delivery path, in its one spelling."""
+    """A delivery path, in its canonical spelling."""
 
     path: str
 
@@ -95,9 +95,9 @@ _SYSTEM: Final = "system senders cannot be addressed"
 
 @lru_cache(maxsize=8192)
 def parse_address(token: str) -> Address:
-    """Read one token of an address; the pair of `format_address`.
+    """Parse one token of an address; the pair of `format_address`.
 
-    Raises `BadRequest` for what cannot be an address, and for system senders.
+    Raises `BadRequest` for an invalid address, and for system senders.
     """
     if "/" in token:
         return Path(path=check_path(token))
@@ -120,7 +120,7 @@ def parse_address(token: str) -> Address:
 
 
 def format_address(address: Address) -> str:
-    """Write an address as `parse_address` reads it."""
+    """Format an address as `parse_address` reads it."""
     match address:
         case Named(name=name, explicit=explicit):
             return f"@{name}" if explicit else name
@@ -141,15 +141,15 @@ def format_address(address: Address) -> str:
             return address.path if "/" in address.path else f"/{address.path}"
 
 
-# An e-mail address, a path and a glob hold an @ too: what stands before and behind decides. The device is in
+# An e-mail address, a path and a glob contain an @ too: the characters around it decide. The device is in
 # capitals here, so that `@luna:look` is luna.
 _MENTION: Final = re.compile(r"(?<![\w.+/@-])@(\w[\w-]*+(?:(?<!-):[A-Z0-9]++\b)?+)(?![*/])")
 
 
 def find_mentions(text: str) -> list[str]:
-    """Give every `@word` of a text once, in order: plain names and groups, never paths or globs.
+    """Return every `@word` of a text once, in order: plain names and groups, never paths or globs.
 
-    What it gives may still be nobody's name. A text that addresses a system sender raises `BadRequest`.
+    A word may still not be the name of an agent. A text that addresses a system sender raises `BadRequest`.
     """
     if "@" not in text:
         return []

@@ -1,4 +1,4 @@
-"""Agents, their seats, and who is asking. Values only: nothing here looks at a process."""
+"""Agents, their seats, and callers. Values only: nothing here looks at a process."""
 
 import enum
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from palaver.errors import BadName
 ROLES: Final = ("worker", "operator", "orchestrator", "observer")
 """The roles an agent can join with; the first is the default."""
 LAUNCHED: Final = ("pal",)
-"""How the command of an agent begins that was started by its harness: `pal claude ...`, in its own way."""
+"""Beginning of the command of an agent that was started with `pal claude ...` or the like."""
 
 
 class Standing(enum.IntEnum):
@@ -35,7 +35,7 @@ _STANDINGS: Final = {role: Standing[role.upper()] for role in ROLES}
 
 
 def standing_of_role(role: str) -> Standing:
-    """Give the standing that comes with a role."""
+    """Return the standing of a role."""
     standing = _STANDINGS.get(role)
     if standing is None:
         raise BadName(role, f"the roles are {', '.join(ROLES)}")
@@ -43,10 +43,10 @@ def standing_of_role(role: str) -> Standing:
 
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """An anchor process that is somebody.
+    """The anchor process of an agent.
 
-    The pid alone is used again by the system; with start ticks and boot id it never is. The key tells apart
-    the sessions of one process.
+    The system reuses pids; together with start ticks and boot id a pid is unique. The key separates the
+    sessions of one process.
     """
 
     pid: int
@@ -56,7 +56,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One name on the bus, as the log knows it. Presence is not in it: that is asked of the links."""
+    """One name on the bus, as the log knows it. Presence is not part of it: `links` has it."""
 
     name: str
     base: str
@@ -72,28 +72,28 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     joined: int = 0
     seat: Seat | None = None
     link: bool = False
-    """True when it lives on a connection only."""
+    """True if it exists only on a connection."""
     session: str = ""
     """The harness's session id, or the hash of a link's secret."""
     by: str = ""
     parent: str = ""
-    """The agent inside whose session it is a sub-agent; `session` is then its harness's id of it."""
+    """The parent agent of a sub-agent; `session` is then the harness's id of the sub-agent."""
     left: bool = False
     paused: bool = False
     ready: bool = False
-    """It has said that it is idle, once, since it came."""
+    """It has reported idle at least once since it joined."""
     remote: bool = False
     seq: int = 0
     holder: str = ""
-    """The hash of its holder's secret, when it runs in a terminal that a holder owns."""
+    """The hash of its holder's secret, if it runs in a terminal that a holder owns."""
     argv: tuple[str, ...] = ()
     cwd: str = ""
-    """What its holder runs, and where: enough to start it again. The environment is never kept."""
+    """The command and directory of its holder: enough to start it again. The environment is never stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who is asking, as the doors hand it to the broker."""
+    """The caller of a request, as the doors pass it to the broker."""
 
     name: str
     """`human`, `script` or the agent's full name."""
@@ -102,9 +102,9 @@ class Caller:
     """`instance`, `human` or `external`."""
     harness: str = ""
     by: str | None = None
-    """Who speaks in this name, when it is somebody else."""
+    """The actual caller, if another one acts in this name."""
     seat: Seat | None = None
     is_marked: bool = False
-    """Only a mark says that it is this agent."""
+    """Only a mark identifies it as this agent."""
     is_orphan: bool = False
-    """The process that started it may have ended. It does not use --as and takes no messages."""
+    """The process that started it may have ended. It cannot use --as and takes no messages."""

@@ -1,6 +1,6 @@
-"""What a bundle is: its id, what lies in it, its limits, and which files may go into one.
+"""Bundles: their ids, contents and limits, and which files are allowed in one.
 
-Pure: opens no file and follows no link. Who asks about files hands in what the file system says.
+Pure: opens no file and follows no link. The caller passes in the results of the file system.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ LIMIT_FILE_BYTES: Final = 1024 * 1024
 LIMIT_BUNDLE_BYTES: Final = 4 * 1024 * 1024
 LIMIT_FILES: Final = 200
 LIMIT_EVENTS: Final = 1000
-"""Places in all event ranges of one bundle together."""
+"""Seqs in all event ranges of one bundle together."""
 LIMIT_TITLE_BYTES: Final = 256
 LIMIT_FILE_PATH_BYTES: Final = 4096
 
@@ -40,7 +40,7 @@ class BundleFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file as it is stored: its text, or its bytes in base 64 where they are no text."""
+    """A file as it is stored: its text, or its bytes in base64 if they are not text."""
 
     path: str
     size: int
@@ -50,7 +50,7 @@ class KeptFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CreateBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """Tie files, events and parts of transcripts together under a title. It cannot be changed afterwards."""
+    """Combine files, events and parts of transcripts under a title. It cannot be changed afterwards."""
 
     title: str
     description: str = ""
@@ -61,7 +61,7 @@ class CreateBundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of a `bundle` event. `events` are ranges of places, both ends included."""
+    """The payload of a `bundle` event. `events` are ranges of seqs, both ends included."""
 
     bundle_id: str
     title: str
@@ -73,9 +73,9 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def parse_bundle_id(reference: str) -> str:
-    """Give the eight characters by which a bundle is meant, in small letters.
+    """Return the eight characters that identify a bundle, in lower case.
 
-    `bundle:` before them may be left out, and case does not matter. The pair of `format_bundle_id`.
+    The prefix `bundle:` is optional, and case does not matter. The pair of `format_bundle_id`.
     """
     key = reference.lower().removeprefix(_PREFIX)
     if not _KEY.fullmatch(key):
@@ -84,17 +84,17 @@ def parse_bundle_id(reference: str) -> str:
 
 
 def format_bundle_id(key: str) -> str:
-    """Write a bundle's id as it is stored and shown."""
+    """Format a bundle's id as it is stored and shown."""
     return _PREFIX + key
 
 
 def bundle_key(event_id: str) -> str:
-    """Give the eight characters of the bundle that an event with this ULID makes."""
+    """Return the eight characters of the bundle that an event with this ULID creates."""
     return event_id[-_KEY_LENGTH:].lower()
 
 
 def keep_file(file: BundleFile) -> KeptFile:
-    """Make what is stored of a file; the pair of `file_content`."""
+    """Return the stored form of a file; the pair of `file_content`."""
     text = _text(file.content)
     return KeptFile(
         path=file.path,
@@ -106,15 +106,15 @@ def keep_file(file: BundleFile) -> KeptFile:
 
 
 def file_content(file: KeptFile) -> bytes:
-    """Give a file's bytes, exactly as they were read."""
+    """Return a file's bytes, exactly as they were read."""
     return b64decode(file.base64 or "") if file.content is None else file.content.encode()
 
 
 def _text(content: bytes) -> str | None:
-    """Give the content as a text, unless it is none.
+    """Return the content as text, or None if it is not text.
 
-    Control characters take six bytes each in JSON: where they abound it is no text, and an event stays below
-    twice its limit, which every wire can carry.
+    Control characters take six bytes each in JSON: content with many of them is not text, so that an event
+    stays below twice its limit, which every wire can carry.
     """
     try:
         text = content.decode()
@@ -124,7 +124,7 @@ def _text(content: bytes) -> str | None:
 
 
 def bundle_from_payload(payload: Mapping[str, object]) -> Bundle:
-    """Read a payload; raises `NotFound` when what it held is lost or is no bundle."""
+    """Parse a payload; raise `NotFound` if its content is lost or is not a bundle."""
     try:
         return msgspec.convert(payload, Bundle)
     except msgspec.ValidationError as error:
@@ -133,13 +133,13 @@ def bundle_from_payload(payload: Mapping[str, object]) -> Bundle:
 
 
 def payload_of_bundle(bundle: Bundle) -> dict[str, object]:
-    """Write a payload; what is empty is left out. The pair of `bundle_from_payload`."""
+    """Return the payload of a bundle without empty fields. The pair of `bundle_from_payload`."""
     made: dict[str, object] = msgspec.to_builtins(bundle)
     return made
 
 
 def bundle_summary(payload: Mapping[str, object]) -> str:
-    """Say in a few words what a bundle holds, for lists of events."""
+    """Return a short summary of a bundle's contents, for lists of events."""
     parts = [f"{payload.get('bundle_id', BUNDLE)} {payload.get('title', '')}".rstrip()]
     for key, one in (("files", "file"), ("events", "event range"), ("transcripts", "transcript")):
         found = payload.get(key)
@@ -151,9 +151,9 @@ def bundle_summary(payload: Mapping[str, object]) -> str:
 
 
 def bundle_hint(messages: Iterable[Event]) -> str:
-    """Say which messages come with a bundle and how it is read; the empty text when none does.
+    """Return a hint that names the messages with a bundle and how to read it; empty if there are no bundles.
 
-    What is no id is passed over: in a foreign envelope it is whatever its sender wrote.
+    An invalid id is skipped: in a foreign envelope the sender can write anything.
     """
     found = ((message.seq, message.payload.get("bundle_id")) for message in messages)
     return "; ".join(
@@ -165,7 +165,7 @@ def bundle_hint(messages: Iterable[Event]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """A file that may go into a bundle: its path there, and the one to read, free of links."""
+    """A file that is allowed in a bundle: its path there, and the path to read, free of links."""
 
     path: str
     real: str
@@ -179,11 +179,11 @@ def locate_file(
     is_human: bool,
     real: Callable[[str], str],
 ) -> Located:
-    """Find out which file is meant, and refuse one that lies outside.
+    """Return the file that a path names, and refuse one outside.
 
-    A file must lie in the working directory or in a root, once `..` is taken away and once all links are
-    followed (`real` does that). Only the human may name one outside, by its absolute path. In the bundle a
-    file has its path from the working directory, or its absolute path when it lies elsewhere.
+    A file must be in the working directory or in a root, both before and after all links are followed (`real`
+    does that), with `..` resolved. Only the human may name a file outside, by its absolute path. In the
+    bundle a file has its path relative to the working directory, or its absolute path if it is elsewhere.
     """
     if not given or "\0" in given:
         raise BadRequest("a file needs a name; a name has no NUL in it")
@@ -194,7 +194,7 @@ def locate_file(
     if is_absolute and is_human:
         return found
     allowed = (here, *(_absolute(here, root) for root in roots))
-    # An absolute path may lead into the directory by another way than the one by which it was entered.
+    # An absolute path may reach the directory by another route than the working directory does.
     is_in = is_absolute or any(_is_within(wanted, root) for root in allowed)
     if is_in and any(_is_within(found.real, real(root)) for root in allowed):
         return found
@@ -209,7 +209,7 @@ def locate_file(
 
 
 def path_in_bundle(given: str, cwd: str) -> str:
-    """Give the path under which a bundle made in this directory would have a file."""
+    """Return the path that a file would have in a bundle made in this directory."""
     here = _absolute("/", cwd)
     return _path_in_bundle(_absolute(here, given), here)
 

@@ -1,11 +1,11 @@
-"""An agent as the one who asks. Pure: whether somebody may speak for it is decided elsewhere."""
+"""An agent as the caller. Pure: other modules decide which callers may act for it."""
 
 from palaver.model.agent import Agent, Caller, Standing, standing_of_role
 from palaver.model.message import INSTANCE
 
 
 def caller_for(agent: Agent, *, at_most: Standing = Standing.HUMAN) -> Caller:
-    """Give an agent as the caller, with the standing of its role, or a lower one that is the limit."""
+    """Return an agent as the caller, with the standing of its role, or with `at_most` if that is lower."""
     return Caller(
         name=agent.name,
         standing=min(standing_of_role(agent.role), at_most),

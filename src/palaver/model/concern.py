@@ -1,4 +1,4 @@
-"""Whom an event of a room comes from, is addressed to, and concerns. Pure."""
+"""The source, the recipients and the concerned members of a room event. Pure."""
 
 from typing import Final
 
@@ -9,13 +9,13 @@ JOINED: Final = "member_joined"
 LEFT: Final = "member_left"
 RELEASED: Final = "release"
 SAID_FOR: Final = (LEFT, RELEASED)
-"""What the bus writes in the place of a member that is gone; `from` in the payload is that member."""
+"""Events that the bus writes for a member that has exited; `from` in the payload is that member."""
 
 _COMINGS: Final = frozenset({JOINED, LEFT})
 
 
 def from_agent(event: Event) -> str | None:
-    """Give the one an event comes from: its sender, or whom it names itself, as a claim the last holder."""
+    """Return the source of an event: its sender, or the agent it names, as a claim names the last owner."""
     if "from" in event.payload:
         found = event.payload["from"]
         return found if isinstance(found, str) else None
@@ -23,16 +23,16 @@ def from_agent(event: Event) -> str | None:
 
 
 def writers(event: Event) -> tuple[str, ...]:
-    """Give those whose event it is: its sender, and the member in whose place the bus has written it."""
+    """Return the authors of an event: its sender, and the member for which the bus has written it."""
     found = event.payload.get("from") if event.type in SAID_FOR else None
-    # No name of anybody begins with a bracket.
+    # No agent name begins with a bracket.
     return (
         (event.sender, found) if isinstance(found, str) and event.sender.startswith("[") else (event.sender,)
     )
 
 
 def to_agents(event: Event) -> tuple[str, ...]:
-    """Give those an event is addressed to; nobody when that is the room."""
+    """Return the agents an event is addressed to; none if that is the room."""
     if event.type != MESSAGE:
         return event.to
     if any(token.startswith("#") for token in event.to):
@@ -41,10 +41,9 @@ def to_agents(event: Event) -> tuple[str, ...]:
 
 
 def is_concerned(event: Event, name: str) -> bool:
-    """Tell whether an event is for somebody who listens in its room.
+    """Return whether an event concerns a member that listens in its room.
 
-    Messages to them, room messages of others, joins and leaves of others, and other events where they are
-    from or to.
+    Messages to it, room messages of others, joins and leaves of others, and other events from or to it.
     """
     sender, to = from_agent(event), to_agents(event)
     if event.type == MESSAGE:

@@ -1,4 +1,4 @@
-"""Tags by which harnesses mark their own words in a prompt; texts for agents hold them escaped. Pure."""
+"""Tags by which harnesses mark their own text in a prompt; texts for agents contain them escaped. Pure."""
 
 from typing import Final
 
@@ -105,4 +105,4 @@ CONTROL_TAGS: Final = {
         *("github_action_context", "env"),
     ),
 }
-"""Per harness, the names of its tags, as the versions under test write them."""
+"""Per harness, the names of its tags, as the tested versions write them."""

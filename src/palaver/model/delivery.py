@@ -1,6 +1,6 @@
-"""The words of the ledger: states of a message, grades of evidence, states of an agent.
+"""The vocabulary of the ledger: states of a message, grades of evidence, states of an agent.
 
-Pure. Knows which step is a rise; writes nothing down and asks no lane.
+Pure. Knows which state changes are allowed; stores nothing and calls no lane.
 """
 
 import enum
@@ -10,7 +10,7 @@ from palaver.errors import BadRequest
 
 
 class State(enum.StrEnum):
-    """What became of one message for one recipient."""
+    """The state of one message for one recipient."""
 
     QUEUED = "queued"
     HELD = "held"
@@ -23,7 +23,7 @@ class State(enum.StrEnum):
 
 
 ENDS: Final = frozenset({State.REFUSED, State.EXPIRED, State.DEAD})
-"""Where a message stops; only an answer still lifts it from there."""
+"""Final states; only an answer still changes them."""
 
 _RANKS: Final[dict[str, int]] = {
     State.QUEUED: 0,
@@ -36,10 +36,10 @@ _WAITING: Final[frozenset[str]] = frozenset({State.QUEUED, State.HELD})
 
 
 def can_rise(old: str, new: str) -> bool:
-    """Tell whether a ledger line may go from `old` to `new`. States only rise.
+    """Return whether a ledger entry may go from `old` to `new`. States only rise.
 
-    Mail that waits can end in any way, submitted mail only by a refusal. An answer lifts all but itself.
-    The way back, submitted to queued after a definite refusal, is no rise: whoever writes it says so.
+    Waiting mail can end in any way, submitted mail only by a refusal. An answer raises every other state. The
+    step back from submitted to queued, after a definite refusal, is not a rise: its writer handles it.
     """
     if new == State.ANSWERED:
         return old in ENDS or (old in _RANKS and old != State.ANSWERED)
@@ -51,7 +51,7 @@ def can_rise(old: str, new: str) -> bool:
 
 
 class Grade(enum.StrEnum):
-    """How well it is known that a message was seen."""
+    """How certain it is that a message was seen."""
 
     HANDED = "handed"
     FLUSHED = "flushed"
@@ -64,7 +64,7 @@ GRADES: Final[tuple[str, ...]] = tuple(Grade)
 
 
 class AgentState(enum.StrEnum):
-    """What an agent is doing."""
+    """The activity of an agent."""
 
     STARTING = "starting"
     ACTIVE = "active"
@@ -81,7 +81,7 @@ _AGENT_STATES: Final = {
 
 
 def parse_state(word: str) -> AgentState:
-    """Read an agent's state; `listening` is accepted for idle and `inactive` for exited."""
+    """Parse an agent's state; `listening` is accepted for idle and `inactive` for exited."""
     state = _AGENT_STATES.get(word)
     if state is None:
         raise BadRequest(f"invalid state: {word}; the states are {', '.join(AgentState)}")

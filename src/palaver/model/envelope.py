@@ -1,7 +1,7 @@
-"""The envelope every fact travels in, and its three ages: draft, event, line on a wire.
+"""The envelope of every fact, and its three forms: draft, event, line on a wire.
 
-Pure, with one exception that is there for outsiders: `Envelope.new` asks the system for an id and a time.
-Knows no type's payload and checks no right.
+Pure, with one exception for external programs: `Envelope.new` asks the system for an id and a time. Knows no
+type's payload and checks no rights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ VERSION: Final = 1
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact, as it looks on a wire. `seq` is its place, once it is stored."""
+    """One fact in its wire form. `seq` is set once it is stored."""
 
     v: int = VERSION
     type: str
@@ -37,9 +37,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         payload: Mapping[str, object] | None = None,
         to: Sequence[str] | None = None,
     ) -> "Envelope":
-        """Make an envelope with an id and a time of its own, for a program that is not the daemon.
+        """Create an envelope with a new id and time, for a program that is not the daemon.
 
-        Raises `BadRequest`, as `from_json` does, when the type or the sender is empty.
+        Raises `BadRequest`, as `from_json` does, if the type or the sender is empty.
         """
         made = system_ulid()
         _check_filled(type=type, id=made, sender=sender)
@@ -53,7 +53,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_json(self) -> str:
-        """Write the envelope on one line; what is empty is left out."""
+        """Encode the envelope on one line, without empty fields."""
         line = _Line(
             v=self.v,
             type=self.type,
@@ -68,9 +68,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Envelope":
-        """Read an envelope; keys it does not know are passed over.
+        """Decode an envelope; unknown keys are ignored.
 
-        Raises `BadRequest` with a sentence that names the field which is missing or wrong.
+        Raises `BadRequest` with a sentence that names the missing or wrong field.
         """
         line = _read(text)
         return cls(
@@ -87,7 +87,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What somebody wants written down; it has no place yet."""
+    """A fact that is not stored yet and has no seq."""
 
     type: str
     sender: str
@@ -97,12 +97,12 @@ class Draft:
     ts: int
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
-    """Whom a foreign envelope was routed to; a message says it in its payload."""
+    """The recipients of a foreign envelope; a message has them in its payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A fact with its place in the log."""
+    """A fact with its seq in the log."""
 
     seq: int
     id: str
@@ -124,7 +124,7 @@ def check_draft(draft: Draft) -> None:
 
 
 def event_from(draft: Draft, seq: int, device: str) -> Event:
-    """Give a draft its place."""
+    """Return the event of a draft with its seq."""
     return Event(
         seq=seq,
         id=draft.id,
@@ -140,7 +140,7 @@ def event_from(draft: Draft, seq: int, device: str) -> Event:
 
 
 def encode_event(event: Event) -> bytes:
-    """Write an event as one line of JSON without its end; the pair of `decode_event`."""
+    """Encode an event as one line of JSON without a line end; the pair of `decode_event`."""
     return _encode(
         _Line(
             v=VERSION,
@@ -159,7 +159,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(line: bytes | str) -> Event:
-    """Read an event; raises `BadRequest` when it is none."""
+    """Decode an event; raise `BadRequest` if it is invalid."""
     read = _read(line)
     if not isinstance(read.seq, int):
         raise BadRequest("not an event: the field `seq` is missing")
@@ -183,9 +183,10 @@ _ROLE_TOKENS: Final = {f"@{role}s": role for role in ROLES}
 
 
 def matches_recipient(envelope: Envelope, name: str, role: str) -> bool:
-    """Tell whether an envelope on the wire is meant for a name with a role.
+    """Return whether an envelope on the wire is meant for a name with a role.
 
-    The exact rules of the wire: case matters, `@name` is no name, a glob ends in `-*`, no `to` is everybody.
+    The exact rules of the wire: case matters, `@name` is not a name, a glob ends in `-*`, no `to` is
+    everyone.
     """
     return not envelope.to or any(_token_matches(token, name, role) for token in envelope.to)
 
@@ -204,7 +205,7 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Line(msgspec.Struct, kw_only=True):
-    """The keys of a line in their order, for writing and for reading."""
+    """The keys of a line in their order, for encoding and decoding."""
 
     v: int
     type: str

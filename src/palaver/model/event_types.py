@@ -1,7 +1,7 @@
-"""Every type of event that the broker writes today, with the fields of its payload. Data only.
+"""Every type of event that the broker writes, with the fields of its payload. Data only.
 
 `docs/events.md` describes the same types and fields. Tests compare that page with this table, and this table
-with what is written.
+with the written events.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """What a payload holds: some of it always, some of it where it applies."""
+    """The fields of a payload: some required, some optional."""
 
     always: frozenset[str]
     sometimes: frozenset[str] = frozenset()
     has_others: bool = False
-    """Whether outsiders may put fields of their own beside these."""
+    """Whether external programs may add their own fields."""
 
     @property
     def all(self) -> frozenset[str]:
-        """Every field there can be."""
+        """Every possible field."""
         return self.always | self.sometimes
 
 
@@ -70,9 +70,9 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
 
 
 def unlisted_fields(type: str, payload: Mapping[str, object]) -> frozenset[str]:
-    """Give the fields of a payload that differ from the table: missing ones, and ones that it has not.
+    """Return the fields of a payload that differ from the table: missing ones and unknown ones.
 
-    A type that is not in the table is somebody else's, and may hold what it likes.
+    A type that is not in the table is foreign, and may contain anything.
     """
     known = EVENT_TYPES.get(type)
     if known is None:

@@ -1,17 +1,16 @@
-r"""What an agent reads: the fence with its messages, and the line typed into a terminal. Pure.
+r"""The texts that an agent reads: the fence with its messages, and the line typed into a terminal. Pure.
 
     <pal>[request:pr-123 #42] luna → nova (+2 others): can you review this?</pal>
     <pal>[2 new messages] | [request #42] luna → nova (+1): … | [ack #43] kira → nova: … | (pal: a hint)</pal>
 
-Whatever a body or name holds, it can neither close the fence nor forge a head, nor the tail of the fence:
+No body or name can close the fence, or forge a head or the tail of the fence:
 
 - In a body one backslash is put before every `[` or `(` that begins like a head or the tail, `\[request #1]`,
-  and one behind every `<` that begins a fence, `<\/pal>`, or a tag of a harness, `<\system-reminder>`.
-  Characters that look alike count as the same. Backslashes that already stand there stay, so that taking one
-  away is exact. A character that is not seen is written as its number, `\u{200b}`. All other bodies are
-  unchanged.
-- In a thread or name a backslash goes before every character that the head is made of, and before those that
-  look like one; `<` and line ends are written `\lt`, `\n` and `\r`, characters that are not seen as numbers.
+  and one after every `<` that begins a fence, `<\/pal>`, or a tag of a harness, `<\system-reminder>`.
+  Look-alike characters count as the same. Existing backslashes stay, so that removing one is exact. An
+  invisible character is written as its number, `\u{200b}`. All other bodies are unchanged.
+- In a thread or name a backslash is put before every character that the head is made of, and before those
+  that look like one; `<` and line ends are written `\lt`, `\n` and `\r`, invisible characters as numbers.
 """
 
 import re
@@ -43,7 +42,7 @@ _MARK: Final = (
     rf"\[\s*(?:(?:{_INTENT})\s*[:#]|thread\s*:|new\s+message\s*\#|\d+\s+new\s+message)"
     r"|\(\s*(?:\+\s*\d+\s+more\s*:|pal\s*:)"
 )
-"""How a part of a fence begins."""
+"""The beginning of a part of a fence."""
 
 
 def _like(words: str) -> str:
@@ -58,16 +57,17 @@ _HEADS: Final = (
     rf"|[\dil|o]+\s+{_like('new message')}|(?:urgent\s+)?{_like('pal message')}"
     rf"|{_like('pal')}\s*-\s*[a-z]+\s*\])"
 )
-"""How a head goes on after `[`, in a text whose look-alikes are folded."""
+"""The continuation of a head after `[`, in a text whose look-alikes are folded."""
 _TAILS: Final = rf"\s*(?:\+\s*[\dil|o]+\s+{_like('more')}\s*:|{_like('pal')}\s*:)"
-"""How a tail goes on after `(`."""
+"""The continuation of a tail after `(`."""
 _TAGS: Final = "|".join(
     sorted({_like(re.sub("[-_]", "[-_]", tag)) for tags in CONTROL_TAGS.values() for tag in tags})
 )
 _FENCE: Final = rf"\s*(?:/\s*)?(?=[a-z01|])(?:(?:{_like('pal')}|{_TAGS})\b|\|[a-z_]+\|)"
-"""What follows `<` in a fence, in a tag of a harness, and in a token of a model, `<|im_start|>`."""
+"""The text after `<` in a fence, in a tag of a harness, and in a token of a model, `<|im_start|>`."""
 
-# They begin with a class, which is searched for fast. Where in a run of backslashes one is put is the same.
+# They begin with a character class, which is fast to search. The position within a run of backslashes does
+# not matter.
 _TO_ESCAPE: Final = re.compile(
     rf"[\[(<](?:(?<=\[)(?={_HEADS})|(?<=\()(?={_TAILS})|(?<=<)(?=\\*{_FENCE})(?P<fence>))"
 )
@@ -97,7 +97,7 @@ _TAIL: Final = re.compile(r"\(\+\d+ more: pal recv\)|\(pal: .*\)", re.DOTALL)
 
 @cache
 def _to_unescape() -> re.Pattern[str]:
-    """Return the pattern of what `unescape_body` takes away. Compiled on first use: few processes use it."""
+    """Return the pattern for `unescape_body`. Compiled on first use: few processes need it."""
     return re.compile(rf"\\(?:(?=\[{_HEADS})|(?=\({_TAILS}))|<\\(?=\\*{_FENCE})(?P<fence>)")
 
 
@@ -119,9 +119,9 @@ class Line:
 def format_injection(
     lines: Sequence[Line], *, rest: int = 0, hints: str = "", tips: Sequence[str] = ()
 ) -> str:
-    """Write messages into one fence; `rest` says how many more are waiting. Nothing to say is the empty text.
+    """Format messages into one fence; `rest` is the number of further waiting ones. Empty for no content.
 
-    How many go together is the caller's affair.
+    The caller decides how many messages go together.
     """
     parts = [_format_line(line, is_alone=len(lines) == 1) for line in lines]
     if len(lines) != 1:
@@ -133,7 +133,7 @@ def format_injection(
 
 
 def parse_injection(text: str) -> list[Line]:
-    """Read the messages of a fence back; raises `BadRequest` when it is not one of ours."""
+    """Parse the messages of a fence; raise `BadRequest` if it is not one of ours."""
     if not (text.startswith("<pal>") and text.endswith("</pal>")):
         raise BadRequest("there is no fence")
     inner = text[len("<pal>") : -len("</pal>")]
@@ -152,9 +152,9 @@ def parse_injection(text: str) -> list[Line]:
 
 
 def format_terminal(line: Line, file: str, *, is_urgent: bool = False, expects_reply: bool = False) -> str:
-    """Write the text for a terminal: the body, or above 300 characters the file to read.
+    """Return the text for a terminal: the body, or above 300 characters the file to read.
 
-    The head has the number for an answer; it says that the message is urgent, and how to answer it if the
+    The head contains the seq for a reply; it says whether the message is urgent, and how to reply if the
     sender expects that.
     """
     text = escape_body(line.text) if len(line.text) <= LIMIT_TERMINAL else f"Read {file}"
@@ -164,9 +164,9 @@ def format_terminal(line: Line, file: str, *, is_urgent: bool = False, expects_r
 
 
 def format_one_line(line: Line, limit: int) -> tuple[str, bool]:
-    """Write a message on one line of at most `limit` characters, without a fence; say if it is all.
+    """Return a message on one line of at most `limit` characters, and whether it is complete. No fence.
 
-    For lanes that carry lines. Line ends are shown as signs, and what is cut says where to read the rest.
+    For lanes that carry lines. Line ends are shown as signs, and a cut text says where to read the rest.
     """
     head, text = _format_head(line, is_alone=True), escape_body(line.text)
     flat = _LINE_ENDS.sub(" ⏎ ", text)
@@ -177,12 +177,12 @@ def format_one_line(line: Line, limit: int) -> tuple[str, bool]:
 
 
 def is_system_name(name: str) -> bool:
-    """Tell whether a name is one of the bus's own senders, such as `[pal-events]`."""
+    """Return whether a name is a system sender, such as `[pal-events]`."""
     return _SYSTEM_NAME.fullmatch(name) is not None
 
 
 def escape_body(body: str) -> str:
-    """Take from a body the power to close the fence or to forge a head; the pair of `unescape_body`."""
+    """Escape a body so that it cannot close the fence or forge a head; the pair of `unescape_body`."""
     shown = show_invisible(body)
     folded, places = fold(shown)
     parts, start = [], 0
@@ -194,9 +194,9 @@ def escape_body(body: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Do for JSON that a model reads what `escape_body` does for a body; what it means stays the same.
+    r"""Escape JSON for a model as `escape_body` does for a body, without changing its meaning.
 
-    What could be taken for a head, a fence or a tag begins with a number: `\u003csystem-reminder>`.
+    Text that resembles a head, a fence or a tag begins with a number: `\u003csystem-reminder>`.
     """
     shown = unseen_to_json(text)
     folded, places = fold(shown)
@@ -209,7 +209,7 @@ def escape_json(text: str) -> str:
 
 
 def unescape_body(body: str) -> str:
-    """Give the body that `escape_body` was given."""
+    """Return the body that was passed to `escape_body`."""
     folded, places = fold(body)
     parts, start = [], 0
     for found in _to_unescape().finditer(folded):
@@ -250,7 +250,7 @@ def _parse_line(part: str, head: re.Match[str]) -> Line:
 
 
 def _escape_name(name: str) -> str:
-    # The system's own senders are written in brackets, and nobody else can have such a name.
+    # System senders are written in brackets, and no other sender can have such a name.
     return name if is_system_name(name) else _name_signs().sub(_escape_sign, name)
 
 
@@ -271,7 +271,7 @@ def _escape_sign(found: re.Match[str]) -> str:
         return found[0]
     if sign := _LETTERS.get(found[0]):
         return "\\" + sign
-    # No backslash before one that looks like `<` takes its power: what is behind it makes the fence.
+    # A backslash before a look-alike of `<` does not disarm it: the text after it makes the fence.
     return "\\" + (code_of(found[0]) if found.lastgroup or fold(found[0])[0] == "<" else found[0])
 
 

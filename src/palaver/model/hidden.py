@@ -1,7 +1,7 @@
-"""Tell whether the line at the cursor asks for a secret. Pure.
+"""Detect whether the line at the cursor asks for a secret. Pure.
 
-A terminal that does not echo says so itself. Programs that draw their own input are known by the words before
-the cursor, or by the signs that they draw in place of what is typed.
+A terminal that does not echo reports it itself. Programs that draw their own input are recognised by the
+words before the cursor, or by the signs that they draw instead of the typed text.
 """
 
 import re
@@ -17,5 +17,5 @@ _MASKED: Final = re.compile(r"[*•●∙·⦁]{2,}\s*$")
 
 
 def asks_secret(before_cursor: str) -> bool:
-    """Whether the text that ends at the cursor asks for a secret, or hides one that is being typed."""
+    """Return whether the text that ends at the cursor asks for a secret, or hides one that is being typed."""
     return _WORDS.search(before_cursor) is not None or _MASKED.search(before_cursor) is not None

@@ -1,4 +1,4 @@
-"""What a holder could not tell anybody: how its agent ended, and what became of the messages it carried.
+"""The exit report of a holder without a daemon: how its agent ended, and the outcomes of its messages.
 
 The holder writes it to a file, and the next daemon reads it.
 """
@@ -10,21 +10,21 @@ import msgspec
 from palaver.model.place import Place
 
 REPORT_END: Final = ".report.json"
-"""How the names of such files end, behind the agent's."""
+"""Suffix of the names of such files, after the agent's name."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of messages that were carried for an earlier daemon."""
+    """The outcome of messages that were carried for an earlier daemon."""
 
     messages: tuple[Place, ...]
     answer: str
     grade: str = ""
     name: str = ""
-    """The sub-agent whose they were; empty for the agent itself."""
+    """The sub-agent they were for; empty for the agent itself."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon must still be told about one agent. It is believed for its secret alone."""
+    """The outstanding report about one agent. Only its secret proves that it is genuine."""
 
     name: str
     secret: str

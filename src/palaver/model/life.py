@@ -1,7 +1,7 @@
-"""The moments of an agent's life: the events that tell of them, and how `life` events name them. Pure.
+"""The life of an agent: the types of events about it, and the actions of `life` events. Pure.
 
-`started` and `stopped` stand right behind the hello or bye that they repeat in words of their own: for those
-who follow lives. Nothing is decided by them.
+`started` and `stopped` directly follow the hello or bye that they repeat, for followers of `life` events.
+Nothing is decided by them.
 """
 
 from typing import Final
@@ -21,33 +21,33 @@ SESSION: Final = "session"
 DAEMON_STARTED: Final = "daemon_started"
 
 SEAT_TYPES: Final = frozenset({HELLO, BYE, LIFE})
-"""By these an agent comes, goes, or is back at another seat."""
+"""Events by which an agent joins, leaves, or returns at another seat."""
 
 STATE_TYPES: Final = frozenset({"status", PAUSED, UNPAUSED})
-"""By these an agent stays where it is, and is in another state."""
+"""Events that change the state of an agent and not its seat."""
 
 AGENT_TYPES: Final = SEAT_TYPES | STATE_TYPES
-"""By these anything changes that the state holds of an agent."""
+"""Events that change any stored field of an agent."""
 
 _ECHOES: Final = frozenset({STARTED, STOPPED})
 _WHOLE: Final = frozenset({RESUMED, SESSION})
 
 
 def is_echo(event: Event) -> bool:
-    """Tell whether an event says again what the hello or bye before it has said."""
+    """Return whether an event repeats the hello or bye before it."""
     return event.type == LIFE and event.payload.get("action") in _ECHOES
 
 
 def has_agent(event: Event) -> bool:
-    """Tell whether an event carries an agent as it is from then on."""
+    """Return whether an event carries the complete agent as it is from then on."""
     return event.type == LIFE and event.payload.get("action") in _WHOLE
 
 
 def is_return(event: Event) -> bool:
-    """Tell whether an agent is back by this event: at another seat, or on a new connection."""
+    """Return whether an agent returns with this event: at another seat, or on a new connection."""
     return event.type == LIFE and event.payload.get("action") == RESUMED
 
 
 def is_ready(event: Event) -> bool:
-    """Tell whether an agent is idle by this event for the first time since it came."""
+    """Return whether an agent is idle for the first time since it joined."""
     return event.type == LIFE and event.payload.get("action") == READY

@@ -1,7 +1,7 @@
-r"""Characters of texts for agents that are not seen, and characters that look like others. Pure.
+r"""Invisible characters in texts for agents, and characters that look like others. Pure.
 
-`show_invisible` writes each character that is not seen as `\u{200b}`; `hide_invisible` is its inverse.
-`fold` turns look-alikes into the ASCII character they look like, so that a forged head is recognized.
+`show_invisible` writes each invisible character as `\u{200b}`; `hide_invisible` is its inverse. `fold` turns
+look-alikes into the ASCII character they look like, so that a forged head is recognised.
 """
 
 import re
@@ -28,18 +28,18 @@ UNSEEN: Final = (
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""For a class of a pattern: controls, what has no width or turns the direction, tags, variants and blanks."""
+"""For a character class: controls, characters without width, direction marks, tags, variants and blanks."""
 KEPT: Final = (
-    rf"(?<=[{_PICTURES}\ufe0f]\u200d)(?=[{_PICTURES}])"  # one picture made of several
+    rf"(?<=[{_PICTURES}\ufe0f]\u200d)(?=[{_PICTURES}])"  # one emoji made of several
     rf"|(?<=[{_JOINING}][\u200c\u200d])(?=[{_JOINING}\s]|$)"
     rf"|(?<=[{_PICTURES}][\ufe0e\ufe0f])|(?<=[0-9#*]\ufe0f)(?=\u20e3)"
     rf"|(?<=[{_IDEOGRAPHS}][\ufe00-\ufe02\U000e0100-\U000e01ef])"
     r"|(?<=[\u1820-\u18aa][\u180b-\u180d\u180f])"
 )
-"""A pattern of the place after such a character where it has its use, and stays."""
+"""A pattern of the position after such a character at which it is needed, and stays."""
 _CODE: Final = r"u\{[0-9a-f]{2,6}\}"
 _IS_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
-# It begins with a class, which is searched for fast, and takes each run of backslashes as a whole.
+# It begins with a character class, which is fast to search, and matches each run of backslashes as a whole.
 _TO_SHOW: Final = re.compile(
     rf"[\\{UNSEEN}](?:{KEPT}|(?P<alone>(?<=[{UNSEEN}]))|\\*(?:(?P<unseen>[{UNSEEN}])|(?P<code>{_CODE})|))"
 )
@@ -47,7 +47,7 @@ _TO_HIDE: Final = re.compile(rf"(?<!\\)(\\+)({_CODE})")
 
 
 def show_invisible(text: str) -> str:
-    r"""Write characters that are not seen as `\u{200b}`; joiners stay where a script or a picture needs them.
+    r"""Write invisible characters as `\u{200b}`; joiners stay if a script or an emoji needs them.
 
     Backslashes before such a number are doubled, so that `hide_invisible` is exact.
     """
@@ -56,23 +56,23 @@ def show_invisible(text: str) -> str:
 
 
 def hide_invisible(text: str) -> str:
-    """Return the text that `show_invisible` was given."""
+    """Return the text that was passed to `show_invisible`."""
     return _TO_HIDE.sub(_hide, text)
 
 
 def unseen_to_json(text: str) -> str:
-    r"""Write in JSON each character that is not seen as JSON does, `\u200b`; its content stays the same."""
+    r"""Write each invisible character in JSON as an escape, `\u200b`; the content stays the same."""
     return _TO_SHOW.sub(_show_json, text) if _IS_UNSEEN.search(text) else text
 
 
 def json_code(char: str) -> str:
-    r"""Write one character as JSON does: `\u003c`; beyond 16 bits as a pair."""
+    r"""Return the JSON escape of one character: `\u003c`; beyond 16 bits as a pair."""
     units = char.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def code_of(char: str) -> str:
-    r"""Write one character as a number: `u{200b}`, without the backslash before it."""
+    r"""Return the number form of one character: `u{200b}`, without the backslash before it."""
     return f"u{{{ord(char):02x}}}"
 
 
@@ -99,7 +99,7 @@ def _hide(found: re.Match[str]) -> str:
 
 
 def _unseen_of(code: str) -> str:
-    """Return the character that a number written by `code_of` means; empty if it is one that is seen."""
+    """Return the character of a number written by `code_of`; empty if it is a visible one."""
     number = int(code[2:-1], 16)
     char = chr(number) if number < 0x110000 else ""
     return char if _IS_UNSEEN.match(char) and code_of(char) == code else ""
@@ -164,13 +164,13 @@ _COMPATIBLE: Final = (
     *((0xFB00, 0xFB30), (0xFE10, 0xFE70), (0xFF01, 0xFFEF), (0x10780, 0x107BB), (0x1D400, 0x1D800)),
     *((0x1E030, 0x1E06E), (0x1F100, 0x1F191), (0x1FBF0, 0x1FBFA), (0x2474, 0x24B6)),
 )
-"""Blocks that hold characters which compatibility turns into others."""
+"""Blocks with characters that compatibility normalization turns into others."""
 
 
 def fold(text: str) -> tuple[str, Sequence[int]]:
-    """Return the text in small letters, with look-alikes replaced, and each character's original index.
+    """Return the text in lower case, with look-alikes replaced, and each character's original index.
 
-    Characters that are not seen are left out, also those that `show_invisible` keeps: none hides a part.
+    Invisible characters are left out, also those that `show_invisible` keeps, so that none hides a part.
     """
     if text.isascii():
         return text.lower(), range(len(text) + 1)
@@ -178,7 +178,7 @@ def fold(text: str) -> tuple[str, Sequence[int]]:
     if unseen := set(_IS_UNSEEN.findall(text)):
         table = {**table, **{ord(char): "" for char in unseen}}
     folded = text.translate(table).lower()
-    if len(folded) == len(text) and not unseen:  # No character became none, so each became one.
+    if len(folded) == len(text) and not unseen:  # Every character became exactly one.
         return folded, range(len(text) + 1)
     places = [index for index, char in enumerate(text) for _ in table.get(ord(char), char)]
     return folded, [*places, len(text)]
@@ -197,7 +197,7 @@ def _table() -> dict[int, str]:
             plain = unicodedata.normalize("NFKC", chr(code)).casefold()
             if code not in table and plain != chr(code):
                 table[code] = "".join(table.get(ord(char), char) for char in plain)
-    # A backslash escapes, and is only ever itself.
+    # A backslash escapes, so it has no look-alikes.
     return {code: to for code, to in table.items() if to and "\\" not in to}
 
 

@@ -1,17 +1,17 @@
 """An agent's open mail and the ledger, as rows of the fold: their keys and their values. Pure.
 
-    mail      what waits for an agent, is held or on its way to it; a key sorts as delivery hands out
-    unread    how much that is, without what is held
-    ledger    what became of each message for each recipient
-    expiry    when what waits expires, soonest first
-    carried   what was submitted on a lane that has not answered
-    unsure    what lanes carried and never confirmed
-    held      what is kept back from everybody until it is let through, by place
-    tip       which one-time tips an agent was told, with what it has seen
+    mail      waiting, held or submitted messages of an agent; the keys sort in delivery order
+    unread    their number, without held ones
+    ledger    the state of each message for each recipient
+    expiry    expiry times of waiting messages, soonest first
+    carried   messages submitted on a lane without an outcome
+    unsure    messages that lanes carried and never confirmed
+    held      messages held for all until they are released, by seq
+    tip       the one-time tips that an agent has received
 
-Open mail sorts by priority, then by place; `idle-first` newest first. So the next message of any agent is the
-first row under its name, however long its backlog is. Quiet mail, which wakes nobody, has lines of its own,
-one for each priority: whoever looks for a reason to wake an agent need not walk past it.
+Open mail sorts by priority, then by seq; `idle-first` newest first. So the next message of any agent is the
+first row under its name, however long its backlog is. Quiet mail, which wakes no agent, has separate keys per
+priority: a search for waking mail does not have to read it.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ HELD: Final = "held"
 TIP: Final = "tip"
 
 _QUIET: Final = len(Priority)
-"""What the number of a priority is raised by in the keys of quiet mail."""
+"""The offset of a priority's number in the keys of quiet mail."""
 _LAST_PLACE: Final = 10**15 - 1
 _PLACE_DIGITS: Final = 15
 
@@ -43,8 +43,8 @@ _PLACE_DIGITS: Final = 15
 class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message that waits for one agent. `expires` is 0 for never.
 
-    No default is a word, here or below: msgspec leaves out only the very same object, so a word that was read
-    would make another row than the same word in the code.
+    No default is a string, here or below: msgspec omits only the same object, so a decoded string would make
+    a different row than the same string in the code.
     """
 
     seq: int
@@ -52,21 +52,21 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires: int = 0
     since: int = 0
     raw: bool = False
-    """Bytes for a terminal: nobody else takes it."""
+    """Bytes for a terminal: no other lane takes it."""
     is_gated: bool = False
-    """Held by the gate of a terminal: whoever fetches it itself may have it."""
+    """Held by the gate of a terminal: a reader that fetches mail may still have it."""
 
     @property
     def is_kept_back(self) -> bool:
-        """Whether it is nobody's to read until it is let through."""
+        """Whether no reader may have it until it is released."""
         return self.state == State.HELD and not self.is_gated
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the ledger: what became of one message for one recipient.
+    """One ledger entry: the state of one message for one recipient.
 
-    There is no entry while it is queued: that is the message itself. Times are Unix milliseconds, 0 for not
-    yet.
+    There is no entry while it is queued: the message itself shows that. Times are Unix milliseconds, 0 for
+    not yet.
     """
 
     state: str
@@ -78,12 +78,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submitted: int = 0
     seen: int = 0
     answer: int = 0
-    """The place of the reply."""
+    """The seq of the reply."""
     by: str = ""
 
 
 class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of a `delivery` event: one recipient, one batch, one step."""
+    """The payload of a `delivery` event: one recipient, one batch, one state."""
 
     agent: str
     messages: tuple[int, ...]
@@ -93,39 +93,39 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     reason: str = ""
     unconfirmed: bool = False
     priority: str = ""
-    """Only where mail comes back into line that had left it."""
+    """Only for mail that had left the queue and is queued again."""
     author: str = ""
     answers: int = 0
-    """Only where a held reply is released: who wrote it, and the place of what it answers."""
+    """Only for a released reply: its author, and the seq of the message it answers."""
     tips: tuple[str, ...] = ()
     """The one-time tips that were shown with the messages."""
     evidence: str = ""
-    """What the lane saw when it happened, such as the screen into which raw keys were typed."""
+    """Evidence of the lane at that time, such as the screen into which raw keys were typed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deliverable:
-    """What delivery needs to know of an event."""
+    """The fields of an event that delivery needs."""
 
     delivered_to: tuple[str, ...]
     priority: Priority
     expires: int
     held: str
     wakes: tuple[str, ...] | None = None
-    """Those whom it wakes; None for everybody. For the others it is quiet."""
+    """The recipients that it wakes; None for all. For the others it is quiet."""
 
     is_raw: bool = False
 
     def is_quiet_for(self, name: str) -> bool:
-        """Tell whether it only lies there for a recipient, until something else brings it along."""
+        """Return whether it waits quietly for a recipient until other mail is delivered."""
         return self.wakes is not None and name not in self.wakes
 
 
 def deliverable(event: Event) -> Deliverable:
-    """Read what an event says about its delivery, nobody named twice.
+    """Return the delivery fields of an event, each recipient once.
 
-    A message says it in its payload. Another envelope says it beside its payload, which is not ours to read.
-    Raises ValueError, TypeError or BadRequest when a message cannot be read.
+    A message has them in its payload. Another envelope has them outside its payload, which is not ours to
+    read. Raises ValueError, TypeError or BadRequest if a message cannot be read.
     """
     payload = event.payload
     if event.type != MESSAGE:
@@ -158,7 +158,7 @@ def _once(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def reply_place(event: Event) -> int | None:
-    """Give the place of the local message that an event answers, if it answers one."""
+    """Return the seq of the local message that an event answers, or None."""
     found = event.payload.get("reply_to")
     if not isinstance(found, str) or not found.isdecimal() or len(found) > _PLACE_DIGITS:
         return None
@@ -166,18 +166,18 @@ def reply_place(event: Event) -> int | None:
 
 
 def mail_key(agent: str, priority: Priority, seq: int, *, is_quiet: bool = False) -> str:
-    """Where one waiting message stands in its agent's line."""
+    """Return the key of a waiting message in its agent's queue."""
     place = _LAST_PLACE - seq if priority is Priority.IDLE_FIRST else seq
     return f"{mail_prefix(agent, priority, is_quiet=is_quiet)}{place:015d}"
 
 
 def mail_prefix(agent: str, priority: Priority | None = None, *, is_quiet: bool = False) -> str:
-    """What every key of an agent's open mail, or that of one priority, begins with."""
+    """Return the prefix of all keys of an agent's open mail, or of one priority."""
     return f"{agent}/" if priority is None else f"{agent}/{priority + _QUIET * is_quiet:d}"
 
 
 def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
-    """Every key under which one message could wait, the likeliest first."""
+    """Return every key that one waiting message could have, the likeliest first."""
     return tuple(
         mail_key(agent, priority, seq, is_quiet=is_quiet)
         for is_quiet in (False, True)
@@ -186,43 +186,43 @@ def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
 
 
 def priority_of_key(key: str) -> Priority:
-    """Read the priority back from a key of open mail."""
+    """Return the priority in a key of open mail."""
     return Priority((int(key[key.rindex("/") + 1]) - 1) % _QUIET + 1)
 
 
 def ledger_key(seq: int, agent: str) -> str:
-    """Where the ledger keeps one line."""
+    """Return the key of a ledger entry."""
     return f"{seq:015d}/{agent}"
 
 
 def receiver_of_key(key: str) -> tuple[int, str]:
-    """Give (place, agent) back that `ledger_key` wrote."""
+    """Return the (seq, agent) of a key of `ledger_key`."""
     seq, agent = key.split("/", 1)
     return int(seq), agent
 
 
 def agent_key(agent: str, seq: int) -> str:
-    """Where an agent's short lists keep a message: what is on its way to it, and what it may have read."""
+    """Return the key of a message in an agent's short lists of carried and unconfirmed messages."""
     return f"{agent}/{seq:015d}"
 
 
 def tip_key(agent: str, tip: str) -> str:
-    """Where it is kept that an agent was told a tip."""
+    """Return the key that records that an agent has received a tip."""
     return f"{agent}/{tip}"
 
 
 def place_of_key(key: str) -> int:
-    """Read the place back that `agent_key` wrote."""
+    """Return the seq in a key of `agent_key`."""
     return int(key[key.rindex("/") + 1 :])
 
 
 def expiry_key(expires: int, seq: int, agent: str) -> str:
-    """Sorts by the moment of expiry."""
+    """Return a key that sorts by expiry time."""
     return f"{expires:015d}/{seq:015d}/{agent}"
 
 
 def expiry_of_key(key: str) -> tuple[int, int, str]:
-    """Give (moment, place, agent) back from a key."""
+    """Return the (expiry time, seq, agent) of a key."""
     moment, seq, agent = key.split("/", 2)
     return int(moment), int(seq), agent
 

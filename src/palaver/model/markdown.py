@@ -1,4 +1,4 @@
-"""The log as a page of Markdown that people read: a heading for each thread and each event. Pure.
+"""The log as a page of Markdown: a heading for each thread and each event. Pure.
 
     ## Thread pr-123
 
@@ -8,8 +8,8 @@
     can you review this?
     ```
 
-Whatever a body, name or type holds, it is shown and never becomes markup: a body stands in a fence that is
-longer than any in it, and in a heading every sign with a meaning is escaped.
+Bodies, names and types are shown literally and never become markup: a body is in a fence that is longer than
+any in it, and in a heading every special character is escaped.
 """
 
 import re
@@ -35,16 +35,16 @@ def begin_page(title: str, note: str) -> str:
 
 
 class MarkdownPage:
-    """Writes events one after another, and remembers which thread it is in."""
+    """Formats events one after another, and remembers the current thread."""
 
     def __init__(self, format_time: Callable[[int], str]) -> None:
-        """`format_time` writes a moment, given in Unix milliseconds, for the reader."""
+        """`format_time` formats a time in Unix milliseconds for the reader."""
         self._format_time = format_time
         self._thread: str | None = None
         self._seen: set[str] = set()
 
     def add(self, event: Event) -> str:
-        """Give what the page goes on with: a heading when the thread is another one, and the event."""
+        """Return the next part of the page: a heading if the thread changes, and the event."""
         return f"{self._thread_heading(event)}\n### {self._heading(event)}\n{_body(event)}"
 
     def _thread_heading(self, event: Event) -> str:
@@ -64,12 +64,12 @@ class MarkdownPage:
         kind = _word(event, "intent") if event.type == MESSAGE else event.type
         answers = f"answers #{reply}" if (reply := _word(event, "reply_to")) else ""
         parts = (f"{event.sender}{to}", kind, answers, self._format_time(event.ts))
-        # The number is ours; all else came from somebody.
+        # The seq is ours; everything else came from a caller.
         return f"#{event.seq} {', '.join(escape_inline(part) for part in parts if part)}"
 
 
 def escape_inline(text: str) -> str:
-    """Write a text on one line so that Markdown shows it and reads nothing into it."""
+    """Return a text on one line in which Markdown finds no markup."""
     return _SIGNS.sub(r"\\\g<0>", _BREAKS.sub(" ", text).strip())
 
 

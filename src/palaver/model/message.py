@@ -1,4 +1,4 @@
-"""What a message event holds, and the flat object that programs read. Checks nothing: the broker has."""
+"""The payload of a message event, and the flat object that programs read. The broker validates both."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -25,7 +25,7 @@ MENTIONS: Final = "mentions"
 PATH: Final = "path"
 
 LOST: Final = "its content is lost"
-"""What is said of a message whose file in blobs/ is gone or changed."""
+"""The text shown for a message whose file in blobs/ is missing or changed."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 
@@ -49,7 +49,7 @@ def build_payload(
     source: str | None = None,
     external_id: str | None = None,
 ) -> dict[str, object]:
-    """Make a message's payload. What is empty is left out, but for `mentions` and `delivered_to`."""
+    """Return a message's payload without empty fields, except `mentions` and `delivered_to`."""
     made: dict[str, object] = {
         "text": text,
         "scope": scope,
@@ -94,20 +94,20 @@ _WHERE_THEY_APPLY: Final = (
 
 
 def message_fields(event: Event) -> Mapping[str, object]:
-    """Give what a message says about itself; of another type nothing, whatever its payload looks like.
+    """Return a message's payload; empty for another type, whatever its payload looks like.
 
-    The broker wrote a message's payload. A foreign one is its sender's own, and could claim anything.
+    The broker wrote a message's payload. A foreign one is its sender's, and could claim anything.
     """
     return event.payload if event.type == MESSAGE else {}
 
 
 def is_raw(event: Event) -> bool:
-    """Tell whether a message is bytes to be typed, and no text to be read."""
+    """Return whether a message is bytes to be typed instead of a text."""
     return isinstance(message_fields(event).get("raw"), str)
 
 
 def is_lost(event: Event) -> bool:
-    """Tell whether of an event only the short fields are left: its content lay in a file that is lost."""
+    """Return whether only the short fields of an event are left: its content was in a file that is lost."""
     return isinstance(event.payload.get("missing_blob"), str)
 
 
@@ -122,10 +122,10 @@ def flat(
     session: str | None = None,
     handled_by: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Give the one flat object by which programs read a message, keys in their fixed order.
+    """Return the flat object by which programs read a message, keys in their fixed order.
 
-    The keys up to `room` are always there, null when unknown; those after it only where they apply.
-    `handled_by` names the sessions that took this agent's copy.
+    The keys up to `room` are always there, null if unknown; those after it only if they apply. `handled_by`
+    names the sessions that took this agent's copy.
     """
     payload = message_fields(event)
     made: dict[str, object] = {
@@ -154,11 +154,10 @@ def flat(
 
 
 def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
-    """Give what people and agents read of an event.
+    """Return the text of an event for people and agents.
 
-    A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; another
-    type `type {json}`; where the content is lost, that it is. A copy that sessions handled says so at the
-    end.
+    A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; of another
+    type `type {json}`; a notice if the content is lost. A copy that sessions handled says so at the end.
     """
     if event.type == BUNDLE:
         text = bundle_summary(event.payload)

@@ -1,6 +1,6 @@
-"""What an agent can be called: base names, tags, devices, and the names nobody can have.
+"""Names of agents: base names, tags, devices, and reserved names.
 
-Pure. Knows the rules for names and not who has one.
+Pure. Knows the rules for names and not which agents have them.
 """
 
 import re
@@ -15,7 +15,7 @@ LIMIT_NAME: Final = 64
 """Characters of a full name without its device; it is part of a socket's path."""
 
 SCRIPT_NAME: Final = "script"
-"""What everything is called that has no name of its own and is no person."""
+"""The name of every caller that is neither an agent nor a person."""
 
 HARNESS_WORDS: Final = ("claude", "codex", "gemini", "opencode")
 
@@ -35,7 +35,7 @@ RESERVED: Final = frozenset(
         *HARNESS_WORDS,
     }
 )
-"""Words that mean something else in an address. A tag may be one, a base name may not."""
+"""Words with another meaning in an address. A tag may be one, a base name may not."""
 
 _BASE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TAGGED_BASE: Final = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -54,7 +54,7 @@ _SHAPE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """The parts of a full name: small letters, the device in capitals."""
+    """The parts of a full name: lower case, with the device in capitals."""
 
     base: str
     tag: str = ""
@@ -62,18 +62,18 @@ class Name:
 
 
 def valid_base(base: str, *, behind_tag: bool = False) -> bool:
-    """Tell whether a base name is well formed; only behind a tag may it begin with a digit."""
+    """Return whether a base name is well formed; only after a tag may it begin with a digit."""
     return (_TAGGED_BASE if behind_tag else _BASE).fullmatch(base) is not None
 
 
 def valid_tag(tag: str) -> bool:
-    """Tell whether a tag is well formed."""
+    """Return whether a tag is well formed."""
     return _TAG.fullmatch(tag) is not None
 
 
 @lru_cache(maxsize=4096)
 def split_name(text: str) -> Name:
-    """Read a full name in any case; the last hyphen divides tag and base. The pair of `full_name`."""
+    """Parse a full name in any case; the last hyphen divides tag and base. The pair of `full_name`."""
     found = _FULL.fullmatch(text)
     if found is None:
         raise BadName(text, _SHAPE)
@@ -82,13 +82,13 @@ def split_name(text: str) -> Name:
 
 
 def full_name(base: str, tag: str = "", device: str = "") -> str:
-    """Write a full name: `luna`, `api-luna`, `api-luna:BOXE`."""
+    """Format a full name: `luna`, `api-luna`, `api-luna:BOXE`."""
     name = f"{tag}-{base}" if tag else base
     return f"{name}:{device}" if device else name
 
 
 def check_name(base: str, tag: str = "") -> None:
-    """Refuse a name that nobody can have, with the reason."""
+    """Refuse a name that is not allowed, with the reason."""
     if tag and not valid_tag(tag):
         raise BadName(tag, "a tag is a small letter, then small letters, digits, _ and -")
     if tag == "pal":
@@ -103,7 +103,7 @@ def check_name(base: str, tag: str = "") -> None:
 
 _CONSONANTS: Final = "bcdfghjklmnprstvwxyz"
 _VOWELS: Final = "aeiou"
-# Words that hurt somebody, and words that commands and code are full of.
+# Offensive words, and words that are common in commands and code.
 _SKIPPED: Final = frozenset(
     re.findall(
         r"\w+",
@@ -124,9 +124,9 @@ def _spare_words() -> tuple[str, ...]:
 
 
 def spare_name(index: int) -> str:
-    """Give the index-th drawn name: consonant, vowel, consonant, vowel. No two indices give the same.
+    """Return the drawn name of an index: consonant, vowel, consonant, vowel. Each index has another name.
 
-    When the words are used up they begin again with a number behind: `luna2`.
+    When the words are used up they repeat with a number: `luna2`.
     """
     words = _spare_words()
     turn, place = divmod(index, len(words))

@@ -1,33 +1,33 @@
-"""Where holders keep what lets them in at their harness, and how such a folder says whose it is. Pure.
+"""The folders for a holder's connection to its harness, and the file that names the holder. Pure.
 
-The holder writes it and takes it away; the daemon takes away what a holder that was killed has left.
+The holder writes and removes its folder; the daemon removes the folder of a killed holder.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 NATIVE_FOLDER: Final = "agents/native"
-"""In the home of the bus; each agent has one in it."""
+"""In the home of the bus; each agent has a folder in it."""
 HOLDER_FILE: Final = "holder"
 _LIMIT_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that takes a folder away. A number is used again; with its start it is not."""
+    """The process that removes a folder. Pids are reused; together with the start time they are unique."""
 
     pid: int
     start: int = 0
-    """Ticks from boot to its start; 0 where it could not say."""
+    """Ticks from boot to its start; 0 if unknown."""
 
 
 def format_holder(holder: Holder) -> str:
-    """Write who has a folder."""
+    """Format the holder of a folder."""
     return f"{holder.pid} {holder.start}"
 
 
 def parse_holder(text: str) -> Holder | None:
-    """Read who has a folder; None for what says nobody. An older holder has written its number alone."""
+    """Parse the holder of a folder; None for an invalid text. An older holder has written only its pid."""
     words = text.split()
     if len(words) not in (1, 2) or not all(word.isascii() and word.isdigit() for word in words):
         return None

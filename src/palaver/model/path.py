@@ -1,4 +1,4 @@
-"""The shape of a delivery path: its segments, its one spelling, its limits. Matching is routing's affair."""
+"""The form of a delivery path: its segments, canonical spelling and limits. `routing` matches paths."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ MANY: Final = "**"
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """Give the segments; slashes at the ends or doubled count for nothing.
+    """Return the segments; leading, trailing and doubled slashes are ignored.
 
     The empty path is one empty segment, so that `*` and `**` match it.
     """
@@ -23,7 +23,7 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def check_path(path: str) -> str:
-    """Return the one spelling of a path or pattern, or refuse it.
+    """Return the canonical spelling of a path or pattern, or refuse it.
 
     Slashes at the ends and doubled slashes are dropped, and a run of `**` becomes one. Case is kept, except
     for the name in `agent/<name>`, which is folded.

@@ -1,4 +1,4 @@
-"""What an agent asks leave for, and what is answered. Pure: bound to one request by a hash of all of it."""
+"""Permission requests of agents and their decisions. Pure: a hash of the whole request identifies it."""
 
 import hashlib
 import json
@@ -13,13 +13,13 @@ ANSWERED: Final = "permission.answered"
 ALLOW: Final = "allow"
 DENY: Final = "deny"
 NOTHING: Final = "none"
-"""Nobody here answered: the harness asks its own user, or has gone."""
+"""Not decided here: the harness asks its own user, or has exited."""
 
 LIMIT_TEXT: Final = 1000
 
 
 class AskPermission(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent asks leave to use a tool, and waits. From its hook, through the door."""
+    """An agent requests permission to use a tool, and waits. From its hook, through the door."""
 
     name: str
     permission: str
@@ -30,7 +30,7 @@ class AskPermission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerPermission(msgspec.Struct, frozen=True, kw_only=True):
-    """Allow or deny what an agent asks leave for. The human's alone, in person."""
+    """Allow or deny a permission request. Only for the human in person."""
 
     name: str
     permission: str
@@ -39,7 +39,7 @@ class AnswerPermission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClosePermission(msgspec.Struct, frozen=True, kw_only=True):
-    """Nobody has answered: it is denied as its time is over, or it was answered elsewhere."""
+    """Close a request without a decision: denied at its time limit, or decided elsewhere."""
 
     name: str
     permission: str
@@ -48,6 +48,6 @@ class ClosePermission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_digest(session: str, tool: str, given: Mapping[str, object]) -> str:
-    """Tell a request from any other: its session, its tool and every character of its input."""
+    """Return a hash that identifies a request: its session, its tool and its complete input."""
     whole = json.dumps([session, tool, given], sort_keys=True, default=str)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()

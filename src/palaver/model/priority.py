@@ -1,4 +1,4 @@
-"""The four priorities of a message, and their words. Says nothing about when one may be delivered."""
+"""The four priorities of a message, and their names. Does not decide when one may be delivered."""
 
 import enum
 from typing import Final
@@ -19,11 +19,11 @@ _WORDS: Final = {priority: priority.name.lower().replace("_", "-") for priority 
 _PRIORITIES: Final = {word: priority for priority, word in _WORDS.items()}
 
 PRIORITY_WORDS: Final = tuple(_PRIORITIES)
-"""Every word, most urgent first."""
+"""Every name, most urgent first."""
 
 
 def parse_priority(word: str) -> Priority:
-    """Read a priority's word, written exactly; anything else is refused."""
+    """Parse the exact name of a priority; refuse anything else."""
     priority = _PRIORITIES.get(word)
     if priority is None:
         raise BadRequest(f"invalid priority: {word}")
@@ -31,5 +31,5 @@ def parse_priority(word: str) -> Priority:
 
 
 def format_priority(priority: Priority) -> str:
-    """Write the word that `parse_priority` reads."""
+    """Return the name that `parse_priority` reads."""
     return _WORDS[priority]

@@ -1,4 +1,4 @@
-"""A question to the log. Values, and the test of one event; finding them fast is the engines' affair."""
+"""A query to the log. Values, and the test of one event; the engines find events fast."""
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -12,7 +12,7 @@ from palaver.model.life import BYE
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Words: the same filter twice is or, different ones are and, an empty one lets everything through."""
+    """Words per field: any word of a field matches, all fields must match, and an empty field matches all."""
 
     types: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -28,36 +28,36 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Query(Filter, frozen=True, kw_only=True):
-    """What passes a filter, and of that no more than is asked for."""
+    """A filter with limits on the events that it returns."""
 
     concerns: str = ""
-    """Events of rooms that concern this one, who listens there."""
+    """Events of rooms that concern this member."""
     after: int = 0
-    """Places above this one only."""
+    """Only seqs above this one."""
     before: int | None = None
-    """Places below this one only."""
+    """Only seqs below this one."""
     since: int | None = None
     until: int | None = None
     """Unix milliseconds, both ends included."""
     search: str = ""
     sql: str = ""
     last: int | None = None
-    """The newest so many of those that match."""
+    """The number of newest matching events to return."""
     limit: int = 1000
 
 
 STORED_TYPES: Final = {"message_sent": "message"}
-"""Type names that are accepted for another."""
+"""Aliases of event types."""
 
 STORED_STATES: Final = {"listening": "idle", "inactive": "exited"}
-"""States that are accepted for another."""
+"""Aliases of states."""
 
 EXITED: Final = "exited"
-"""The state that a goodbye brings: no other event changes a state that its payload does not name."""
+"""The state after a bye: no other event changes a state that its payload does not name."""
 
 
 def matches(query: Query, event: Event) -> bool:
-    """Tell whether an event passes every filter but `search` and `sql`, which need the engine.
+    """Return whether an event passes every filter except `search` and `sql`, which need the engine.
 
     Names compare without regard to case or a leading `@`.
     """
@@ -68,7 +68,7 @@ def matches(query: Query, event: Event) -> bool:
     )
 
 
-# Followers ask one query of every event: its words are folded once.
+# Followers test one query on every event, so its words are folded only once.
 @lru_cache(maxsize=1024)
 def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iterable[str]]], ...]:
     filters = (
@@ -105,7 +105,7 @@ def _folded(names: Iterable[str]) -> frozenset[str]:
 
 
 def _words(event: Event, key: str) -> tuple[str, ...]:
-    """What a payload holds under a key, one word or a list of them; everything else is passed over."""
+    """Return the string or list of strings of a payload field; ignore everything else."""
     found = event.payload.get(key)
     if isinstance(found, str):
         return (found,)
@@ -119,7 +119,7 @@ def _types(event: Event) -> Iterable[str]:
 
 
 def states_of(event: Event) -> frozenset[str]:
-    """Give the states that somebody is in by this event: who says goodbye is `exited`."""
+    """Return the states that an event reports: a bye means `exited`."""
     states = _stored(_words(event, "state"), STORED_STATES)
     return states | {EXITED} if event.type == BYE else states
 

@@ -1,14 +1,14 @@
-"""Taking secrets out of texts: what looks like a key or token, and what is called one. Pure.
+"""Remove secrets from texts: values that look like a key or token, or are named as one. Pure.
 
     curl -H "Authorization: Bearer [redacted]" http://h/v1
     GITHUB_TOKEN=[redacted]        password: [redacted]        use [redacted] now
 
-Known are the keys of common vendors by how they begin, JSON web tokens, private key blocks, passwords in
-URLs, and values behind names such as `password` or `API_KEY`. Bare hexadecimal is ordinary, however long it
-is: people talk in commit hashes. It is no guard against somebody who hides a secret on purpose.
+It recognises the keys of common vendors by their beginnings, JSON web tokens, private key blocks, passwords
+in URLs, and values after names such as `password` or `API_KEY`. Plain hexadecimal is not a secret, whatever
+its length: people write about commit hashes. It does not protect against secrets that are hidden on purpose.
 
-Whatever the text, the time is linear in its length: every pattern begins at a fixed word or at the edge of a
-run of letters, and never gives back what it has taken. Redacting twice is the same as once.
+The time is linear in the length of any text: every pattern begins at a fixed word or at the edge of a run of
+letters, and never backtracks. Redacting twice is the same as once.
 """
 
 import re
@@ -23,7 +23,7 @@ from palaver.model.envelope import Event
 REDACTED: Final = "[redacted]"
 
 _MIXED: Final = r"(?=[a-z_-]{0,64}[A-Z0-9])"
-"""Not a word of small letters alone, as `sk-translations` is one."""
+"""Not only lower-case letters, as in `sk-translations`."""
 
 _KEYS: Final = (
     r"gh[oprsu]_[A-Za-z0-9]{16,}+",  # GitHub
@@ -54,14 +54,14 @@ _KEYS: Final = (
     r"sq0[a-z]{3}-[\w-]{22,}+",  # Square
     r"EAA[\w-]{57,}+",  # Facebook, and Square
 )
-"""How the keys of vendors begin, and how long they are at least."""
+"""The beginnings of vendors' keys, and their minimum lengths."""
 
 # One or several: where one ends, the next may begin without any edge.
 _VENDOR: Final = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_KEYS)})++", re.ASCII)
 _WEB_TOKEN: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)*+", re.ASCII)
 
 _BEHIND: Final = (
-    # A private key: all up to its end or, when that is cut off, all that can be a part of it.
+    # A private key: up to its end or, if that is cut off, all that can be a part of it.
     re.compile(
         r"(-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----)"
         r"(?:[^-]*+(?:-(?!----)[^-]*+)*+(?=-----END )|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++)"
@@ -83,7 +83,7 @@ _BEHIND: Final = (
         re.IGNORECASE,
     ),
 )
-"""What stays, and behind it what does not."""
+"""The first group stays, and the text after it is removed."""
 
 _NAME: Final = re.compile(
     r"(?<![\w.-])([\w.-]++)"
@@ -119,7 +119,7 @@ _RANDOM: Final = re.compile(r"(?=[^0-9]{0,64}[0-9])(?=[^A-Za-z]{0,64}[A-Za-z])\S
 
 
 class _Kept(Enum):
-    """What stands behind a name."""
+    """How to treat the value of a name."""
 
     OPEN = auto()
     MAYBE = auto()
@@ -129,7 +129,7 @@ class _Kept(Enum):
 
 
 def redact(text: str) -> str:
-    """Put `[redacted]` in the place of every secret; what is not one stays as it is."""
+    """Replace every secret with `[redacted]`; other text stays as it is."""
     for pattern in (_VENDOR, _WEB_TOKEN):
         text = pattern.sub(REDACTED, text)
     for pattern in _BEHIND:
@@ -138,9 +138,9 @@ def redact(text: str) -> str:
 
 
 def redact_event(event: Event) -> Event:
-    """Redact every string of an event's payload, however deep, by what it holds and by what it is called.
+    """Redact every string of an event's payload at any depth, by its contents and by its name.
 
-    Bytes under the name `base64` are looked through, and go as a whole when a secret is among them.
+    Bytes under the name `base64` are decoded, and removed completely if they contain a secret.
     """
     return replace(event, payload={key: _redact_value(value, key) for key, value in event.payload.items()})
 
@@ -158,10 +158,10 @@ def _redact_value(value: object, name: str) -> object:
 
 
 def _hidden_bytes(value: str) -> int:
-    """Give how many bytes an encoded content has, when there is a secret among them; otherwise 0."""
+    """Return the number of bytes of an encoded content that contains a secret; otherwise 0."""
     try:
         content = b64decode(value + "===")
-    except ValueError:  # It is nothing that was encoded.
+    except ValueError:  # It is not encoded content.
         return 0
     text = content.decode("latin-1")
     return len(content) if redact(text) != text else 0
@@ -171,13 +171,13 @@ def _redact_named(text: str) -> str:
     parts: list[str] = []
     done = 0
     for found in _NAME.finditer(text):
-        if found.start() < done:  # A part of what was just taken out.
+        if found.start() < done:  # A part of a value that was just removed.
             continue
         kept = _kept_behind_sign(found)
         if kept is _Kept.OPEN:
             continue
         if kept is _Kept.MAYBE:
-            # Only so much is looked at: it is not consumed, and would be looked at again.
+            # Only a limited part is checked: it is not consumed, and would be checked again.
             judged = _VALUE.match(text, found.end(), found.end() + _JUDGED_CHARACTERS)
             if judged is None or not _is_secret(judged[judged.lastgroup or 0], kept):
                 continue
@@ -202,7 +202,7 @@ def _kept_behind_sign(found: re.Match[str]) -> _Kept:
 
 
 def _kept_behind(name: str) -> _Kept:
-    """Tell from a name alone: `GITHUB_TOKEN`, `db.password`, `apiKey`, `x-api-key`; but not `max_tokens`."""
+    """Judge a name alone: `GITHUB_TOKEN`, `db.password`, `apiKey`, `x-api-key`; but not `max_tokens`."""
     if "_" in name and name.isupper() and not _SHOUTED.isdisjoint(name.split("_")):
         return _Kept.SECRET
     words = [word.lower() for word in _WORD.findall(name)]

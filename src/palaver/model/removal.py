@@ -1,4 +1,4 @@
-"""Events without their text, for `pal redact`: which fields are removed, and what is left. Pure."""
+"""Events without their text, for `pal redact`: which fields are removed, and which stay. Pure."""
 
 import base64
 import re
@@ -12,11 +12,11 @@ from palaver.model.envelope import Event
 from palaver.model.redact import REDACTED
 
 REDACTED_TYPE: Final = "redacted"
-"""The type of the event that says that a text was removed."""
+"""The type of the event that records that a text was removed."""
 LEAST_QUOTED: Final = 4
-"""Shorter texts are not looked for in other events: they are found by accident."""
+"""Shorter texts are not searched in other events: they would be found by accident."""
 FOLDED_TYPES: Final = frozenset({"note_added", "task.create", "task.update", "task.complete", "bundle"})
-"""Types whose text is also in rows of the fold: the rows are made anew after it is removed."""
+"""Types whose text is also in rows of the fold: the rows are rebuilt after it is removed."""
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "message": ("text", "raw", "hash"),
@@ -34,12 +34,12 @@ _PRINTED: Final = re.compile(rf"[^\x00-\x1f\x7f]{{{LEAST_QUOTED},}}")
 
 
 def can_remove(event: Event, *, is_foreign: bool) -> bool:
-    """Whether an event has a text that can be removed. A foreign payload is removed as a whole."""
+    """Return whether an event has a text that can be removed. A foreign payload is removed completely."""
     return is_foreign or any(isinstance(event.payload.get(key), str) for key in _FIELDS.get(event.type, ()))
 
 
 def removed_text(event: Event, *, is_foreign: bool) -> str:
-    """Return the text that is removed from an event, for a hash and to look for copies."""
+    """Return the text that is removed from an event, for a hash and to search for copies."""
     if is_foreign:
         return msgspec.json.encode(event.payload).decode()
     raw = event.payload.get("raw")
@@ -50,7 +50,7 @@ def removed_text(event: Event, *, is_foreign: bool) -> str:
 
 
 def without_text(event: Event, *, is_foreign: bool) -> Event:
-    """Return the event without its text. All that decides where it goes stays as it was."""
+    """Return the event without its text. Everything that decides about its delivery stays."""
     if is_foreign:
         return replace(event, payload={"text": REDACTED})
     payload = dict(event.payload)
@@ -61,11 +61,11 @@ def without_text(event: Event, *, is_foreign: bool) -> Event:
 
 
 def is_removed(event: Event, *, is_foreign: bool) -> bool:
-    """Tell whether the text of an event was removed: nothing is left that could be."""
+    """Return whether the text of an event was removed: there is nothing left to remove."""
     return can_remove(event, is_foreign=is_foreign) and event == without_text(event, is_foreign=is_foreign)
 
 
 def pieces_of(text: str) -> list[str]:
-    """Return the printed pieces of a text that are long enough to be looked for, as JSON writes them."""
+    """Return the printable pieces of a text that are long enough to be searched, as JSON writes them."""
     pieces = (piece.strip() for piece in _PRINTED.findall(text))
     return [msgspec.json.encode(piece).decode()[1:-1] for piece in pieces if len(piece) >= LEAST_QUOTED]

@@ -1,4 +1,4 @@
-"""What can be asked of the broker. Orders, not facts: nothing here has happened yet."""
+"""Requests to the broker. Orders, not facts: nothing here has happened yet."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ from palaver.model.terminal import FireNag, Pause, Typed, Unpause
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """Send a text. No recipients at all is a broadcast, or with `reply_to` the author of that message."""
+    """Send a text. Without recipients it is a broadcast, or with `reply_to` a reply to the author."""
 
     text: str
     to: tuple[str, ...] = ()
@@ -29,19 +29,19 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     bundle_id: str = ""
     room: str = ""
-    """The room in which it is said; then `to` names members of it, and nobody is everybody there."""
+    """The room of the message; then `to` names members of it, and an empty `to` is all of them."""
     delivery_hint: str = ""
     is_confirmed: bool = False
     """The caller knows that this goes to many."""
     is_dry_run: bool = False
     expects_reply: bool = False
-    """Remind whoever does not answer."""
+    """Remind recipients that do not answer."""
     raw: bytes = b""
-    """The very bytes to type into the recipient's terminal. The human's alone; `text` is then empty."""
+    """The exact bytes to type into the recipient's terminal. Only for the human; `text` is then empty."""
     raw_hash: str = ""
-    """Of raw keys that are a secret, the hash that the log keeps in their place."""
+    """For secret raw keys, the hash that the log stores instead of them."""
     recipient: str = ""
-    """The full name of the one it is for, and of nobody else with that base name. Then `to` is empty."""
+    """The full name of the only recipient, even if others share its base name. Then `to` is empty."""
     is_bare: bool = False
     """A person wrote it at the agent's terminal: it is typed as it is, without a head."""
 
@@ -57,32 +57,32 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     seat: Seat | None = None
     session: str = ""
-    """The harness's session id, or the hash of a connection's secret: who brings it again is the same one."""
+    """The harness's session id, or the hash of a connection's secret: it identifies a returning agent."""
     has_link: bool = False
     takes_over: bool = False
-    """The caller says outright that it wants a name that was somebody's (`--as`)."""
+    """The caller explicitly wants a name that another agent had (`--as`)."""
     holder: str = ""
-    """The hash of a holder's secret: who brings it again is the same one."""
+    """The hash of a holder's secret: it identifies a returning holder."""
     argv: tuple[str, ...] = ()
     cwd: str = ""
     is_resumed: bool = False
-    """An operator starts again what ran under this name."""
+    """An operator restarts the agent of this name."""
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
-    """Make an agent of another machine known by hand."""
+    """Register an agent of another machine by hand."""
 
     name: str
 
 
 class Leave(msgspec.Struct, frozen=True, kw_only=True):
-    """Give a name up; its history and its mail stay."""
+    """Give up a name; its history and its mail stay."""
 
     reason: str = "left"
 
 
 class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what the caller is doing."""
+    """Report the activity of the caller."""
 
     state: str
     detail: str = ""
@@ -92,13 +92,13 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """Write a foreign envelope down and route it unread."""
+    """Store a foreign envelope and route it without reading its payload."""
 
     envelope: Envelope
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
-    """Say that one's own mail was seen."""
+    """Acknowledge the caller's own mail as seen."""
 
     messages: tuple[int, ...]
     lane: str
@@ -106,23 +106,23 @@ class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
     tips: tuple[str, ...] = ()
     """The one-time tips that were shown with them."""
     must_be_own: bool = False
-    """Refuse what was never sent to the caller; otherwise it is passed over."""
+    """Refuse messages that were never sent to the caller; otherwise they are ignored."""
 
 
 class Redeliver(msgspec.Struct, frozen=True, kw_only=True):
-    """Put a message in line again for those who may not have it. A person's decision."""
+    """Queue a message again for recipients that may not have it. A person's decision."""
 
     message: str
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """Let a message through that is held. A person's decision."""
+    """Release a held message. A person's decision."""
 
     message: str
 
 
 class ChangeSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """Say that a setting was changed in `config.toml`, from `old` to `value`."""
+    """Record that a setting was changed in `config.toml`, from `old` to `value`."""
 
     key: str
     value: str | int
@@ -130,13 +130,13 @@ class ChangeSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
-    """Move the events before a place out of the log, into an archive."""
+    """Move the events before a seq out of the log, into an archive."""
 
     before: int
 
 
 class Redact(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove the text of one event for good."""
+    """Remove the text of one event permanently."""
 
     event: str
     """A reference: `42`, `#42`, its ULID or the end of it."""
@@ -145,13 +145,13 @@ class Redact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of the ledger, from delivery itself."""
+    """A change of the ledger, from delivery itself."""
 
     report: DeliveryReport
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell somebody something in the name of the bus.
+    """Send a notice in the name of the bus.
 
     The same `cause` (the id of an event) and `kind` again are the same notice: it is written once.
     """
@@ -163,7 +163,7 @@ class Notify(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent is surely gone."""
+    """An agent has certainly ended."""
 
     name: str
     reason: str
@@ -171,7 +171,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon has started: all that hung on connections is over."""
+    """The daemon has started: all state of connections has ended."""
 
     pid: int
     version: str

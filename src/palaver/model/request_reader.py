@@ -1,6 +1,6 @@
-"""Find the end of the one request that a connection at an agent's own socket sends. Pure.
+"""Find the end of the only request on a connection to an agent's own socket. Pure.
 
-The holder looks at the request, and the daemon reads it: both must agree where it ends.
+The holder reads the request, and so does the daemon: both must agree where it ends.
 """
 
 import re
@@ -15,7 +15,7 @@ _BLANKS: Final = b" \t\r\n"
 
 
 class RequestReader:
-    """Cuts the one request off what a connection sends. Looks at every byte once, however they come."""
+    """Separates the request from the following bytes. Reads every byte once, however they arrive."""
 
     def __init__(self, limit_bytes: int = LIMIT_FRAME_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -25,7 +25,7 @@ class RequestReader:
         self._is_in_string = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Take bytes in; give the request and all that came behind it, or None when it has not ended.
+        """Add bytes; return the request and all bytes after it, or None if it has not ended.
 
         Raises MessageTooLarge for one that does not end within the limit.
         """
@@ -40,11 +40,11 @@ class RequestReader:
         return None
 
     def end(self) -> bytes:
-        """Nothing more will come: give what was sent and has no end; empty when nothing was."""
+        """Return the bytes of a request without an end, at the end of input; empty if nothing was sent."""
         return bytes(self._received)
 
     def _find_end(self) -> int | None:
-        """Find the end of the line, or of the object that begins it."""
+        """Return the end of the line, or of the object that begins it, or None."""
         while found := (_IN_STRING if self._is_in_string else _SIGNS).search(self._received, self._place):
             sign = found[0]
             self._place = found.end()
@@ -58,7 +58,7 @@ class RequestReader:
                 self._depth -= 1
                 if self._depth == 0:
                     return self._place
-        # A backslash at the very end is looked at again, with what comes behind it.
+        # A backslash at the very end is read again, together with the byte after it.
         is_half = self._is_in_string and self._received[self._place :].endswith(b"\\")
         self._place = len(self._received) - is_half
         return None

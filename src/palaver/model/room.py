@@ -1,6 +1,6 @@
-"""What can be asked about rooms, the stick and notes. Orders, not facts: nothing here has happened yet.
+"""Requests about rooms, the stick and notes. Orders, not facts: nothing here has happened yet.
 
-A room is meant by its id, or by its short name when one open room alone has it, with or without `#` before.
+A room is named by its id, or by its short name if that is unique among open rooms, with or without `#`.
 """
 
 from typing import Final
@@ -13,27 +13,27 @@ KICKED: Final = "kicked"
 
 
 class JoinRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Become a member of the room at a place, or of the nearest one above it; without any, make one there."""
+    """Join the room of a workspace, or the nearest one above it; create one if there are no rooms there."""
 
     places: tuple[str, ...]
     """The canonical path first, then those above it, the nearest first."""
     inside: tuple[str, ...] = ()
-    """Folders in it, the deepest first: a room that was nested there is joined, and none is made."""
+    """Folders inside it, the deepest first: a nested room there is joined, but never created."""
     is_new: bool = False
-    """Make a room at the place itself, also where there is one above it."""
+    """Create a room at the workspace itself, even if there is one above it."""
     name_hint: str = ""
-    """What people see as the room's name; its folder's name when empty."""
+    """The displayed name of the room; its folder's name if empty."""
 
 
 class LeaveRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Be a member no longer. Who holds the stick gives it up, without a hand-over."""
+    """Leave a room. An owner gives up the stick, without a handoff."""
 
     room: str
     reason: str = "left"
 
 
 class KickMember(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove a member that is gone; with `is_forced`, which needs an operator, also one that is there."""
+    """Remove an absent member; with `is_forced`, which needs an operator, also a present one."""
 
     room: str
     target: str
@@ -42,24 +42,24 @@ class KickMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CloseRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """End a room. Its history stays readable."""
+    """Close a room. Its history stays readable."""
 
     room: str
     reason: str = ""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for the stick, once: whoever waits asks again when something has changed."""
+    """Ask for the stick once: a waiting member asks again when something has changed."""
 
     room: str
     is_parked: bool = False
-    """Take only what is reserved for the caller."""
+    """Take only a stick that is reserved for the caller."""
     allows_solo: bool = True
-    """Take the stick also when nobody else is there."""
+    """Take the stick also if no other member is present."""
 
 
 class ReleaseStick(msgspec.Struct, frozen=True, kw_only=True):
-    """Give the stick up, for the fairest one that waits."""
+    """Give up the stick, for the waiting member that is next by fairness."""
 
     room: str
     turn: int
@@ -68,7 +68,7 @@ class ReleaseStick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassStick(msgspec.Struct, frozen=True, kw_only=True):
-    """Give the stick to a member by name; with `is_override`, which needs an operator, also to one away."""
+    """Pass the stick to a member by name; with `is_override`, for operators, also to an absent one."""
 
     room: str
     turn: int
@@ -79,7 +79,7 @@ class PassStick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
-    """Take the stick from one who has run out of time; with `is_override`, an operator's, from anybody."""
+    """Take the stick from an owner whose time is over; with `is_override`, for operators, from any owner."""
 
     room: str
     turn: int
@@ -88,7 +88,7 @@ class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Leave a note that lasts, about a turn or about none."""
+    """Add a lasting note, about a turn or about none."""
 
     room: str
     text: str
@@ -96,14 +96,14 @@ class AddNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResolveNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Say that a note is settled. `note` is its id, or an end of it that no other note of the room has."""
+    """Resolve a note. `note` is its id, or an end of it that is unique in the room."""
 
     room: str
     note: str
 
 
 class HandOn(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of this turn is surely gone: the stick goes on. The bus's own."""
+    """The owner of this turn has certainly exited: the stick moves on. Only for the bus."""
 
     room: str
     turn: int
@@ -111,14 +111,14 @@ class HandOn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpireReservation(msgspec.Struct, frozen=True, kw_only=True):
-    """Nobody has claimed what was reserved behind this turn: it goes back in line. The bus's own."""
+    """The reservation after this turn was not claimed: the stick is free again. Only for the bus."""
 
     room: str
     turn: int
 
 
 class RetireMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member has been gone for so long that it is one no more. The bus's own."""
+    """A member has been absent for too long and is removed. Only for the bus."""
 
     room: str
     member: str
@@ -126,7 +126,7 @@ class RetireMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TellKick(msgspec.Struct, frozen=True, kw_only=True):
-    """A member was removed: those who listen for leaves hear of it, once. Changes nothing. The bus's own."""
+    """Announce once that a member was removed. Changes nothing. Only for the bus."""
 
     room: str
     member: str

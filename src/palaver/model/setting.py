@@ -1,4 +1,4 @@
-"""A setting as it is checked and written down: what its text may hold, and its line in `config.toml`. Pure.
+"""The validation of settings, and their lines in `config.toml`. Pure.
 
 `with_setting` changes one line and leaves every other character as it was: comments, blank lines, order.
 """
@@ -18,28 +18,28 @@ _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def check_settings(settings: Settings) -> Settings:
-    """Refuse what no agent may be given to read; the settings themselves come back."""
+    """Refuse texts that agents must not read; return the settings."""
     check_text(settings.hints, "the setting 'hints'", LIMIT_HINTS_BYTES)
     return settings
 
 
 def parse_settings(content: bytes, name: str) -> Settings:
-    """Read a file of settings as the bus does when it starts; raises what it would refuse to start with."""
+    """Parse a file of settings as the bus does at its start; raise the same errors."""
     return check_settings(settings_from(parse_file(content, name)))
 
 
 def format_value(value: str | int) -> str:
-    """Write a value as TOML reads it back."""
+    """Format a value as TOML."""
     if isinstance(value, int):
         return str(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def with_setting(text: str, key: str, value: str | int) -> str:
-    """Give a file of settings in which a key has a value, on its own line or on a new one at the end.
+    """Return a file of settings in which a key has a value, on its own line or on a new one at the end.
 
-    The text must be TOML without tables, or TOMLDecodeError is raised. A comment behind the old value stays
-    behind the new one.
+    The text must be TOML without tables, or TOMLDecodeError is raised. A comment after the old value is kept
+    after the new one.
     """
     made = f"{key} = {format_value(value)}"
     statements = list(_statements(text))
@@ -52,7 +52,7 @@ def with_setting(text: str, key: str, value: str | int) -> str:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """Cut a text into lines, or several where a value runs over them; together they are the text."""
+    """Split a text into statements of one line, or more for a long value; joined they are the text."""
     statement = ""
     for line in _LINE.findall(text):
         statement += line
@@ -72,7 +72,7 @@ def _is_whole(statement: str) -> bool:
 
 
 def _behind(statement: str) -> str:
-    """Give what stands behind the value of a statement: blanks, a comment, the line's end."""
+    """Return the text after the value of a statement: blanks, a comment, the line end."""
     found = tomllib.loads(statement)
     end = len(statement.rstrip("\r\n"))
     for place, char in enumerate(statement[:end]):

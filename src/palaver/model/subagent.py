@@ -1,7 +1,7 @@
-"""Sub-agents: what they are called, and how one is asked for. Pure.
+"""Sub-agents: their names, and the request that starts one. Pure.
 
 A sub-agent is an agent inside another one's session: `luna_reviewer_1`, of the type `reviewer`, in luna's. It
-is known by the id that its harness has for it, and ends at the latest with its parent.
+is identified by its harness's id, and ends at the latest with its parent.
 """
 
 import re
@@ -21,18 +21,18 @@ _LIMIT_DIGITS: Final = 4
 
 
 class BeginSubagent(msgspec.Struct, frozen=True, kw_only=True):
-    """Give a sub-agent its name, or the one that it had. Asked by the bus itself, for an agent here."""
+    """Assign a sub-agent its name, or the one that it had. A request of the bus itself, for a local agent."""
 
     parent: str
     key: str
-    """The id that the harness has for it: who brings it again, of the same parent, is the same one."""
+    """The harness's id of it: the same id of the same parent is the same sub-agent."""
     type: str = ""
 
 
 def subagent_stem(parent: str, type: str) -> str:
-    """Give the name of a sub-agent up to its number; a type that is too long for a name is cut.
+    """Return the name of a sub-agent up to its number; a type that is too long for a name is cut.
 
-    Raises BadName when the parent's own name leaves no room.
+    Raises BadName if the parent's own name leaves no space.
     """
     room = LIMIT_NAME - len(parent) - _LIMIT_DIGITS - len("__")
     plain = _without_accents(type).lower()
@@ -45,18 +45,18 @@ def subagent_stem(parent: str, type: str) -> str:
 
 
 def _without_accents(text: str) -> str:
-    """Give a text in which letters stand without their accents, so that `Prüfer` is `Prufer`."""
+    """Return a text without accents: `Prüfer` becomes `Prufer`."""
     parts = unicodedata.normalize("NFKD", text)
     return "".join(one for one in parts if not unicodedata.combining(one))
 
 
 def subagent_name(stem: str, number: int) -> str:
-    """Write the name of a sub-agent. The pair of `split_subagent_name`."""
+    """Format the name of a sub-agent. The pair of `split_subagent_name`."""
     return f"{stem}_{number}"
 
 
 def split_subagent_name(name: str) -> tuple[str, int]:
-    """Give the stem and the number of a sub-agent's name; raises ValueError for one that has none."""
+    """Return the stem and the number of a sub-agent's name; raise ValueError for one without a number."""
     stem, _, number = name.rpartition("_")
     if not stem or not (number.isascii() and number.isdigit()):
         raise ValueError(name)

@@ -1,7 +1,7 @@
-"""Subscriptions to events and watches on requests: their values, ids and the orders about them. Pure.
+"""Subscriptions to events and watches on requests: their values, ids and requests. Pure.
 
-A subscription tells its owner of every event that passes its filter. A watch is made by a request, one for
-each recipient, and tells the sender once when that one goes idle or stops without an answer.
+A subscription notifies its owner of every event that passes its filter. A request creates a watch per
+recipient, which notifies the sender once if the recipient goes idle or stops without an answer.
 """
 
 import re
@@ -18,7 +18,7 @@ from palaver.model.message import MESSAGE
 from palaver.model.query import Filter, Query, matches
 
 LIMIT_FILTER_WORDS: Final = 64
-"""Words that all filters of a subscription may hold together."""
+"""Words that all filters of a subscription may contain together."""
 LIMIT_SAY_BYTES: Final = 4096
 
 IDLE: Final = "idle"
@@ -37,7 +37,7 @@ _WATCH_ID: Final = re.compile(r"w([1-9]\d{0,14})-(\S+)", re.ASCII)
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody wants to be told of. The fold adds where and when it was made."""
+    """A stored subscription. The fold adds its seq and time."""
 
     id: str
     owner: str
@@ -45,17 +45,17 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     once: bool = False
     preset: str = ""
     text: str = ""
-    """Words of the owner's that go with every hit."""
+    """A text of the owner that is sent with every hit."""
     by: str = ""
-    """Who asked for it, when that was not its owner."""
+    """The caller that created it, if that was not its owner."""
     seq: int = 0
     ts: int = 0
     spent: int = 0
-    """The place of the hit that ended it, for one that tells once."""
+    """The seq of the hit that ended it, for a `once` subscription."""
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that one recipient has not answered, and who is told."""
+    """A request that one recipient has not answered, and the sender to notify."""
 
     agent: str
     request: int
@@ -64,18 +64,18 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a watch fires: what became of the agent, and the id of the event that says so."""
+    """Why a watch fires: the agent's state, and the id of the event that reports it."""
 
     state: str
     cause: str
 
 
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
-    """Be told of events from now on, or let another be told."""
+    """Subscribe to events from now on, for the caller or another owner."""
 
     filter: Filter
     owner: str = ""
-    """Whose it is; empty for the caller's own."""
+    """The owner; empty for the caller."""
     once: bool = False
     preset: str = ""
     text: str = ""
@@ -88,11 +88,11 @@ class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireSubscription(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell a subscription's owner of one event. The same event again is written once."""
+    """Notify a subscription's owner of one event. The same event again is written once."""
 
     id: str
     made: int
-    """The place of the subscription: a short id may come again, its place does not."""
+    """The seq of the subscription: a short id may be reused, its seq may not."""
     event: int
     cause: str
     """The id of that event."""
@@ -102,36 +102,36 @@ class FireSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireWatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the sender of a request that it is unanswered, if that is still so."""
+    """Notify the sender of a request that it is unanswered, if that is still true."""
 
     agent: str
     request: int
 
 
 class Retire(msgspec.Struct, frozen=True, kw_only=True):
-    """Write down that a subscription which tells once has told."""
+    """Record that a `once` subscription has fired."""
 
     id: str
 
 
 def subscription_id(ulid: str) -> str:
-    """Give the short id that a subscription made under a ULID has: its end, in small letters."""
+    """Return the short id of a subscription with a ULID: its end, in lower case."""
     return ulid[-_ID_LENGTH:].lower()
 
 
 def format_watch_id(agent: str, request: int) -> str:
-    """Write the id of a watch: `w42-nova`. The pair of `parse_watch_id`."""
+    """Format the id of a watch: `w42-nova`. The pair of `parse_watch_id`."""
     return f"w{request}-{agent}"
 
 
 def parse_watch_id(text: str) -> tuple[str, int] | None:
-    """Read agent and request back from the id of a watch; None when it is none."""
+    """Return agent and request of the id of a watch; None for another id."""
     found = _WATCH_ID.fullmatch(text)
     return None if found is None else (found[2], int(found[1]))
 
 
 def preset_filter(preset: str, names: Sequence[str] = ()) -> Filter:
-    """Give what a preset looks for: agents that go idle, stop or get blocked, or collisions."""
+    """Return the filter of a preset: agents that go idle, stop or get blocked, or collisions."""
     if preset == STOPPED:
         return Filter(types=(BYE,), agents=tuple(names))
     if preset == COLLISION:
@@ -142,30 +142,30 @@ def preset_filter(preset: str, names: Sequence[str] = ()) -> Filter:
 
 
 def filter_words(wanted: Filter) -> list[str]:
-    """Give every word of every filter."""
+    """Return every word of every filter."""
     return [word for name in Filter.__struct_fields__ for word in getattr(wanted, name)]
 
 
 def query_of(wanted: Filter, after: int = 0) -> Query:
-    """Give a filter as a question to the log, behind a place."""
+    """Return the query of a filter, after a seq."""
     return Query(**msgspec.structs.asdict(wanted), after=after)
 
 
 def is_system(event: Event) -> bool:
-    """Tell whether the bus itself wrote an event. No name of anybody begins with a bracket."""
+    """Return whether the bus itself wrote an event. No agent name begins with a bracket."""
     return event.sender.startswith("[")
 
 
 def is_news(event: Event) -> bool:
-    """Tell whether anybody at all is told of an event: not of what the bus writes, nor of what is held."""
+    """Return whether an event is reported to any owner: not events of the bus, and not held messages."""
     return not is_system(event) and not _is_held(event)
 
 
 def is_for(wanted: Filter, owner: str, event: Event) -> bool:
-    """Tell whether an event that passes a filter is for its owner.
+    """Return whether an event that passes a filter is for its owner.
 
-    Its own events are only when the filter names it; what repeats a hello or bye is only when the filter
-    names that type.
+    The owner's own events are reported only if the filter names the owner; echoes of hello and bye only if
+    the filter names their type.
     """
     return (not is_echo(event) or LIFE in wanted.types) and (
         event.sender != owner or _is_named(wanted, owner)
@@ -173,10 +173,10 @@ def is_for(wanted: Filter, owner: str, event: Event) -> bool:
 
 
 def is_hit(subscription: Subscription, event: Event) -> bool:
-    """Tell whether a subscription's owner is told of an event.
+    """Return whether a subscription's owner is notified of an event.
 
-    It must be news, younger than the subscription, for its owner, and pass the filter. A collision is more
-    than one event, and is not found here.
+    It must be news, newer than the subscription, for its owner, and pass the filter. A collision consists of
+    several events, and is not detected here.
     """
     return (
         subscription.preset != COLLISION
@@ -187,9 +187,9 @@ def is_hit(subscription: Subscription, event: Event) -> bool:
 
 
 def is_collision_hit(subscription: Subscription, edits: Sequence[Event]) -> bool:
-    """Tell whether a subscription's owner is told that these edits of one file collide, the newest first.
+    """Return whether a subscription's owner is notified that these edits of one file collide, newest first.
 
-    An owner who is one of them is told too: that is what it wants to know.
+    An owner that made one of them is notified too: it needs to know.
     """
     wanted = query_of(subscription.filter)
     return (
@@ -200,7 +200,7 @@ def is_collision_hit(subscription: Subscription, edits: Sequence[Event]) -> bool
 
 
 def _is_held(event: Event) -> bool:
-    # A hit would say what a brake keeps from its recipients, and go on what it stops.
+    # A hit would reveal a message that a brake holds back from its recipients.
     return event.type == MESSAGE and event.payload.get("held", "") != ""
 
 

@@ -1,4 +1,4 @@
-"""An event in a few words, for lists and notices. Pure and total: no payload makes it fail."""
+"""Short summaries of events, for lists and notices. Pure and total: no payload makes it fail."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from palaver.model.message import MESSAGE, readable_text
 
 
 def summary(event: Event) -> str:
-    """Say what an event is about, without its type, sender and place: those stand beside it."""
+    """Return a summary of an event without its type, sender and seq, which are shown next to it."""
     field = event.payload.get
     match event.type:
         case "status":
@@ -60,7 +60,7 @@ def summary(event: Event) -> str:
 
 
 def _filters(wanted: object) -> list[str]:
-    """Give the words of each filter behind its name."""
+    """Return each filter as its name and words."""
     found = wanted.items() if isinstance(wanted, Mapping) else ()
     return [
         f"{name} {' '.join(map(str, words))}" if isinstance(words, (list, tuple)) else f"{name} {words}"
@@ -69,7 +69,7 @@ def _filters(wanted: object) -> list[str]:
 
 
 def _turn(payload: Mapping[str, object], holder: object = None) -> str:
-    """Say what became of the stick: in which room and turn, for whom, why, and how things stand."""
+    """Return a summary of a stick event: room and turn, recipient, reason, and status."""
     field = payload.get
     whose, handoff = field("reserved_for"), field("handoff")
     status = handoff.get("status") if isinstance(handoff, Mapping) else None

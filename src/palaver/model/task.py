@@ -1,7 +1,7 @@
-"""Tasks: what can be asked about one, how an envelope asks it, and what one is in the end. Pure.
+"""Tasks: the requests about them, their envelopes, and the stored value. Pure.
 
-A task is called by the id of the envelope that made it. Fields that nobody here knows are kept unread, so
-that programs can put their own beside ours. Who is meant by an assignee is not decided here.
+The id of a task is that of the envelope that created it. Unknown fields are stored unread, so that programs
+can add their own. Assignees are resolved elsewhere.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ OPEN: Final = "open"
 COMPLETED: Final = "completed"
 CANCELLED: Final = "cancelled"
 STATUSES: Final = (OPEN, "in_progress", "blocked", CANCELLED, COMPLETED)
-"""The words that everybody understands. Any other word is a status too."""
+"""The common statuses. Any other word is a status too."""
 OVER: Final = frozenset({CANCELLED, COMPLETED})
-"""Nobody works on a task in one of these any more."""
+"""A task with one of these statuses is closed."""
 
 LIMIT_TITLE_BYTES: Final = 256
 LIMIT_STATUS_BYTES: Final = 64
@@ -36,9 +36,9 @@ _COMPLETED: Final = frozenset({"task_id", "summary"})
 
 
 class CreateTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Write a task down and tell those it is for: its assignee, and those named in `to`.
+    """Create a task and notify its assignee and the recipients in `to`.
 
-    With neither everybody present is told.
+    With neither, all present agents are notified.
     """
 
     title: str
@@ -52,9 +52,9 @@ class CreateTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdateTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Change what is given, and nothing else. An empty assignee takes the task from whoever had it.
+    """Change the given fields, and nothing else. An empty assignee removes the current one.
 
-    Nobody in `to` tells the one who made the task and those who have it, or had it.
+    An empty `to` notifies the creator of the task and its current and former assignees.
     """
 
     task: str
@@ -68,7 +68,7 @@ class UpdateTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompleteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Say that a task is done; `to` as in `UpdateTask`."""
+    """Mark a task as completed; `to` as in `UpdateTask`."""
 
     task: str
     summary: str = ""
@@ -81,7 +81,7 @@ TaskRequest = CreateTask | UpdateTask | CompleteTask
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One task as it stands. `seq` is its number: the place of the event that made it."""
+    """The current state of one task. `seq` is its number: the seq of the event that created it."""
 
     id: str
     seq: int
@@ -91,12 +91,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: int
     updated: int
     last: int
-    """The place of the newest event about it."""
+    """The seq of the newest event about it."""
     description: str = ""
     assignee: str = ""
     """As it was written."""
     assignees: tuple[str, ...] = ()
-    """Whom that meant, at the time."""
+    """The agents that it selected at that time."""
     summary: str = ""
     completed_by: str = ""
     completed_id: str = ""
@@ -104,9 +104,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def task_request_from(envelope: Envelope) -> TaskRequest | None:
-    """Read an envelope as a request about a task; None when its type is another.
+    """Parse an envelope as a request about a task; None for another type.
 
-    Raises `BadRequest` with a sentence that names the field which is missing or wrong.
+    Raises `BadRequest` with a sentence that names the missing or wrong field.
     """
     payload = envelope.payload or {}
     match envelope.type:
@@ -149,7 +149,7 @@ def check_task(
     assignee: str | None = None,
     summary: str | None = None,
 ) -> None:
-    """Refuse what cannot be kept of a task; None is not looked at."""
+    """Refuse fields of a task that cannot be stored; None is not checked."""
     if title is not None:
         if not title.strip():
             raise BadRequest("a task needs a title")

@@ -1,6 +1,6 @@
-"""What can be asked about agents that live in a terminal, and the bytes that are typed raw. Pure.
+"""Requests about agents in a terminal, and the bytes that are typed raw. Pure.
 
-Raw bytes are kept exactly, as base64, beside a text in which every control byte is written out: a log holds
+Raw bytes are stored exactly, as base64, with a text in which every control byte is escaped: a log contains
 what was typed and shows it harmlessly.
 """
 
@@ -15,11 +15,11 @@ from palaver.errors import BadRequest, MessageTooLarge
 PAUSED: Final = "agent.paused"
 UNPAUSED: Final = "agent.unpaused"
 TYPED: Final = "typed"
-"""The `life` action of what a person typed at an agent's terminal."""
+"""The `life` action of a line that a person typed at an agent's terminal."""
 DIALOG: Final = "dialog"
-"""Why a gate is closed, and an interrupt held, while a dialog is open: it opens by itself, with the gate."""
+"""The reason of a closed gate, and of held interrupts, while a dialog is open: the gate opens by itself."""
 USAGE_LIMIT: Final = "usage_limit"
-"""Why a gate is closed while an allowance is used up, and what is said where no more than that is known."""
+"""The reason of a closed gate while a usage limit is reached, and its text if nothing else is known."""
 
 GATE_ADVICE: Final = {
     "prompt": (
@@ -28,22 +28,22 @@ GATE_ADVICE: Final = {
     ),
     "tool": "a tool that it started reads its terminal: answer it with 'pal attach'",
 }
-"""What a closed gate means and how to open it, by the reason. Other reasons say enough by themselves."""
+"""The meaning of a closed gate and how to open it, by the reason. Other reasons explain themselves."""
 
 LIMIT_RAW_BYTES: Final = 16 * 1024
-"""So many keys go at once; written out they still fit into a message."""
+"""Keys that can be sent at once; escaped they still fit into a message."""
 RAW_EXPIRES_MS: Final = 10_000
-"""Keys that cannot be typed by then are not typed later: whatever they were an answer to may be gone."""
+"""Keys that are not typed by then are dropped: the question they were for may be closed."""
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """Hand an agent nothing but interrupts until `Unpause`."""
+    """Deliver only interrupts to an agent until `Unpause`."""
 
     name: str
 
 
 class Unpause(msgspec.Struct, frozen=True, kw_only=True):
-    """Hand an agent its mail again."""
+    """Deliver an agent's mail again."""
 
     name: str
 
@@ -54,23 +54,23 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str = ""
     secret: int = 0
-    """The number of characters of a secret, which comes in place of its text."""
+    """The number of characters of a secret, which is sent instead of its text."""
 
 
 class FireNag(msgspec.Struct, frozen=True, kw_only=True):
-    """Remind a recipient that an answer is waited for, or tell the sender that none will come."""
+    """Remind a recipient of an expected reply, or notify the sender that there will be none."""
 
     agent: str
     request: int
 
 
 def secret_text(characters: int) -> str:
-    """Return what the log keeps in place of a secret."""
+    """Return the text that the log stores instead of a secret."""
     return f"secret, {characters} character{'' if characters == 1 else 's'}"
 
 
 def raw_to_text(data: bytes) -> str:
-    """Encode the bytes as they stand in an event; raises for none at all, and for too many."""
+    """Encode the bytes for an event; raise an error for empty and oversized input."""
     if not data:
         raise BadRequest("there is nothing to type")
     if len(data) > LIMIT_RAW_BYTES:
@@ -79,7 +79,7 @@ def raw_to_text(data: bytes) -> str:
 
 
 def raw_from_text(text: str) -> bytes:
-    """Give the bytes that `raw_to_text` was given."""
+    """Return the bytes that were passed to `raw_to_text`."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -87,12 +87,12 @@ def raw_from_text(text: str) -> bytes:
 
 
 def shown(data: bytes) -> str:
-    r"""Write bytes so that they can be read and do nothing: `\x1b[A`, `y\r`."""
+    r"""Return bytes in a readable and harmless form: `\x1b[A`, `y\r`."""
     text = data.decode("utf-8", "surrogateescape")
     return "".join(char if char.isprintable() and char != "\\" else _escaped(char) for char in text)
 
 
 def _escaped(char: str) -> str:
-    if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8
+    if "\udc80" <= char <= "\udcff":  # a byte that is not UTF-8
         return f"\\x{ord(char) - 0xDC00:02x}"
     return char.encode("unicode_escape").decode()

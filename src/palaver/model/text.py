@@ -1,4 +1,4 @@
-"""What may stand in a text, and how much of it. Refuses; never cuts, strips or mends."""
+"""The characters allowed in a text, and its size. Refuses; never cuts, strips or repairs."""
 
 import re
 from typing import Final
@@ -11,18 +11,18 @@ LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
 LIMIT_PATH_BYTES: Final = 1_024
 LIMIT_PATH_SEGMENTS: Final = 64
 LIMIT_PATH_MANY: Final = 8
-"""How many `**` a path may have; several in a row count as one."""
+"""The number of `**` that a path may have; several in a row count as one."""
 LIMIT_INJECTION: Final = 50
 
-# Controls but tab, LF and CR; bidi embeddings, overrides and isolates; halves of surrogate pairs.
+# Controls except tab, LF and CR; bidi embeddings, overrides and isolates; lone surrogates.
 _REFUSED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def check_text(text: str, what: str = "the message", limit_bytes: int = LIMIT_BODY_BYTES) -> None:
-    """Refuse a text that is too long or holds a character that may not stand in one."""
+    """Refuse a text that is too long or contains a forbidden character."""
     if found := _REFUSED.search(text):
         raise BadText(what, ord(found.group()), found.start())
-    # Four bytes are the most a character takes: short texts need not be encoded to be measured.
+    # A character has at most four bytes: short texts need not be encoded to be measured.
     if len(text) * 4 > limit_bytes:
         size_bytes = len(text) if text.isascii() else len(text.encode())
         if size_bytes > limit_bytes:
@@ -30,7 +30,7 @@ def check_text(text: str, what: str = "the message", limit_bytes: int = LIMIT_BO
 
 
 def check_thread(name: str) -> None:
-    """Refuse a thread name that is empty, over 64 characters, or holds a character refused in texts."""
+    """Refuse a thread name that is empty, over 64 characters, or contains a character refused in texts."""
     if not name.strip():
         raise BadRequest("a thread needs a name")
     if len(name) > LIMIT_THREAD:

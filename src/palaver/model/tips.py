@@ -1,6 +1,6 @@
-"""One-time tips: what an agent is told when it first reads a request, broadcast, thread or task. Pure.
+"""One-time tips: shown when an agent first reads a request, broadcast, thread or task. Pure.
 
-Which of them it has been told is kept with its deliveries; nothing here remembers.
+The shown tips are stored with its deliveries; nothing here remembers them.
 """
 
 import shlex
@@ -19,7 +19,7 @@ TIPS: Final = (REQUEST_TIP, BROADCAST_TIP, THREAD_TIP, TASK_TIP)
 
 
 def tips_for(events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
-    """Give the tips that these messages call for and that were not told before, each by its name."""
+    """Return the tips for these messages that are not in `told`, each by its name."""
     found: dict[str, str] = {}
     for event in events:
         for name, sentence in _tips_of(event):

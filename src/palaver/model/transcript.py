@@ -1,6 +1,6 @@
-"""What was said in an agent's own conversation: how a stretch of it is named, read and shown in three depths.
+"""An agent's own conversation: how a part of it is named, parsed and shown at three levels.
 
-Pure: lines in, values out. Opens no file, and knows no harness: each one brings a reader of its own.
+Pure: lines in, values out. Opens no file, and knows no harness: each one has its own reader.
 """
 
 import enum
@@ -15,17 +15,17 @@ import msgspec
 from palaver.errors import BadRequest, MessageTooLarge, NotFound
 
 LIMIT_TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
-"""How large a transcript may be that a stretch is taken from."""
+"""The maximum size of a transcript from which a part is taken."""
 LIMIT_EXCERPT_BYTES: Final = 4 * 1024 * 1024
-"""How large a stretch may be once it is taken: as large as a bundle."""
+"""The maximum size of a part: that of a bundle."""
 LIMIT_SHORT_INPUT: Final = 200
-"""Characters of a tool's input, and of what it gave back, that `detailed` shows."""
+"""Characters of a tool's input and output that `detailed` shows."""
 LIMIT_DEPTH: Final = 100
-"""Levels of nesting in an entry: half of what the log takes."""
+"""Levels of nesting in an entry: half of the log's limit."""
 
 
 class Level(enum.StrEnum):
-    """How much of an entry is kept: who and what was said; the tools too; or everything."""
+    """The contents of an entry at a level: role and text; the tools too; or everything."""
 
     NORMAL = "normal"
     FULL = "full"
@@ -34,7 +34,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A tool that was used in an entry, what it was given, and what it gave back, when that is known."""
+    """A tool call of an entry, with its input and, if known, its output."""
 
     name: str
     input: object = None
@@ -44,10 +44,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One turn of a conversation, with the tools used in it. `whole` is all that the transcript has of it.
+    """One turn of a conversation, with the tools used in it. `whole` is everything the transcript has of it.
 
-    Roles are `user`, `assistant` and `system`: what a harness put in by itself, such as the summary after a
-    compaction. `tool` is an answer whose call is not there. Plain files may have others.
+    Roles are `user`, `assistant` and `system`: text that a harness inserted, such as the summary after a
+    compaction. `tool` is a result without its call. Plain files may have others.
     """
 
     role: str
@@ -55,24 +55,24 @@ class Entry:
     tools: tuple[ToolCall, ...] = ()
     whole: Mapping[str, object]
     ts: int = 0
-    """When it was said, in Unix ms; 0 when the transcript does not say."""
+    """Its time in Unix ms; 0 if unknown."""
 
 
 class TranscriptReader(Protocol):
-    """Knows the form of one harness's transcript."""
+    """Knows the format of one harness's transcript."""
 
     def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
-        """Give what was said, in order, each entry as soon as it is known to be whole.
+        """Yield the entries in order, each as soon as it is known to be complete.
 
-        Lines come with their ends. A last line without one is still being written: if it cannot be read it is
-        passed over. No more is read than shows where the entry that was asked for ends. A reader of plain
-        files raises `BadRequest` for a line that it cannot read; a reader of a harness passes it over.
+        Lines come with their ends. A last line without one is still being written: it is skipped if it cannot
+        be read. No more is read than necessary to find the end of the requested entry. A reader of plain
+        files raises `BadRequest` for an unreadable line; a reader of a harness skips it.
         """
         ...
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of a transcript as it is asked for. Entries count from 1; no agent is the one who asks."""
+    """A requested part of a transcript. Entries count from 1; an empty agent is the caller."""
 
     agent: str = ""
     first: int
@@ -81,7 +81,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch with its entries, as they were when it was taken."""
+    """A part with its entries, as they were when it was taken."""
 
     agent: str
     first: int
@@ -96,7 +96,7 @@ _STRETCH: Final = re.compile(r"(?:(?P<agent>.+):)?(?P<range>#?[0-9][^:]*)(?::(?P
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Read `100-120` or `100`, both ends included and counted from 1. The pair of `format_range`."""
+    """Parse `100-120` or `100`, both ends included and counted from 1. The pair of `format_range`."""
     found = _RANGE.fullmatch(text)
     if found is None:
         raise BadRequest(f"{text!r} is no range: write 100-120, or 100 for one alone")
@@ -108,7 +108,7 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 def parse_span(text: str) -> tuple[int, int | None]:
-    """Read a range as `parse_range` does, or `100-`: from there on to the end, which is None."""
+    """Parse a range as `parse_range` does, or `100-`: open ended, with None as its end."""
     first = text.removesuffix("-")
     is_open = first != text and bool(first) and "-" not in first
     try:
@@ -122,12 +122,12 @@ def parse_span(text: str) -> tuple[int, int | None]:
 
 
 def format_range(first: int, last: int) -> str:
-    """Write a range as short as it can be."""
+    """Format a range as short as possible."""
     return str(first) if first == last else f"{first}-{last}"
 
 
 def parse_stretch(text: str) -> Stretch:
-    """Read `[NAME:]A-B[:LEVEL]`, the level in any case. The pair of `format_stretch`."""
+    """Parse `[NAME:]A-B[:LEVEL]`, the level in any case. The pair of `format_stretch`."""
     found = _STRETCH.fullmatch(text)
     if found is None:
         raise BadRequest(
@@ -138,7 +138,7 @@ def parse_stretch(text: str) -> Stretch:
 
 
 def format_stretch(stretch: Stretch) -> str:
-    """Write a stretch with all that it says; the level always."""
+    """Format a stretch with all its fields, always with the level."""
     whole = f"{format_range(stretch.first, stretch.last)}:{stretch.level}"
     return f"{stretch.agent}:{whole}" if stretch.agent else whole
 
@@ -151,10 +151,10 @@ def _parse_level(word: str | None) -> Level:
 
 
 class JsonLines:
-    """Reads plain JSON lines: an object a line, with `role`, and `text` or `content`.
+    """Reads plain JSON lines: an object per line, with `role`, and `text` or `content`.
 
     `content` is a text or a list of blocks; a block has a `text`, or is a `tool_use` with `name` and `input`.
-    Tools may also stand in a list `tools`. An empty line is no entry.
+    Tools may also be in a list `tools`. Empty lines are skipped.
     """
 
     def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
@@ -169,7 +169,7 @@ class JsonLines:
                 raise BadRequest(f"line {number} of the transcript is no JSON object") from None
             except RecursionError:
                 raise _too_deep(number) from None
-            # Brackets are counted first, which is cheap: few lines have enough of them to nest too deep.
+            # Counting brackets is cheap, and few lines have enough of them to nest too deep.
             if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and is_deep(whole):
                 raise _too_deep(number)
             yield _entry(whole)
@@ -180,7 +180,7 @@ def _too_deep(number: int) -> BadRequest:
 
 
 def is_deep(whole: object) -> bool:
-    """Tell whether a value is nested deeper than an entry may be."""
+    """Return whether a value is nested deeper than an entry may be."""
     level = [whole]
     for _ in range(LIMIT_DEPTH):
         below: list[object] = []
@@ -194,10 +194,9 @@ def is_deep(whole: object) -> bool:
 
 
 def take_excerpt(reader: TranscriptReader, lines: Iterable[bytes], stretch: Stretch, agent: str) -> Excerpt:
-    """Take a stretch out of an agent's transcript; raises `NotFound` when there is not so much in it.
+    """Return a part of an agent's transcript; raise `NotFound` if the transcript is too short.
 
-    However long the transcript is, no more is kept of it than was asked for; raises `MessageTooLarge` where
-    that is more than a bundle can hold.
+    Only the requested part is kept in memory; raises `MessageTooLarge` if it is larger than a bundle.
     """
     number, size_bytes, taken = 0, 0, []
     for number, entry in enumerate(islice(reader.entries(lines), stretch.last), 1):
@@ -221,7 +220,7 @@ def take_excerpt(reader: TranscriptReader, lines: Iterable[bytes], stretch: Stre
 
 
 def entry_at_level(entry: Entry, number: int, level: Level) -> dict[str, object]:
-    """Give as much of an entry as a level shows; every level has what the one below it has."""
+    """Return the fields of an entry that a level shows; every level includes the one below it."""
     shown: dict[str, object] = {"number": number, "role": entry.role, "text": entry.text}
     if entry.ts:
         shown["ts"] = entry.ts

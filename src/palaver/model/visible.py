@@ -1,8 +1,7 @@
-"""Texts by which people decide: nothing stands in them that is not seen. Pure.
+"""Texts that people base decisions on: every character in them is visible. Pure.
 
-What a terminal would obey, what turns the reading direction, what has no width and what looks like a space
-and is none is written as its number. Ordinary letters of all languages stay; those that only look alike do
-too.
+Terminal controls, direction marks, characters without width and unusual spaces are written as numbers.
+Ordinary letters of all languages stay, and so do look-alikes.
 """
 
 from typing import Final
@@ -11,9 +10,9 @@ _BLANK: Final = frozenset(
     map(
         chr,
         [
-            0x034F,  # joins letters, unseen
-            *(0x115F, 0x1160, 0x3164, 0xFFA0),  # letters of Hangul that are not there
-            *(0x17B4, 0x17B5),  # vowels of Khmer that are not there
+            0x034F,  # joins letters, invisible
+            *(0x115F, 0x1160, 0x3164, 0xFFA0),  # invisible Hangul letters
+            *(0x17B4, 0x17B5),  # invisible Khmer vowels
             *range(0x180B, 0x1810),  # variants in Mongolian
             0x2800,  # Braille without a dot
             *range(0xFE00, 0xFE10),  # variants
@@ -21,18 +20,18 @@ _BLANK: Final = frozenset(
         ],
     )
 )
-"""What Python takes for printable, and what shows nothing."""
+"""Characters that Python considers printable, but that show nothing."""
 
 
 def exact(text: str) -> str:
-    """Write a text on one line so that every character of it is seen."""
+    """Return a text on one line in which every character is visible."""
     if text.isprintable() and text.isascii():
         return text
     return "".join(map(_seen, text))
 
 
 def escaped(char: str) -> str:
-    """Write a character that is not seen: its picture where it has one (ESC is ␛), else its number."""
+    """Return the visible form of an invisible character: its picture (ESC is ␛), else its number."""
     code = ord(char)
     if code < 0x20:
         return chr(0x2400 + code)

@@ -1,1 +1,1 @@
-"""What can be asked of the daemon on lines of JSON: those who ask and the door that reads import the same."""
+"""Requests to the daemon as lines of JSON: clients and the door import the same definitions."""

@@ -1,15 +1,14 @@
-"""What those ask on a line who stand beside an agent: its holder, or a companion without a terminal. Pure.
+"""Requests of an agent's holder, or of a companion without a terminal, as lines. Pure.
 
-A holder owns the terminal of one agent. It registers the agent (`hold`), has mail offered (`lane`), says
-whether the terminal can be typed into now (`gate`), what became of an offer (`answer`), what a person typed
-there (`typed`), and answers what it is asked (`tell`):
+A holder owns the terminal of one agent. It registers the agent (`hold`), opens a lane for mail (`lane`),
+reports whether the terminal accepts input now (`gate`), the outcome of an offer (`answer`) and lines that a
+person typed (`typed`), and responds to requests of the daemon (`tell`):
 
-{"push": "control", "ask": 3, "name": "luna", "verb": "peek", "lines": 0}     what the daemon asks of it
-{"req": 9, "op": "tell", "ask": 3, "ok": {"text": "..."}}                     its answer
+{"push": "control", "ask": 3, "name": "luna", "verb": "peek", "lines": 0}     a request of the daemon
+{"req": 9, "op": "tell", "ask": 3, "ok": {"text": "..."}}                     its response
 
-A companion is started by a harness itself: it sits down for one of its sessions (`accompany`). It, and a
-holder whose harness says so, tell what a person is asked to allow (`permission`), and are told what a person
-said to it:
+A companion is started by a harness itself, for one of its sessions (`accompany`). It, and a holder whose
+harness supports it, report permission requests (`permission`), and receive a person's decision:
 
 {"push": "decision", "name": "luna", "request": "per_1", "allowed": true, "digest": "3f9c2a..."}
 
@@ -25,14 +24,14 @@ from palaver.model.lines.op import WireOp
 from palaver.model.place import Place
 
 LIMIT_EVIDENCE_BYTES: Final = 16 * 1024
-"""So much of a screen is kept with a delivery."""
+"""Bytes of a screen that are stored with a delivery."""
 
 LIMIT_AMONG: Final = 200
 """Sessions that a person may be about to choose from; older ones are left out."""
 
 TAKEN: Final = "taken"
 GONE: Final = "gone"
-"""What became of a request: the harness took a person's word, or asks no more."""
+"""The outcome of a request: the harness accepted a person's decision, or does not ask any more."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """Columns or rows of a terminal; 0 is unknown."""
@@ -41,11 +40,10 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class HoldOp(WireOp, frozen=True, kw_only=True, tag="hold"):
-    """Register the agent that runs in process `pid`, a child of the one that asks, or take it up again.
+    """Register the agent that runs in process `pid`, a child of the caller, or resume it.
 
-    The first time with a `ticket`; later with the `secret` and the `name` that the first answer gave. A
-    `secret` that stands beside the ticket is used instead of a drawn one: who then lost the answer brings
-    both again.
+    The first time with a `ticket`; later with the `secret` and the `name` of the first response. A `secret`
+    given with the ticket is used instead of a drawn one: a holder that lost the response sends both again.
     """
 
     pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -56,13 +54,13 @@ class HoldOp(WireOp, frozen=True, kw_only=True, tag="hold"):
     rows: Size = 0
     version: str = ""
     session: str = ""
-    """The session of its harness that it goes on with: a ticket without a name then means who had it."""
+    """The resumed session of its harness: a ticket without a name then selects the agent that had it."""
     among: Annotated[tuple[Word, ...], msgspec.Meta(max_length=LIMIT_AMONG)] = ()
-    """Those that a person is about to choose from: where only one agent had any, it means that one."""
+    """The sessions a person is about to choose from: if only one agent had any of them, it is selected."""
 
 
 class AccompanyOp(WireOp, frozen=True, kw_only=True, tag="accompany"):
-    """Be the companion of one session of the harness that started this process. Again is the same one."""
+    """Become the companion of one session of the harness that started this process. A repeat is harmless."""
 
     harness: Word
     session: Word
@@ -72,9 +70,9 @@ class AccompanyOp(WireOp, frozen=True, kw_only=True, tag="accompany"):
 
 
 class LaneOp(WireOp, frozen=True, kw_only=True, tag="lane"):
-    """Hold a lane for the name: mail is offered on it, each offer once. `outcomes` are those of before.
+    """Open a lane for the name: mail is offered on it, each offer once. `outcomes` are of earlier offers.
 
-    `carrying` is what an earlier connection offered and is still in hand: it has no outcome yet.
+    `carrying` are messages that an earlier connection offered and that have no outcome yet.
     """
 
     kind: str
@@ -87,7 +85,7 @@ class LaneOp(WireOp, frozen=True, kw_only=True, tag="lane"):
 
 
 class GateOp(WireOp, frozen=True, kw_only=True, tag="gate"):
-    """Say whether a lane lets mail through now, and why not. The level counts; the last word holds."""
+    """Report whether a lane accepts mail now, and if not, why. Only the last report counts."""
 
     lane: int
     open: bool
@@ -97,7 +95,7 @@ class GateOp(WireOp, frozen=True, kw_only=True, tag="gate"):
 
 
 class AnswerOp(WireOp, frozen=True, kw_only=True, tag="answer"):
-    """A lane's word on an offer: seen, refused, deferred or unconfirmed."""
+    """Report the outcome of an offer: seen, refused, deferred or unconfirmed."""
 
     lane: int
     offer: int
@@ -106,20 +104,20 @@ class AnswerOp(WireOp, frozen=True, kw_only=True, tag="answer"):
     grade: str = ""
     reason: str = ""
     evidence: str = ""
-    """What is kept with the step, such as the screen at that moment."""
+    """Evidence that is stored with the outcome, such as the screen at that time."""
 
 
 class TypedOp(WireOp, frozen=True, kw_only=True, tag="typed"):
-    """A person typed this at the agent's terminal."""
+    """Report a line that a person typed at the agent's terminal."""
 
     text: str = ""
     name: str = ""
     secret: int = 0
-    """The number of characters of a secret, which is sent in place of its text."""
+    """The number of characters of a secret, which is sent instead of its text."""
 
 
 class TellOp(WireOp, frozen=True, kw_only=True, tag="tell"):
-    """Answer what was asked in a `control` push; with `done` false a word on the way, `message`."""
+    """Respond to a `control` push; with `done` false it is a progress `message`."""
 
     ask: int
     name: str = ""
@@ -130,7 +128,7 @@ class TellOp(WireOp, frozen=True, kw_only=True, tag="tell"):
 
 
 class SubBeginOp(WireOp, frozen=True, kw_only=True, tag="sub_begin"):
-    """A sub-agent of the named agent begins, or goes on: `key` is the id that its harness has for it."""
+    """Start or resume a sub-agent of the named agent: `key` is the harness's id of it."""
 
     key: str
     name: str = ""
@@ -138,7 +136,7 @@ class SubBeginOp(WireOp, frozen=True, kw_only=True, tag="sub_begin"):
 
 
 class SubEndOp(WireOp, frozen=True, kw_only=True, tag="sub_end"):
-    """A sub-agent of the named agent has ended."""
+    """Report that a sub-agent of the named agent has ended."""
 
     key: str
     name: str = ""
@@ -146,7 +144,7 @@ class SubEndOp(WireOp, frozen=True, kw_only=True, tag="sub_end"):
 
 
 class PermissionOp(WireOp, frozen=True, kw_only=True, tag="permission"):
-    """A person is asked to allow something; with an `outcome`, what became of that."""
+    """Report that a person is asked for permission; with an `outcome`, how that ended."""
 
     request: Word
     name: str = ""

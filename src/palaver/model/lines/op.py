@@ -1,4 +1,4 @@
-"""What every request on a line of JSON has. Pure."""
+"""The common part of every request on a line of JSON. Pure."""
 
 import msgspec
 
@@ -6,11 +6,10 @@ import msgspec
 class WireOp(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="op", forbid_unknown_fields=True
 ):
-    """Every request: `req` comes back with the answer. Its name on the wire is its tag.
+    """Base of every request: `req` is returned with the response. Its name on the wire is its tag.
 
-    Each also has a `name`, which chooses one of the names opened on the link. It stands behind what must be
-    there. What has its default is left out when it is written; what is wrong with a value is said when it is
-    read.
+    Each also has a `name`, which chooses one of the names opened on the link. It follows the required fields.
+    Defaults are omitted when a request is encoded; values are validated when it is decoded.
     """
 
     req: int = 0

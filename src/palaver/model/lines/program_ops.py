@@ -1,4 +1,4 @@
-"""What any program can ask on a line: a name, messages, what it is doing, the log, tools. Pure."""
+"""Requests that any program can send as a line: names, messages, status, the log, tools. Pure."""
 
 from typing import Annotated
 
@@ -11,13 +11,13 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 
 
 class WhoamiOp(WireOp, frozen=True, kw_only=True, tag="whoami"):
-    """Who am I here?"""
+    """Return the caller's identity."""
 
     name: str = ""
 
 
 class JoinOp(WireOp, frozen=True, kw_only=True, tag="join"):
-    """Open a name on this connection. `secret` is what an earlier join gave: the same one is back."""
+    """Open a name on this connection. `secret` is that of an earlier join, to resume the same agent."""
 
     name: str = ""
     tag: str = ""
@@ -29,14 +29,14 @@ class JoinOp(WireOp, frozen=True, kw_only=True, tag="join"):
 
 
 class LeaveOp(WireOp, frozen=True, kw_only=True, tag="leave"):
-    """Give a name up."""
+    """Give up a name."""
 
     name: str = ""
     reason: str = "left"
 
 
 class SendOp(WireOp, frozen=True, kw_only=True, tag="send"):
-    """Send a text. `mentions` asks for `@words` in it to be recipients too. The same `id` again is once."""
+    """Send a text. With `mentions`, `@words` in it are recipients too. The same `id` again is sent once."""
 
     text: str
     name: str = ""
@@ -55,7 +55,7 @@ class SendOp(WireOp, frozen=True, kw_only=True, tag="send"):
 
 
 class PutOp(WireOp, frozen=True, kw_only=True, tag="put"):
-    """Store a foreign envelope and route it unread."""
+    """Store a foreign envelope and route it without reading its payload."""
 
     envelope: msgspec.Raw
     name: str = ""
@@ -68,20 +68,20 @@ class ListenOp(WireOp, frozen=True, kw_only=True, tag="listen"):
 
 
 class UnlistenOp(WireOp, frozen=True, kw_only=True, tag="unlisten"):
-    """Push no more; what was not acknowledged is open again."""
+    """Stop pushing; messages without an acknowledgement are open again."""
 
     name: str = ""
 
 
 class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
-    """These messages were seen."""
+    """Acknowledge these messages as seen."""
 
     messages: tuple[Place, ...]
     name: str = ""
 
 
 class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
-    """Say what the name is doing."""
+    """Report the activity of the name."""
 
     state: str
     name: str = ""
@@ -92,7 +92,7 @@ class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
 
 
 class EventsOp(WireOp, frozen=True, kw_only=True, tag="events"):
-    """Read the log; with `follow` pushes go on as events come."""
+    """Read the log; with `follow`, push new events as they come."""
 
     name: str = ""
     types: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class EventsOp(WireOp, frozen=True, kw_only=True, tag="events"):
 
 
 class ToolOp(WireOp, frozen=True, kw_only=True, tag="tool"):
-    """Call one of the tools that models call, with the same parameters. The same `key` again is done once."""
+    """Call one of the tools that models call, with the same parameters. The same `key` again runs once."""
 
     tool: str
     name: str = ""
@@ -118,14 +118,14 @@ class ToolOp(WireOp, frozen=True, kw_only=True, tag="tool"):
 
 
 class ListOp(WireOp, frozen=True, kw_only=True, tag="list"):
-    """Who is there; with `agent` that one alone, and what waits for it."""
+    """List the agents; with `agent` only that one, with its queue."""
 
     name: str = ""
     agent: str = ""
 
 
 class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
-    """What became of a message."""
+    """Return the receipts of a message."""
 
     message: str
     name: str = ""

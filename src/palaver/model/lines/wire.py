@@ -1,8 +1,8 @@
-"""Every request that can stand on a line, and how it is written there. Pure.
+"""Every request that can be sent as a line, and its encoding. Pure.
 
 {"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, tagged by its sender
 
-Reading one is the door's alone (`doors/lines_wire.py`): who only asks builds no reader.
+Only the door decodes requests (`doors/lines_wire.py`): clients need no decoder.
 """
 
 from typing import Final
@@ -69,10 +69,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def op_to_json(number: int, op: Op) -> bytes:
-    """Write a request on one line, without its end. The number is what its answer is known by.
+    """Encode a request on one line, without its end. Its response carries the same number.
 
-    It stands before all else, as `req`: the request itself has none yet. Raises BadText for half a surrogate
-    pair and MessageTooLarge for a line that the daemon would not read.
+    The number comes first, as `req`: the request itself has no number yet. Raises BadText for a lone
+    surrogate and MessageTooLarge for a line that the daemon would not read.
     """
     try:
         line = b'{"req":%d,%b' % (number, _encode(op)[1:])
