@@ -195,11 +195,8 @@ int main(int argc, char **argv)
         run_python("palaver.cli", call.all + 1, call.count - 1);
     if (call.up || call.down)
         check_arguments();
-    if (call.up) {
-        unlink(in_home("down"));
-        if (call.foreground)
-            run_in_foreground();
-    }
+    if (call.up && call.foreground)
+        run_in_foreground();
     if (wire < 0) { /* else an early start has asked already */
         request.length = 0;
         build_request();

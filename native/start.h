@@ -282,7 +282,6 @@ static int open_wire(int repeats)
         /* A follower that was running when the bus was stopped must not bring it back, whoever started it. */
         if (repeats || !is_person())
             fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
-        unlink(marker);
     }
     free(marker);
     return start_daemon();

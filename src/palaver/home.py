@@ -116,6 +116,12 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
             use(str(link / path.name))
 
 
+def lift_stop(home: Path) -> None:
+    """Remove the file that says that the bus was stopped on purpose. Only for a daemon that is up."""
+    with suppress(OSError):
+        (home / "down").unlink()
+
+
 def read_secret(path: Path) -> bytes:
     """Return the secret in a file; create one of random bytes if there is no file."""
     with suppress(FileNotFoundError):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, new_home, wait_until
+from tests.daemon.stage import Home, new_home, run_as_person, wait_until
 
 from palaver.log.storage import FILE_NAME
 
@@ -177,6 +177,42 @@ def test_command_reports_a_daemon_that_does_not_listen(either: Home) -> None:
         f"pal: the daemon (process {pid}) runs, but does not listen on {either.path}/daemon.sock: "
         "'pal down' ends it, and 'pal up' starts another\n"
     )
+
+
+def test_failed_start_does_not_lift_the_stop(either: Home) -> None:
+    either.ok("down")
+    (either.path / "config.toml").write_text("nonsense = 1\n")
+
+    refused = [either.pal("up"), either.pal("up", "--foreground"), run_as_person(either, "list")]
+    (either.path / "config.toml").unlink()
+    script = either.pal("list")
+
+    assert [one.status for one in refused] == [1, 1, 1]
+    assert all("nonsense" in one.err for one in refused)
+    assert (script.status, script.err) == (
+        1,
+        "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n",
+    )
+    either.ok("up")
+    assert not (either.path / "down").exists()
+
+
+def test_socket_that_cannot_be_created_again_is_logged_once_and_tried_again(bus: Home) -> None:
+    def lines(name: str, words: str) -> int:
+        said = (bus.path / "daemon.log").read_text().splitlines()
+        return sum(name in line and words in line for line in said)
+
+    for name in ("daemon.sock", "adopt.sock"):  # The second one is noticed by a later look.
+        (bus.path / name).unlink()
+        (bus.path / name).mkdir()
+        wait_until(lambda: lines(name, "cannot be created again") == 1)  # noqa: B023 - it is called here
+    for name in ("daemon.sock", "adopt.sock"):
+        (bus.path / name).rmdir()
+    for name in ("adopt.sock", "daemon.sock"):
+        wait_until(lambda: lines(name, "it is created again") == 1)  # noqa: B023 - it is called here
+
+    assert [lines(name, "cannot be created again") for name in ("daemon.sock", "adopt.sock")] == [1, 1]
+    bus.ok("status")
 
 
 def is_asked_to_end(pid: int) -> bool:

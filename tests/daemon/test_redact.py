@@ -419,3 +419,23 @@ def test_text_next_to_a_damaged_line_of_an_archive_is_removed(bus: Home, luna: F
 
     assert f"removed the text of #{seq}" in done.out
     assert files_with(bus, SECRET) == []
+
+
+def test_bus_that_stops_during_a_redaction_ends_without_a_traceback(bus: Home, luna: FakeHolder) -> None:
+    seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
+    with closing(sqlite3.connect(bus.path / "log.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        person = threading.Thread(target=lambda: run_as_person(bus, "redact", str(seq)))
+        person.start()
+        with closing(sqlite3.connect(bus.path / "log.sqlite", isolation_level=None)) as watcher:
+            wait_until(
+                lambda: watcher.execute("SELECT 1 FROM events WHERE type = 'redacted'").fetchone() is not None
+            )
+        bus.ok("down")
+        person.join()
+
+    assert "Traceback" not in (bus.path / "daemon.log").read_text()
+    assert "ValueError" not in (bus.path / "daemon.log").read_text()
+    bus.ok("up")
+    wait_until(lambda: files_with(bus, SECRET) == [])

@@ -145,3 +145,15 @@ async def test_writer_itself_may_truncate_files_but_a_later_cut_is_detected(tmp_
     with pytest.raises(StorageFailed, match="was cut"):
         await put(log, "after")
     await log.close()
+
+
+async def test_log_that_closes_while_files_are_made_shorter_closes_well(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    files = LogFiles(tmp_path / FILE_NAME)
+
+    with files.being_cut():
+        files.close()
+        await log.close()
+
+    files.check()
+    assert files.trouble == ""

@@ -50,11 +50,9 @@ class Reach:
             return
         if self._call.has_more_words():
             self._check_arguments()
-        if self._call.verb == b"up":
-            start.remove(f"{self._home}/down")
-            if self._call.is_foreground:
-                own = [b"--home", os.fsencode(self._home), b"--foreground"]
-                self.run_python(b"palaver.daemon", own + self._call.foreground_arguments())
+        if self._call.verb == b"up" and self._call.is_foreground:
+            own = [b"--home", os.fsencode(self._home), b"--foreground"]
+            self.run_python(b"palaver.daemon", own + self._call.foreground_arguments())
 
     def open(self, repeats: int) -> start.Socket | None:
         """Connect by the rules of the verb; None when the daemon was lost again."""

@@ -79,14 +79,13 @@ def start(
 ) -> Socket | None:
     """Start the daemon, or wait for the one that another client is starting, and connect to it.
 
-    None means that it was lost again at once. The marker of `pal down` is respected as in `ensure_daemon`.
+    None means that it was lost again at once. The marker of `pal down` is respected as in `ensure_daemon`;
+    the daemon removes it once it is up.
     `spawned` is called if this process starts the daemon.
     """
     marker = f"{home}/down"
-    if os.path.lexists(marker):
-        if not (is_person() if person is None else person):
-            raise NoHope("the bus was stopped with 'pal down'; 'pal up' starts it again")
-        remove(marker)
+    if os.path.lexists(marker) and not (is_person() if person is None else person):
+        raise NoHope("the bus was stopped with 'pal down'; 'pal up' starts it again")
     try:
         _make_directories(home)
         lock = above_stdio(os.open(f"{home}/start.lock", os.O_RDWR | os.O_CREAT, 0o600))
@@ -166,14 +165,6 @@ def daemon_pid(home: str) -> int:
             os.close(lock)
     except (OSError, ValueError):
         return 0
-
-
-def remove(path: str) -> None:
-    """Remove a file if it exists and may be removed."""
-    try:
-        os.unlink(path)  # noqa: PTH108 - pathlib is slow to import
-    except OSError:
-        return
 
 
 def above_stdio(fd: int) -> int:

@@ -52,6 +52,7 @@ from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
     Ready,
     TraceFile,
+    lift_stop,
     prune_traces,
     read_secret,
     trace_path,
@@ -128,6 +129,8 @@ class Daemon:
             try:
                 with ExitStack() as closing:
                     doors = await self._open(log, tasks, closing)
+                    if not self._stopped.is_set():  # A 'pal down' may have come already.
+                        lift_stop(self._home)
                     ready.say("ok")
                     closing.callback(watch_loop(self._settings.watchdog_ms))
                     _logger.info(

@@ -30,7 +30,7 @@ from palaver.doors.adopted_wire import (
 )
 from palaver.doors.hidden_keys import hide_keys
 from palaver.doors.services import Services
-from palaver.doors.unix import bind_socket, remove_socket
+from palaver.doors.unix import SocketAgain, bind_socket, remove_socket
 from palaver.errors import BadRequest, NotYou, PalaverError, Unavailable, WhoAreYou
 from palaver.home import SHORT_PREFIX, file_id, is_address
 from palaver.links.doorstep import Doorstep
@@ -59,6 +59,7 @@ class AdoptedDoor:
         self._doorstep = doorstep
         self._tasks = tasks
         self._path = services.home / "adopt.sock"
+        self._again = SocketAgain(self._path)
         self._file: tuple[int, int] | None = None
         self._listener: socket.socket | None = None
         self._is_open = False
@@ -74,13 +75,14 @@ class AdoptedDoor:
 
     def look_after(self) -> None:
         """Listen on a new socket file when ours was removed or replaced."""
-        if self._is_open and file_id(self._path) != self._file:
-            _logger.warning("%s was removed or replaced; it is made anew", self._path)
+        if self._is_open and file_id(self._path) != self._file and self._again.is_due():
             self._stop_listening()
             try:
                 self.open()
             except OSError as error:
-                _logger.error("%s cannot be made anew: %s", self._path, error)
+                self._again.fail(error)
+            else:
+                self._again.succeed()
 
     def close(self) -> None:
         """Take nothing more in. Closing twice is harmless."""

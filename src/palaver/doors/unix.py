@@ -48,6 +48,8 @@ _FULL: Final = (
     "the daemon has too many open files to serve another caller: end some programs that are connected to it, "
     "or raise the limit ('ulimit -n') and restart it"
 )
+_LONGEST_PAUSE_LOOKS: Final = 8
+"""Looks, about a second each, between two tries to create a socket file again."""
 _STOP_GRACE_S: Final = 3.0
 """How long requests that are under way may take when the daemon stops."""
 
@@ -69,6 +71,7 @@ class UnixDoor:
         self._hooks = HookAsking(services, doorstep, services.hooks)
         self._path = services.home / "daemon.sock"
         self._file: tuple[int, int] | None = None
+        self._again = SocketAgain(self._path)
         self._server: asyncio.Server | None = None
         self._is_shut = False
         self._ids = count(1)
@@ -86,7 +89,7 @@ class UnixDoor:
 
     def look_after(self) -> None:
         """Listen on a new socket file when ours was removed or replaced. Callers that are inside stay."""
-        if not self._is_shut and file_id(self._path) != self._file:
+        if not self._is_shut and file_id(self._path) != self._file and self._again.is_due():
             self._tasks.create_task(self._open_again())
 
     async def _open_again(self) -> None:
@@ -94,9 +97,9 @@ class UnixDoor:
         try:
             await self.open()
         except OSError as error:
-            _logger.error("%s was removed, and cannot be made anew: %s", self._path, error)
+            self._again.fail(error)
             return
-        _logger.warning("%s was removed or replaced; it is made anew", self._path)
+        self._again.succeed()
         if before is not None:
             before.close()
         if self._is_shut:
@@ -262,6 +265,39 @@ def remove_socket(path: Path, file: tuple[int, int] | None) -> None:
     if file_id(path) == file:
         with suppress(FileNotFoundError):
             path.unlink()
+
+
+class SocketAgain:
+    """Decides when to create a removed socket file again, and logs each outcome once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._failures = 0
+        self._looks_left = 0
+
+    def is_due(self) -> bool:
+        """Return whether to try now. Called at each look, about once a second."""
+        self._looks_left -= 1
+        return self._looks_left < 0
+
+    def fail(self, error: OSError) -> None:
+        """Wait longer after each failure, and log the first one with what to do."""
+        if not self._failures:
+            _logger.error(
+                "%s was removed and cannot be created again (%s): remove the file or folder at that path and "
+                "make the home writable. No command reaches the bus until then; it keeps trying, at least "
+                "every %d seconds",
+                self._path,
+                error,
+                _LONGEST_PAUSE_LOOKS,
+            )
+        self._failures += 1
+        self._looks_left = min(2**self._failures, _LONGEST_PAUSE_LOOKS) - 1
+
+    def succeed(self) -> None:
+        """Log that the file is there again."""
+        self._failures = self._looks_left = 0
+        _logger.warning("%s was removed or replaced; it is created again", self._path)
 
 
 def bind_socket(path: Path) -> socket.socket:

@@ -34,6 +34,7 @@ class LogFiles:
         self.is_cut = False
         """True if a file was truncated, so a part of the log is in no file."""
         self._is_being_cut = False
+        self._is_closed = False
         self._looking = threading.Lock()
 
     @property
@@ -48,12 +49,12 @@ class LogFiles:
 
     def close(self) -> None:
         """Stop checking: the log closes and removes its files."""
-        self._paths = ()
+        self._is_closed = True
 
     def check(self) -> None:
         """Check all files; raise StorageFailed if one is not the one that was opened."""
         with self._looking:
-            if not self.trouble:
+            if not self.trouble and not self._is_closed:
                 for at, file in enumerate(self._paths):
                     now, known = _identity(file), self._known[at]
                     if now != known:

@@ -23,7 +23,7 @@ from palaver.doors.typed_secrets import find_typed_secrets
 from palaver.doors.views import agent_view, daemon_view
 from palaver.errors import BadRequest, StorageFailed
 from palaver.harness.user_profile import parse_user_profile
-from palaver.home import read_profile_files
+from palaver.home import lift_stop, read_profile_files
 from palaver.log.fold import SKIPPED
 from palaver.log.fold_rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.log.fold_tasks import read_tasks
@@ -44,6 +44,7 @@ _OFFERED = 20
 async def up(call: Call) -> int:
     """Say that the bus is up: the client has seen to it. Opens or shuts the HTTP door if that is asked."""
     await change_http(call)
+    lift_stop(call.services.home)
     view = daemon_view(call.services)
     if call.is_json:
         await call.say_json(view)
