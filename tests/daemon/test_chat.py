@@ -134,7 +134,7 @@ def test_following_recipient_is_marked_as_seen_however_fast_it_is(chat: Pane, lu
 
 
 @needs_tmux
-def test_chat_commands(crew: Crew, chat: Pane, luna: Agent, nova: Agent) -> None:
+def test_chat_commands_show_their_results(crew: Crew, chat: Pane, luna: Agent, nova: Agent) -> None:
     luna.claim()
     luna.ok("stick", "pass", "nova", *HANDOFF)
     nova.shell.close()

@@ -132,7 +132,7 @@ def test_all_requests_are_due_when_an_agent_stops() -> None:
     ],
     ids=["a reply", "the notice", "a removal"],
 )
-def test_watch_ends_with(end: Event) -> None:
+def test_watch_ends_with_a_reply_or_notice_or_removal(end: Event) -> None:
     before = [asked(5, "nova", "kira"), event(8, "agent.bye", "nova")]
 
     assert open_watches(folded([*before, end])) == [("kira", 5)]

@@ -36,7 +36,7 @@ def _event(kind: str, sender: str, *to: str, **payload: object) -> Event:
         (_event("takeover", "nova", "kira"), False),
     ],
 )
-def test_member_of_a_room_is_concerned_by(event: Event, is_for_luna: bool) -> None:
+def test_event_concerns_a_member_as_the_table_says(event: Event, is_for_luna: bool) -> None:
     assert is_concerned(event, "luna") is is_for_luna
     assert matches(Query(concerns="luna"), event) is is_for_luna
     assert matches(Query(), event)

@@ -1,4 +1,4 @@
-"""The payload of a message event, and the flat object that programs read. The broker validates both."""
+"""The payload of a message event, and the flat object for programs. Validates nothing: the broker does."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -36,7 +36,7 @@ _KEYS: Final = (
     r"xapp-[0-9]-[\w-]{10,}+",
     r"(?:A3T[A-Z0-9]|ABIA|ACCA|AGPA|AIDA|AKIA|AROA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])",  # AWS
     r"ABSK[A-Za-z0-9+/]{32,}+=*+",
-    rf"sk-{_MIXED}[\w-]{{8,}}+",  # OpenAI, Anthropic, and those who do as they do
+    rf"sk-{_MIXED}[\w-]{{8,}}+",  # OpenAI, Anthropic, and compatible services
     r"[prs]k_(?:live|test)_[A-Za-z0-9]{10,}+",  # Stripe
     r"whsec_[A-Za-z0-9+/]{16,}+=*+",
     r"SG\.[\w-]{16,}+\.[\w-]{16,}+",  # SendGrid

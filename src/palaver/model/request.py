@@ -76,7 +76,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leave(msgspec.Struct, frozen=True, kw_only=True):
-    """Give up a name; its history and its mail stay."""
+    """Release a name; its history and its mail stay."""
 
     reason: str = "left"
 

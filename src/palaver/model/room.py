@@ -59,7 +59,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseStick(msgspec.Struct, frozen=True, kw_only=True):
-    """Give up the stick, for the waiting member that is next by fairness."""
+    """Release the stick for the waiting member that is next by fairness."""
 
     room: str
     turn: int

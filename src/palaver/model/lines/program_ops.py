@@ -29,7 +29,7 @@ class JoinOp(WireOp, frozen=True, kw_only=True, tag="join"):
 
 
 class LeaveOp(WireOp, frozen=True, kw_only=True, tag="leave"):
-    """Give up a name."""
+    """Release a name."""
 
     name: str = ""
     reason: str = "left"
