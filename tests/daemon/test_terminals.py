@@ -184,9 +184,10 @@ def test_message_held_by_a_dialog_is_queued_again_when_the_agent_exits(
     send(nova, "stop!", "--interrupt")
     wait_until(lambda: receipt(bus, "stop!")["state"] == "held")
 
-    luna.ok("leave", reason="exited with 0")
+    luna.gate(open=False, reason="exited")
 
     wait_until(lambda: receipt(bus, "stop!")["state"] == "queued")
+    assert receipt(bus, "stop!")["reason"] == "the agent has ended"
 
 
 def test_offer_that_is_open_when_the_daemon_dies_is_settled_by_the_holder(
@@ -524,6 +525,60 @@ def test_stop_waits_for_a_holder_that_reconnects_to_report_the_exit(bus: Home, l
     result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
 
     assert result.json == {"name": "luna", "reason": "exited with 0"}
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill"])
+def test_first_stop_or_kill_after_a_daemon_start_waits_for_the_holder(
+    bus: Home, luna: FakeHolder, verb: str
+) -> None:
+    bus.kill()
+    bus.ok("up")
+
+    def hold() -> None:
+        bus.ok("list")
+        bus.ok("list")  # the command is on its way before the holder is back
+        luna.again()
+        push = asked(luna, verb)
+        luna.ok("leave", reason="killed by SIGKILL")
+        luna.ok("tell", ask=push["ask"], ok={"reason": "killed by SIGKILL"})
+
+    result = run_beside(hold, lambda: run_as_person(bus, verb, "luna", "--json"))
+
+    assert result.json == {"name": "luna", "reason": "killed by SIGKILL"}
+
+
+def test_first_peek_after_a_daemon_start_waits_for_the_holder(bus: Home, luna: FakeHolder) -> None:
+    bus.kill()
+    bus.ok("up")
+    job = bus.start("peek", "luna")
+    bus.ok("list")
+
+    luna.again()
+
+    push = asked(luna, "peek")
+    luna.ok("tell", ask=push["ask"], ok={"text": "$ ls", "cols": 80, "rows": 24})
+    assert job.communicate(timeout=LIMIT_S)[0] == b"$ ls\n"
+
+
+def test_first_keys_after_a_daemon_start_wait_for_the_holder_and_stay_hidden(
+    bus: Home, luna: FakeHolder
+) -> None:
+    bus.kill()
+    bus.ok("up")
+
+    def hold() -> None:
+        bus.ok("list")
+        bus.ok("list")  # the command is on its way before the holder is back
+        luna.again()
+        push = asked(luna, "status")
+        luna.ok("tell", ask=push["ask"], ok={"secret": True})
+        luna.open_lane(is_open=False)
+        luna.answer(luna.offered())
+
+    check_output(run_beside(hold, lambda: send_keys(bus, "hunter2")))
+
+    (message,) = [event for event in bus.events("--type", "message") if "raw" in event["payload"]]
+    assert "hunter2" not in json.dumps(message)
 
 
 def test_failure_of_a_holder_is_reported(bus: Home, luna: FakeHolder) -> None:

@@ -177,6 +177,9 @@ async def test_closed_terminal_ends_the_hold_of_its_dialog(bus: Bus, luna: Calle
     await bus.delivery.close_lane(lane.lane)
 
     await becomes(bus, interrupt, "queued")  # at once, or when the hold in progress is written
+    entry = bus.entry(interrupt, "nova")
+    assert entry is not None
+    assert entry.reason == "no lane leads to the agent now"
     assert bus.texts("nova") == ["stop!"]
 
 

@@ -65,14 +65,14 @@ class Gated:
         await self._ledger.tell_held(agent, news, why=why)
         told.update(event.seq for event in news)
 
-    async def release(self, agent: str, is_over: Callable[[str], bool]) -> None:
-        """Put in line again whatever was held for a reason that is over."""
+    async def release(self, agent: str, is_over: Callable[[str], bool], *, why: str) -> None:
+        """Queue again the messages that were held for a reason that is over; `why` says what ended it."""
         while over := dict(islice(self._over(agent, is_over), _AT_ONCE)):
             held = self._of(agent)
             for seq in over:
                 del held[seq]
             try:
-                await self._ledger.report(agent, list(over), State.QUEUED, reason="its terminal goes on")
+                await self._ledger.report(agent, list(over), State.QUEUED, reason=why)
             except BaseException:
                 held.update(over)
                 raise

@@ -116,7 +116,7 @@ class Offering:
         asked = [agent] if DIALOG in over else []
         self._drawing += asked
         try:
-            await self.gated.release(agent, over.__contains__)
+            await self.gated.release(agent, over.__contains__, why="the agent asks for its messages")
             chosen = self.choose(agent, lane, state)
             while chosen is not None and await self._has_held_lost(agent, chosen[1]):
                 chosen = self.choose(agent, lane, state)
@@ -190,9 +190,16 @@ class Offering:
                 return not has_dialog and self._asked(agent) is None
             return self._shut(read_agent(self._log.rows, agent)) is None
 
-        await self.gated.release(agent, is_over)
+        await self.gated.release(agent, is_over, why=self._why_over(agent))
         if agent not in self.lanes:
             self.gated.forget(agent)
+
+    def _why_over(self, agent: str) -> str:
+        """Return why no gate holds messages back. A terminal reports its end before its agent leaves."""
+        known, lanes = read_agent(self._log.rows, agent), self.lanes.get(agent, ())
+        if known is None or known.left or any(lane.level.reason == AgentState.EXITED for lane in lanes):
+            return "the agent has ended"
+        return "the agent can take messages again" if lanes else "no lane leads to the agent now"
 
     async def hold_long(self, lane: Lane) -> None:
         """Hold what has waited behind a closed gate for long, and come back for what has not yet."""

@@ -28,16 +28,15 @@ _COST: Final = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
 async def hide_keys(holds: Holds, request: Send) -> Send:
     """Replace raw keys by a hash where their terminal asks for a secret; return any other request unchanged.
 
-    A holder that does not answer in time cannot say that the keys will be shown, so they are hidden too.
+    Without a holder's answer it is not known that the keys will be shown, so they are hidden too. The broker
+    refuses keys for an agent that has no holder.
     """
     if not request.raw or request.is_dry_run:
         return request
     try:
         told = await holds.ask_once(request.recipient, STATUS, limit_s=_ASK_S)
         is_hidden = told.ok.get("secret") is True
-    except NotFound:
-        return request  # There is no terminal: the broker refuses it.
-    except Unavailable:
+    except (NotFound, Unavailable):
         is_hidden = True
     if not is_hidden:
         return request

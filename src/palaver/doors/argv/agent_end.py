@@ -37,6 +37,23 @@ async def end_of(call: Call, agent: Agent, verb: str) -> str:
                 return last_word
 
 
+async def wait_for_holder(call: Call, name: str) -> None:
+    """Wait until the holder of an agent is connected, for at most BACK_S; return at once if it has none.
+
+    After a start of the daemon every holder reconnects by itself. A command may come before it does.
+    """
+    with _watching(call, name) as changed, suppress(TimeoutError):
+        async with asyncio.timeout(BACK_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(name)
+                if known is None or known.left or not known.holder:
+                    return
+                if call.services.holds.get(name) is not None:
+                    return
+                await changed.wait()
+
+
 async def _asked(call: Call, agent: Agent, verb: str) -> str:
     async with aclosing(call.services.holds.ask(agent.name, verb, by=call.caller.name)) as words:
         with call.connection.waiting():

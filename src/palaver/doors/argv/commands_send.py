@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from palaver.broker.outcome import Sent
+from palaver.doors.argv.agent_end import wait_for_holder
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_bundle import with_bundle
 from palaver.doors.argv.commands_rooms import named_room, room_of
@@ -42,7 +43,9 @@ async def send(call: Call) -> int:
         room=await _room(call, targets),
     )
     if parsed.has("--raw"):
-        request = await hide_keys(call.services.holds, _as_keys(call, request))
+        request = _as_keys(call, request)
+        await wait_for_holder(call, request.recipient)  # only it knows whether the prompt hides the keys
+        request = await hide_keys(call.services.holds, request)
     request = await with_bundle(call, request)
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import PurePath
 from typing import Final
 
-from palaver.doors.argv.agent_end import end_of
+from palaver.doors.argv.agent_end import end_of, wait_for_holder
 from palaver.doors.argv.call import Call
 from palaver.doors.holds import KILL, PEEK, STOP
 from palaver.errors import (
@@ -201,7 +201,7 @@ async def attach(call: Call) -> int:
     """Let the client sit down at an agent's terminal. Its keyboard is the human's alone."""
     if call.caller.kind != HUMAN or call.caller.by is not None:
         raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
-    agent = _in_terminal(call, call.parsed.positionals[0])
+    agent = await _in_terminal(call, call.parsed.positionals[0])
     call.connection.run_here("__attach", agent.name, *(["--plain"] if call.parsed.has("--plain") else []))
     return 0
 
@@ -211,7 +211,7 @@ async def peek(call: Call) -> int:
     lines = call.parsed.number("--lines") or 0
     if not 0 <= lines <= _LIMIT_LINES:
         raise UsageError(f"--lines is at most {_LIMIT_LINES}")
-    agent = _in_terminal(call, call.parsed.positionals[0])
+    agent = await _in_terminal(call, call.parsed.positionals[0])
     told = await call.services.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
     if told.error:
         raise error_from_wire(told.error, told.message, {})
@@ -256,7 +256,7 @@ async def kill(call: Call) -> int:
 
 async def _end(call: Call, verb: str) -> int:
     require(call.caller, Standing.OPERATOR, verb)
-    agent = _held(call, call.parsed.positionals[0])
+    agent = await _held(call, call.parsed.positionals[0])
     try:
         async with asyncio.timeout(_END_S):
             reason = await end_of(call, agent, verb)
@@ -269,17 +269,18 @@ async def _end(call: Call, verb: str) -> int:
     return 0
 
 
-def _in_terminal(call: Call, name: str) -> Agent:
+async def _in_terminal(call: Call, name: str) -> Agent:
     """Find an agent with a terminal; one that runs to the end of a turn in its caller's place has none."""
-    agent = _held(call, name)
+    agent = await _held(call, name)
     hold = call.services.holds.get(agent.name)
     if hold is not None and not hold.cols:
         raise NotFound(f"terminal of {agent.name}", "it runs without one")
     return agent
 
 
-def _held(call: Call, name: str) -> Agent:
+async def _held(call: Call, name: str) -> Agent:
     agent = call.agent(name)
+    await wait_for_holder(call, agent.name)
     if call.services.holds.get(agent.name) is None:
         hint = "its holder is not connected" if agent.holder and not agent.left else "'pal run' gives it one"
         hint = f"it is a sub-agent, inside the session of {agent.parent}" if agent.parent else hint
