@@ -1,1 +1,1 @@
-"""What runs in the client's own process."""
+"""Commands that run in the client's own process."""

@@ -1,4 +1,4 @@
-"""Run what the daemon told the client to do in its own process: `python -m palaver.cli VERB ...`.
+"""Run commands that the daemon passes back to the client's process: `python -m palaver.cli VERB ...`.
 
 A harness waits while `__run` loads, so nothing is imported here that it does not need.
 """
@@ -10,7 +10,7 @@ import sys
 
 def main() -> int:
     """Run one verb and return the exit status."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has gone ends us without a word
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader has closed the pipe
     verb, words = sys.argv[1:2], sys.argv[2:]
     if verb == ["__run"]:
         return _run(words)
@@ -24,7 +24,7 @@ def main() -> int:
 def _run(words: list[str]) -> int:
     from palaver.agents.spawn import HolderProcess
 
-    holder = HolderProcess(os.environ["PALAVER_HOME"])  # it loads while this process does
+    holder = HolderProcess(os.environ["PALAVER_HOME"])  # it loads at the same time as this process
     from palaver.cli.run import run_agent
 
     return run_agent(words, os.environ["PALAVER_HOME"], os.environ, holder)

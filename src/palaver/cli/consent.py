@@ -1,7 +1,7 @@
-"""A person's leave for hooks, asked once in the client's own terminal and remembered in the home of the bus.
+"""A person's consent to hooks, requested once in the client's terminal and stored in the home of the bus.
 
-It is asked only of a person who sits there; whoever else starts a harness has what a person agreed to before,
-or no hooks. Another version of the hooks is another question.
+Only a person at the terminal is asked. Any other caller that starts a harness gets the hooks that a person
+agreed to before, or no hooks. Each version of the hooks needs a new consent.
 """
 
 import json
@@ -18,7 +18,7 @@ OFF: Final = "off"
 KNOWN: Final = "known"
 ASK: Final = "ask"
 AGAIN: Final = "again"
-"""What the daemon says may be done: none, those that were agreed to, ask if need be, ask in any case."""
+"""The daemon's permission: no hooks, those agreed to before, ask if needed, ask in any case."""
 
 _FILE: Final = "codex-hooks.json"
 _NARROWEST: Final = 20
@@ -27,7 +27,7 @@ _YES: Final = frozenset({"y", "yes"})
 
 
 def has_codex_hooks(word: str, pal: str, home: str) -> bool:
-    """Whether Codex is given hooks; asks where nobody was asked before, and it may be. Raises OSError."""
+    """Whether Codex gets hooks; asks the user if that is allowed and not yet done. Raises OSError."""
     if word in ("", OFF):
         return False
     path, digest = Path(home) / "harness" / _FILE, hooks_digest(pal, home)
@@ -38,7 +38,7 @@ def has_codex_hooks(word: str, pal: str, home: str) -> bool:
     sys.stderr.flush()
     answer = sys.stdin.readline()
     if not answer:
-        return False  # nobody said anything: the next one is asked
+        return False  # no reply: ask again the next time
     is_agreed = answer.strip().lower() in _YES
     write_private(path, json.dumps({"hooks": digest, "agreed": is_agreed}).encode())
     if not is_agreed:
@@ -47,7 +47,7 @@ def has_codex_hooks(word: str, pal: str, home: str) -> bool:
 
 
 def _remembered(path: Path, digest: str) -> bool | None:
-    """Give what a person said to these hooks, None when nobody was asked."""
+    """Return the stored decision about these hooks; None if there was no decision."""
     try:
         found = json.loads(path.read_bytes())
         return bool(found["agreed"]) if found["hooks"] == digest else None
@@ -60,7 +60,7 @@ def _is_person_there() -> bool:
 
 
 def _question(pal: str, home: str) -> str:
-    """Ask, in lines as wide as the terminal; the command itself is never broken."""
+    """Return the question, wrapped to the width of the terminal; the command itself is never broken."""
     before = (
         "Codex can tell the bus what it does by hooks, and is given messages by them where it has no server "
         f"of its own. At {', '.join(EVENTS)} it would run"

@@ -1,6 +1,6 @@
-"""`pal config edit`, in the client's own process: a person's editor on a copy of the settings.
+"""`pal config edit`, in the client's own process: runs the user's editor on a copy of the settings.
 
-The copy takes the place of the file only when the bus would start with it, and the file is still what it was.
+The copy replaces the file only if the bus would start with it, and the file has not changed meanwhile.
 """
 
 import os
@@ -26,10 +26,10 @@ Ask = Callable[[str], bool]
 
 
 def edit_settings(home: Path, environment: Mapping[str, str], ask: Ask | None = None) -> int:
-    """Open the settings, wait for the editor, and put what it left in their place. Gives the exit status.
+    """Open the settings, wait for the editor, and store its result. Return the exit status.
 
-    What is wrong with it is said, and `ask` asks whether to edit it again; by default the person at the
-    terminal is asked. The file stays as it was until what the editor left can be used.
+    Errors are printed, and `ask` asks whether to edit again; by default it asks at the terminal. The file
+    stays as it was until the result is valid.
     """
     editor = environment.get("VISUAL") or environment.get("EDITOR") or "vi"
     try:
@@ -46,7 +46,7 @@ def edit_settings(home: Path, environment: Mapping[str, str], ask: Ask | None = 
 
 
 class _Copy:
-    """The settings of a home as they are edited, in a file beside their own."""
+    """The settings of a home while they are edited, in a copy next to their file."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -58,7 +58,7 @@ class _Copy:
             file.write(self._opened)
 
     def edit(self, editor: str, ask: Ask) -> bool:
-        """Have it edited until the bus would take it, and tell whether anything has changed."""
+        """Run the editor until the result is valid; return whether it has changed."""
         self._run(editor)
         while (refusal := self._refusal()) is not None:
             _complain(f"{refusal}\nthe bus would not start like this")
@@ -74,13 +74,13 @@ class _Copy:
         return content != self._opened
 
     def left(self) -> str:
-        """Say what is left of it, in a sentence. What the person wrote stays."""
+        """Return a sentence about the state of the file and the copy. The user's text is kept."""
         try:
             if self._copy.read_bytes() != self._opened:
                 return f"{self._file} is as it was; what you wrote is in {self._copy}"
             self._copy.unlink()
         except FileNotFoundError:
-            pass  # the editor has taken it away
+            pass  # the editor has removed it
         return f"{self._file} is as it was"
 
     def _run(self, editor: str) -> None:
@@ -100,13 +100,13 @@ class _Copy:
 
 
 def _every_setting() -> bytes:
-    """Give a file that changes nothing and says what could be set."""
+    """Return a file that changes nothing and lists all settings."""
     lines = (f"\n# {MEANINGS[key]}\n# {key} = {format_value(DEFAULTS[key])}\n" for key in KEYS)
     return (_HEAD + "".join(lines)).encode()
 
 
 def _ask(question: str) -> bool:
-    """Ask the person at the terminal; where there is none, or none answers, it is a no."""
+    """Ask the user at the terminal; without a terminal or a reply the result is no."""
     if not sys.stdin.isatty():
         return False
     try:

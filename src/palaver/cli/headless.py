@@ -1,7 +1,7 @@
-"""A harness that runs to the end of one turn, in the caller's own place: its input, output and terminal.
+"""Run a harness for one turn, with the caller's input, output and terminal.
 
-This process stands beside it only so that the daemon knows who it is from its first instruction, and how it
-ended. Without a daemon it runs on, and its exit status is this one's.
+This process stays next to it only to register it with the daemon before its first instruction, and to report
+how it ended. Without a daemon it runs on. Its exit status is the one of this process.
 """
 
 import asyncio
@@ -24,14 +24,17 @@ _CANNOT_RUN: Final = 126
 _HOLD_LIMIT_S: Final = 5.0
 _REPORT_LIMIT_S: Final = 2.0
 _LEFT_TO_IT: Final = (signal.SIGINT, signal.SIGQUIT)
-"""A terminal sends these to both of us, and it decides."""
+"""A terminal sends these to both processes, and the harness decides."""
 STOP: Final = "stop"
 KILL: Final = "kill"
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_headless(launch: Launch, ticket: str, home: str, cwd: str) -> int:
-    """Run it and give its exit status; what is no conversation takes this process over and is nobody."""
+    """Run it and return its exit status.
+
+    A command that is not a conversation replaces this process and is not an agent.
+    """
     if not launch.is_agent:
         _become(launch, cwd, "")
     ready, go = os.pipe()
@@ -91,7 +94,7 @@ async def _stand_by(hold: HoldOp, home: str, go: int) -> int:
 
 
 async def _seat(bus: Bus, holding: asyncio.Task[None], held: asyncio.Event) -> str:
-    """Wait until the daemon has said who this is; raises its refusal, or TimeoutError."""
+    """Wait until the daemon has assigned a seat. Raises its refusal, or TimeoutError."""
     waiting = asyncio.ensure_future(held.wait())
     async with asyncio.timeout(_HOLD_LIMIT_S):
         await asyncio.wait({holding, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,14 +106,14 @@ async def _seat(bus: Bus, holding: asyncio.Task[None], held: asyncio.Event) -> s
 
 
 def _obey(line: Line, child: int) -> None:
-    """Do what the daemon was asked to have done: there is no terminal here, so ending is all there is."""
+    """Carry out an order of the daemon. There is no terminal here, so only ending is possible."""
     number = {STOP: signal.SIGTERM, KILL: signal.SIGKILL}.get(str(line.verb)) if line.push else None
     if number is not None:
         os.kill(child, number)
 
 
 async def _end_of(child: int) -> int:
-    """Wait for the child without holding anybody up; a negative number is a signal."""
+    """Wait for the child without blocking the loop; a negative number is a signal."""
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     return os.waitstatus_to_exitcode(status)
 
@@ -121,4 +124,4 @@ async def _say_goodbye(bus: Bus, status: int) -> None:
         async with asyncio.timeout(_REPORT_LIMIT_S):
             await bus.ask(LeaveOp(reason=reason))
     except (PalaverError, TimeoutError):
-        pass  # the daemon sees by itself that the process has ended
+        pass  # the daemon notices by itself that the process has ended

@@ -1,6 +1,6 @@
-"""`pal install` and `pal uninstall`, in the client's own process: files for harnesses, with its own rights.
+"""`pal install` and `pal uninstall`, in the client's own process and with its rights: files for harnesses.
 
-What is not ours is neither written over nor removed.
+Files that are not ours are neither overwritten nor removed.
 """
 
 import json
@@ -23,15 +23,15 @@ _MODE: Final = 0o644
 
 
 def skill_text() -> str:
-    """Give the skill as it comes with this version."""
+    """Return the skill of this version."""
     return (files("palaver") / "skill" / FILE_NAME).read_text(encoding="utf-8")
 
 
 def skill_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Give the folders in which harnesses look for a person's skills.
+    """Return the folders in which harnesses look for a user's skills.
 
-    `~/.agents/skills` is the one that Codex, Gemini CLI, OpenCode and others share. Claude Code has its own,
-    which counts when there is a Claude Code.
+    Codex, Gemini CLI, OpenCode and others share `~/.agents/skills`. Claude Code has its own folder, which is
+    included if Claude Code is set up.
     """
     home = Path(environment.get("HOME") or Path.home())
     claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
@@ -39,7 +39,7 @@ def skill_folders(environment: Mapping[str, str]) -> list[Path]:
 
 
 def install(parsed: Parsed, environment: Mapping[str, str]) -> int:
-    """Set a harness up; or write the skill into a folder, or into all that harnesses look into."""
+    """Set up a harness, or write the skill to a folder or to every folder that harnesses search."""
     if parsed.positionals[0] != "skill":
         return install_harness(parsed, environment)
     if parsed.has("--print") and parsed.form != "json":
@@ -49,7 +49,7 @@ def install(parsed: Parsed, environment: Mapping[str, str]) -> int:
 
 
 def uninstall(parsed: Parsed, environment: Mapping[str, str]) -> int:
-    """Remove what `install` wrote, or only say what that would be."""
+    """Remove what `install` wrote, or only print what would be removed."""
     if parsed.positionals[0] != "skill":
         return uninstall_harness(parsed, environment)
     return _for_each(parsed, environment, _would_uninstall if parsed.has("--print") else _uninstall)
@@ -58,7 +58,7 @@ def uninstall(parsed: Parsed, environment: Mapping[str, str]) -> int:
 def _for_each(
     parsed: Parsed, environment: Mapping[str, str], act: Callable[[Path, Path], Mapping[str, str]]
 ) -> int:
-    """Do it for one path after the other; what cannot be done for one is done for the others."""
+    """Run an action for each path; a failure for one path does not stop the others."""
     home, status = Path(environment["PALAVER_HOME"]), 0
     try:
         with turn(parsed, home):
@@ -81,7 +81,7 @@ def _paths(parsed: Parsed, environment: Mapping[str, str]) -> list[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether our skill is there, of any version; raises ValueError when it is another one."""
+    """Whether our skill is there, in any version. Raises ValueError if it is another skill."""
     if not path.exists():
         return False
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -91,7 +91,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _install(home: Path, path: Path) -> Mapping[str, str]:
-    """Put the skill in its place, whole or not at all."""
+    """Write the skill, whole or not at all."""
     word = _would_install(home, path)["result"].removeprefix("would be ")
     if word != "is up to date":
         note_folders(home, path)
@@ -109,7 +109,7 @@ def _would_install(_home: Path, path: Path) -> Mapping[str, str]:
 
 
 def _uninstall(home: Path, path: Path) -> Mapping[str, str]:
-    """Remove the skill with its folder, and the folders that were made for it, as far as they are empty."""
+    """Remove the skill with its folder, and the folders that were created for it, if they are empty."""
     is_there = _is_there(path)
     if is_there:
         path.unlink()

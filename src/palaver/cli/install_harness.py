@@ -1,7 +1,7 @@
-"""`pal install HARNESS` and back, in the client's own process: shows what changes, asks, and then writes.
+"""`pal install HARNESS` and its reverse, in the client's own process: show changes, ask, then write.
 
-Every file is kept as it was before. `pal uninstall` puts that back, byte for byte; in a file that was changed
-since, it takes out what is ours and nothing else. What cannot be read is not written to.
+Every file is backed up. `pal uninstall` restores it, byte for byte; in a file that was changed since, it
+removes only our additions. A file that cannot be parsed is not changed.
 """
 
 import difflib
@@ -56,7 +56,7 @@ _COMPANIONS: Final = {"codex": codex_companion.MODULE, "opencode": opencode_comp
 
 
 def install_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
-    """Set a harness up, if whoever asks says so."""
+    """Set up a harness, if the user agrees."""
     harness, home = parsed.positionals[0], Path(environment["PALAVER_HOME"])
     setup = _setup(harness, home, environment)
     try:
@@ -67,7 +67,7 @@ def install_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
 
 
 def uninstall_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
-    """Put everything back, if whoever asks says so."""
+    """Restore every file, if the user agrees."""
     harness, home = parsed.positionals[0], Path(environment["PALAVER_HOME"])
     try:
         with turn(parsed, home):
@@ -77,13 +77,13 @@ def uninstall_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
 
 
 def turn(parsed: Parsed, home: Path) -> AbstractContextManager[None]:
-    """Wait until nobody else installs or uninstalls; whoever only looks waits for nobody."""
+    """Wait until no other process installs or uninstalls; with `--print` do not wait."""
     waiting = "pal: another 'pal install' or 'pal uninstall' is under way; waiting for it\n"
     return nullcontext() if parsed.has("--print") else locked(home, lambda: _warn(waiting))
 
 
 def reason_of(error: OSError | ValueError, harness: str) -> str:
-    """Say why something could not be done."""
+    """Return why something failed."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or harness}: {error.strerror}"
     return str(error)
@@ -119,7 +119,7 @@ def _uninstall(parsed: Parsed, harness: str, environment: Mapping[str, str]) -> 
     for plan, written in zip(plans, here, strict=True):
         _write(plan)
         remove_folders(written.folders)
-    if forget(home, known, here):  # what is ours alone serves every folder that is set up
+    if forget(home, known, here):  # our own files are shared by every folder that is set up
         shutil.rmtree(own_folder(home, harness), ignore_errors=True)
     return _say(parsed, plans, "put back", is_short=True)
 
@@ -130,18 +130,18 @@ def _setup(harness: str, home: Path, environment: Mapping[str, str]) -> Setup:
 
 
 def _client(environment: Mapping[str, str], home: Path) -> tuple[str, ...]:
-    """Give the client, with its home where that is not the one it looks into by itself."""
+    """Return the client command, with its home if that is not the default one."""
     usual = Path(environment.get("HOME") or Path.home()) / ".palaver"
     return (find_pal(),) if home == usual else (find_pal(), "--home", str(home))
 
 
 def _companion(harness: str, home: Path) -> tuple[str, ...]:
-    """Give what a harness runs beside its sessions; nothing where it runs no such thing."""
+    """Return the companion command that a harness runs; empty if there is no companion."""
     module = _COMPANIONS.get(harness)
     return (find_python(), "-I", "-m", module, "--home", str(home)) if module is not None else ()
 
 
-# Doing it
+# Writing
 
 
 def _carry_out(
@@ -161,7 +161,7 @@ def _carry_out(
 
 
 def _kept(home: Path, harness: str, place: str, plan: Plan, before: Written | None) -> Written:
-    """Keep a file as it is to be put back, and say what is written to it."""
+    """Back up a file as it should be restored, and return the record of its change."""
     backup, folders = (before.backup, before.folders) if before is not None else ("", ())
     if before is None or plan.before is None or digest_of(plan.before) != before.digest:
         kept = without_ours(harness, plan, before)
@@ -190,11 +190,11 @@ def _write(plan: Plan) -> None:
     replace_file(plan.path, plan.after, mode)
 
 
-# Saying it
+# Output
 
 
 def difference(plan: Plan) -> Iterator[str]:
-    """Give what would change in a file, as a person reads it."""
+    """Yield the change of a file as a unified diff."""
     before, after = (
         (content or b"").decode("utf-8", "replace").splitlines() for content in (plan.before, plan.after)
     )
@@ -244,7 +244,7 @@ def _say(
 def _say_nothing_is_there(
     parsed: Parsed, harness: str, known: Record | None, environment: Mapping[str, str]
 ) -> int:
-    """Say that nothing is to be put back here; that is no failure, unless it is somewhere else."""
+    """Report that there is nothing to restore here; an error only if the setup is elsewhere."""
     home, folder = Path(environment["PALAVER_HOME"]), settings_folder(harness, environment)
     places = sorted({place_of(written) for written in known.files}) if known is not None else []
     if places:

@@ -1,6 +1,6 @@
-"""What `pal install HARNESS` and back would do to each file: where it is, what it holds, what it is to hold.
+"""The plan of `pal install HARNESS` and its reverse for each file: path, old and new content.
 
-Writes nothing. What cannot be read, or not be added to, is refused with ValueError or OSError, and a reason.
+Writes nothing. Raises ValueError or OSError, with a reason, for a file that cannot be read or changed.
 """
 
 import os
@@ -20,7 +20,7 @@ _LIMIT_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Home:
-    """Where a harness keeps its settings: what names another folder, and what is below that."""
+    """Where a harness keeps its settings: the variable for the folder, its default, and the part below."""
 
     variable: str
     usual: str
@@ -37,7 +37,7 @@ _HOMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One file: what it holds, and what it is to hold. None is no file."""
+    """One file: its old and its new content. None means no file."""
 
     path: Path
     before: bytes | None
@@ -45,14 +45,14 @@ class Plan:
     change: Change
     made: tuple[Made, ...] = ()
     word: str = ""
-    """What somebody should know of it."""
+    """A note for the user."""
 
 
-# Where
+# Paths
 
 
 def settings_folder(harness: str, environment: Mapping[str, str]) -> Path:
-    """Say where a harness looks for its settings."""
+    """Return the folder in which a harness looks for its settings."""
     found = _HOMES[harness]
     home = Path(environment.get("HOME") or Path.home())
     folder = Path(environment.get(found.variable) or home / found.usual) / found.below
@@ -60,21 +60,21 @@ def settings_folder(harness: str, environment: Mapping[str, str]) -> Path:
 
 
 def settings_path(harness: str, file: str, environment: Mapping[str, str]) -> Path:
-    """Say where a file of a harness is, as the harness itself would look for it."""
+    """Return the path of a settings file, as the harness itself would look for it."""
     folder = settings_folder(harness, environment)
     beside = folder / f"{file}c"
     return beside if harness == "opencode" and beside.exists() else folder / file
 
 
 def words_for(harness: str, verb: str, place: str) -> str:
-    """Give the command that means a folder, whatever is set when it is typed."""
+    """Return the command that selects a folder, independent of the current environment."""
     found = _HOMES[harness]
     named = Path(place).parent if found.below else Path(place)
     return f"{found.variable}={shlex.quote(str(named))} pal {verb} {harness}"
 
 
 def is_in(written: Written, folder: Path) -> bool:
-    """Whether a file belongs to what a harness has in a folder."""
+    """Whether a file belongs to the settings of a harness in a folder."""
     if written.place:
         return written.place == str(folder)
     names = (written.change.file, f"{written.change.file}c")
@@ -82,12 +82,12 @@ def is_in(written: Written, folder: Path) -> bool:
 
 
 def place_of(written: Written) -> str:
-    """Give the folder to which a file belongs, as well as it is known."""
+    """Return the folder that a file belongs to, as far as known."""
     return written.place or str(Path(written.path).parent)
 
 
 def resolved(path: Path) -> Path:
-    """Follow links to the file itself; raises ValueError when they lead nowhere but back."""
+    """Follow links to the file itself. Raises ValueError for a loop of links."""
     try:
         return path.resolve()
     except RuntimeError as error:
@@ -96,11 +96,11 @@ def resolved(path: Path) -> Path:
         ) from error
 
 
-# What
+# Content
 
 
 def plan_install(harness: str, change: Change, known: Record | None, environment: Mapping[str, str]) -> Plan:
-    """Say what a file is to hold; what an earlier version added is taken out of it first."""
+    """Plan the new content of a file; additions of an earlier version are removed first."""
     path = resolved(settings_path(harness, change.file, environment))
     before = read_settings(path)
     text = text_of(path, before)
@@ -110,7 +110,7 @@ def plan_install(harness: str, change: Change, known: Record | None, environment
                 continue
             if written.change == change and has_change(harness, change, text):
                 return Plan(path=path, before=before, after=before, change=change, made=written.made)
-            # Ours of another version, or not whole any more.
+            # Our additions of another version, or incomplete ones.
             text = unmerge_change(harness, written.change, text, written.made).text or ""
         found = merge_change(harness, change, text)
     except ValueError as error:
@@ -119,7 +119,7 @@ def plan_install(harness: str, change: Change, known: Record | None, environment
 
 
 def plan_uninstall(harness: str, written: Written) -> Plan:
-    """Say what a file held before; in one that was changed since, what it holds without ours."""
+    """Plan the old content of a file; if it was changed since, its content without our additions."""
     path = Path(written.path)
     before = read_settings(path)
     if before is None:
@@ -141,7 +141,7 @@ def plan_uninstall(harness: str, written: Written) -> Plan:
 
 
 def without_ours(harness: str, plan: Plan, before: Written | None) -> bytes | None:
-    """Give a file as it is to be put back: as it is now, without what an earlier installation added."""
+    """Return a file as it should be restored: its current content, without earlier additions."""
     if before is None or plan.before is None:
         return plan.before
     found = unmerge_change(harness, before.change, text_of(plan.path, plan.before), before.made)
@@ -149,7 +149,7 @@ def without_ours(harness: str, plan: Plan, before: Written | None) -> bytes | No
 
 
 def read_settings(path: Path) -> bytes | None:
-    """Give what a file holds, None when there is none."""
+    """Return the content of a file; None if there is no file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError(f"{path} is no file")
@@ -163,7 +163,7 @@ def read_settings(path: Path) -> bytes | None:
 
 
 def text_of(path: Path, content: bytes | None) -> str:
-    """Read a content as text; raises ValueError."""
+    """Decode a content as text. Raises ValueError."""
     try:
         return (content or b"").decode()
     except UnicodeDecodeError as error:

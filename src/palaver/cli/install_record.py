@@ -1,7 +1,6 @@
-"""What `pal install` has written, kept in the home of the bus: enough to put every byte back.
+"""The record of what `pal install` has written, in the home of the bus: enough to restore every byte.
 
-A harness may be set up in several folders; what was written in one is known apart from the others. Whoever
-changes any of it has the lock.
+A harness may be set up in several folders; each is recorded separately. Changing the record needs the lock.
 """
 
 import fcntl
@@ -22,23 +21,23 @@ _SKILL: Final = "skill.json"
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a harness: what was added, and what it was before."""
+    """One file of a harness: our additions, and its state before."""
 
     path: str
     change: Change
     made: tuple[Made, ...]
     digest: str
-    """Of the file as it was left."""
+    """Of the file after the change."""
     backup: str = ""
-    """Where it is kept as it was before; empty when it was not there."""
+    """The path of its backup; empty if the file did not exist."""
     folders: tuple[str, ...] = ()
-    """Those that were made for it, the outermost first."""
+    """Folders that were created for it, outermost first."""
     place: str = ""
-    """The folder of the harness in which it is looked for; earlier versions did not keep it."""
+    """The settings folder of the harness; earlier versions did not record it."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was written for a harness, in whatever folders."""
+    """Everything that was written for a harness, in all folders."""
 
     harness: str
     files: tuple[Written, ...]
@@ -46,17 +45,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_of(content: bytes) -> str:
-    """Tell a content from any other."""
+    """Return a hash that identifies a content."""
     return hashlib.sha256(content).hexdigest()
 
 
 def own_folder(home: Path, harness: str) -> Path:
-    """Where files are that a harness reads and that are ours alone."""
+    """Return the folder of Palaver's files that a harness reads."""
     return home / _FOLDER / harness
 
 
 def read_record(home: Path, harness: str) -> Record | None:
-    """Give what was written for a harness; None when nothing was. Raises OSError for what is damaged."""
+    """Return the record of a harness; None if nothing was written. Raises OSError if it is damaged."""
     path = _record_path(home, harness)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Record)
@@ -67,12 +66,12 @@ def read_record(home: Path, harness: str) -> Record | None:
 
 
 def write_record(home: Path, record: Record) -> None:
-    """Keep it, before anything of it is done: a process that is killed leaves what puts things back."""
+    """Store the record before anything is changed, so that an interrupted change can be undone."""
     write_private(_record_path(home, record.harness), msgspec.json.encode(record))
 
 
 def forget(home: Path, record: Record, gone: Sequence[Written]) -> bool:
-    """Forget some of what was written, with its backups. True when nothing is left of the record."""
+    """Remove files from the record, with their backups. True if the record is empty now."""
     left = tuple(written for written in record.files if written not in gone)
     if left:
         write_record(home, Record(harness=record.harness, files=left, own=record.own))
@@ -83,14 +82,14 @@ def forget(home: Path, record: Record, gone: Sequence[Written]) -> bool:
 
 
 def remove_backups(old: Sequence[Written], kept: Sequence[Written]) -> None:
-    """Remove what was kept for files that are put back, or are kept otherwise now."""
+    """Remove backups that are not used any more."""
     for backup in {one.backup for one in old} - {one.backup for one in kept} - {""}:
         Path(backup).unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Let nobody else install or uninstall meanwhile; calls `on_wait` and waits when somebody does."""
+    """Hold the lock for installing and uninstalling; call `on_wait` first if another process has it."""
     folder = home / _FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -106,7 +105,7 @@ def locked(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def write_backup(home: Path, harness: str, path: Path, content: bytes) -> str:
-    """Keep a file as it is now; gives where."""
+    """Back up a file as it is now; return the path of the backup."""
     name = f"{harness}-{path.name}-{digest_of(bytes(path) + content)[:12]}.backup"
     kept = home / _FOLDER / name
     write_private(kept, content)
@@ -114,13 +113,13 @@ def write_backup(home: Path, harness: str, path: Path, content: bytes) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file of ours, whole or not at all, for its owner alone."""
+    """Write one of our files, whole or not at all, readable by its owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(path, content, 0o600)
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:
-    """Put a file in the place of another, whole or not at all."""
+    """Replace a file, whole or not at all."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a mode
@@ -134,14 +133,14 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
 
 
 def missing_folders(path: Path) -> tuple[str, ...]:
-    """Give the folders that will be made for a file, the outermost first."""
+    """Return the folders that will be created for a file, outermost first."""
     return tuple(str(folder) for folder in reversed(path.parents) if not folder.exists())
 
 
 def remove_folders(folders: Sequence[str]) -> None:
-    """Remove folders that were made, as far as nothing is in them."""
+    """Remove folders that were created, if they are empty."""
     for folder in reversed(folders):
-        with suppress(OSError):  # somebody else's files are in it
+        with suppress(OSError):  # it contains other files
             Path(folder).rmdir()
 
 
@@ -149,14 +148,14 @@ def remove_folders(folders: Sequence[str]) -> None:
 
 
 def note_folders(home: Path, path: Path) -> None:
-    """Keep which folders will be made for a skill, before they are."""
+    """Record which folders will be created for a skill, before they are."""
     known = _skill_folders(home)
     folders = sorted({*known.get(str(path), ()), *missing_folders(path)}, key=len)
     write_private(home / _FOLDER / _SKILL, msgspec.json.encode({**known, str(path): folders}))
 
 
 def remove_noted_folders(home: Path, path: Path) -> None:
-    """Remove the folders that were made for a skill, as far as nothing is in them, and forget them."""
+    """Remove the folders that were created for a skill, if they are empty, and forget them."""
     known = _skill_folders(home)
     remove_folders(known.pop(str(path), ()))
     if known:

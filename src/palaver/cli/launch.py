@@ -1,6 +1,6 @@
-"""Starting a harness in the client's own process: its files in the home, its arguments, what its shell finds.
+"""Prepare a harness in the client's own process: its files in the home, its arguments, its PATH.
 
-Writes nothing outside the home of the bus. Which agent it becomes, the daemon has said by a ticket.
+Writes nothing outside the home of the bus. The daemon has decided by a ticket which agent it becomes.
 """
 
 import hashlib
@@ -29,27 +29,27 @@ _VERSION_LIMIT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A harness made ready to be started."""
+    """A harness that is ready to be started."""
 
     argv: tuple[str, ...]
     environment: dict[str, str]
     session: str = ""
-    """The conversation that it will go on with, when that is known."""
+    """The session that it will resume, if known."""
     among: tuple[str, ...] = ()
-    """Those that a person chooses from, when it is not."""
+    """The sessions that the user chooses from, if it is not known."""
     native: str = ""
-    """Where its own way in will be, where it has one."""
+    """The address of its API, if it has one."""
     last_signal: int = int(signal.SIGTERM)
-    """What it gets when its holder is killed."""
+    """The signal that it gets when its holder is killed."""
     is_headless: bool = False
     is_agent: bool = True
-    """False: it is asked for something that is no conversation, and is run as it is."""
+    """False: the command is not a conversation, and is run unchanged."""
 
 
 def prepare_claude(
     args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
-    """Make Claude Code ready: its plugin, and the conversation that its arguments mean. Raises OSError."""
+    """Prepare Claude Code: its plugin, and the session that its arguments select. Raises OSError."""
     from palaver.harness.claude_launch import claude_args, plugin_files, read_claude_args
     from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
 
@@ -77,9 +77,9 @@ def prepare_codex(
     *,
     has_hooks: Callable[[str], bool] = lambda pal: False,
 ) -> Launch:
-    """Make Codex ready: it is started by a process that gives it a server of its own. Raises OSError.
+    """Prepare Codex: a separate process starts it with an app-server. Raises OSError.
 
-    `has_hooks` says whether a person has agreed to its hooks; it is asked only for a conversation.
+    `has_hooks` returns whether a person has agreed to its hooks; it is called only for a conversation.
     """
     from palaver.agents.codex.place import codex_address, last_codex_session
     from palaver.agents.codex.start import HOOKS
@@ -106,7 +106,7 @@ def prepare_codex(
 def prepare_opencode(
     args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
-    """Make OpenCode ready: its terminal's server gets a port and a password.
+    """Prepare OpenCode: its terminal's server gets a port and a password.
 
     Raises OSError, and Unavailable for a version that cannot be run.
     """
@@ -145,14 +145,14 @@ def prepare_opencode(
         environment=kept,
         session=known,
         native=str(path),
-        last_signal=int(signal.SIGKILL),  # asked politely it may go on for ever in a terminal that is gone
+        last_signal=int(signal.SIGKILL),  # after a SIGTERM it may run on indefinitely in a closed terminal
     )
 
 
 def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
-    """Return the version of the installed OpenCode, "" if it is not known.
+    """Return the version of the installed OpenCode; empty if unknown.
 
-    Asking takes about a second, so the answer is kept until the program changes.
+    Asking takes about a second, so the version is cached until the program changes.
     """
     from palaver.cli.doctor.version import NoVersionError, ask_version
 
@@ -178,7 +178,7 @@ def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
 def prepare_gemini(
     args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
-    """Make Gemini CLI ready: its hooks and its tools, as an extension in a home of links. Raises OSError."""
+    """Prepare Gemini CLI: its hooks and tools, as an extension in a home of links. Raises OSError."""
     from palaver.agents.gemini.place import gemini_home, last_gemini_session
     from palaver.harness import gemini_launch
 
@@ -191,7 +191,7 @@ def prepare_gemini(
     return Launch(
         argv=("gemini", *gemini_launch.gemini_args(args, session=session)),
         environment={
-            "COLORTERM": "truecolor",  # with fewer colours it draws a composer that cannot be told from text
+            "COLORTERM": "truecolor",  # with fewer colours its composer looks like plain text
             **kept,
             gemini_launch.HOME: str(gemini_home(home, environment, extension)),
         },
@@ -206,11 +206,11 @@ LAUNCHERS: Final[Mapping[str, Callable[[Sequence[str], str, str, Mapping[str, st
     "opencode": prepare_opencode,
     "gemini": prepare_gemini,
 }
-"""For each harness what makes it ready: from its arguments, session, home of the bus, environment, folder."""
+"""The function that prepares each harness: arguments, session, home of the bus, environment, folder."""
 
 
 def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
-    """Give a folder that holds these files, a new one when they changed: running sessions keep their own."""
+    """Return a folder with these files, a new one if they changed: running sessions keep their own."""
     content = repr(sorted(files.items())).encode("utf-8", "surrogateescape")
     made = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
     if made.is_dir():
@@ -225,7 +225,7 @@ def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
         try:
             beside.rename(made)
         except OSError:
-            if not made.is_dir():  # else another one was faster, and wrote the same
+            if not made.is_dir():  # else another process was faster, and wrote the same
                 raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -233,7 +233,7 @@ def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
 
 
 def with_pal(environment: Mapping[str, str], home: str, pal: str) -> dict[str, str]:
-    """Give an environment in which `pal` is found: as it is, or in a folder behind all others."""
+    """Return an environment in which `pal` is found: unchanged, or with a folder at the end of PATH."""
     path = environment.get("PATH", os.defpath)
     if shutil.which("pal", path=path):
         return dict(environment)
@@ -248,7 +248,7 @@ def with_pal(environment: Mapping[str, str], home: str, pal: str) -> dict[str, s
 
 
 def _names(folder: str) -> list[tuple[str, float]]:
-    """Give the files of a folder with their times; nothing when it cannot be read."""
+    """Return the files of a folder with their times; empty if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [(entry.name, entry.stat().st_mtime) for entry in entries if entry.is_file()]

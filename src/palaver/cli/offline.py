@@ -1,4 +1,4 @@
-"""Commands that run in the client's own process: help, completion, installing, repair, a person's editor.
+"""Commands that run in the client's own process: help, completion, install, repair, edit.
 
 Starts no daemon.
 """
@@ -24,16 +24,16 @@ _INSTALLING = {("install",): install, ("uninstall",): uninstall}
 
 
 def main() -> int:
-    """Answer what needs no bus; anything else says so."""
+    """Run a command that needs no bus; any other command is refused."""
     if sys.argv[1:2] in (["__transcript"], ["__excerpts"]):
-        from palaver.cli import transcript  # help and completion need none of it
+        from palaver.cli import transcript  # not needed for help and completion
 
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if sys.argv[1] == "__transcript":
             return transcript.read_transcript(sys.argv[2], os.environ)
         return transcript.take_excerpts(sys.argv[2], sys.argv[3:], os.environ)
     if sys.argv[1:2] == ["__doctor"]:
-        from palaver.cli.doctor import doctor  # help and completion need none of it
+        from palaver.cli.doctor import doctor  # not needed for help and completion
 
         return doctor.main(sys.argv[2:])
     if sys.argv[1:2] == ["__check"]:
@@ -43,10 +43,10 @@ def main() -> int:
     except UsageError as error:
         return _refuse(sys.argv[1:], error)
     if parsed.command.path == ("config", "edit") and not parsed.is_help:
-        # The client says where the bus lives, however that was found out.
+        # The client sets the home of the bus, however it was found.
         return edit_settings(Path(os.environ["PALAVER_HOME"]), os.environ)
     if parsed.command.path == ("doctor",) and parsed.has("--repair") and not parsed.is_help:
-        from palaver.cli.repair import repair_home  # help and completion need none of it
+        from palaver.cli.repair import repair_home  # not needed for help and completion
 
         return repair_home(Path(os.environ["PALAVER_HOME"]), is_json=parsed.form == "json")
     if parsed.command.path == ("backup",) and not parsed.is_help:
@@ -61,7 +61,7 @@ def main() -> int:
     if parsed.command.path in _INSTALLING and not parsed.is_help:
         return _INSTALLING[parsed.command.path](parsed, os.environ)
     if parsed.command.path == ("chat",) and not parsed.is_help:
-        from palaver.cli.chat.chat import chat  # help and completion need none of it
+        from palaver.cli.chat.chat import chat  # not needed for help and completion
 
         return chat(os.environ["PALAVER_HOME"], parsed.value("--room") or "", os.environ)
     answer = _answer(parsed)
@@ -73,13 +73,13 @@ def main() -> int:
         sys.stdout.flush()
     except OSError as error:
         sys.stderr.write(f"pal: standard output: {error.strerror}\n")
-        os._exit(1)  # what cannot be written now cannot be written at the end either
+        os._exit(1)  # a later write would fail too
     return 0
 
 
 def _check(words: list[str]) -> int:
-    """See for the client whether a call of `up` or `down` can be meant, before it does anything."""
-    from palaver.doors.argv.commands_http import wanted_settings  # help and completion need none of it
+    """Check the arguments of `up` or `down` for the client, before it does anything."""
+    from palaver.doors.argv.commands_http import wanted_settings  # not needed for help and completion
 
     try:
         wanted_settings(parse(TABLE, words))

@@ -19,11 +19,11 @@ from palaver.log.repair import Repaired, repair
 from palaver.log.storage import FILE_NAME, connect_reader, copy_database, failure_from, sync
 
 _ALSO = ("blobs", "archive", "config.toml", "consumers", "tokens.json", "log.seq")
-"""What a backup holds in addition to the log, in this order: an event leaves the log after it is archived."""
+"""Files of a backup in addition to the log, in this order: an event leaves the log after it is archived."""
 
 
 def repair_home(home: Path, *, is_json: bool) -> int:
-    """Rebuild a damaged log while no daemon runs, and say what came of it."""
+    """Rebuild a damaged log while no daemon runs, and print the result."""
     try:
         with _locked(home):
             done = asyncio.run(repair(home, apply=apply, clock=SystemClock()))
@@ -46,7 +46,7 @@ def repair_home(home: Path, *, is_json: bool) -> int:
 
 
 def backup_home(home: Path, target: Path, *, is_json: bool, may_replace: bool) -> int:
-    """Write a consistent copy of the log, with all that belongs to it, into one file."""
+    """Write a consistent copy of the log, with all files that belong to it, into one file."""
     try:
         if not target.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {target.parent}: make it first")

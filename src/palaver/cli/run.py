@@ -1,6 +1,6 @@
-"""`pal run` in the client's own process: starts the holder with this caller's environment, and attaches.
+"""`pal run` in the client's own process: start the holder with this caller's environment, and attach.
 
-The daemon has said that it may be done, by a ticket; here nothing is decided but how to show it.
+The daemon has allowed it by a ticket; this module only decides how to show it.
 """
 
 import os
@@ -25,9 +25,9 @@ from palaver.errors import OtherError, PalaverError, UsageError
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
 _HARNESS_LIFE_S: Final = 30.0
-"""How long a detached harness may take to show its screen before its start counts as a success."""
+"""Seconds. How long a detached harness may take to show its screen before its start counts as a success."""
 _PROGRAM_LIFE_S: Final = 1.0
-"""The same for any other program, which may never show or read anything."""
+"""Seconds. The same for any other program, which may never show or read anything."""
 _KEYS_FIRST: Final = frozenset({"claude", "codex", "opencode"})
 """Harnesses that start with the keyboard in them, as their own command does: messages need no key there."""
 _WITH_VALUE: Final = (
@@ -44,7 +44,7 @@ _WITH_VALUE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the daemon told this process to run."""
+    """The daemon's order to this process."""
 
     options: Mapping[str, str]
     flags: frozenset[str]
@@ -65,7 +65,7 @@ class Order:
 
 
 def parse_order(words: Sequence[str]) -> Order:
-    """Read the words of the daemon; they are made by a program, and so are not explained."""
+    """Parse the daemon's arguments. A program wrote them, so errors are not explained."""
     options: dict[str, str] = {}
     flags: set[str] = set()
     rest = list(words)
@@ -78,11 +78,11 @@ def parse_order(words: Sequence[str]) -> Order:
 
 
 def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], holder: HolderProcess) -> int:
-    """Start the agent; in a terminal attach to it, detached print its name. Return the exit status.
+    """Start the agent; attach to it in a terminal, or print its name if detached. Return the exit status.
 
-    `holder` gets its orders here. If this process ends without giving any, it ends too.
-
-    Attached to its end, that is the agent's own. `pal run` without a terminal waits for that end, too.
+    `holder` gets its orders here. If this process ends without giving any, the holder ends too. After
+    attaching until the end, the exit status is the agent's. `pal run` without a terminal waits for that end,
+    too.
     """
     order = parse_order(words)
     ticket = order.read_ticket()
@@ -109,14 +109,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
                     "background: leave out --detach"
                 )
                 return _complain(UsageError(sentence), order, 2)
-            from palaver.cli.headless import run_headless  # few need it, and a start waits for it
+            from palaver.cli.headless import run_headless  # rarely needed, and a start waits for it
 
             holder.discard()
             return run_headless(made, ticket, home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
-    # Without a screen a harness, or an agent that is started again, is left to itself.
+    # Without a screen, a harness or a restarted agent is not waited for.
     is_alone = "--launch" not in order.options and "--cwd" not in order.options
     is_awaited = not has_screen and not order.is_detached and is_alone
     cols, rows = _size()
@@ -158,16 +158,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
 
         try:
             return attach(home, name, environment, keys_first=order.options.get("--launch") in _KEYS_FIRST)
-        except (
-            PalaverError
-        ) as error:  # an agent may start another one, and only the human looks over a shoulder
+        except PalaverError as error:  # an agent may start another agent, but only the human may watch one
             _complain(error, order, 0)
     sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
     return 0
 
 
 def _load_screen() -> None:
-    """Load what shows the agent, while its holder loads too: together they take half as long."""
+    """Load the module that shows the agent while its holder loads: this halves the time."""
     import palaver.cli.attach.attach  # noqa: F401 - loading it is all
 
 
@@ -176,7 +174,7 @@ def _life_limit_s(order: Order) -> float:
 
 
 def _complain_of_end(ready: Ready, order: Order) -> int:
-    """Show what a program wrote that ended while it was starting, and how it ended."""
+    """Show the output of a program that ended during its start, and how it ended."""
     program = order.options.get("--launch") or order.command[0]
     sentence = f"{program} ended while it was starting: {ready.reason}"
     if ready.output and not order.is_json:
@@ -190,7 +188,7 @@ def _prepare(
 ) -> Launch:
     if harness != "codex":
         return LAUNCHERS[harness](order.command[1:], session, home, environment, cwd)
-    from palaver.cli.consent import has_codex_hooks  # few need it, and a start waits for it
+    from palaver.cli.consent import has_codex_hooks  # rarely needed, and a start waits for it
 
     word = order.options.get("--hooks", "")
     return prepare_codex(
@@ -212,7 +210,7 @@ def _say_where(name: str, order: Order) -> None:
 
 
 def _check_command(order: Order, environment: Mapping[str, str], cwd: str) -> int | None:
-    """Find the program before anybody is told of it; what is found may still fail to start."""
+    """Find the program before the agent is registered; it may still fail to start."""
     program = order.command[0]
     path = os.path.join(cwd, program) if "/" in program else program  # noqa: PTH118 - bytes that are no UTF-8 stay
     if shutil.which(path, path=environment.get("PATH", os.defpath)):
@@ -236,14 +234,14 @@ def _size() -> tuple[int, int]:
 
 
 def _umask() -> int:
-    """Read the mask; the system tells it only when it is set."""
+    """Return the umask; the system returns it only when it is set."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def _complain(trouble: str | PalaverError, order: Order, status: int) -> int:
-    from palaver.doors.lines_wire import error_object  # few need it, and a start waits for it
+    from palaver.doors.lines_wire import error_object  # rarely needed, and a start waits for it
 
     error = trouble if isinstance(trouble, PalaverError) else OtherError("unavailable", trouble, {})
     if order.is_json:

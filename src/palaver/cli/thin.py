@@ -1,7 +1,7 @@
-"""The thin client in Python: `pal` where no C compiler was at hand. native/pal.c is the same in C.
+"""The thin client in Python: `pal` if no C compiler was available. native/pal.c is the same in C.
 
-It hands its call to the daemon and does what the daemon asks: read standard input or a file, write this out,
-run this verb in Python, exit. It parses no answer, and reads nothing that it was not asked to read.
+It passes its call to the daemon and carries out the daemon's frames: read standard input or a file, write
+output, run a verb in Python, exit. It parses no result, and reads nothing that the daemon did not ask for.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from palaver.client import start
 from palaver.client.spawn import CAUGHT_SIGNALS
 from palaver.client.start import StartError
 
-TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
 _REPEATS = 5
-_END_LIMIT_S = 2  # to write out what the daemon sent before a signal, when nobody reads
+_END_LIMIT_S = 2  # to write out what the daemon sent before a signal, if no process reads it
 _RECEIVE_BYTES = 262144
-_UNDIVIDED_BYTES = 4096  # a socket takes so little whole or not at all
+_UNDIVIDED_BYTES = 4096  # a socket takes this much as a whole or not at all
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has an option of the socket instead
+_NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has a socket option instead
 
 
 class _Client:
-    """One call and its connection. A repeated request has the same key and goes on after what was flushed."""
+    """One call and its connection.
+
+    A repeated request has the same key and continues after the flushed output.
+    """
 
     def __init__(self, call: Call) -> None:
         directory = working_directory()
@@ -49,26 +52,25 @@ class _Client:
         self._can_speak = False  # no frame of ours is half sent
         self._has_heard = False
         self._has_said = False  # something was written to standard output
-        self._is_patient = False  # it waits for something, and goes on however often daemons die
+        self._is_patient = False  # it waits for something, and survives any number of lost daemons
         self._is_follower = False  # a daemon has sent G
         self._place = b""  # where a follower began
-        self._is_gentle = False  # the daemon wants to be told of SIGTERM and SIGHUP, and then says the end
-        self._ending = 0  # the signal of which it was told, or is to be
+        # the daemon wants to be notified of SIGTERM and SIGHUP, and then sends the end
+        self._is_gentle = False
+        self._ending = 0  # the signal that the daemon was, or will be, notified of
         self._has_told = False
-        self._woken: int | None = None  # can be read once a signal came
+        self._woken: int | None = None  # readable after a signal
         self._is_monitor = call.verb in (b"monitor", b"rewake")
-        self._harness: int | None = (
-            None  # can be read once the process has ended that keeps a monitor running
-        )
+        self._harness: int | None = None  # readable after the process that keeps a monitor running has ended
         self._input = Input(self._send)
         self._silence = Silence()
 
     def for_hook(self) -> tuple[str, list[tuple[bytes, bytes]]]:
-        """Give what a hook needs: it speaks for itself."""
+        """Return what a hook needs: it has its own connection."""
         return self._home, self._fields
 
     def run(self) -> NoReturn:
-        """Make the request, again if need be, until the daemon says how to end."""
+        """Make the request, repeatedly if needed, until the daemon sends the exit status."""
         self._reach.prepare()
         if self._call.verb == b"rewake":
             from palaver.cli.thin_hook import rewake_fields  # as above
@@ -90,7 +92,7 @@ class _Client:
                 self._can_speak = self._is_gentle = False
                 self._wire.close()
                 self._wire = None
-                if self._ending:  # the daemon was lost before it could say the end
+                if self._ending:  # the daemon was lost before it could send the end
                     self._end_follower(self._ending)
                 if self._has_heard:
                     repeats = 1
@@ -103,12 +105,12 @@ class _Client:
         pump.run(self._reach.open(0))
 
     def _watch(self, wire: start.Socket, harness: int | None) -> bool:
-        """Serve a daemon until it is lost, in a monitor; tell whether it said anything."""
+        """Serve a daemon until it is lost, in a monitor; return whether it sent anything."""
         self._wire, self._harness = wire, harness
         self._serve(wire)
         self._can_speak = self._is_gentle = False
         wire.close()
-        if self._ending:  # the daemon was lost before it could say the end
+        if self._ending:  # the daemon was lost before it could send the end
             die_of(self._ending)
         return self._has_heard
 
@@ -117,7 +119,7 @@ class _Client:
         self._can_speak = False
 
     def _serve(self, wire: start.Socket) -> None:
-        """Do what the daemon asks until the connection ends. Q and V end the process."""
+        """Carry out the daemon's frames until the connection ends. Q and V end the process."""
         frames = FrameReader()
         is_stepping_down = self._has_heard = False
         self._send(request([*self._fields, (b"r", self._token)] if self._token else self._fields))
@@ -130,7 +132,7 @@ class _Client:
                 self._silence.look(self._home, is_quiet=self._is_monitor)
                 continue
             if wire.fileno() not in ready:
-                if self._woken in ready:  # a signal came just before the wait, and was dealt with just now
+                if self._woken in ready:  # a signal came just before the wait, and was handled just now
                     os.read(self._woken, _RECEIVE_BYTES)
                 else:
                     self._input.pump()
@@ -141,7 +143,7 @@ class _Client:
                 data = b""
             if not data:
                 break
-            if is_stepping_down:  # all that matters is the end
+            if is_stepping_down:  # only the end matters now
                 continue
             frames.feed(data)
             while not is_stepping_down and (taken := frames.take()):
@@ -153,16 +155,16 @@ class _Client:
     def _is_output_lost(self, wire: start.Socket) -> bool:
         from palaver.cli.thin_hook import is_output_lost  # only a monitor needs it
 
-        # While a file is read for the daemon nothing is waited for here.
+        # While a file is read for the daemon, do not wait here.
         return is_output_lost(wire.fileno(), self._harness, None if self._input.fd is None else 0)
 
     def _obey(self, kind: bytes, payload: bytes) -> bool:
-        """Do what one frame asks. False: the daemon is stepping down."""
+        """Carry out one frame. False: the daemon is stepping down."""
         if kind == b"N":
             self._reach.step_aside()
             self._input.stop()
             return False
-        # Not for N: a client and a daemon that each find the other too old must not go on for ever.
+        # Not for N: a client and a daemon that each find the other too old must not repeat this indefinitely.
         self._has_heard = True
         if kind == b"O":
             self._write_output(payload)
@@ -192,12 +194,12 @@ class _Client:
         number, token, data = parse_output(payload)
         write_out(data)
         self._has_said = self._has_said or bool(data)
-        # Before the A: once the daemon counts the frame as flushed, a repeat must start behind it.
+        # Before the A: once the daemon counts the frame as flushed, a repeat must start after it.
         self._token = token or self._token
         self._send(frame(b"A", number))
 
     def _send(self, data: bytes) -> bool:
-        """Send all of it. A lost connection is told by reading, after what the daemon still said."""
+        """Send all of it. A lost connection is noticed by reading, after the last frames of the daemon."""
         assert self._wire is not None
         if len(data) > _UNDIVIDED_BYTES:
             self._can_speak = False
@@ -207,17 +209,17 @@ class _Client:
             self._can_speak = False
             return False
         self._can_speak = True
-        if self._ending and not self._has_told:  # the signal came in the middle of what was sent now
+        if self._ending and not self._has_told:  # the signal came while the frame was sent
             self._tell(self._wire, self._ending)
         return True
 
     def _tell(self, wire: start.Socket, number: int) -> None:
-        """Tell the daemon of a signal, without waiting for it."""
+        """Notify the daemon of a signal, without waiting for it."""
         self._has_told = True
         try:
             wire.send(frame(b"S", bytes([number])), _NO_SIGNAL | _socket.MSG_DONTWAIT)
         except OSError:
-            self._can_speak = False  # nobody hears: the closed socket must be enough
+            self._can_speak = False  # the connection is lost: the closed socket must be enough
 
     def _end(self, status: int) -> NoReturn:
         self._can_speak = False
@@ -225,11 +227,11 @@ class _Client:
             self._wire.close()
         if self._call.verb == b"down" and status == 0:
             self._reach.await_end()
-        # A complaint must wake nobody.
+        # An error message must not wake the session.
         os._exit(0 if self._call.verb == b"rewake" and not self._has_said else status)
 
     def _catch_signals(self) -> None:
-        # Without it a signal in the moment before a wait would be dealt with only after that wait.
+        # Without it a signal just before a wait would be handled only after that wait.
         self._woken, waking = map(start.above_stdio, os.pipe())
         os.set_blocking(waking, False)
         signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
@@ -238,7 +240,7 @@ class _Client:
                 signal.signal(number, self._on_signal)
 
     def _end_follower(self, number: int) -> NoReturn:
-        """End a follower while no daemon is there to say the cursor: nothing is left to write out."""
+        """End a follower without a daemon that could send the cursor: nothing is left to write out."""
         token = bytes(byte if 48 <= byte <= 57 else 32 for byte in self._token)  # only its digits
         places = [int(place) for place in (*token.split(), *self._place.split())]
         if not places:
@@ -252,9 +254,9 @@ class _Client:
         is_end = self._is_gentle and not self._ending and number in _END_SIGNALS
         if is_end:
             self._ending = number
-            # Neither a reader that never reads nor a daemon that is stuck holds us up.
+            # Do not wait for a reader that never reads, or for a daemon that hangs.
             signal.setitimer(signal.ITIMER_REAL, _END_LIMIT_S)
-        # In the middle of another frame S would be taken for its contents; then the closed socket must do.
+        # Inside another frame, S would be read as its content; then the closed socket must be enough.
         if self._can_speak and self._wire is not None and not self._has_told:
             self._tell(self._wire, number)
         if not is_end:
@@ -265,7 +267,7 @@ class _Client:
 
 
 def main() -> NoReturn:
-    """Run the client on the arguments of the process, and end it without the interpreter's slow farewell."""
+    """Run the client on the arguments of the process, and exit without the interpreter's slow cleanup."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     call = Call([os.fsencode(argument) for argument in sys.argv[1:]])
     try:
@@ -281,7 +283,7 @@ def main() -> NoReturn:
             run_hook(*_Client(call).for_hook(), limit)
         _Client(call).run()
     except (StartError, UsageError, MalformedFrameError) as error:
-        # A hook must never disturb its harness: it is silent, and all is well.
+        # A hook must never disturb its harness: it ends silently with status 0.
         if call.verb in (b"hook", b"rewake"):
             os._exit(0)
         is_usage = isinstance(error, UsageError)
@@ -290,7 +292,7 @@ def main() -> NoReturn:
 
 
 def _wait_for(limit_s: float | None, *sources: int | None) -> list[int]:
-    """Wait until one of these can be read, and return those that can; none when the time is over first."""
+    """Wait until one of these is readable, and return those that are; empty after a timeout."""
     waiting = select.poll()
     for source in sources:
         if source is not None:

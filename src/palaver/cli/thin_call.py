@@ -1,8 +1,8 @@
-"""What the thin client must know of its own call: verb, home, and what the request tells the daemon.
+"""Parse the thin client's command line: verb, home, and the fields of the request.
 
-It knows only the verbs that have rules of their own (up, down, hook, monitor, rewake, help) and checks no
-argument: that is the daemon's work. It hands on only variables that stand in a list, because others carry
-keys. A plain class, because importing dataclasses takes longer than the whole client.
+It knows only the verbs with special rules (up, down, hook, monitor, rewake, help) and checks no argument: the
+daemon does. It passes on only listed variables, because others carry keys. A plain class, because importing
+dataclasses takes longer than the whole client.
 """
 
 import os
@@ -47,19 +47,19 @@ class Call:
         self.is_version = False
         self.is_waiting = False
         self.verb_at = self._read()
-        # Help never has an effect, whatever stands beside it.
+        # Help never has an effect, whatever other arguments there are.
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
         self.is_repair = self.is_repair and self.verb == b"doctor"
         words = arguments[self.verb_at or 0 :][:2]
         self.is_waiting = words == [b"stick", b"wait"] or (
             self.is_waiting and self.verb in (b"recv", b"events")
         )
-        # Completion runs while a person types, its script at every start of a shell: it starts nothing.
+        # Completion runs while a person types, and its script at every start of a shell: it starts nothing.
         if self.verb in (b"completion", b"__complete"):
             self.verb = b"help"
 
     def _read(self) -> int | None:
-        """Find what the client must know, and give the place of the verb."""
+        """Find the options that the client needs, and return the index of the verb."""
         verb_at = None
         row = enumerate(self.arguments)
         for at, argument in row:
@@ -90,7 +90,7 @@ class Call:
         return verb_at
 
     def has_more_words(self) -> bool:
-        """Whether there is a word of which the client itself knows nothing, in a call of up or down."""
+        """Whether a call of up or down has an argument that the client itself does not know."""
         known = (b"--json", b"--foreground") if self.verb == b"up" else (b"--json",)
         row = enumerate(self.arguments)
         for at, argument in row:
@@ -101,7 +101,7 @@ class Call:
         return False
 
     def foreground_arguments(self) -> list[bytes]:
-        """Give what stands behind `up` for the daemon itself, without what the client has already used."""
+        """Return the arguments after `up` for the daemon itself, without those that the client has used."""
         kept = []
         row = iter(self.arguments[(self.verb_at or 0) + 1 :])
         for argument in row:
@@ -113,7 +113,7 @@ class Call:
 
 
 def working_directory() -> bytes:
-    """Give the working directory, or nothing when it was removed."""
+    """Return the working directory; empty if it was removed."""
     try:
         return os.getcwdb()  # noqa: PTH109 - its bytes as they are; pathlib is slow to import
     except OSError:
@@ -121,7 +121,7 @@ def working_directory() -> bytes:
 
 
 def find_home(call: Call, directory: bytes) -> str:
-    """Give the absolute home of the bus: as the call says, else the environment, else the account's own."""
+    """Return the absolute home of the bus: from the call, else the environment, else the account."""
     if call.home == b"":
         raise UsageError("--home needs a directory")
     home = call.home or os.environb.get(b"PALAVER_HOME")
@@ -144,7 +144,7 @@ def _account_directory() -> bytes:
 
 
 def request_fields(call: Call, directory: bytes) -> list[tuple[bytes, bytes]]:
-    """Give the fields of the request, under a key of its own: a repeat must send these same fields."""
+    """Return the fields of the request, with a new request key: a repeat must send the same fields."""
     terminals = [os.isatty(fd) for fd in range(3)]
     return [
         (b"k", os.urandom(16)),
@@ -158,7 +158,7 @@ def request_fields(call: Call, directory: bytes) -> list[tuple[bytes, bytes]]:
         ),
         (b"t", b"".join(b"1" if is_terminal else b"0" for is_terminal in terminals)),
         (b"w", str(_width(terminals)).encode()),
-        (b"c", b"GW"),  # the frames beyond the first that this client understands
+        (b"c", b"GW"),  # the optional frames that this client understands
     ]
 
 

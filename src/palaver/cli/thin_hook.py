@@ -1,10 +1,10 @@
 """`pal hook`, `pal monitor` and `pal rewake` in Python; native/hook.h and native/monitor.h are the same in C.
 
-A harness waits for a hook: it is silent and ends with 0 whatever happens, writes an answer out whole or not
-at all, and starts nothing. The first that waits for a hung daemon to its limit leaves a mark, and while that
-is fresh the others try for a moment only; the daemon removes it with the next hook that it serves. A monitor
-outlives the daemon, waits for the next one, and ends with its harness; `rewake` is one that says something
-once, and what it says is put to the model when it ends with status 2.
+A harness waits for a hook. So a hook is silent, always ends with 0, writes its reply whole or not at all, and
+starts nothing. The first hook that waits for a hung daemon to its limit leaves a mark. While the mark is
+fresh, other hooks try only briefly; the daemon removes it with the next hook that it serves. A monitor
+outlives the daemon, waits for the next one, and ends with its harness. `rewake` is a monitor that writes
+once; its output is given to the model when it ends with status 2.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ import time
 from palaver.cli.thin_wire import FrameReader, MalformedFrameError, frame
 from palaver.client import start
 
-TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
 GREETING = b"PALH"
-_INPUT_LIMIT_BYTES = 8 * 1024 * 1024  # the results of tools come along
+_INPUT_LIMIT_BYTES = 8 * 1024 * 1024  # tool results are included
 _LIMIT_S = 1.0
-_LONG_LIMIT_S = 2.0  # at the start of a session, when a name may have to be given
+_LONG_LIMIT_S = 2.0  # at the start of a session, when a name may have to be assigned
 _TRY_S = 0.05  # while the daemon is known to be slow
-_SLOW_S = 30.0  # and so long it is
-_PERSON_LIMIT_S = 3700  # when a person is asked, and only if the daemon says so
+_SLOW_S = 30.0  # how long a mark counts as fresh
+_PERSON_LIMIT_S = 3700  # while a person is asked, and only if the daemon says so
 _PIECE_BYTES = 65536
 _WAIT_FIRST_S = 0.05
 _WAIT_MOST_S = 0.5
 
 
 class Limit:
-    """How long a hook may take, and the mark in the home that says that the daemon is slow."""
+    """The time limit of a hook, and the mark in the home that the daemon is slow."""
 
     def __init__(self, words: list[bytes]) -> None:
-        """Let nothing from here on take longer than this; `words` are the arguments from the verb on."""
-        self._mark = ""  # once it is the daemon that is waited for
+        """Start the time limit; `words` are the arguments from the verb on."""
+        self._mark = ""  # set once the hook waits for the daemon
         self._left_s = (_LONG_LIMIT_S if words[2:3] == [b"SessionStart"] else _LIMIT_S) - _TRY_S
         self._has_tried = False
         signal.signal(signal.SIGALRM, lambda *_: self._ring())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # whoever started us may keep it back
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # the parent process may have blocked it
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, _TRY_S)
 
     def begin_asking(self, home: str) -> None:
-        """Begin to wait for the daemon. Whoever was long in saying its input has used up the first moment."""
+        """Start waiting for the daemon. A slow input has already used up the first short try."""
         self._mark = f"{home}/slow"
         if self._has_tried and self._is_known_slow():
             self._left_s = 0
             signal.setitimer(signal.ITIMER_REAL, _TRY_S)
 
     def wait_for_person(self, limit_s: int) -> None:
-        """Wait so long; whoever runs into it has waited for a person. There is always a limit."""
+        """Wait for a person up to `limit_s`; a timeout then leaves no mark. There is always a limit."""
         self._mark = ""
         signal.setitimer(signal.ITIMER_REAL, max(1, min(limit_s, _PERSON_LIMIT_S)))
         self._has_tried = True
 
     def end(self) -> None:
-        """Let what comes take its time."""
+        """Stop the time limit."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _ring(self) -> None:
@@ -90,7 +90,7 @@ class Limit:
 
 
 def run_hook(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> NoReturn:
-    """Ask the daemon that is there, and write out what it says."""
+    """Send the hook to a running daemon, and write out its reply."""
     try:
         content = _read_input()
         limit.begin_asking(home)
@@ -104,7 +104,7 @@ def run_hook(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> NoRe
 
 
 def _read_input() -> bytes:
-    """Read what the harness says to its end, also when it is too much: its writer finds no closed pipe."""
+    """Read the harness's input to its end, even if it is too long, so that its writer sees no closed pipe."""
     content = bytearray()
     if os.isatty(0):
         return b""
@@ -120,7 +120,7 @@ def _read_input() -> bytes:
 
 
 def _read_piece() -> bytes:
-    """Wait for more, also where whoever shares the input does not wait."""
+    """Wait for more input, even if another process made it non-blocking."""
     while True:
         try:
             return os.read(0, _PIECE_BYTES)
@@ -129,7 +129,7 @@ def _read_piece() -> bytes:
 
 
 def _ask(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> bytes:
-    """Give the daemon's answer, and tell it that it arrived: from then on no deadline holds."""
+    """Return the daemon's reply, and confirm that it arrived: after that there is no time limit."""
     try:
         wire = start.reach(home)
     except start.StartError:
@@ -156,7 +156,10 @@ def _ask(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> bytes:
 
 
 def rewake_fields() -> list[tuple[bytes, bytes]]:
-    """Take the input of the hook along. A session that prints one answer and ends would wait for us."""
+    """Return the hook's input as a field.
+
+    Ends at once in a session that prints one reply: it would wait for us.
+    """
     content = _read_input()
     if os.environ.get("CLAUDE_CODE_ENTRYPOINT", "sdk").startswith("sdk"):
         os._exit(0)
@@ -164,9 +167,9 @@ def rewake_fields() -> list[tuple[bytes, bytes]]:
 
 
 def run_monitor(home: str, serve: Callable[[start.Socket, int | None], bool]) -> NoReturn:
-    """Serve one daemon after the other; `serve` tells whether it said anything.
+    """Serve one daemon after another; `serve` returns whether it sent anything.
 
-    It is given what can be read once the harness has ended, where the system has that.
+    It receives a descriptor that is readable once the harness has ended, if the system has one.
     """
     parent, wait_s = os.getppid(), _WAIT_FIRST_S
     harness = _watch_process(parent)
@@ -191,7 +194,7 @@ def _watch_process(pid: int) -> int | None:
 
 
 def is_output_lost(wire: int | None, harness: int | None, limit_s: float | None = None) -> bool:
-    """Wait until the daemon says something; true when the harness has gone, or nobody can read our output."""
+    """Wait until the daemon sends something; true if the harness has ended, or our output has no reader."""
     waiting = select.poll()
     if wire is not None:
         waiting.register(wire, select.POLLIN)

@@ -1,6 +1,7 @@
-"""What the thin client reads because the daemon asked: standard input, or a file with the caller's rights.
+"""Input that the thin client reads for the daemon: standard input, or a file with the caller's rights.
 
-Nothing is read before it is asked for. One thing is read at a time; the caller waits until it is readable.
+Nothing is read before the daemon asks for it. One source is read at a time; the caller waits until it is
+readable.
 """
 
 from __future__ import annotations
@@ -12,29 +13,29 @@ import stat
 from palaver.cli.thin_wire import PIECE_BYTES, frame
 from palaver.client.start import above_stdio
 
-TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class Input:
-    """Reads piece by piece and sends on what it read.
+    """Reads piece by piece and sends each piece.
 
     Standard input is kept as far as it was read: after a crash the repeated request asks for it again, and
-    then it is sent from its start. A file is simply read again.
+    then it is sent from its start. A file is read again.
     """
 
     def __init__(self, send: Callable[[bytes], bool]) -> None:
-        """`send` puts a frame on the wire and says whether anybody is there to take it."""
+        """`send` puts a frame on the wire and returns whether there is a connection."""
         self._send = send
         self._kept = bytearray()
-        self._has_ended = False  # a terminal must not be asked again after its end
+        self._has_ended = False  # a terminal must not be read again after its end
         self._left: int | None = None
         self.fd: int | None = None
-        """What to wait for before `pump`; None when nothing is to be read."""
+        """The descriptor to wait for before `pump`; None if nothing is to be read."""
 
     def begin_stdin(self, limit_bytes: int | None) -> None:
-        """Send what was kept; the rest comes by `pump`."""
+        """Send the input that was kept; the rest is sent by `pump`."""
         self.fd, self._left = 0, limit_bytes
         replay = memoryview(bytes(self._kept[:limit_bytes]))
         for at in range(0, len(replay), PIECE_BYTES):
@@ -43,7 +44,7 @@ class Input:
             self._finish(frame(b"Z"))
 
     def begin_file(self, limit_bytes: int | None, path: bytes) -> None:
-        """Open a file; its contents come by `pump`. What cannot be opened is told at once."""
+        """Open a file; its content is sent by `pump`. A failure to open is reported at once."""
         self._left = limit_bytes
         try:
             # Opening a named pipe would wait for a writer. A pipe of the shell, /dev/fd/63, is a link.
@@ -53,11 +54,11 @@ class Input:
             self.fd = above_stdio(os.open(path, os.O_RDONLY | os.O_NOCTTY))
         except OSError as error:
             self._send(_unreadable(error.errno or 0))
-        except ValueError:  # a name that holds NUL can name no file
+        except ValueError:  # a name with NUL is never a file
             self._send(_unreadable(errno.EINVAL))
 
     def pump(self) -> None:
-        """Read one piece and send it on."""
+        """Read one piece and send it."""
         assert self.fd is not None
         try:
             data = os.read(self.fd, PIECE_BYTES if self._left is None else min(self._left, PIECE_BYTES))
@@ -75,14 +76,14 @@ class Input:
             self._finish(frame(b"Z"))
 
     def stop(self) -> None:
-        """Read no more. What was kept stays kept."""
+        """Stop reading. Kept input stays kept."""
         if self.fd:
             os.close(self.fd)
         self.fd = None
 
     def _send_piece(self, data: bytes | memoryview) -> None:
         if not self._send(frame(b"D", data)):
-            self.stop()  # nobody is there to read for
+            self.stop()  # the connection is lost
         elif self._left is not None:
             self._left -= len(data)
             if self._left == 0:

@@ -1,4 +1,4 @@
-"""What the thin client writes out, and how it ends when that cannot be done. Knows no connection.
+"""Output of the thin client, and how it ends if writing fails. Knows no connection.
 
 Like all of the thin client it imports little: a command waits for it.
 """
@@ -11,13 +11,13 @@ import signal
 
 from palaver.client.start import StartError
 
-TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
     from typing import NoReturn
 
 
 def write_out(data: memoryview) -> None:
-    """Write to standard output; a reader that has gone ends us as it ends everybody."""
+    """Write to standard output; if the reader has closed it, end by SIGPIPE as usual."""
     if error := write_all(1, data):
         if isinstance(error, BrokenPipeError):
             die_of(signal.SIGPIPE)
@@ -25,7 +25,7 @@ def write_out(data: memoryview) -> None:
 
 
 def write_all(fd: int, data: memoryview) -> OSError | None:
-    """Write all of it, or give the error."""
+    """Write all of it, or return the error."""
     while data:
         try:
             data = data[os.write(fd, data) :]
@@ -39,7 +39,7 @@ def write_all(fd: int, data: memoryview) -> OSError | None:
 
 
 def complain(error: Exception, *, is_json: bool, code: str = "unavailable") -> None:
-    """Say on standard error what went wrong, in one line."""
+    """Write an error to standard error, in one line."""
     if is_json:
         import json  # only here: it takes longer to import than all the rest
 
@@ -51,7 +51,7 @@ def complain(error: Exception, *, is_json: bool, code: str = "unavailable") -> N
 
 
 def die_of(number: int) -> NoReturn:
-    """End by the signal itself, so that the shell sees the true cause."""
+    """End by the signal itself, so that the shell sees the real cause."""
     signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
     os.kill(os.getpid(), number)

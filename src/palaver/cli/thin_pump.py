@@ -1,10 +1,9 @@
-"""`pal mcp` in Python: a pump of lines between a harness and the daemon. native/pump.h is the same in C.
+"""`pal mcp` in Python: passes lines between a harness and the daemon. native/pump.h is the same in C.
 
-Each line of standard input gets a number and is kept until the daemon says that it is settled. When the
-daemon is lost it is looked for, and started where that is allowed, and what is not settled is handed over
-again. It understands no message; only when there is no daemon to be had, or one that says nothing, does it
-look for a line's id, to refuse it. A daemon says something at once; what it has begun may then take as long
-as it likes.
+Each line of standard input gets a number and is kept until the daemon confirms that it is settled. If the
+daemon is lost, it is searched and, if allowed, started, and unsettled lines are sent again. The pump does not
+parse messages; only if there is no daemon, or it does not respond, does it read a line's id, to refuse it. A
+daemon sends something at once; a request that it has started may then take any time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from palaver.cli.thin_wire import PIECE_BYTES, FrameReader, MalformedFrameError,
 from palaver.client import start
 from palaver.client.start import StartError
 
-TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
@@ -29,10 +28,10 @@ _LINE_END_BYTES = 4096
 _RECEIVE_BYTES = 262144
 _REPEATS = 5
 _STOPPED = -32000
-_FIRST_LIMIT_S = 5.0  # for the first word of a daemon: one that has just started on a busy machine is slow
-_LAST_LIMIT_S = 10.0  # for the next word after the end of input, while something is not settled
-_BYE_LIMIT_S = 2.0  # and when all is settled
-_NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has an option of the socket instead
+_FIRST_LIMIT_S = 5.0  # for the first frame of a daemon: one that has just started on a busy machine is slow
+_LAST_LIMIT_S = 10.0  # for the next frame after the end of input, while a line is not settled
+_BYE_LIMIT_S = 2.0  # the same when all lines are settled
+_NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has a socket option instead
 _NO_BUS = "the bus does not run now; try again later, or ask for 'pal up'. It may be that this was done"
 _HUNG = (
     "the bus does not answer: its daemon is stopped or very busy. Try again later, or end that process, "
@@ -41,7 +40,7 @@ _HUNG = (
 
 
 class Pump:
-    """One session of MCP. Lines are settled once; none is lost while the process lives."""
+    """One session of MCP. Lines are settled once; none is lost while the process runs."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class Pump:
         connect: Callable[[start.Socket | None], None],
         obey: Callable[[bytes, bytes], bool],
     ) -> None:
-        """`connect` is told which wire is in use; `obey` does what every command's frames ask."""
+        """`connect` receives the wire in use; `obey` carries out the frames that every command has."""
         self._home = home
         self._fields = fields
         self._write = write
@@ -67,10 +66,10 @@ class Pump:
         self._wire: start.Socket | None = None
         self._has_heard = False
         self._is_stuck = False  # the daemon does not even read
-        self._waited_since_s = 0.0  # when there was last a reason to begin waiting for the daemon
+        self._waited_since_s = 0.0  # when waiting for the daemon last began
 
     def run(self, wire: start.Socket | None) -> NoReturn:
-        """Pump for as long as there is anybody to pump for."""
+        """Pump until the input has ended and every line is settled."""
         while True:
             is_silent = wire is not None and not self._serve(wire)
             is_done = not self._pending
@@ -80,18 +79,18 @@ class Pump:
             self._refuse_pending(_HUNG if is_silent else _NO_BUS)
             if self._has_ended:
                 os._exit(0 if is_silent and is_done and self._has_heard else 1)
-            while not self._pending and not self._has_ended:  # the next line is a reason to look again
+            while not self._pending and not self._has_ended:  # the next line is a reason to try again
                 self._read_lines()
 
     # With a daemon
 
     def _serve(self, wire: start.Socket) -> bool:
-        """Pump until the daemon is lost; tell whether it was, and did not just say nothing."""
+        """Pump until the daemon is lost; return False if it was silent instead."""
         self._wire = wire
         self._connect(wire)
         self._has_heard = self._is_stuck = is_silent = False
         self._waited_since_s = time.monotonic()
-        wire.setblocking(False)  # one that does not read must not keep us from seeing the end of input
+        wire.setblocking(False)  # a daemon that does not read must not hide the end of input
         fields = [*self._fields, (b"r", self._token)] if self._token else self._fields
         self._send(GREETING + request(fields)[len(GREETING) :])
         for number, (kind, line) in self._pending.items():
@@ -120,7 +119,7 @@ class Pump:
         return not is_silent
 
     def _patience_ms(self) -> float | None:
-        """Tell how long the daemon may go on saying nothing; None for ever."""
+        """Return how long the daemon may be silent; None without a limit."""
         if not self._has_ended and (self._has_heard or not self._pending):
             return None
         limit_s = _BYE_LIMIT_S if not self._pending else _LAST_LIMIT_S if self._has_heard else _FIRST_LIMIT_S
@@ -155,7 +154,7 @@ class Pump:
         self._send(frame(kind, number.to_bytes(4, "big") + line))
 
     def _send(self, data: bytes) -> None:
-        """Send all of it. A lost connection is told by reading, after what the daemon still said."""
+        """Send all of it. A lost connection is noticed by reading, after the last frames of the daemon."""
         assert self._wire is not None
         rest = memoryview(data)
         while rest and not self._is_stuck:
@@ -167,7 +166,7 @@ class Pump:
                 return
 
     def _await_room(self, wire: start.Socket) -> None:
-        """Wait until the daemon takes more, or no use is in it: after the end of input there is none."""
+        """Wait until the daemon reads more, or give up: after the end of input it is useless to wait."""
         room, harness = select.poll(), select.poll()
         room.register(wire.fileno(), select.POLLOUT)
         harness.register(0, getattr(select, "POLLRDHUP", 0))
@@ -183,7 +182,7 @@ class Pump:
             data = os.read(0, PIECE_BYTES)
         except BlockingIOError:
             return
-        if not data:  # a line that was begun and never ended is none
+        if not data:  # an unfinished line is ignored
             self._has_ended = True
             if self._has_heard or not self._pending:
                 self._waited_since_s = time.monotonic()
@@ -224,7 +223,7 @@ class Pump:
     # Without a daemon
 
     def _regain(self) -> start.Socket | None:
-        """Look for a daemon again; start one, unless the bus was stopped on purpose."""
+        """Search for a daemon again; start one, unless the bus was stopped on purpose."""
         for tries in range(_REPEATS):
             try:
                 if wire := start.reach(self._home) or (tries and start.start(self._home, person=False)):
@@ -242,7 +241,7 @@ class Pump:
 
 
 def refusal(line: bytes, why: str) -> bytes:
-    """Write the error that answers a request; nothing for what expects no answer."""
+    """Return the error reply to a request; empty for a line that expects no reply."""
     import json  # only here: it takes longer to import than all the rest
 
     try:

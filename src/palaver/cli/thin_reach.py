@@ -1,7 +1,7 @@
-"""How the thin client comes to a daemon, by the rules of its verb, or becomes Python where it needs none.
+"""How the thin client connects to a daemon, by the rules of its verb, or runs Python if it needs none.
 
-Help never has an effect, `down` starts nothing, `up` starts what was stopped, and both refuse what cannot be
-meant before they do anything. Knows nothing of what is said on the connection.
+Help never has an effect, `down` starts nothing, `up` starts a stopped bus, and both refuse invalid arguments
+before they do anything. Knows nothing about the frames on the connection.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from palaver.cli.thin_output import write_all
 from palaver.client import start
 from palaver.client.start import NoHope, StartError
 
-TYPE_CHECKING = False  # typing itself would take longer to import than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
     from typing import NoReturn
 
     from palaver.cli.thin_call import Call
 
 _LONGEST_PAUSE_S = 2.0
-_PROMPT_REPEATS = 5  # before which nothing is waited for where a daemon listens
-_QUIET_FAILURES = 5  # of a command that goes on, until it says why
-_NOT_FOUND = 127  # how a child ends that could not become another program
+_PROMPT_REPEATS = 5  # up to this many, reconnect to a listening daemon without a pause
+_QUIET_FAILURES = 5  # failures of a patient command before it prints the reason
+_NOT_FOUND = 127  # exit status of a child that could not run another program
 
 _STOPPED_S = 2
 _SILENT_S = 10
 
 
 class Reach:
-    """The way of one call to the daemon of a home."""
+    """The connection of one call to the daemon of a home."""
 
     def __init__(self, call: Call, home: str) -> None:
         self._call = call
@@ -40,9 +40,9 @@ class Reach:
         self._failures = 0
 
     def prepare(self) -> None:
-        """Do what `up` and `down` do before anybody is reached; in the foreground `up` ends here.
+        """Run the first steps of `up` and `down`; in the foreground `up` ends here.
 
-        So does a repair: the daemon may not start, and must not run.
+        So does a repair: the daemon may be unable to start, and must not run.
         """
         if self._call.is_repair:
             self.run_python(b"palaver.cli", self._call.arguments)
@@ -55,14 +55,14 @@ class Reach:
             self.run_python(b"palaver.daemon", own + self._call.foreground_arguments())
 
     def open(self, repeats: int) -> start.Socket | None:
-        """Connect by the rules of the verb; None when the daemon was lost again."""
+        """Connect by the rules of the verb; None if the daemon was lost again."""
         verb = self._call.verb
-        if repeats > _PROMPT_REPEATS:  # also when something listens: it may close every connection at once
+        if repeats > _PROMPT_REPEATS:  # even if a daemon listens: it may close every connection at once
             _pause_before_repeat(repeats)
         try:
             wire = start.reach(self._home)
         except StartError:
-            if verb != b"help":  # for help nobody is needed
+            if verb != b"help":  # help needs no daemon
                 raise
             wire = None
         if wire is not None:
@@ -71,16 +71,17 @@ class Reach:
             self.run_python(b"palaver.cli", self._call.arguments)
         if verb == b"down":
             return self._reach_for_down()
-        if 0 < repeats <= _PROMPT_REPEATS:  # somebody may be bringing it back already
+        if 0 < repeats <= _PROMPT_REPEATS:  # another process may be starting it already
             _pause_before_repeat(repeats)
             if wire := start.reach(self._home):
                 return wire
-        # A follower that was running when the bus was stopped must not bring it back, whoever started it.
+        # A follower that was running when the bus was stopped must not start it again, whatever started the
+        # follower.
         person = True if verb == b"up" else False if repeats else None
         return start.start(self._home, person=person, spawned=self._note_spawned)
 
     def open_patiently(self, repeats: int) -> start.Socket | None:
-        """Connect as `open` does, but say only once that no daemon could be started, and give None then."""
+        """Connect like `open`, but report only once that no daemon could be started, and return None then."""
         try:
             wire = self.open(repeats)
         except NoHope:
@@ -94,7 +95,7 @@ class Reach:
         return wire
 
     def step_aside(self) -> None:
-        """Hear that the daemon makes room for a newer one. After one of our own there is none."""
+        """Handle a daemon that steps down for a newer one. If this client has started it, raise an error."""
         if self._has_spawned:
             raise StartError(
                 f"this pal is {__version__}, and the package that {start.find_python()} starts is older: "
@@ -102,7 +103,7 @@ class Reach:
             )
 
     def await_end(self) -> None:
-        """Wait until a daemon that was told to stop has ended."""
+        """Wait until a daemon that was ordered to stop has ended."""
         limit_s = time.monotonic() + start.GONE_LIMIT_S
         while start.is_daemon_alive(self._home):
             if time.monotonic() > limit_s:
@@ -110,7 +111,7 @@ class Reach:
             time.sleep(0.01)
 
     def run_python(self, module: bytes, arguments: list[bytes]) -> NoReturn:
-        """Become Python: `-I` keeps the caller's directory and PYTHON variables out."""
+        """Replace this process by Python: `-I` ignores the caller's directory and PYTHON variables."""
         python = start.find_python()
         os.environ["PALAVER_HOME"] = self._home
         signal.setitimer(signal.ITIMER_REAL, 0)  # it would survive the exec and kill it
@@ -124,7 +125,7 @@ class Reach:
         self._has_spawned = True
 
     def _check_arguments(self) -> None:
-        """Ask in Python whether it can be meant, and end if not: the table of commands is slow to import."""
+        """Check the arguments in Python, whose command table is slow to import; exit if they are invalid."""
         python = start.find_python()
         program = [os.fsencode(python), b"-I", b"-m", b"palaver.cli", b"__check", *self._call.arguments]
         status = os.spawnvp(os.P_WAIT, python, program)  # noqa: S606 - a shell has no part in it
@@ -134,7 +135,7 @@ class Reach:
             os._exit(max(status, 1))
 
     def _reach_for_down(self) -> start.Socket:
-        """Connect to a daemon that runs without listening, or end it by its lock; or say that none runs."""
+        """Connect to a daemon that does not listen yet, or end it by its lock; or report that none runs."""
         if wire := start.await_listening(self._home):
             return wire
         pid = start.daemon_pid(self._home)
@@ -165,24 +166,24 @@ class Reach:
         os._exit(0)
 
     def _keep_down(self) -> None:
-        """Leave word that the bus is meant to stay down."""
+        """Record that the bus should stay down."""
         try:
             os.close(os.open(f"{self._home}/down", os.O_WRONLY | os.O_CREAT, 0o600))
         except FileNotFoundError:
-            pass  # without a home there is nothing to keep down
+            pass  # without a home there is nothing to record
         except OSError as error:
             raise StartError(start.unusable_home(self._home, error)) from error
 
 
 class Silence:
-    """Says once on standard error that the daemon does not answer. The wait goes on."""
+    """Reports once on standard error that the daemon does not respond. The wait continues."""
 
     def __init__(self) -> None:
         self.limit_s: float | None = _STOPPED_S
-        """How long to wait for the first frame before `look`; None is without a limit."""
+        """Seconds to wait for the first frame before `look`; None without a limit."""
 
     def look(self, home: str, *, is_quiet: bool) -> None:
-        """Say so now of a daemon that is stopped, and some seconds later of one that is only silent."""
+        """Report a stopped daemon now, and a daemon that is only silent some seconds later."""
         pid = start.daemon_pid(home)
         is_first, self.limit_s = self.limit_s == _STOPPED_S, None
         if is_stopped(pid):
@@ -202,7 +203,7 @@ def _pause_before_repeat(repeats: int) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell whether a process was stopped by a signal, where the system shows that."""
+    """Whether a process was stopped by a signal, if the system shows that."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
@@ -214,7 +215,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def hide_ticket(words: list[bytes]) -> list[bytes]:
-    """Put a ticket into a pipe and name its end: every process of this user can read arguments."""
+    """Put a ticket into a pipe and pass its descriptor: every process of this user can read arguments."""
     options = words[: words.index(b"--")] if b"--" in words else words
     if b"--ticket" not in options[:-1]:
         return words
@@ -223,5 +224,5 @@ def hide_ticket(words: list[bytes]) -> list[bytes]:
     os.write(write, words[at + 1])
     os.close(write)
     read = start.above_stdio(read)
-    os.set_inheritable(read, True)  # the program that this process becomes reads it
+    os.set_inheritable(read, True)  # the program that replaces this process reads it
     return [*words[:at], b"--ticket-fd", str(read).encode(), *words[at + 2 :]]

@@ -1,7 +1,7 @@
 """The thin client's wire: frames, and the fields of a request. Pure: bytes in, bytes out.
 
-Both ways a frame is one byte of type, four of length (big-endian) and the payload. What a frame asks is not
-decided here.
+In both directions a frame is one byte of type, four of length (big-endian) and the payload. The meaning of a
+frame is decided elsewhere.
 """
 
 from palaver import __version__
@@ -9,30 +9,30 @@ from palaver import __version__
 GREETING = b"PAL1"
 FRAME_LIMIT_BYTES = 10 * 1024 * 1024
 PIECE_BYTES = 65536
-"""The most that one frame carries of what the daemon asked to read."""
+"""The largest piece of input in one frame."""
 
 _HEAD_BYTES = 5
 
 
 class MalformedFrameError(Exception):
-    """The daemon speaks another wire, or nonsense."""
+    """The daemon uses another wire, or sends invalid data."""
 
     def __str__(self) -> str:
         return f"the daemon sent something that this client ({__version__}) does not understand"
 
 
 def frame(kind: bytes, payload: bytes | bytearray | memoryview = b"") -> bytes:
-    """Write one frame. A field of a request has the same form, its tag in the place of the type."""
+    """Write one frame. A field of a request has the same form, with its tag as the type."""
     return b"".join((kind, len(payload).to_bytes(4, "big"), payload))
 
 
 def request(fields: list[tuple[bytes, bytes]]) -> bytes:
-    """Write what a client sends first: the greeting and its request."""
+    """Write the first bytes of a client: the greeting and its request."""
     return GREETING + frame(b"R", b"".join(frame(tag, value) for tag, value in fields))
 
 
 def parse_output(payload: bytes) -> tuple[bytes, bytes, memoryview]:
-    """Read an output frame: its number as it stands on the wire, its token (may be empty), what to write."""
+    """Read an output frame: its number in wire form, its token (may be empty), the data to write."""
     start = 6 + int.from_bytes(payload[4:6], "big")
     if len(payload) < max(6, start):
         raise MalformedFrameError
@@ -40,9 +40,9 @@ def parse_output(payload: bytes) -> tuple[bytes, bytes, memoryview]:
 
 
 def parse_limit(payload: bytes) -> tuple[int | None, bytes]:
-    """Read what begins with a limit: how many bytes to send at the most (None: all), and the rest.
+    """Read a payload that begins with a limit: the number of bytes to send (None: all), and the rest.
 
-    One more than the limit is sent, so that the daemon sees that it was too much.
+    One byte more than the limit is sent, so that the daemon sees that it was too much.
     """
     if len(payload) < 4:
         raise MalformedFrameError
@@ -51,7 +51,7 @@ def parse_limit(payload: bytes) -> tuple[int | None, bytes]:
 
 
 class FrameReader:
-    """Cuts a stream into frames. A half-received frame stays inside and is never given out."""
+    """Splits a stream into frames. An incomplete frame stays inside and is never returned."""
 
     __slots__ = ("_received",)
 
@@ -59,11 +59,11 @@ class FrameReader:
         self._received = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Add what was received."""
+        """Add received data."""
         self._received += data
 
     def take(self) -> tuple[bytes, bytes] | None:
-        """Give the type and payload of the next whole frame, or None when there is none yet."""
+        """Return the type and payload of the next whole frame; None if there is no whole frame yet."""
         received = self._received
         if len(received) < _HEAD_BYTES:
             return None

@@ -1,6 +1,6 @@
-"""`pal transcript`, and the transcripts of a bundle, in the client's own process: read with its own rights.
+"""`pal transcript`, and the transcripts of a bundle, in the client's own process and with its rights.
 
-The daemon has said whose transcript it is. Long ones are read twice rather than kept.
+The daemon has decided whose transcript it is. Long ones are read twice instead of kept in memory.
 """
 
 import os
@@ -32,7 +32,7 @@ Numbered = tuple[int, Entry]
 
 
 def read_transcript(word: str, environment: Mapping[str, str]) -> int:
-    """Print the entries that an order asks for. Gives the exit status."""
+    """Print the entries that an order asks for. Return the exit status."""
     order = read_order_from_word(word)
     try:
         transcript = find_transcript(order.known, environment)
@@ -41,14 +41,14 @@ def read_transcript(word: str, environment: Mapping[str, str]) -> int:
         return _complain(error, is_json=order.is_refusal_json)
     except OSError as error:
         sys.stderr.write(f"pal: {error.filename or 'standard output'}: {error.strerror}\n")
-        os._exit(1)  # what cannot be written now cannot be written at the end either
+        os._exit(1)  # a later write would fail too
     if transcript.passed_over:
         sys.stderr.write(f"pal: lines that are too long to read: {transcript.passed_over}\n")
     return 0
 
 
 def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, str]) -> None:
-    """Write entry by entry; what is asked for from the end is counted first, and then read again."""
+    """Write the entries one by one; for a range from the end they are counted first, and then read again."""
     paint = paint_for(environment, is_terminal=sys.stdout.isatty())
     skipped = 0
     if order.newest:
@@ -70,7 +70,7 @@ def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, s
 
 
 def _chosen(order: ReadOrder, transcript: Transcript) -> Iterator[Numbered]:
-    """Give the entries of the range in which the search finds something, with their numbers."""
+    """Yield the entries of the range that match the search, with their numbers."""
     search = Search(order.search, order.level) if order.search else None
     number = 0
     for number, entry in enumerate(islice(transcript.entries(), order.last), 1):
@@ -82,7 +82,7 @@ def _chosen(order: ReadOrder, transcript: Transcript) -> Iterator[Numbered]:
 
 
 def take_excerpts(word: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Take the stretches that a bundle is to have, and ask for it again, in the same words, with them."""
+    """Take the excerpts for a bundle, and repeat the same request with them."""
     order = excerpt_order_from_word(word)
     excerpts: list[Excerpt] = []
     for known, stretch in order.wanted:
@@ -95,7 +95,7 @@ def take_excerpts(word: str, argv: Sequence[str], environment: Mapping[str, str]
 
 
 def _ask_again(argv: Sequence[str], content: bytes, environment: Mapping[str, str]) -> NoReturn:
-    """Become the client that makes the same request, with a file that has no name and ends with it."""
+    """Replace this process by the client with the same request and an unnamed file, which ends with it."""
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.flush()

@@ -1,4 +1,4 @@
-"""How entries of a transcript look to a person: who, when, what was said, and below it the tools. Pure."""
+"""Entries of a transcript as a person reads them: role, time, text, and below it the tools. Pure."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def _tool_lines(tool: ToolCall, *, is_full: bool) -> Iterator[str]:
 
 
 def _below(head: str, text: str, *, is_full: bool) -> Iterator[str]:
-    """Give a text behind a head, its further lines below; not in full it is one line, and cut."""
+    """Yield a text after a head, with its other lines below; unless in full, as one shortened line."""
     if not is_full:
         short = " ".join(text.split())
         cut = short if len(short) <= LIMIT_SHORT_INPUT else short[: LIMIT_SHORT_INPUT - 1] + "…"

@@ -1,4 +1,4 @@
-"""Looking for a regular expression in entries, with a limit of time: some of them never end."""
+"""Search entries for a regular expression, with a time limit: some expressions never end."""
 
 import re
 import signal
@@ -13,27 +13,28 @@ from palaver.errors import BadRequest, UsageError
 from palaver.model.transcript import Entry, Level
 
 LIMIT_S: Final = 2.0
-"""How long one entry may be searched."""
+"""Seconds that one entry may be searched."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class _TooSlowError(Exception):
-    """The time is over."""
+    """The time limit was reached."""
 
 
 class Search:
-    """One expression. Capital letters count only when it has one itself.
+    """One expression. It is case-sensitive only if it has a capital letter.
 
-    Works in the main thread alone: the engine looks for signals while it tries, and the alarm ends it.
+    Works only in the main thread: the regex engine checks for signals while it searches, and the alarm ends
+    it.
     """
 
     def __init__(self, expression: str, level: Level, limit_s: float = LIMIT_S) -> None:
-        """Raises `UsageError` for what is no regular expression."""
+        """Raises `UsageError` for an invalid regular expression."""
         has_capital = any(letter.isupper() for letter in re.sub(r"\\.", "", expression))
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about what a later Python might make of it
+                warnings.simplefilter("ignore")  # about a possible other meaning in a later Python
                 self._pattern = re.compile(expression, 0 if has_capital else re.IGNORECASE)
         except (re.error, OverflowError, RecursionError) as error:
             raise UsageError(f"{expression!r} is no regular expression: {error}") from None
@@ -41,7 +42,7 @@ class Search:
         self._limit_s = limit_s
 
     def is_in(self, entry: Entry, number: int) -> bool:
-        """Tell whether the expression is found in what the level shows of an entry."""
+        """Whether the expression matches the part of an entry that the level shows."""
         before = signal.signal(signal.SIGALRM, _on_alarm)
         signal.setitimer(signal.ITIMER_REAL, self._limit_s)
         try:

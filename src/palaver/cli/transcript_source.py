@@ -1,6 +1,6 @@
-"""Where an agent's transcript is, and its lines, however long it is: opened with the rights of who asks.
+"""Find an agent's transcript and read its lines, at any length, with the rights of the caller.
 
-No more than a line is in memory at a time. Nothing is written, and nothing but a regular file is opened.
+No more than a line is in memory at a time. Nothing is written, and only regular files are opened.
 """
 
 import os
@@ -23,7 +23,7 @@ from palaver.harness.transcripts import TRANSCRIPTS, is_session_id
 from palaver.model.transcript import Entry, TranscriptReader
 
 LIMIT_LINE_BYTES: Final = 32 * 1024 * 1024
-"""A longer line is passed over, whatever it is: the largest that are known hold pictures."""
+"""A longer line is skipped: the largest known lines contain pictures."""
 
 _LIMIT_REGISTRY_BYTES: Final = 64 * 1024
 _PAGE: Final = 100
@@ -35,25 +35,25 @@ Environment = Mapping[str, str]
 
 @dataclass(slots=True)
 class Transcript:
-    """A transcript that was found. Each call of `entries` reads it anew, from its beginning."""
+    """A transcript that was found. Each call of `entries` reads it again from its beginning."""
 
     harness: str
     path: str
     session: str
     passed_over: int = 0
-    """Lines that were too long, in what was read last."""
+    """Lines that were too long in the last read."""
 
     @property
     def reader(self) -> TranscriptReader:
-        """What knows its form."""
+        """The reader of its format."""
         return TRANSCRIPTS[self.harness].reader
 
     def entries(self) -> Iterator[Entry]:
-        """Give what was said, one after the other."""
+        """Yield its entries in order."""
         return self.reader.entries(self.lines())
 
     def lines(self) -> Iterator[bytes]:
-        """Give its lines as they stand now."""
+        """Yield its current lines."""
         self.passed_over = 0
         if self.harness == "opencode":
             return _database_lines(self.path, self.session)
@@ -71,7 +71,7 @@ class Transcript:
 
 
 def find_transcript(known: KnownSession, environment: Environment) -> Transcript:
-    """Find the transcript of a session; raises `NotFound`, which says where it was looked for."""
+    """Find the transcript of a session. Raises `NotFound`, which names the paths that were searched."""
     session = _session(known, environment)
     is_told = (
         known.path and known.harness != "opencode" and (session in known.path or session == known.session)
@@ -96,7 +96,7 @@ def find_transcript(known: KnownSession, environment: Environment) -> Transcript
 
 
 def _session(known: KnownSession, environment: Environment) -> str:
-    """Say which session it is now: its own environment, then its harness, then what the bus was told."""
+    """Return the current session: from the own environment, then the harness, then the bus."""
     if known.is_own and (marked := session_of(environment)) is not None and marked[0] == known.harness:
         return marked[1]
     if known.harness == "claude" and known.pid:
@@ -107,7 +107,7 @@ def _session(known: KnownSession, environment: Environment) -> str:
 
 
 def _newest(place: Place, harness: str, session: str) -> str:
-    """Give the file in a place that was changed last; of databases only those that hold the session count."""
+    """Return the file that was changed last; of databases, only those with the session count."""
     found = [
         str(path)
         for path in Path(place.folder).glob(place.pattern)
@@ -162,7 +162,7 @@ def _has_session(path: str, session: str) -> bool:
 
 
 def _database_lines(path: str, session: str) -> Iterator[bytes]:
-    """Give a session's messages with their parts, in pages: no query is open while somebody reads slowly."""
+    """Yield a session's messages with their parts, in pages: no query stays open for a slow reader."""
     try:
         database = _connect(path)
         try:

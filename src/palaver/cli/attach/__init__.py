@@ -1,1 +1,1 @@
-"""`pal attach`: an agent's terminal on a person's own, with a status line and an input bar."""
+"""`pal attach`: an agent's terminal on a person's terminal, with a status line and an input bar."""

@@ -1,4 +1,4 @@
-"""`pal attach` in the client's own process: the attach screen, or the agent's terminal as it is."""
+"""`pal attach` in the client's own process: the attach screen, or the agent's terminal unchanged."""
 
 import asyncio
 import os
@@ -24,11 +24,11 @@ def attach(
     is_plain: bool = False,
     keys_first: bool = False,
 ) -> int:
-    """Attach this terminal until the person leaves or the agent ends. Gives the exit status.
+    """Attach this terminal until the user detaches or the agent ends. Return the exit status.
 
-    `keys_first`: the agent has the keyboard until the person opens the bar. `is_plain`: the agent's terminal
-    and nothing else, as on a terminal that can place no cursor. Raises the refusal when there is no such
-    terminal, or it is not for the caller.
+    `keys_first`: the agent has the keyboard until the user opens the bar. `is_plain`: only the agent's
+    terminal, as on a terminal that cannot position its cursor. Raises the refusal if there is no such
+    terminal, or the caller may not use it.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadRequest("attaching needs a terminal; 'pal peek' prints what an agent's terminal shows")
@@ -43,9 +43,9 @@ def attach(
 
 
 def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
-    """Whether the locale is one of UTF-8; the first variable that is set counts.
+    """Whether the locale is a UTF-8 one; the first variable that is set counts.
 
-    `is_utf8_mode`: Python found no locale, and then wrote one of UTF-8 into its own environment.
+    `is_utf8_mode`: Python found no locale, and then wrote a UTF-8 one to its own environment.
     """
     is_made_up = is_utf8_mode and environment.get("LC_CTYPE") in _MADE_UP
     keys = [key for key in _LOCALES if environment.get(key) and not (is_made_up and key == "LC_CTYPE")]
@@ -54,7 +54,7 @@ def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
 
 
 def _report(ending: Ending, name: str) -> int:
-    """Say how it ended, and give the exit status."""
+    """Report how it ended, and return the exit status."""
     if ending.signal:
         signal.signal(ending.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending.signal)

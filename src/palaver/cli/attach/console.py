@@ -1,7 +1,7 @@
-r"""What a person's keys mean: a line for the agent, a choice in the menu, keys for the agent. Pure.
+r"""Interpret the user's keys: a line for the agent, a choice in the menu, keys for the agent. Pure.
 
-It is always in one mode. Ctrl-\ opens the menu from the input bar, and leads back there from everywhere else;
-nothing that is pasted is ever taken for it.
+It is always in one mode. Ctrl-\ opens the menu from the input bar, and returns there from every other mode;
+pasted text is never read as that key.
 """
 
 import enum
@@ -21,7 +21,7 @@ _KEY: Final = re.compile(
 _MARKS: Final = re.compile(
     rb"\x1b\[20(?P<paste>[01])~|\x1c|\x1b\[92;(?:5|69|133|197)(?::[12])?u|\x1b\[27;5;92~"
 )
-"""The ends of a paste, and the one key that is never passed on, however the program wants its keys."""
+"""The ends of a paste, and the one key that is never passed on, in all its encodings."""
 _MARK_BYTES: Final = 11
 _ESCAPE: Final = b"\x1b"
 _ALL: Final = 1_000_000
@@ -41,7 +41,7 @@ class Mode(enum.Enum):
 
 
 class Act(enum.Enum):
-    """What is to be done, beside lines and keys."""
+    """Actions other than lines and keys."""
 
     LEAVE = enum.auto()
     STOP = enum.auto()
@@ -62,7 +62,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """Keys for the agent, untouched."""
+    """Keys for the agent, unchanged."""
 
     keys: bytes
 
@@ -71,20 +71,20 @@ Meant = Act | Say | Press
 
 
 class Console:
-    """One person's side. `feed` it keys and do what it gives; what is shown follows from its fields."""
+    """One user's side. `feed` it keys and carry out the results; the display depends on its fields."""
 
     def __init__(self, name: str, *, keys_first: bool = False) -> None:
-        """`keys_first`: the agent has the keyboard until the person opens the bar."""
+        """`keys_first`: the agent has the keyboard until the user opens the bar."""
         self.name = name
         self.keys_first = keys_first
         self.editor = Editor()
         self.mode = Mode.INPUT
         self.notice = ""
-        """A word on what just happened; it stays until the next key."""
+        """A note on the last action; it stays until the next key."""
         self.back = 0
-        """In the scroll-back, and in the help: rows from where one enters it."""
+        """Rows scrolled in the scroll-back, or in the help."""
         self.limit = _ALL
-        """How far back there is anything."""
+        """The limit of `back`."""
         self.page = 10
         """Rows that Page Up goes."""
         self.keyboard = "free"
@@ -100,7 +100,7 @@ class Console:
         return PRIORITIES[self._priority]
 
     def feed(self, data: bytes) -> Iterator[Meant]:
-        """Take what the terminal sent, and give what it means, in order."""
+        """Take input of the terminal, and yield its meaning, in order."""
         self.notice = ""
         self._rest += data
         while self._rest:
@@ -117,17 +117,17 @@ class Console:
                     yield from self._choose(found[0])
 
     def begin(self) -> Iterator[Meant]:
-        """Give the agent the keyboard at the start, where that is wanted."""
+        """Assign the keyboard to the agent at the start, if configured."""
         if self.keys_first and self.mode is Mode.INPUT:
             yield from self._take_keyboard()
 
     @property
     def has_half(self) -> bool:
-        """Whether the last key may be only the beginning of one."""
+        """Whether the last key may be incomplete."""
         return bool(self._rest) or self.editor.has_half
 
     def settle(self) -> Iterator[Meant]:
-        """Nothing more came for a moment: an Escape by itself was that key."""
+        """Handle a pause in the input: a lone Escape was the Escape key."""
         if self.editor.settle() and self.mode is Mode.INPUT and self.keys_first:
             yield from self._take_keyboard()
             return
@@ -138,24 +138,24 @@ class Console:
     # Changes from outside
 
     def hear_secret(self, *, is_secret: bool) -> None:
-        """Take in whether the agent asks for a secret: then the bar shows dots and remembers no line."""
+        """Record whether the agent asks for a secret: then the bar shows dots and remembers no line."""
         self.editor.is_secret = is_secret
 
     def hear_keyboard(self, word: str) -> None:
-        """Take in who has the keyboard: `free`, `own` or `other`."""
+        """Record who has the keyboard: `free`, `own` or `other`."""
         was, self.keyboard = self.keyboard, word
         if self.mode is Mode.KEYS and was == "own" and word == "other":
             self._go(Mode.INPUT)
             self.notice = _ELSEWHERE if self.is_bare else "another terminal took the keyboard"
 
     def refuse(self, sentence: str, about: str) -> None:
-        """Take in that something was refused, and of what kind it was."""
+        """Record a refusal, and what it was about."""
         if about == "passthrough" and self.mode is Mode.KEYS and not self.is_bare:
             self._go(Mode.INPUT)
         self.notice = sentence
 
     def set_bare(self, *, is_bare: bool) -> Iterator[Meant]:
-        """Do without the bar, or with it again: the terminal's size has changed."""
+        """Remove the bar, or show it again, after the terminal's size has changed."""
         if is_bare == self.is_bare:
             return
         self.is_bare = is_bare
@@ -217,7 +217,7 @@ class Console:
         for found in _MARKS.finditer(seen):
             place = found.end() - len(seen) + len(data)
             if place <= 0:
-                continue  # it was all there the last time
+                continue  # it was complete the last time
             if found["paste"] is not None:
                 self._is_pasting = found["paste"] == b"0"
             elif not self._is_pasting:
@@ -236,7 +236,7 @@ class Console:
             self._go(Mode.INPUT)
             yield Act.GIVE_KEYBOARD
 
-    # The menu, and what is behind it
+    # The menu and its choices
 
     def _choose(self, key: bytes) -> Iterator[Meant]:
         match self.mode:
@@ -277,7 +277,7 @@ class Console:
         yield Act.SCROLL
 
     def _move(self, key: bytes) -> None:
-        """Go through the scroll-back, or through the help, which is read downwards."""
+        """Move in the scroll-back, or in the help, which is read downwards."""
         step = _STEPS.get(key)
         if step is None or (self.mode is Mode.SCROLL and step < 0 and not self.back):
             self._go(Mode.INPUT)
@@ -287,7 +287,7 @@ class Console:
         self.back = max(min(moved, self.limit), 0)
 
     def _go(self, mode: Mode) -> None:
-        """Go to a mode; where there is no bar, to the agent's keys instead."""
+        """Change the mode; without a bar, from the input to the agent's keys."""
         self.mode = Mode.KEYS if mode is Mode.INPUT and self.is_bare else mode
 
 

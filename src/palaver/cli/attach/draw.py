@@ -1,4 +1,4 @@
-"""The bytes that turn one picture on a terminal into another: only what changed is drawn. Pure."""
+"""The bytes that turn one picture on a terminal into another: only changes are drawn. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -8,14 +8,14 @@ from palaver.agents.terminal.terminal import MODE_KEYPAD
 from palaver.cli.attach.picture import BLANK, Picture, Row
 
 _GAP: Final = 6
-"""So many cells that did not change are drawn again rather than jumped over: a jump costs as much."""
+"""Up to this many unchanged cells are drawn again instead of skipped: moving the cursor costs as much."""
 _PLAIN: Final = b"\x1b[0m"
 
 
 def draw(before: Picture | None, after: Picture) -> bytes:
-    """Give what changes a terminal that shows `before`; None: one that may show anything.
+    """Return the bytes that change a terminal that shows `before`; None: one with unknown content.
 
-    The terminal must not wrap at its right edge. Nothing is given for nothing.
+    The terminal must not wrap at its right edge. If nothing has changed the result is empty.
     """
     if before is None or before.size != after.size:
         blank = (BLANK,) * after.size[1]
@@ -36,12 +36,12 @@ def draw(before: Picture | None, after: Picture) -> bytes:
 
 
 def print_rows(rows: Iterable[Row]) -> bytes:
-    """Give rows as lines that stay, where the cursor stands."""
+    """Return rows as permanent lines, from the cursor on."""
     return b"".join(b"".join(_write(row, 0, _end_of(row))[0]) + _PLAIN + b"\r\n" for row in rows)
 
 
 def change_modes(before: frozenset[int], after: frozenset[int]) -> bytes:
-    """Give what switches a terminal from some modes to others, of those that a program relies on."""
+    """Return the bytes that switch a terminal between sets of modes, of those that a program relies on."""
     changed = sorted((before ^ after) & set(KEPT_MODES))
     return b"".join(_set_mode(mode, is_on=mode in after) for mode in changed)
 
@@ -66,7 +66,7 @@ def _draw_row(y: int, was: Row, row: Row) -> Iterator[bytes]:
 
 
 def _end_of(row: Row) -> int:
-    """Give the place behind the last cell that is not blank."""
+    """Return the position after the last cell that is not blank."""
     end = len(row)
     while end and row[end - 1] == BLANK:
         end -= 1
@@ -74,7 +74,7 @@ def _end_of(row: Row) -> int:
 
 
 def _changes(was: Row, row: Row, end: int) -> list[tuple[int, int]]:
-    """Give the pieces before `end` that are to be drawn; none begins or ends inside a wide character."""
+    """Return the spans before `end` to draw; none begins or ends inside a wide character."""
     spans: list[tuple[int, int]] = []
     for x in range(end):
         if was[x] != row[x]:
@@ -86,7 +86,7 @@ def _changes(was: Row, row: Row, end: int) -> list[tuple[int, int]]:
 
 
 def _whole(was: Row, row: Row, first: int, last: int) -> tuple[int, int]:
-    # A wide character that goes takes both its cells with it, so what was there counts, too.
+    # A wide character that disappears clears both its cells, so the old row counts too.
     while first and not (row[first].data and was[first].data):
         first -= 1
     while last < len(row) and not (row[last].data and was[last].data):
@@ -95,9 +95,9 @@ def _whole(was: Row, row: Row, first: int, last: int) -> tuple[int, int]:
 
 
 def _write(row: Row, first: int, last: int, y: int | None = None) -> tuple[list[bytes], bool]:
-    """Give the bytes of some cells, and whether terminals may differ on where the cursor is behind them.
+    """Return the bytes of some cells, and whether terminals may differ on the cursor position after them.
 
-    With `y` the cursor is put right behind every character of which that is so.
+    With `y` the cursor is set explicitly after every such character.
     """
     pieces: list[bytes] = []
     kind, is_lost = None, False

@@ -1,4 +1,4 @@
-"""A person's keys, read from the terminal as they come. What they mean is the console's to say."""
+"""Read the user's keys from the terminal. The console interprets them."""
 
 import asyncio
 import os
@@ -10,16 +10,16 @@ from palaver.cli.attach.own_terminal import IN
 
 _READ_BYTES: Final = 65536
 _HALF_KEY_S: Final = 0.05
-"""So long the rest of a key may take: an Escape alone, and one that begins a longer key, begin alike."""
+"""Seconds that the rest of a key may take: a lone Escape and a longer key begin alike."""
 
 
 class KeyReader:
-    """Reads while it is wanted to; what is not read waits in the terminal."""
+    """Reads only while enabled; unread keys stay in the terminal."""
 
     def __init__(
         self, console: Console, do: Callable[[Iterable[Meant]], None], on_closed: Callable[[], None]
     ) -> None:
-        """`do` does what keys mean; `on_closed` is called when the terminal is gone."""
+        """`do` carries out the meaning of keys; `on_closed` is called when the terminal was closed."""
         self._console = console
         self._do = do
         self._on_closed = on_closed
@@ -27,7 +27,7 @@ class KeyReader:
         self._is_reading = False
 
     def read(self, *, is_wanted: bool) -> None:
-        """Read from now on, or no more."""
+        """Start or stop reading."""
         if is_wanted == self._is_reading:
             return
         self._is_reading = is_wanted

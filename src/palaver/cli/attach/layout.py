@@ -1,7 +1,7 @@
-r"""The whole of the attach screen as a picture: the agent's screen, the status line and the input bar. Pure.
+r"""The attach screen as a picture: the agent's screen, the status line and the input bar. Pure.
 
-Where there is no room for the two lines, the agent has all of the terminal, and a line lies over its last row
-for as long as something is asked or said.
+Without room for the two lines, the agent has the whole terminal, and a question or notice covers its last
+row.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ _HELP_INDENT: Final = 10
 def compose(
     console: Console, standing: Standing, glass: Glass, past: Sequence[Row], cols: int, rows: int
 ) -> Picture:
-    """Give what is to be seen. `past` is the scroll-back with the screen at its end, in its mode."""
+    """Return the picture to show. `past` is the scroll-back followed by the screen, in scroll mode."""
     height = agent_size(cols, rows)[1]
     upper = _upper(console, glass, past, height, cols)
     cursor = cursor_in(glass, height, cols) if console.mode is Mode.KEYS else None
@@ -77,7 +77,7 @@ def compose(
 
 
 def mode_words(console: Console) -> str:
-    """Name the mode, for the status line."""
+    """Return the name of the mode, for the status line."""
     match console.mode:
         case Mode.KEYS if console.keys_first:
             return "keys to the agent"
@@ -92,13 +92,13 @@ def mode_words(console: Console) -> str:
 
 
 def help_rows(cols: int) -> list[Row]:
-    """Give the help, wrapped behind its keys."""
+    """Return the help, wrapped with its keys in a column."""
     lines = (line for key, text in HELP for line in wrap(f"{key:{_HELP_INDENT}}{text}", cols, _HELP_INDENT))
     return [text_row(line, cols) for line in lines]
 
 
 def past_rows(lines: Sequence[str], glass: Glass, cols: int) -> list[Row]:
-    """Give the scroll-back, oldest first, and below it the screen as it is now."""
+    """Return the scroll-back, oldest first, and below it the current screen."""
     below = screen_rows(glass, glass.lines, cols)
     return [*(text_row(safe(line), cols) for line in lines), *below]
 
@@ -129,7 +129,7 @@ def _bar(console: Console, cols: int) -> tuple[Row, int]:
 
 
 def _over(console: Console, cols: int) -> str:
-    """Give what lies over the last row of an agent that has the whole terminal; often nothing."""
+    """Return the line over the last row of an agent that has the whole terminal; often empty."""
     if console.mode in (Mode.INPUT, Mode.KEYS):
         return safe(console.notice)
     return _question(console, cols)

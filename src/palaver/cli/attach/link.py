@@ -1,4 +1,4 @@
-"""The connection to an agent's holder after `attach`: frames both ways, and nothing that waits."""
+"""The connection to an agent's holder after `attach`: frames in both directions, without blocking."""
 
 import asyncio
 import socket
@@ -15,16 +15,16 @@ from palaver.errors import BadRequest, NotFound, PalaverError
 from palaver.home import connect_socket
 
 _READ_BYTES: Final = 16 * 1024
-"""What is taken in at once: a few milliseconds of drawing, and then a key has its turn."""
+"""Read at once: a few milliseconds of drawing, and then a key is handled."""
 _ANSWER_LIMIT_S: Final = 10.0
 LIMIT_UNSENT_BYTES: Final = 64 * 1024
 
 
 def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> tuple[socket.socket, Reply, bytes]:
-    """Attach; give the connection, the answer and what came behind it.
+    """Attach; return the connection, the reply and the data after it.
 
-    `is_drawn`: the screen is drawn here, so that the holder answers what the program asks its terminal.
-    Raises the refusal when there is no such terminal, or it is not for whoever asks.
+    `is_drawn`: the screen is drawn here, so the holder replies to queries of the program to its terminal.
+    Raises the refusal if there is no such terminal, or the caller may not use it.
     """
     try:
         wire = connect_socket(socket_path(home, name))
@@ -50,9 +50,9 @@ def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> tuple
 
 
 def send_line(home: str, name: str, text: str, priority: str) -> int:
-    """Send a line to the agent as this process's own message, without a head; return its seq.
+    """Send a line to the agent as this process's own message, without a header; return its seq.
 
-    Raises the refusal. Waits for the answer, so call it in a thread.
+    Raises the refusal. Blocks until the reply, so call it in a thread.
     """
     request = {"type": "send", "body": text, "priority": priority, "bare": True}
     try:
@@ -83,16 +83,16 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits to be sent that no more keys should be read."""
+        """Whether too many bytes are unsent to read more keys."""
         return len(self._unsent) > LIMIT_UNSENT_BYTES
 
     def start(self, rest: bytes) -> None:
-        """Begin with what came behind the answer."""
+        """Start with the data after the reply."""
         self._loop.add_reader(self._wire, self._read)
         self._take(rest)
 
     def close(self) -> None:
-        """Leave: the holder sees it, and the agent does not."""
+        """Close the connection: the holder notices it, the agent does not."""
         self._loop.remove_reader(self._wire)
         self._loop.remove_writer(self._wire)
         self._wire.close()
@@ -102,7 +102,7 @@ class Link:
         self._send(data_frames(keys))
 
     def control(self, kind: str, **fields: object) -> None:
-        """Send a control."""
+        """Send a control frame."""
         self._send(control_to_bytes({"type": kind, **fields}))
 
     def _send(self, frames: bytes) -> None:
@@ -126,5 +126,5 @@ class Link:
         try:
             for frame in self._reader.feed(data):
                 self._on_frame(frame)
-        except PalaverError:  # what follows cannot be read either
+        except PalaverError:  # later frames cannot be read either
             self._on_lost()

@@ -1,6 +1,6 @@
-"""What the bus knows of an agent, for its status line: told at every change, and that the bus is away.
+"""Follow an agent's page on the bus for its status line, and whether the bus can be reached.
 
-It asks again whenever something happened to the agent's mail, and at no other time.
+It requests the page again only after an event about the agent's messages.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from palaver.model.lines.wire import Op, op_to_json
 
 _PAUSE_S: Final = 0.5
 _CALM_S: Final = 0.05
-"""So long more may happen before it is asked again: a burst is one question."""
+"""Seconds to wait for more events before the next request: a burst causes one request."""
 _TYPES: Final = ("message", "delivery", "agent.paused", "agent.unpaused")
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent's page says."""
+    """The fields of an agent's page."""
 
     queue: dict[str, int] = {}
     paused: bool = False
@@ -41,17 +41,17 @@ _listed: Final = msgspec.json.Decoder(_Listed).decode
 _found: Final = msgspec.json.Decoder(_Found).decode
 
 Tell = Callable[[Page | None], None]
-"""Told what the page says now; None when nobody answers."""
+"""Called with the current page; None if the bus does not respond."""
 
 
 async def watch(home: str, name: str, tell: Tell) -> None:
-    """Tell until cancelled. It starts no bus: whoever holds the agent sees to that."""
+    """Report changes until cancelled. It starts no bus: the agent's holder does."""
     while True:
         wire = await _open(home, watcher := _Watcher(name, tell))
         if wire is not None:
             try:
                 await watcher.run(wire)
-            except msgspec.DecodeError:  # another version, which says it in other words
+            except msgspec.DecodeError:  # another version with another format
                 pass
             finally:
                 wire.close()
@@ -81,7 +81,7 @@ class _Watcher:
         self._is_lost = False
 
     async def run(self, wire: Wire) -> None:
-        """Ask again and again; return when the connection is lost or the bus does not know how."""
+        """Request the page after each event; return if the connection is lost or the bus cannot do it."""
         answer = await self._ask(wire, EventsOp(last=1, limit=1))
         if answer is None:
             return
@@ -110,14 +110,14 @@ class _Watcher:
             return None
 
     def hear(self, line: Line) -> None:
-        """Take a line of the bus."""
+        """Handle a line of the bus."""
         if line.push:
             self._has_news.set()
         elif (answer := self._calls.pop(line.req, None)) is not None and not answer.done():
             answer.set_exception(ConnectionError(line.error)) if line.error else answer.set_result(line.ok)
 
     def lose(self, wire: Wire) -> None:
-        """The connection has ended."""
+        """Handle the end of the connection."""
         self._is_lost = True
         self._has_news.set()
         for answer in self._calls.values():

@@ -1,6 +1,6 @@
-"""A person's own terminal, taken in hand: every key comes through, and it is put back in every case.
+"""Control of the user's terminal: every key is read, and it is always restored.
 
-What is written waits here when the terminal does not take it, so that a slow line holds up no key.
+Output is queued here if the terminal does not accept it, so that a slow line delays no key.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ OUT: Final = 1
 _TAKE: Final = b"\x1b[?1049h\x1b[?7l\x1b[0m\x1b[2J"
 _GIVE_BACK: Final = b"\x18\x1b[?2026l\x1b[0m\x1b[r\x1b[?7h\x1b[?1049l\x1b[?25h"
 _LIMIT_S: Final = 1.0
-"""So long a terminal that takes nothing is waited for at the end."""
+"""Seconds to wait at the end for a terminal that accepts nothing."""
 
 
 class OwnTerminal:
     """Standard input and output."""
 
     def __init__(self, on_gone: Callable[[], None]) -> None:
-        """`on_gone`: there is nobody to write to any more."""
+        """`on_gone`: the terminal was closed."""
         self.on_room: Callable[[], None] = lambda: None
-        """Called when all that was written has been taken, and had to wait."""
+        """Called when queued output has been written."""
         self._on_gone = on_gone
         self._before: list[object] | None = None
         self._out = OUT
@@ -37,24 +37,24 @@ class OwnTerminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows there are now; at least one."""
+        """The current columns and rows; at least one."""
         size = os.get_terminal_size(OUT)
         return max(size.columns, 1), max(size.lines, 1)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something still waits to be taken."""
+        """Whether output is still queued."""
         return bool(self._waiting)
 
     def take(self) -> None:
-        """Take it in hand. Whoever does, gives it back."""
+        """Take control. The caller must call `give_back`."""
         self._before = termios.tcgetattr(IN)
         self._out = _open_anew()
         tty.setraw(IN, termios.TCSANOW)
         self.write(_TAKE)
 
     def give_back(self, modes: bytes = b"", words: bytes = b"") -> None:
-        """Make it what it was, whatever it is in the middle of. `words` stay on it; twice is once."""
+        """Restore the terminal, in any state. `words` stay on it; repeats are harmless."""
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -68,7 +68,7 @@ class OwnTerminal:
             os.close(self._out)
 
     def write(self, data: bytes) -> None:
-        """Write behind all that was written before."""
+        """Write after all earlier output."""
         self._waiting += data
         self._flush()
 
@@ -98,7 +98,7 @@ class OwnTerminal:
 
 
 def _open_anew() -> int:
-    """Open the terminal once more: not to wait on ours must not change the one that others have, too."""
+    """Open the terminal again: making our descriptor non-blocking must not affect other processes."""
     try:
         return os.open(os.ttyname(OUT), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""When a picture is drawn: soon after something changed, not too often, and never faster than it is taken."""
+"""When to draw a picture: soon after a change, not too often, and never faster than the terminal accepts."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from palaver.cli.attach.picture import Picture
 
 _FRAME_S: Final = 1 / 60
 _HALF_FRAME_LIMIT_S: Final = 0.15
-"""So long a picture waits for an agent that said it is in the middle of drawing one."""
+"""Seconds that a picture waits for an agent that is in the middle of drawing one."""
 
 
 class Painter:
-    """Knows what a person's terminal shows, and draws what is other than that."""
+    """Knows what the user's terminal shows, and draws the differences."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Painter:
         look: Callable[[], tuple[Picture, frozenset[int], Keys]],
         is_half_done: Callable[[], bool],
     ) -> None:
-        """`look` gives picture, modes and keys that are wanted; `is_half_done`: better not look now."""
+        """`look` returns the wanted picture, modes and keys; `is_half_done`: better not draw now."""
         self._own = own
         self._look = look
         self._is_half_done = is_half_done
@@ -36,17 +36,17 @@ class Painter:
         own.on_room = self.soon
 
     def soon(self) -> None:
-        """Draw when it is time; however often this is called, it is drawn once."""
+        """Draw at the next frame; several calls draw once."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(max(self._drawn_at + _FRAME_S, loop.time()), self._draw)
 
     def forget(self) -> None:
-        """Draw all of it the next time: the terminal may show anything."""
+        """Draw everything the next time: the content of the terminal is unknown."""
         self._shown = None
 
     def give_back(self, words: bytes = b"") -> None:
-        """Give the terminal back without its modes; `words` stay on it."""
+        """Restore the terminal and its modes; `words` stay on it."""
         before = change_keys(self._keys, Keys()) + change_modes(self._modes, frozenset())
         self._own.give_back(before, words)
         self._shown, self._modes, self._keys = None, frozenset(), Keys()
@@ -55,7 +55,7 @@ class Painter:
         self._timer = None
         now = self._drawn_at = asyncio.get_running_loop().time()
         if self._own.is_busy:
-            return  # whoever has the terminal asks again when there is room
+            return  # `on_room` calls this again when there is room
         if self._shown is not None and self._is_half_done():
             self._waiting_since = self._waiting_since or now
             if now - self._waiting_since < _HALF_FRAME_LIMIT_S:

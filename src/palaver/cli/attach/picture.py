@@ -1,4 +1,4 @@
-"""What a person's terminal is to show, cell by cell, and its rows made of text or of another screen. Pure."""
+"""The picture that a terminal should show, cell by cell, and rows from text or another screen. Pure."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ REVERSED: Final = Char(" ", reverse=True)
 BOLD: Final = Char(" ", bold=True)
 
 Row = tuple[Char, ...]
-"""One row. A wide character has its right half as a cell of its own, with nothing in it."""
+"""One row. The right half of a wide character is a separate, empty cell."""
 
 _NEAR: Final = (
     ("….·∙", "...."),
@@ -33,7 +33,7 @@ _BRAILLE: Final = range(0x2800, 0x2900)
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A whole terminal; every row is as wide as it. Without a cursor none is shown."""
+    """A whole terminal; every row has its width. Without a cursor it is hidden."""
 
     rows: tuple[Row, ...]
     cursor: tuple[int, int] | None = None
@@ -46,7 +46,7 @@ class Picture:
 
 
 def text_row(text: str, width: int, kind: Char = BLANK) -> Row:
-    """Make a row of a text that is harmless already; what does not fit is left out, the rest is filled."""
+    """Make a row from a text that is already safe; it is cut or filled to the width."""
     cells: list[Char] = []
     for sign in text:
         columns = display_width(sign)
@@ -60,7 +60,7 @@ def text_row(text: str, width: int, kind: Char = BLANK) -> Row:
 
 
 def screen_rows(glass: Glass, height: int, width: int) -> tuple[Row, ...]:
-    """Give the part of a screen that fits, with its cursor in it; what is beside the screen is blank."""
+    """Return the part of a screen around its cursor that fits; the area outside the screen is blank."""
     top, left = window(glass, height, width)
     blank = glass.default_char
     rows: list[Row] = []
@@ -77,12 +77,12 @@ def screen_rows(glass: Glass, height: int, width: int) -> tuple[Row, ...]:
 
 
 def window(glass: Glass, height: int, width: int) -> tuple[int, int]:
-    """Give the first row and column of the part that is shown."""
+    """Return the first row and column of the part that is shown."""
     return max(glass.cursor.y - height + 1, 0), max(min(glass.cursor.x, glass.columns - 1) - width + 1, 0)
 
 
 def cursor_in(glass: Glass, height: int, width: int) -> tuple[int, int] | None:
-    """Give where the screen's cursor is in that part; None when the program hides it."""
+    """Return the position of the screen's cursor in that part; None if the program hides it."""
     if glass.cursor.hidden:
         return None
     top, left = window(glass, height, width)
@@ -90,12 +90,12 @@ def cursor_in(glass: Glass, height: int, width: int) -> tuple[int, int] | None:
 
 
 def plain(picture: Picture) -> Picture:
-    """Give the same in ASCII, for a terminal that shows nothing else."""
+    """Return the same in ASCII, for a terminal that shows nothing else."""
     return Picture(tuple(map(_plain_row, picture.rows)), picture.cursor)
 
 
 def ascii_sign(sign: str) -> str:
-    """Give the ASCII character that comes nearest; for what none comes near, a question mark."""
+    """Return the nearest ASCII character; a question mark if there is no similar one."""
     if sign in _SIGNS:
         return _SIGNS[sign]
     code = ord(sign)
@@ -120,7 +120,7 @@ def _plain_cell(cell: Char) -> Char:
 
 
 def _mend(cells: Sequence[Char]) -> Row:
-    """Make blanks of the halves of wide characters whose other half is missing."""
+    """Replace halves of wide characters whose other half is missing by blanks."""
     text = "".join(cell.data for cell in cells)
     if len(text) == len(cells) and text.isascii():
         return tuple(cells)

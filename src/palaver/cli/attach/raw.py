@@ -1,7 +1,7 @@
-r"""A person's terminal, joined to an agent's: what is typed goes there, what it shows comes here, untouched.
+r"""Connect the user's terminal to an agent's: keys and output are passed on unchanged.
 
-Ctrl-\ d leaves, Ctrl-\ t takes the keyboard, Ctrl-\ twice is one for the agent. Closing the terminal leaves,
-too: the agent runs on in any case.
+Ctrl-\ d detaches, Ctrl-\ t takes the keyboard, Ctrl-\ twice sends one to the agent. Closing the terminal
+detaches, too: the agent runs on in any case.
 """
 
 import fcntl
@@ -35,14 +35,14 @@ _SIZE: Final = struct.Struct("HHHH")
 _RESTORE: Final = b"\x1b[?1049l\x1b[0m\x1b[r\x1b[?7h\x1b[?25h\x1b[<u\x1b>" + b"".join(
     b"\x1b[?%dl" % mode for mode in (1, 9, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2026, 2031)
 )
-"""Brings the person's own terminal back to what a shell expects, whatever the agent had switched on."""
+"""Restores the modes that a shell expects on the user's terminal, whatever the agent had set."""
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 def attach(home: str, name: str) -> int:
-    """Attach this terminal until the person leaves or the agent ends. Gives the exit status.
+    """Attach this terminal until the user detaches or the agent ends. Return the exit status.
 
-    Raises the refusal when there is no such terminal, or it is not for whoever asks.
+    Raises the refusal if there is no such terminal, or the caller may not use it.
     """
     wire, _, rest = call(home, name, *_size(), is_drawn=False)
     with wire:
@@ -53,7 +53,7 @@ def attach(home: str, name: str) -> int:
 
 
 class _Session:
-    """One person's look at one agent."""
+    """One user's view of one agent."""
 
     def __init__(self, wire: socket.socket, rest: bytes) -> None:
         self._wire = wire
@@ -89,7 +89,7 @@ class _Session:
                     send_ready(self._wire, self._out)
 
     def report(self, name: str) -> int:
-        """Say how it ended, and give the exit status."""
+        """Report how it ended, and return the exit status."""
         if self._signal:
             signal.signal(self._signal, signal.SIG_DFL)
             os.kill(os.getpid(), self._signal)
@@ -194,7 +194,7 @@ class _Session:
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Let every key through while the block runs; afterwards the terminal is as it was."""
+    """Read every key while the block runs; then restore the terminal."""
     before = termios.tcgetattr(0)
     tty.setraw(0, termios.TCSANOW)
     try:

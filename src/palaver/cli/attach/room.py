@@ -1,4 +1,4 @@
-"""How much of a terminal is the agent's. Pure; imports next to nothing, because a start waits for it."""
+"""The part of a terminal that the agent gets. Pure; imports very little, because a start waits for it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from palaver.agents.request_wire import MIN_ROWS
 
 LINES: Final = 2
-"""Rows that are not the agent's."""
+"""Rows that the agent does not get."""
 LEAST_COLS: Final = 12
 
 
@@ -16,7 +16,7 @@ def has_bar(cols: int, rows: int) -> bool:
 
 
 def agent_size(cols: int, rows: int) -> tuple[int, int]:
-    """Return the size that an agent's terminal has on a terminal of this one."""
+    """Return the size of an agent's terminal on a terminal of this size."""
     return (cols, rows - LINES) if has_bar(cols, rows) else (cols, rows)
 
 

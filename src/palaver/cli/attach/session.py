@@ -1,4 +1,4 @@
-"""One person's look at one agent, from the first frame to the end. Puts the parts of the screen together."""
+"""One user's view of one agent, from the first frame to the end. Connects the parts of the screen."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ _BAR_MODES: Final = frozenset({2004})
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How it ended: the agent did, or a signal, or the holder was lost, or else the person left."""
+    """How it ended: by the agent, a signal, or the loss of the holder; else the user detached."""
 
     exit: Exit | None = None
     signal: int = 0
@@ -42,10 +42,10 @@ class Ending:
 
 
 class Session:
-    """The attach screen. `run` it once; the terminal is taken before, and given back after."""
+    """The attach screen. Call `run` once; it takes the terminal and restores it."""
 
     def __init__(self, home: str, name: str, *, is_ascii: bool, keys_first: bool = False) -> None:
-        """`keys_first`: the keyboard is the agent's until the person opens the bar."""
+        """`keys_first`: the agent has the keyboard until the user opens the bar."""
         self._home = home
         self._is_ascii = is_ascii
         self._own = OwnTerminal(lambda: self._end(Ending()))
@@ -65,11 +65,11 @@ class Session:
 
     @property
     def agent_size(self) -> tuple[int, int]:
-        """The columns and rows that the agent is to have here."""
+        """The columns and rows that the agent should have here."""
         return agent_size(self._cols, self._rows)
 
     async def run(self, link_socket: socket.socket, size: tuple[object, object], rest: bytes) -> Ending:
-        """Show the agent until one side ends. `size` is what its terminal has now."""
+        """Show the agent until one side ends. `size` is the current size of its terminal."""
         loop = self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = loop.create_future()
         loop.set_exception_handler(self._on_trouble)
@@ -102,7 +102,7 @@ class Session:
             self._over.set_result(ending)
 
     def _on_trouble(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """Something went wrong between two events: end with it, and the terminal is put back."""
+        """Handle an error in a callback: end with it, so that the terminal is restored."""
         error = context.get("exception")
         if not self._over.done():
             self._over.set_exception(
@@ -144,7 +144,7 @@ class Session:
                 self._past = past_rows(
                     tuple(self._terminal.glass.scrollback), self._terminal.glass, self._cols
                 )
-                self._link.control("history")  # the holder remembers more: from before this one came
+                self._link.control("history")  # the holder has more: from before this viewer attached
             case Act.TAKE_KEYBOARD | Act.FORCE_KEYBOARD:
                 self._send_size()
                 is_forced = act is Act.FORCE_KEYBOARD
@@ -186,7 +186,7 @@ class Session:
             case {"type": "send"} if self._unsent is not None:
                 self._queuing = self._loop.create_task(self._queue(*self._unsent))
                 self._unsent = None
-            case {"type": "error", "about": "history"}:  # an older holder; what is known here must do
+            case {"type": "error", "about": "history"}:  # an older holder: use only the local scroll-back
                 self._look_back(list(self._terminal.glass.scrollback))
             case {"type": "error"}:
                 about = str(fields.get("about", ""))
@@ -200,7 +200,7 @@ class Session:
                 pass
 
     async def _queue(self, text: str, priority: str) -> None:
-        """Send a line as the person's own message. It goes out of this process: nobody else says it."""
+        """Send a line as the user's own message, from this process, so that it has the user's identity."""
         try:
             seq = await asyncio.to_thread(send_line, self._home, self._console.name, text, priority)
         except PalaverError as error:
@@ -228,7 +228,7 @@ class Session:
         self._painter.soon()
 
     def _last_words(self) -> bytes:
-        """Give what an agent that has ended leaves to be read; a full screen leaves nothing."""
+        """Return the final output of an agent that has ended; a full-screen program leaves nothing."""
         glass = self._terminal.glass
         if glass.is_alternate:
             return b""
@@ -256,7 +256,7 @@ class Session:
     # Drawing
 
     def _picture(self) -> tuple[Picture, frozenset[int], Keys]:
-        """Give what is to be seen now, and the modes and keys that the terminal is to have."""
+        """Return the picture to show now, and the modes and keys of the terminal."""
         picture = compose(
             self._console, self._standing, self._terminal.glass, self._past, self._cols, self._rows
         )
@@ -274,13 +274,13 @@ class Session:
         self._loop.add_signal_handler(signal.SIGTSTP, self._suspend)
 
     def _on_size(self) -> None:
-        with suppress(OSError):  # it has gone: reading says so
+        with suppress(OSError):  # it was closed: the next read reports that
             self._cols, self._rows = self._own.size
         self._painter.forget()
         self._console.page = max(self.agent_size[1] - 1, 1)
         self._send_size()
         if self._console.mode is Mode.SCROLL:
-            self._act(Act.SCROLL)  # its rows are as wide as the terminal was
+            self._act(Act.SCROLL)  # its rows have the old width
         self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
 
     def _send_size(self) -> None:
@@ -288,7 +288,7 @@ class Session:
         self._link.control("resize", cols=cols, rows=rows)
 
     def _suspend(self) -> None:
-        """Stop as any program does, with the terminal as it was; go on where it was."""
+        """Stop like any program, with the terminal restored, and continue afterwards."""
         self._painter.give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._own.take()

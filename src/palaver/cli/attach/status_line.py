@@ -1,4 +1,4 @@
-"""The one line that says how the agent is, as wide as there is room. Pure; readable without colour."""
+"""The status line of the agent, fitted to the width. Pure; readable without colour."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,24 +12,24 @@ _BETWEEN: Final = " | "
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of the agent."""
+    """The known state of the agent."""
 
     name: str
     state: str = "starting"
     detail: str = ""
     keyboard: str = "free"
-    """Who has it: `free`, `own`, or `other`."""
+    """The keyboard is `free`, `own`, or `other`."""
     queue: Mapping[str, int] = field(default_factory=dict)
-    """What waits, by priority, and what is held; empty while that is not known."""
+    """Waiting messages by priority, and held ones; empty if unknown."""
     is_paused: bool = False
     is_away: bool = False
-    """Nobody answers for the bus now."""
+    """The bus does not respond now."""
 
 
 def status_line(standing: Standing, mode: str, notice: str, width: int, hint: str = "") -> str:
-    """Give the line, with a hint at its right end where there is room for it.
+    """Return the line, with a hint at its right end if there is room.
 
-    When it is narrow, what is least needed goes first; a notice is kept before the rest.
+    On a narrow terminal the least important parts are dropped first; a notice is kept longest.
     """
     for words in _lines(standing, mode, safe(notice)):
         line = f" {_BETWEEN.join(filter(None, words))}"
@@ -70,7 +70,7 @@ def _flags(standing: Standing) -> list[str]:
 
 
 def _queue(queue: Mapping[str, int]) -> tuple[str, str]:
-    """Give the counts in full, and in a word."""
+    """Return the counts in full, and their sum."""
     if not queue:
         return "", ""
     waiting = {word: number for word, number in queue.items() if number}

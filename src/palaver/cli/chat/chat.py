@@ -1,4 +1,4 @@
-"""`pal chat`: the conversation on a person's terminal, or in plain lines where there is none."""
+"""`pal chat`: the conversation on a terminal, or in plain lines without one."""
 
 import asyncio
 import secrets
@@ -26,7 +26,7 @@ _decode: Final = msgspec.json.decode
 
 
 class RoomBus:
-    """The bus as a conversation asks it: one connection for calls, one that waits, one for deliveries."""
+    """The bus for a conversation: one connection for calls, one that waits, one for deliveries."""
 
     def __init__(self, home: str, calls: Plain, waits: Plain) -> None:
         self._home = home
@@ -34,19 +34,19 @@ class RoomBus:
         self._waits = waits
 
     async def tool(self, name: str, **arguments: object) -> Answer:
-        """Call a room tool as the person at the terminal."""
+        """Call a room tool as the user at the terminal."""
         line = self._waits if name == "wait_for_events" else self._calls
         request = ToolOp(tool=name, arguments=arguments, key=secrets.token_hex(16))
         answer: Answer = _decode(await line.ask(request))
         return answer
 
     async def newest(self, room: str, count: int) -> list[Answer]:
-        """Give the newest events of a room, as the room tools show them."""
+        """Return the newest events of a room, as the room tools show them."""
         found, _ = events_from_json(await self._calls.ask(EventsOp(rooms=(room,), last=count)))
         return [room_event(event) for event in found]
 
     async def deliveries(self) -> AsyncGenerator[Answer, None]:
-        """Give what becomes of messages from now on: delivery reports, and a reply as one more."""
+        """Yield the delivery of messages from now on: delivery reports, and a reply as one more."""
         after = last_from_json(await self._calls.ask(EventsOp(last=1)))
         request = EventsOp(types=("delivery", "message"), after=after, follow=True)
         async with aclosing(Follower(self._home, request).events()) as events:
@@ -58,7 +58,7 @@ class RoomBus:
 
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:
-    """Talk in a room until the person leaves. Gives the exit status."""
+    """Chat in a room until the user leaves. Return the exit status."""
     paint = paint_for(environment, is_terminal=sys.stdout.isatty())
     try:
         return asyncio.run(_chat(home, room, paint))

@@ -1,4 +1,4 @@
-"""A line that a person types: keys in, what was meant out. Pure: it reads no terminal and draws nothing."""
+"""A line that a user types: keys in, meaning out. Pure: it reads no terminal and draws nothing."""
 
 import codecs
 import enum
@@ -16,7 +16,7 @@ _PASTE_END: Final = b"\x1b[201~"
 
 
 class Key(enum.Enum):
-    """What a person can mean beside text."""
+    """Keys with a meaning other than text."""
 
     SUBMIT = enum.auto()
     CANCEL = enum.auto()
@@ -30,7 +30,7 @@ class Key(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """A key that somebody else must act on; `text` is the line it was pressed in."""
+    """A key that the caller must handle; `text` is the line it was pressed in."""
 
     key: Key
     text: str = ""
@@ -39,7 +39,7 @@ class Pressed:
 class Editor:
     """One line under the cursor, and the lines before it.
 
-    A paste is text, whatever it holds: its line ends stay in the line and submit nothing.
+    A paste is always text: its line ends stay in the line and submit nothing.
     """
 
     def __init__(self) -> None:
@@ -49,17 +49,17 @@ class Editor:
         self._is_pasting = False
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.is_secret = False
-        """Keep no line that is sent now."""
+        """Do not remember submitted lines."""
         self._history: list[str] = []
         self._place = 0
         self._draft = ""
 
     def put(self, text: str) -> None:
-        """Begin the line anew, as a line that could not be sent is given back."""
+        """Replace the line, for example by one that could not be sent."""
         self.text, self.cursor = text, len(text)
 
     def feed(self, data: bytes) -> Iterator[Pressed]:
-        """Take what the terminal sent; half a key waits for its other half."""
+        """Take input of the terminal; an incomplete key waits for its rest."""
         self._bytes += data
         while self._bytes:
             if self._is_pasting:
@@ -75,17 +75,17 @@ class Editor:
                 yield from self._plain()
 
     def take_rest(self) -> bytes:
-        """Give up what was not looked at yet, for whoever the keys behind this one are meant for."""
+        """Return the unread input, because the keys after this one are for another reader."""
         rest, self._bytes = self._bytes, b""
         return rest
 
     @property
     def has_half(self) -> bool:
-        """Whether a key waits for its other half."""
+        """Whether a key is incomplete."""
         return bool(self._bytes)
 
     def settle(self) -> bool:
-        """Nothing more came: an Escape at the end was that key. Return whether there was one."""
+        """Handle a pause in the input: a lone Escape was the Escape key. Return whether there was one."""
         is_escape = self._bytes == b"\x1b" and not self._is_pasting
         if is_escape:
             self._bytes = b""

@@ -1,4 +1,4 @@
-"""The conversation without a terminal: each line that is read is said, each event is printed as a line."""
+"""The conversation without a terminal: each input line is sent, each event is printed as a line."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ _WIDTH: Final = 10_000
 
 
 async def talk_in_lines(bus: Bus, room: str, page: Page, read: TextIO, out: TextIO, err: TextIO) -> int:
-    """Talk until what is read ends; 1 when a line was refused, and the others were said all the same."""
+    """Chat until the input ends; return 1 if a line was refused. The other lines are sent anyway."""
     talk = Talk(bus, room, changed=lambda: None)
     printed = _Printer(talk, page, out, err)
     for event in await talk.open():
@@ -36,9 +36,9 @@ async def talk_in_lines(bus: Bus, room: str, page: Page, read: TextIO, out: Text
 
 
 def _lines(read: TextIO) -> "asyncio.Queue[str]":
-    """Give the lines of a stream, and an empty one at its end.
+    """Return the lines of a stream, and an empty one at its end.
 
-    A thread of its own reads them: it may wait for ever, and must not hold up the end of the process.
+    A separate daemon thread reads them: it may block indefinitely, and must not delay the end of the process.
     """
     loop, lines = asyncio.get_running_loop(), asyncio.Queue[str]()
 
@@ -47,11 +47,11 @@ def _lines(read: TextIO) -> "asyncio.Queue[str]":
         while line:
             try:
                 line = read.readline()
-            except (OSError, ValueError):  # The stream was closed, or is no text.
+            except (OSError, ValueError):  # The stream was closed, or is not text.
                 line = ""
             try:
                 loop.call_soon_threadsafe(lines.put_nowait, line)
-            except RuntimeError:  # Nobody waits any more: the loop has ended.
+            except RuntimeError:  # The loop has ended.
                 return
 
     threading.Thread(target=pump, daemon=True).start()
@@ -59,7 +59,7 @@ def _lines(read: TextIO) -> "asyncio.Queue[str]":
 
 
 class _Printer:
-    """Does what lines say, and prints what comes of it."""
+    """Carries out lines, and prints the results."""
 
     def __init__(self, talk: Talk, page: Page, out: TextIO, err: TextIO) -> None:
         self._talk = talk
@@ -73,7 +73,7 @@ class _Printer:
         self._print(self._page.lines(event, _WIDTH))
 
     async def do(self, line: str) -> bool:
-        """Do what a line says; False when it says to end."""
+        """Carry out a line; False if it ends the chat."""
         match parse_line(line):
             case Said() as said:
                 await self._say(said)

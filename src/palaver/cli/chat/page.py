@@ -1,6 +1,6 @@
-"""What a person sees in a chat: events of a room as lines, marks of delivery, the line at the bottom. Pure.
+"""The display of a chat: events of a room as lines, delivery marks, the line at the bottom. Pure.
 
-Everything foreign is made harmless before it is shown. Nothing depends on colour.
+All foreign text is made safe before it is shown. Nothing depends on colour.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ Clock = Callable[[int], str]
 
 
 class Page:
-    """Lines for one reader. `me` is how the room knows them."""
+    """Lines for one reader. `me` is their name in the room."""
 
     def __init__(self, me: str, paint: Paint, clock: Clock) -> None:
         self._me = me
@@ -34,7 +34,7 @@ class Page:
         self._clock = clock
 
     def lines(self, event: Mapping[str, object], width: int) -> list[str]:
-        """Give an event of the room, wrapped; the lines behind the first are indented."""
+        """Return an event of the room, wrapped; lines after the first are indented."""
         if event.get("event_type") in ("message", "message_sent"):
             return self._message(event, width)
         return [
@@ -73,7 +73,7 @@ class Page:
 
 
 def happening(event: Mapping[str, object], paint: Paint) -> str:
-    """Give an event that is no message as a sentence."""
+    """Return an event that is not a message as a sentence."""
     who, to = (paint.name(str(event.get(key) or "")) for key in ("from_agent_id", "to_agent_id"))
     reason = event.get("reason")
     why = f" {paint.safe(f'({reason})')}" if reason else ""
@@ -105,13 +105,13 @@ def happening(event: Mapping[str, object], paint: Paint) -> str:
 
 
 def marks_line(place: int, marks: Mapping[str, str]) -> str:
-    """Give what became of a message, for each recipient; empty when it had none."""
+    """Return the delivery marks of a message for each recipient; empty without marks."""
     words = [f"{safe(name)} {_WORDS.get(state, safe(state))}" for name, state in marks.items()]
     return f"#{place} {' · '.join(words)}" if words else ""
 
 
 def stick_line(state: Mapping[str, object]) -> str:
-    """Give the room's stick and company in one line."""
+    """Return the room's stick and members in one line."""
     members = state.get("members")
     here = [one for one in members if isinstance(one, dict)] if isinstance(members, list) else []
     present = sum(bool(one.get("present")) for one in here)
@@ -128,7 +128,7 @@ def stick_line(state: Mapping[str, object]) -> str:
 
 
 def wrap(text: str, width: int, indent: int) -> list[str]:
-    """Break a text into lines of at most so many columns, at spaces where there are some.
+    """Break a text into lines of at most `width` columns, at spaces if possible.
 
     Its own line ends are kept. In a pane too narrow for words a word is broken.
     """
@@ -148,7 +148,7 @@ def wrap(text: str, width: int, indent: int) -> list[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """Give as many characters as fit, and always one."""
+    """Return as many characters as fit, and at least one."""
     columns = 0
     for index, char in enumerate(text):
         columns += display_width(char)
@@ -158,9 +158,9 @@ def _head(text: str, width: int) -> str:
 
 
 def input_line(prompt: str, text: str, cursor: int, width: int) -> tuple[str, int]:
-    """Give the prompt with as much of the typed line as fits, and the cursor's column.
+    """Return the prompt with as much of the typed line as fits, and the cursor's column.
 
-    The part around the cursor is shown; line ends within a pasted text are signs.
+    The part around the cursor is shown; line ends within a pasted text are shown as signs.
     """
     prompt = prompt if width - display_width(prompt) >= _LEAST_TEXT else "> "
     room = max(width - display_width(prompt) - 1, 1)
@@ -174,9 +174,9 @@ def input_line(prompt: str, text: str, cursor: int, width: int) -> tuple[str, in
 
 
 class Bottom:
-    """The lines under the conversation that are drawn again and again: a status, marks, and the input.
+    """The lines below the conversation that are redrawn: a status, marks, and the input.
 
-    It gives the characters that take it away, show something above it, and draw it anew.
+    It returns the characters that erase them and draw them again.
     """
 
     def __init__(self) -> None:
@@ -184,9 +184,9 @@ class Bottom:
         self._column = 0
 
     def erase(self, width: int) -> str:
-        """Take it away, in a terminal that may have become narrower; the cursor stands where it began.
+        """Erase the lines, in a terminal that may have become narrower; the cursor is then at their start.
 
-        Terminals break a line anew that does not fit any more, so it may stand in more rows than were drawn.
+        Terminals rewrap a line that does not fit any more, so it may have more rows than were drawn.
         """
         if self._widths is None:
             return ""
@@ -198,7 +198,7 @@ class Bottom:
     def draw(
         self, above: Sequence[str], prompt: str, column: int, width: int, dim: Callable[[str], str] = str
     ) -> str:
-        """Draw it where the cursor stands; `dim` paints the lines above the input after they are cut."""
+        """Draw the lines from the cursor on; `dim` paints the lines above the input after they are cut."""
         lines = [truncate(line, width) for line in above if line]
         self._widths, self._column = [display_width(line) for line in lines], column
         move = f"\r\x1b[{column}C" if column else "\r"

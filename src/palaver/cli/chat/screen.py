@@ -1,4 +1,4 @@
-"""The conversation on a terminal: what comes stands above the line that is being typed."""
+"""The conversation on a terminal: events are shown above the line that is being typed."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from palaver.errors import Disconnected, PalaverError
 
 
 class Screen:
-    """One person's view of a room, until they leave it."""
+    """One user's view of a room, until they leave it."""
 
     def __init__(self, bus: Bus, room: str, page: Page, paint: Paint) -> None:
         self._terminal = Terminal(f"{room}> ", paint.dim)
@@ -21,11 +21,11 @@ class Screen:
         self._page = page
         self._paint = paint
         self._terminal.above = self._above
-        # While something is sent nothing else is shown: what became of the one before goes up first.
+        # While a message is sent nothing else is shown: the marks of the previous one are printed first.
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
-        """Show the room and take lines. Returns when the person ends it; raises when the bus has ended."""
+        """Show the room and read lines. Return when the user ends it; raise if the bus has ended."""
         with self._terminal.in_hand():
             history = await self._talk.open()
             for event in history:
@@ -56,7 +56,7 @@ class Screen:
                 return
 
     async def _submitted(self, line: str) -> bool:
-        """Do what a line says; False when it says to end."""
+        """Carry out a line; False if it ends the chat."""
         match parse_line(line):
             case Said() as said:
                 await self._send(line, said)

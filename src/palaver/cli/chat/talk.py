@@ -1,4 +1,4 @@
-"""The conversation itself: what is said, what comes, and what became of it. It knows no terminal."""
+"""The conversation itself: sent messages, events, and delivery. It knows no terminal."""
 
 import asyncio
 import difflib
@@ -14,36 +14,36 @@ HISTORY: Final = 20
 LIMIT_EVENTS: Final = 200
 LIMIT_EARLY: Final = 1000
 ANSWERED: Final = "answered"
-"""The last a mark can say."""
+"""The final state of a mark."""
 
 Answer = Mapping[str, object]
 
 
 class Bus(Protocol):
-    """What a conversation asks of the bus."""
+    """The bus as a conversation uses it."""
 
     async def tool(self, name: str, **arguments: object) -> Answer:
-        """Call a room tool; raises what it is refused with."""
+        """Call a room tool. Raises its refusal."""
         ...
 
     async def newest(self, room: str, count: int) -> Sequence[Answer]:
-        """Give the newest events of a room, oldest first."""
+        """Return the newest events of a room, oldest first."""
         ...
 
     def deliveries(self) -> AsyncIterator[Answer]:
-        """Give what becomes of messages as it happens: `messages`, `agent` and `state`."""
+        """Yield delivery reports as they happen: `messages`, `agent` and `state`."""
         ...
 
 
 @dataclass(slots=True)
 class Sent:
-    """One's own message, and the state of each recipient's copy."""
+    """A sent message, and the state of each recipient's copy."""
 
     place: int
     marks: dict[str, str] = field(default_factory=dict)
 
     def take(self, report: Answer) -> bool:
-        """Let a report about a delivery change the marks; give whether it did."""
+        """Update the marks from a delivery report; return whether they changed."""
         places, agent, state = report.get("messages"), report.get("agent"), report.get("state")
         if not isinstance(places, (list, tuple)) or self.place not in places:
             return False
@@ -54,10 +54,10 @@ class Sent:
 
 
 class Talk:
-    """One room, as one person follows it."""
+    """One room, as one user follows it."""
 
     def __init__(self, bus: Bus, room: str, *, changed: Callable[[], None]) -> None:
-        """`changed` is called when marks or the state of the room are other than they were."""
+        """`changed` is called when marks or the state of the room have changed."""
         self._bus = bus
         self.room = room
         self.cursor = 0
@@ -70,7 +70,7 @@ class Talk:
         self._changed = changed
 
     async def open(self) -> list[Answer]:
-        """Read the room, and give what was said last in it, oldest first."""
+        """Read the room, and return its last messages, oldest first."""
         await self.look()
         self.room = str(self.state.get("room_id", self.room))
         self.recent.extend(await self._bus.newest(self.room, LIMIT_EVENTS))
@@ -79,12 +79,12 @@ class Talk:
         return [event for event in self.recent if is_message(event)][-HISTORY:]
 
     async def look(self) -> None:
-        """Read the room as it is now."""
+        """Read the current state of the room."""
         self.state = await self._bus.tool("get_room_state", room_id=self.room)
         self._changed()
 
     async def follow(self) -> AsyncIterator[Answer]:
-        """Give what happens in the room as it happens, each event once."""
+        """Yield the events of the room as they happen, each once."""
         while True:
             answer = await self._bus.tool(
                 "wait_for_events", room_id=self.room, after_event_seq=self.cursor, target_agent_id="any"
@@ -98,7 +98,7 @@ class Talk:
                 await self.look()
 
     async def say(self, said: Said) -> None:
-        """Send; raises when a name is unknown or the text does not fit, and nothing was sent then."""
+        """Send a message. Raises if a name is unknown or the text does not fit; then nothing was sent."""
         self._early.clear()
         answer = await self._bus.tool(
             "send_message",
@@ -110,13 +110,13 @@ class Talk:
         names = answer.get("delivered_to")
         marks = {str(name): "queued" for name in names} if isinstance(names, list) else {}
         self.last = Sent(_number(answer.get("event_seq")), marks)
-        # Who listens may have seen it before the answer came here.
+        # A listener may have seen it before the reply arrived here.
         for report in self._early:
             self.last.take(report)
         self._changed()
 
     async def mark(self) -> None:
-        """Follow what becomes of one's own messages, until cancelled."""
+        """Follow the delivery of sent messages, until cancelled."""
         async for report in self._bus.deliveries():
             self._early.append(report)
             if self.last is not None and self.last.take(report):
@@ -124,7 +124,7 @@ class Talk:
 
 
 def is_message(event: Answer) -> bool:
-    """Tell whether somebody said something."""
+    """Whether an event is a message."""
     return event.get("event_type") in ("message", "message_sent")
 
 
@@ -138,7 +138,7 @@ def _number(value: object) -> int:
 
 
 async def until_first(*work: "asyncio.Task[None]") -> None:
-    """Wait for the first of several tasks to end, end the others, and raise what it raised."""
+    """Wait for the first of several tasks to end, cancel the others, and raise its exception."""
     try:
         done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -150,7 +150,7 @@ async def until_first(*work: "asyncio.Task[None]") -> None:
 
 
 def refusal_line(error: PalaverError, state: Answer) -> str:
-    """Give a refusal as the chat says it: of a name that nobody has, with those that come near."""
+    """Return a refusal as the chat shows it: for an unknown name, with similar ones."""
     if not isinstance(error, UnknownMember):
         return f"not sent: {error}"
     names = [str(member.get("agent_id", "")) for member in _members(state)]
@@ -162,7 +162,7 @@ def refusal_line(error: PalaverError, state: Answer) -> str:
 
 
 def who_lines(state: Answer) -> Sequence[str]:
-    """Give the members of a room, one a line."""
+    """Return the members of a room, one per line."""
     lines = []
     for member in _members(state):
         name = str(member.get("agent_id", ""))

@@ -1,4 +1,4 @@
-"""A person's terminal while they chat: keys in, lines out above the one they type. Put back at the end."""
+"""A user's terminal during a chat: keys in, lines out above the typed one. Restored at the end."""
 
 import asyncio
 import os
@@ -20,21 +20,21 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminal:
-    """Draws the conversation and the line being typed. Everything shown must be harmless already."""
+    """Draws the conversation and the line being typed. All text must be safe already."""
 
     def __init__(self, prompt: str, dim: Callable[[str], str]) -> None:
-        """`dim` paints what stands between the conversation and the input."""
+        """`dim` paints the lines between the conversation and the input."""
         self._prompt = prompt
         self._dim = dim
         self._editor = Editor()
         self._bottom = Bottom()
         self._pressed: asyncio.Queue[Pressed] = asyncio.Queue()
         self.above: Callable[[], Sequence[str]] = tuple
-        """Gives the lines between the conversation and the input, each time they are drawn."""
+        """Returns the lines between the conversation and the input, each time they are drawn."""
 
     @property
     def width(self) -> int:
-        """Columns there are now."""
+        """The current number of columns."""
         try:
             return max(os.get_terminal_size(sys.stdout.fileno()).columns, 4)
         except OSError:
@@ -42,11 +42,11 @@ class Terminal:
 
     @contextmanager
     def in_hand(self) -> Iterator[None]:
-        """Take the keys one by one, and give the terminal back as it was, however this ends."""
+        """Read single keys, and always restore the terminal at the end."""
         loop = asyncio.get_running_loop()
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)
-        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps what was typed while this started
+        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps keys that were typed during the start
         self._write(_BEGIN)
         loop.add_reader(descriptor, self._read)
         loop.add_signal_handler(signal.SIGWINCH, self.redraw)
@@ -66,16 +66,16 @@ class Terminal:
         return await self._pressed.get()
 
     def show(self, lines: Sequence[str]) -> None:
-        """Put lines into the conversation, above what is being typed."""
+        """Add lines to the conversation, above the input."""
         shown = "".join(f"{line}\r\n" for line in lines)
         self._write(self._bottom.erase(self.width) + shown + self._drawn())
 
     def redraw(self) -> None:
-        """Draw what is at the bottom anew."""
+        """Redraw the lines at the bottom."""
         self._write(self._bottom.erase(self.width) + self._drawn())
 
     def give_back(self, text: str) -> None:
-        """Put a line that was not sent back where it was typed, if nothing else was begun there."""
+        """Put a line that was not sent back into the input, if that is empty."""
         if not self._editor.text:
             self._editor.put(text)
         self.redraw()

@@ -1,4 +1,4 @@
-"""What a person's line means in a chat: something said, to whom, or a command. Pure, and pairs with help."""
+"""Parse a user's line in a chat: a message with its recipients, or a command. Pure; matches the help."""
 
 import re
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _MENTION: Final = re.compile(r"(?<![\w@!])(!?)@([a-z0-9][\w-]*(?::[a-z]+)?)", re
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Words for the room, or for those named in them."""
+    """A text for the room, or for the members named in it."""
 
     text: str
     to: tuple[str, ...] = ()
@@ -41,10 +41,10 @@ class Command:
 
 
 def parse_line(line: str) -> Said | Command | None:
-    """Read a line; None when there is nothing in it.
+    """Parse a line; None if it is empty.
 
-    Names stand anywhere in the text and are left where they are; in front of the text they are taken off. Two
-    slashes at the beginning say one.
+    Names may be anywhere in the text and are kept; at its beginning they are removed. Two slashes at the
+    beginning mean one.
     """
     text = line.strip()
     if not text:
@@ -60,12 +60,12 @@ def parse_line(line: str) -> Said | Command | None:
 
 
 def no_command(word: str) -> str:
-    """Say that a word behind a slash means nothing."""
+    """Return the error for an unknown command."""
     return f"{word} is no command; /help tells what there is, and // says a slash"
 
 
 def _without_heads(text: str) -> str:
-    """Take off the names that only address; a line of nothing but names keeps them."""
+    """Remove names that only address the message; a line of only names keeps them."""
     rest = text
     while (found := _MENTION.match(rest)) is not None:
         rest = rest[found.end() :].lstrip(" ,:")

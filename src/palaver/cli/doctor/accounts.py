@@ -1,4 +1,4 @@
-"""What a harness needs to talk to the scripted model and to nobody else. Pure: files and variables."""
+"""Accounts with which a harness uses only the scripted model. Pure: files and variables."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,27 +9,27 @@ from palaver.cli.mock_model.script import ToolCall
 
 PROGRAMS: Final = ("claude", "codex", "opencode", "gemini")
 _TASK: Final = "look into the cellar"
-"""What a sub-agent is told to do."""
+"""The task of a sub-agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user who has nothing but this."""
+    """The account of a user with nothing else."""
 
     files: Mapping[str, str]
     """Below the home directory."""
     environment: Mapping[str, str]
     call: ToolCall
-    """A tool that harms nobody and needs no leave."""
+    """A harmless tool that needs no permission."""
     delegate: ToolCall | None = None
-    """A tool that starts a sub-agent with a name of its own; None where there is none."""
+    """A tool that starts a named sub-agent; None if there is no such tool."""
     in_subagent: str = ""
     """A pattern that only the requests of that sub-agent have."""
     arguments: tuple[str, ...] = field(default=())
 
 
 def account_for(harness: str, url: str, project: str) -> Account:
-    """Give the account with which a harness is tried out in a folder, against a model at an address."""
+    """Return the account to test a harness in a folder, with a model at an address."""
     return _ACCOUNTS[harness](url, project)
 
 
@@ -57,7 +57,8 @@ def _claude(url: str, project: str) -> Account:
             input={"description": "look", "prompt": _TASK, "subagent_type": "general-purpose"},
         ),
         in_subagent=r"You are \w+_general_purpose_1 on Palaver",
-        # By itself it asks a server whether a sub-agent is harmless, and the scripted model does not know.
+        # By default it asks a server whether a sub-agent is harmless, and the scripted model cannot reply to
+        # that.
         arguments=("--permission-mode", "acceptEdits", "--allowedTools=Agent"),
     )
 

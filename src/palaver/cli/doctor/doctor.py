@@ -1,4 +1,4 @@
-"""The harnesses on this machine: which there are, what is known of them, and on request whether they work."""
+"""The harnesses on this machine: which are installed, what is known of them, and, on request, a self-test."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PROVEN_FILE: Final = "proven.json"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon has found out itself, and what it was asked for."""
+    """The daemon's own checks, and the options of the command."""
 
     checks: list[dict[str, object]]
     is_json: bool = False
@@ -33,13 +33,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def proven() -> tuple[Tried, ...]:
-    """Give what was tried when this version was made."""
+    """Return the self-tests that were recorded for this version."""
     content = (files("palaver.cli.doctor") / PROVEN_FILE).read_bytes()
     return msgspec.json.decode(content, type=tuple[Tried, ...])
 
 
 def doctor(order: Order, environment: Mapping[str, str]) -> int:
-    """Say what was found; the status is 1 when something needs doing."""
+    """Print the findings; the status is 1 if something needs attention."""
     is_well = all(check["ok"] for check in order.checks)
     wanted = order.harnesses or PROGRAMS
     programs = {name: path for name in wanted if (path := shutil.which(name, path=environment.get("PATH")))}
@@ -72,7 +72,7 @@ def _lines(found: Sequence[Found], missing: Sequence[str], known: Sequence[Tried
 
 
 def _looked_at(programs: Mapping[str, str], environment: Mapping[str, str]) -> list[Found]:
-    """Ask all harnesses at the same time; who is interrupted meanwhile leaves none of them running."""
+    """Ask all harnesses at the same time; an interrupt ends all of them."""
     started: list[Running] = []
     with ThreadPoolExecutor(max_workers=len(PROGRAMS)) as pool:
         try:
@@ -92,7 +92,7 @@ def look_at(
     *,
     limit_s: float = _LIMIT_S,
 ) -> Found:
-    """Ask a harness for its version; one that does not say is still there."""
+    """Ask a harness for its version; without a version it still counts as installed."""
     try:
         version = ask_version(path, environment, limit_s, started)
         return Found(harness=harness, path=path, version=version)
@@ -111,7 +111,7 @@ def _tried(found: Found, environment: Mapping[str, str], *, is_loud: bool) -> Fo
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what the daemon told this process to do."""
+    """Run the daemon's order to this process."""
     try:
         return doctor(msgspec.json.decode(words[0], type=Order), os.environ)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What was found out about a harness, and how it is shown: to people, to programs, as a page. Pure."""
+"""The findings about a harness, and how they are shown: to people, to programs, as a page. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "subagents": "a sub-agent that it starts has a name, and a message to it is in its own request",
     "ends": "when it is killed, nothing of it is left running",
 }
-"""What a self-test tries, in this order."""
+"""The checks of a self-test, in this order."""
 
 ADVICE: Final[Mapping[str, str]] = {
     "starts": "run it by itself once: it may ask for something first, or lack a program that it needs",
@@ -27,9 +27,9 @@ ADVICE: Final[Mapping[str, str]] = {
     "subagents": "they act in the name of their agent: write to that; its hooks or events have changed",
     "ends": "end what is left by hand; 'ps' shows it",
 }
-"""What to do about what fails."""
+"""Advice for each failed check."""
 NONE: Final = "none"
-"""The result of a check for which a harness has nothing that could be tried: that is no failure."""
+"""The result of a check that does not apply to a harness: not a failure."""
 
 
 _WELL: Final = ("ok", NONE)
@@ -57,15 +57,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     harness: str
     path: str
     version: str
-    """Empty when it does not say."""
+    """Empty if unknown."""
     trouble: str = ""
-    """Why it does not say: how asking for it ended."""
+    """Why the version is unknown: how the request for it ended."""
     tried: Tried | None = None
-    """What a self-test has just shown."""
+    """The result of the self-test just run."""
 
 
 def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
-    """Say what is known of a version: a sentence, and what to do when nothing is known of it."""
+    """Return what is known of a version, and what to do if nothing is known."""
     if found.trouble:
         return f"it does not say its version: {found.trouble}", "run it by itself once, and see what it lacks"
     if found.harness == "opencode" and (trouble := too_old(found.version)):
@@ -85,7 +85,7 @@ def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
 
 
 def found_view(found: Found, proven: Sequence[Tried]) -> dict[str, object]:
-    """Give a harness as programs read it."""
+    """Return a harness as programs read it."""
     said, advice = what_works(found, proven)
     view: dict[str, object] = {
         "harness": found.harness,
@@ -108,7 +108,7 @@ def found_view(found: Found, proven: Sequence[Tried]) -> dict[str, object]:
 
 
 def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]:
-    """Give a harness as people read it: lines, each with whether all is well."""
+    """Return a harness as people read it: lines, each with whether all is well."""
     said, advice = what_works(found, proven)
     version = found.version or "of a version that it does not say"
     is_shown = found.tried is not None and found.tried.is_well
@@ -127,7 +127,7 @@ def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]
 
 
 def page_of(proven: Sequence[Tried]) -> str:
-    """Write the page of what was tried."""
+    """Write the compatibility page."""
     heads = ["harness", "version", "tried on", *CHECKS]
     rows = []
     for one in proven:

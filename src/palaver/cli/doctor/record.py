@@ -1,6 +1,6 @@
-"""`make compat`: tries the harnesses on the PATH and writes down what came out, as data and as a page.
+"""`make compat`: test the harnesses on the PATH and record the results, as data and as a page.
 
-What was tried with other versions before is kept.
+Results of other versions are kept.
 """
 
 import os
@@ -19,13 +19,13 @@ from palaver.cli.doctor.trial import try_out
 
 
 def with_tried(known: Sequence[Tried], new: Sequence[Tried]) -> list[Tried]:
-    """Put new results in the place of old ones of the same version; by harness, then by version."""
+    """Replace old results of the same version by new ones; sorted by harness, then by version."""
     kept = {(one.harness, one.version): one for one in (*known, *new)}
     return sorted(kept.values(), key=lambda one: (PROGRAMS.index(one.harness), one.version))
 
 
 def main(words: Sequence[str]) -> int:
-    """Try the harnesses that are named, or all; write into the folder of the project, the last word."""
+    """Test the named harnesses, or all; write to the project folder, which is the last argument."""
     *wanted, folder = words
     new = []
     for name in wanted or PROGRAMS:

@@ -1,7 +1,7 @@
-"""A self-test: a throw-away session of a real harness, on a bus of its own, with a scripted model.
+"""A self-test: a temporary session of a real harness, on a separate bus, with a scripted model.
 
-It has a home directory, a folder for temporary files and an environment of its own, so nothing of the user's
-is read or written; it talks to this machine only. What was started is ended, by its id.
+It has its own home directory, temporary folder and environment, so none of the user's files are read or
+written; it connects to this machine only. Every process that was started is ended, by its id.
 """
 
 import json
@@ -30,16 +30,16 @@ _LOOK_S: Final = 0.1
 _COMMAND_LIMIT_S: Final = 60.0
 _NATIVE_LIMIT_S: Final = 20.0
 _NATIVE: Final = frozenset({"claude", "codex", "opencode"})
-"""Those that have a way in of their own. It may open a moment after the session."""
+"""Harnesses with a native lane. It may open shortly after the session."""
 _GATE: Final = "busy"
 
 
 class TrialFailedError(Exception):
-    """A check that did not come out; its text says how."""
+    """A failed check; its text says how."""
 
 
 class Trial:
-    """One harness on a bus of its own."""
+    """One harness on a separate bus."""
 
     def __init__(self, harness: str, folder: Path, account: Account, script: Script, path: str) -> None:
         self._harness = harness
@@ -59,7 +59,7 @@ class Trial:
         }
 
     def run(self) -> dict[str, str]:
-        """Try everything, one after the other; what needs what has failed is not tried."""
+        """Run all checks in order; a check that depends on a failed one is skipped."""
         results: dict[str, str] = {}
         tries: Mapping[str, Callable[[], None]] = {
             "starts": self._start,
@@ -88,7 +88,7 @@ class Trial:
         self._say(self._harness, "--name", NAME, "--detach", *self._account.arguments)
         self._until(self._is_up, lambda: f"it never came to rest: {self._look()}")
         if self._harness in _NATIVE:
-            with suppress(TrialFailedError):  # then it is reached in another way, and that is said
+            with suppress(TrialFailedError):  # otherwise another lane is used, and the result names it
                 self._until(self._has_native, lambda: "", limit_s=_NATIVE_LIMIT_S)
 
     def _is_up(self) -> bool:
@@ -127,7 +127,7 @@ class Trial:
         self._until(lambda: not self._unseen(), lambda: f"receipts stay {', '.join(sorted(self._unseen()))}")
 
     def _subagents(self) -> None:
-        assert self._account.delegate is not None  # who has none is not tried
+        assert self._account.delegate is not None  # a harness without sub-agents is not tested
         working = Reply(text="wait", calls=(self._account.call,), gate=_GATE)
         self._script.add_rules(Rule(pattern=self._account.in_subagent, reply=working))
         self._script.add(Reply(text="I delegate", calls=(self._account.delegate,)))
@@ -164,7 +164,7 @@ class Trial:
         return str(self._agent().get("state", ""))
 
     def _below(self) -> list[str]:
-        """Give its sub-agents by name."""
+        """Return its sub-agents by name."""
         here = [json.loads(line) for line in self._say("list", "--json").splitlines()]
         return [str(one["name"]) for one in here if one.get("parent") == NAME]
 
@@ -189,7 +189,7 @@ class Trial:
         }
 
     def _look(self) -> str:
-        """Give the last lines of its terminal, for a person who wants to know what happened."""
+        """Return the last lines of its terminal, to show a person what happened."""
         lines = [line.strip() for line in self._ask("peek", NAME).splitlines() if line.strip()]
         return " / ".join(lines[-4:]) or "it shows nothing"
 
@@ -227,17 +227,17 @@ class Trial:
                 raise TrialFailedError(trouble())
             time.sleep(_LOOK_S)
 
-    # What is left
+    # Remaining processes
 
     def _left_over(self) -> list[tuple[int, str]]:
-        """Give what was started for the session and still runs: all but the bus itself."""
+        """Return processes that were started for the session and still run, without the bus itself."""
         found = [
             (pid, words.replace(b"\0", b" ").decode(errors="replace")) for pid, words in self.processes()
         ]
         return [(pid, words[:60].strip()) for pid, words in found if "palaver.daemon" not in words]
 
     def processes(self) -> Iterator[tuple[int, bytes]]:
-        """Give every process that was started with this bus; nothing where the system does not tell."""
+        """Yield every process that was started with this bus; nothing if the system does not show it."""
         mark = b"PALAVER_HOME=" + os.fsencode(self._folder / "bus")
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError, ValueError):
@@ -245,7 +245,7 @@ class Trial:
                     yield int(entry.name), (entry / "cmdline").read_bytes()
 
     def close(self) -> None:
-        """End the bus, and by its id whatever else is left."""
+        """Stop the bus, and end every other remaining process by its id."""
         with suppress(TrialFailedError):
             self._ask("down")
         for pid, _ in list(self.processes()):
@@ -254,7 +254,7 @@ class Trial:
 
 
 def try_out(harness: str, program: str, version: str, environment: Mapping[str, str], date: str) -> Tried:
-    """Try a harness out, and leave nothing behind."""
+    """Run the self-test of a harness, and leave no files or processes."""
     with _folder(harness, program) as folder, mock_model(Script()) as model:
         account = account_for(harness, model.url, str(folder / "project"))
         for name, text in account.files.items():

@@ -1,8 +1,8 @@
-"""Asking a program for its version: in a home directory of its own, and leaving nothing behind.
+"""Ask a program for its version, in a temporary home directory, without leaving anything.
 
-Harnesses make folders, caches and logs wherever their home is, even when they only say their version; and
-some start processes for it. Neither is left: the home is thrown away, and what was started is ended. Only
-one that fails there, such as the shim of a version manager, is asked once more in the home of its user.
+Harnesses create folders, caches and logs in their home, even when they only print their version; and some
+start processes for it. Neither remains: the home is deleted, and the processes are ended. Only a program that
+fails there, such as the shim of a version manager, is asked once more in the user's home.
 """
 
 import os
@@ -35,7 +35,7 @@ Running = subprocess.Popen[bytes]
 
 
 class NoVersionError(Exception):
-    """A program did not say its version; the text says how."""
+    """A program did not print its version; the text says why."""
 
 
 class _StatusError(NoVersionError):
@@ -45,10 +45,10 @@ class _StatusError(NoVersionError):
 def ask_version(
     program: str, environment: Mapping[str, str], limit_s: float, started: list[Running] | None = None
 ) -> str:
-    """Give the version that a program says, "" when it says none. Raises NoVersionError and OSError.
+    """Return the version that a program prints; empty if it prints none. Raises NoVersionError and OSError.
 
-    What runs meanwhile is put into `started`: a person's Ctrl-C does not reach it, so that whoever asks has
-    to `end` it.
+    The running process is added to `started`: a person's Ctrl-C does not reach it, so the caller has to `end`
+    it.
     """
     try:
         return _ask(program, environment, limit_s, started, _FOLDERS)
@@ -69,7 +69,7 @@ def _ask(
         for one in own.values():
             one.mkdir(parents=True, exist_ok=True)
         said = folder / "said"
-        # What it says goes into a file: a process that it leaves behind would keep a pipe open.
+        # Output goes to a file: a process that it leaves running would keep a pipe open.
         with said.open("wb") as out:
             running = subprocess.Popen(
                 [str(Path(program).absolute()), "--version"],
@@ -90,7 +90,7 @@ def _ask(
             end(running)
             running.wait()
         if status:
-            failure = _StatusError if status > 0 else NoVersionError  # one that was killed is left alone
+            failure = _StatusError if status > 0 else NoVersionError  # a killed program is not asked again
             raise failure(f"'--version' ended with status {status}")
         with said.open(encoding="utf-8", errors="replace") as file:
             found = _VERSION.search(file.read(_LIMIT_BYTES))
@@ -98,6 +98,6 @@ def _ask(
 
 
 def end(running: Running) -> None:
-    """End a program that was asked, with whatever it has started."""
-    with suppress(OSError):  # nothing of it is left
+    """End a program with all processes that it has started."""
+    with suppress(OSError):  # nothing is left of it
         os.killpg(running.pid, signal.SIGKILL)

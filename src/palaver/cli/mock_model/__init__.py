@@ -1,1 +1,1 @@
-"""A scripted model on loopback: harnesses talk to it in tests and self-tests; nothing leaves the machine."""
+"""A scripted model on loopback for tests and self-tests; nothing leaves the machine."""

@@ -1,7 +1,7 @@
-"""What the scripted model says, and in which order. Knows no wire.
+"""The replies of the scripted model, and their order. Knows no wire.
 
-A script is a list of replies, one for each main request: one that offers tools. Side requests, for titles and
-such, are answered apart. Rules are tried first.
+A script is a list of replies, one per main request: a request that offers tools. Side requests, such as for
+titles, are answered separately. Rules are tried first.
 """
 
 import json
@@ -25,24 +25,24 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One answer of the model: a text, then tools to call."""
+    """One reply of the model: a text, then tools to call."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     gate: str = ""
-    """Nothing but the beginning is sent until this gate is opened: so long the model is busy."""
+    """Only the beginning is sent until this gate is opened: until then the model is busy."""
     awaits: str = ""
-    """Kept back until a request holds this text. Until then the model passes the time."""
+    """Held back until a request contains this text. Until then `pastime` replies."""
     status: int = 0
-    """Answer with an error of HTTP instead, and `body`."""
+    """Reply with an HTTP error instead, and `body`."""
     body: Mapping[str, object] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """What goes with an error."""
+    """The headers of an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A reply for requests that hold a text, so many times."""
+    """A reply for requests that match a pattern, up to `times` times."""
 
     pattern: str
     reply: Reply
@@ -57,11 +57,11 @@ class Request:
     is_main: bool
     body: Mapping[str, object]
     text: str
-    """The whole body as it stood on the wire."""
+    """The whole body as on the wire."""
 
     @property
     def conversation(self) -> str:
-        """All that is put to the model, as JSON in which every sign stands for itself."""
+        """The input of the model, as JSON without escapes."""
         for name in ("messages", "input", "contents"):
             if name in self.body:
                 return json.dumps(self.body[name], ensure_ascii=False)
@@ -69,7 +69,7 @@ class Request:
 
 
 class Script:
-    """The replies that are left, and every request so far. Safe to use from several threads."""
+    """The remaining replies, and every request so far. Thread-safe."""
 
     def __init__(self, replies: Sequence[Reply] = (), rules: Sequence[Rule] = ()) -> None:
         self._changed = threading.Condition()
@@ -80,7 +80,7 @@ class Script:
         self._pastimes = 0
         self.default = Reply(text="done")
         self.pastime: Callable[[int], Reply] = lambda number: self.default
-        """What the model says while it waits for what a reply awaits: a call of a tool, or its turn ends."""
+        """Replies while a reply awaits its text: a tool call, or the end of the turn."""
         self.aside = Reply(text="mock")
 
     def take(self, request: Request) -> Reply:
@@ -105,23 +105,23 @@ class Script:
             return self._replies.pop(0)
 
     def add(self, *replies: Reply) -> None:
-        """Put replies behind those that are left."""
+        """Add replies after the remaining ones."""
         with self._changed:
             self._replies.extend(replies)
 
     def add_rules(self, *rules: Rule) -> None:
-        """Put rules behind those there are."""
+        """Add rules after the existing ones."""
         with self._changed:
             self._rules.extend([rule, rule.times] for rule in rules)
 
     def open(self, gate: str) -> None:
-        """Let a reply go on that waits at a gate, now or later."""
+        """Release a reply that waits at a gate, now or later."""
         with self._changed:
             self._opened.add(gate)
             self._changed.notify_all()
 
     def wait_at(self, gate: str, limit_s: float) -> bool:
-        """Wait until a gate is opened; false when it was not in this time. An open gate is used up."""
+        """Wait until a gate is opened; False after a timeout. Passing an open gate closes it."""
         with self._changed:
             is_open = self._changed.wait_for(lambda: gate in self._opened, limit_s)
             self._opened.discard(gate)
@@ -134,7 +134,7 @@ class Script:
             return [request for request in self._requests if request.is_main]
 
     def wait_for_main(self, count: int, limit_s: float) -> list[Request]:
-        """Wait until there were so many main requests; give those there are when the time is over."""
+        """Wait for this number of main requests; return the requests so far after a timeout."""
         with self._changed:
             self._changed.wait_for(lambda: sum(one.is_main for one in self._requests) >= count, limit_s)
         return self.main

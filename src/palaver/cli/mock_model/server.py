@@ -1,4 +1,4 @@
-"""The scripted model as a server on loopback: one port, four wires, streams only. Decides nothing."""
+"""The scripted model as a server on loopback: one port, four wires. Decides nothing."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _ROUTES: Final = (
     (re.compile(r":(?:streamG|g)enerateContent\Z"), "gemini"),
 )
 _WHOLE: Final = ":generateContent"
-"""Asks for an answer in one piece."""
+"""Requests a reply in one piece."""
 _COUNTS: Final = {"/count_tokens": "input_tokens", ":countTokens": "totalTokens"}
 _MODELS: Final = {
     "object": "list",
@@ -29,11 +29,11 @@ _MODELS: Final = {
     "has_more": False,
 }
 _BREATH_S: Final = 0.5
-"""So often something is sent while a reply waits at its gate: harnesses take silence for a broken line."""
+"""Seconds between signs of life while a reply waits: harnesses take silence as a broken connection."""
 
 
 class MockModel:
-    """A model that says what its script says."""
+    """A model that follows its script."""
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or Script()
@@ -44,18 +44,18 @@ class MockModel:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL at which it listens."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
 
 @contextmanager
 def mock_model(script: Script | None = None) -> Iterator[MockModel]:
-    """Have a model for the length of a block."""
+    """Run a model for the length of a block."""
     model = MockModel(script)
     try:
         yield model
@@ -67,7 +67,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A harness that hangs up in the middle is no mistake of ours."""
+        """Ignore a harness that disconnects early."""
 
 
 class _Caller(BaseHTTPRequestHandler):
@@ -77,7 +77,7 @@ class _Caller(BaseHTTPRequestHandler):
     numbers: Iterator[int]
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing on standard error."""
+        """Log nothing to standard error."""
 
     def do_GET(self) -> None:
         self._json(_MODELS if self._path.rstrip("/").endswith("models") else {}, 200)
@@ -144,7 +144,7 @@ class _Caller(BaseHTTPRequestHandler):
                 return
             if wire == "anthropic":
                 self._event(("ping", {"type": "ping"}))
-            elif wire != "gemini":  # whose reader fails on a comment
+            elif wire != "gemini":  # its reader fails on a comment
                 self._chunk(": \n\n")
 
     def _event(self, message: Message) -> None:

@@ -1,7 +1,7 @@
-"""The wires on which harnesses talk to models, as far as they need them: from a reply to what is sent. Pure.
+"""The wires between harnesses and models, as far as needed: from a reply to the messages sent. Pure.
 
-Each gives what is sent at once, and what follows when the model goes on. Numbers stand where models have
-random names: `ids` draws them.
+Each returns the messages to send at once, and those that follow when the model continues. `ids` draws
+numbered ids instead of random ones.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Final
 from palaver.cli.mock_model.script import Reply
 
 Ids = Callable[[str], str]
-"""Gives a new name that begins like this."""
+"""Returns a new id with this prefix."""
 Message = tuple[str, Mapping[str, object] | str]
-"""The name of an event, empty for none, and what it holds."""
+"""The name of an event (may be empty) and its content."""
 
 _TOKENS_IN: Final = 100
 _TOKENS_OUT: Final = 10
@@ -22,7 +22,7 @@ _TOKENS_OUT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is sent at once, and what follows."""
+    """The messages to send at once, and those that follow."""
 
     first: tuple[Message, ...]
     rest: tuple[Message, ...]
@@ -180,11 +180,11 @@ def gemini(body: Mapping[str, object], reply: Reply, ids: Ids) -> Stream:
 
 
 def gemini_whole(stream: Stream) -> Mapping[str, object]:
-    """The same as one answer of Gemini generateContent."""
+    """The same as one reply of Gemini generateContent."""
     parts: list[object] = []
     whole: dict[str, object] = {}
     for _, chunk in (*stream.first, *stream.rest):
-        assert isinstance(chunk, dict)  # as they are made above
+        assert isinstance(chunk, dict)  # as they are built above
         parts += chunk["candidates"][0]["content"]["parts"]
         whole = dict(chunk)
     answer = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
