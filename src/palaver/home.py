@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the start of a harness waits for this module, and needs no 
 _LIMIT_SOCKET_PATH: Final = 100
 """Bytes of a path that every system accepts as the address of a socket."""
 SHORT_PREFIX: Final = "/proc/self/fd/" if sys.platform == "linux" else "/tmp/pal-"  # noqa: S108 - a name is made below it
-"""How the short path begins that stands for a path too long for an address."""
+"""The start of the short path that replaces a path too long for a socket address."""
 _SECRET_BYTES: Final = 32
 _LOCK_WAIT_S: Final = 10.0
 _MANY_FILES: Final = 65_536
@@ -42,7 +42,7 @@ _LIMIT_DETAIL: Final = 500
 _LIMIT_TRACES: Final = 200
 LIMIT_DAEMON_TRACE_BYTES: Final = 2 * 1024 * 1024
 LIMIT_HOLDER_TRACE_BYTES: Final = 256 * 1024
-"""Of each of the two files: about 20,000 steps of all agents, and 2,500 of one holder."""
+"""Of each of the two files: about 20,000 steps of all agents in the daemon, or 2,500 of one holder."""
 _LIMIT_PROFILES: Final = 200
 _LIMIT_PROFILE_BYTES: Final = 64 * 1024
 
@@ -279,7 +279,7 @@ class TraceFile:
 
 
 def trace_path(home: Path, agent: str = "") -> Path:
-    """Return the file of the steps in an agent's holder; without a name, of those in the daemon."""
+    """Return the trace file of an agent's holder; without a name, that of the daemon."""
     return home / "trace" / (f"{agent}.holder.jsonl" if agent else "daemon.jsonl")
 
 
@@ -292,7 +292,7 @@ def prune_traces(home: Path) -> None:
 
 
 def older_trace(path: Path) -> Path:
-    """Return the file with the lines before those of a trace file."""
+    """Return the rotated file with the older lines of a trace file."""
     return path.with_name(f"{path.name}.1")
 
 

@@ -1,7 +1,7 @@
 """Run a harness for one turn, with the caller's input, output and terminal.
 
 This process stays next to it only to register it with the daemon before its first instruction, and to report
-how it ended. Without a daemon it runs on. Its exit status is the one of this process.
+how it ended. If the daemon is lost, the harness runs on. Its exit status is the one of this process.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def _become(launch: Launch, cwd: str, seat: str) -> NoReturn:
     environment = {**launch.environment, **({SEAT_MARK: seat} if seat else {})}
     try:
         os.chdir(cwd)
-        os.execvpe(launch.argv[0], launch.argv, environment)  # noqa: S606 - a shell has no part in it
+        os.execvpe(launch.argv[0], launch.argv, environment)  # noqa: S606 - no shell is involved
     except OSError as error:
         sys.stderr.write(f"pal: {launch.argv[0]} cannot be run: {error.strerror}\n")
         sys.stderr.flush()

@@ -56,7 +56,7 @@ def settings_folder(harness: str, environment: Mapping[str, str]) -> Path:
     found = _HOMES[harness]
     home = Path(environment.get("HOME") or Path.home())
     folder = Path(environment.get(found.variable) or home / found.usual) / found.below
-    return Path(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are named
+    return Path(os.path.abspath(folder))  # noqa: PTH100 - links are not resolved
 
 
 def settings_path(harness: str, file: str, environment: Mapping[str, str]) -> Path:

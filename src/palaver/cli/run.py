@@ -29,7 +29,7 @@ _HARNESS_LIFE_S: Final = 30.0
 _PROGRAM_LIFE_S: Final = 1.0
 """Seconds. The same for any other program, which may never show or read anything."""
 _KEYS_FIRST: Final = frozenset({"claude", "codex", "opencode"})
-"""Harnesses that start with the keyboard in them, as their own command does: messages need no key there."""
+"""Harnesses that start with the keyboard on the agent, as their own command does: delivery needs no key."""
 _WITH_VALUE: Final = (
     "--ticket-fd",
     "--name",
@@ -88,7 +88,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     ticket = order.read_ticket()
     kept = clean_environment(environment, home)
     try:
-        cwd = order.options.get("--cwd") or os.getcwd()  # noqa: PTH109 - bytes that are no UTF-8 stay
+        cwd = order.options.get("--cwd") or os.getcwd()  # noqa: PTH109 - keeps bytes that are not UTF-8
     except FileNotFoundError:
         return _complain("the directory you are in was removed: go into another one", order, 1)
     if (status := _check_command(order, kept, cwd)) is not None:
@@ -212,7 +212,7 @@ def _say_where(name: str, order: Order) -> None:
 def _check_command(order: Order, environment: Mapping[str, str], cwd: str) -> int | None:
     """Find the program before the agent is registered; it may still fail to start."""
     program = order.command[0]
-    path = os.path.join(cwd, program) if "/" in program else program  # noqa: PTH118 - bytes that are no UTF-8 stay
+    path = os.path.join(cwd, program) if "/" in program else program  # noqa: PTH118 - keeps bytes that are not UTF-8
     if shutil.which(path, path=environment.get("PATH", os.defpath)):
         return None
     if "/" in program and os.path.exists(path):  # noqa: PTH110 - as above

@@ -117,7 +117,7 @@ class Reach:
         signal.setitimer(signal.ITIMER_REAL, 0)  # it would survive the exec and kill it
         try:
             program = [os.fsencode(python), b"-I", b"-m", module, *arguments]
-            os.execvp(python, program)  # noqa: S606 - a shell has no part in it
+            os.execvp(python, program)  # noqa: S606 - no shell is involved
         except OSError as error:
             raise StartError(f"cannot run {python}: {error.strerror}") from error
 
@@ -128,7 +128,7 @@ class Reach:
         """Check the arguments in Python, whose command table is slow to import; exit if they are invalid."""
         python = start.find_python()
         program = [os.fsencode(python), b"-I", b"-m", b"palaver.cli", b"__check", *self._call.arguments]
-        status = os.spawnvp(os.P_WAIT, python, program)  # noqa: S606 - a shell has no part in it
+        status = os.spawnvp(os.P_WAIT, python, program)  # noqa: S606 - no shell is involved
         if status == _NOT_FOUND:
             raise StartError(f"cannot run {python}: it is not there")
         if status:

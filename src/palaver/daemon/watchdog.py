@@ -46,7 +46,7 @@ def watch_loop(limit_ms: int) -> Callable[[], None]:
     def stop() -> None:
         asyncio.Handle._run = plain  # type: ignore[method-assign, assignment]  # what it was before
 
-    asyncio.Handle._run = run_watched  # type: ignore[method-assign, assignment]  # there is no public place to measure
+    asyncio.Handle._run = run_watched  # type: ignore[method-assign, assignment]  # there is no public hook
     return stop
 
 

@@ -42,7 +42,7 @@ _INTERACTIVE: Final = frozenset({"-i", "--interactive"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """How OpenCode was started: its first session, and how it replies."""
+    """How OpenCode was started: its first session, agent, model and port."""
 
     session: str = ""
     is_continued: bool = False

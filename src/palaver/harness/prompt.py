@@ -17,7 +17,7 @@ LIMIT_LINE: Final = 200
 """Characters of a line that are compared with a rule. A longer line is never a prompt."""
 LIMIT_PATTERN: Final = 500
 _LIMIT_REPEATS: Final = 3
-"""Repeats in one rule: with this many, and none of them on a group, a line is judged in milliseconds."""
+"""Repeats allowed in one rule: with up to this many, and no repeated group, a match takes milliseconds."""
 
 _BARE_SIGNS: Final = frozenset({">", ">>>", "❯"})
 _WORDS: Final = re.compile(r"\w")

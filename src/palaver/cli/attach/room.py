@@ -21,5 +21,5 @@ def agent_size(cols: int, rows: int) -> tuple[int, int]:
 
 
 def screen_size(cols: int, rows: int, environment: Mapping[str, str]) -> tuple[int, int]:
-    """Return the size that an agent will have on a terminal of this size."""
+    """Return the size that a new agent gets on a terminal of this size; a dumb one has no bar."""
     return (cols, rows) if environment.get("TERM", "dumb") == "dumb" else agent_size(cols, rows)
