@@ -70,8 +70,9 @@ class Profile:
     keys.
     """
     takes_messages: tuple[re.Pattern[str], ...] = ()
-    """For a program without a composer rule: a pattern that matches the whole line up to the cursor shows
-    that the program takes a message there.
+    """Prompts of a program without a composer rule.
+
+    A pattern that matches the whole line up to the cursor shows that the program takes a message there.
     """
     has_known_prompts: bool = False
     """`takes_messages` has all of its prompts: any other line asks something."""
@@ -83,8 +84,9 @@ class Profile:
     Used in addition to `dialogs`, for a program that shows which of its dialogs is open.
     """
     read_limit: Callable[[View], str] | None = None
-    """Returns a status detail if the last turn ended at a usage limit: `usage limit` or `usage limit, resets
-    3pm (UTC)`; else empty.
+    """Returns a status detail if the last turn ended at a usage limit; else empty.
+
+    The detail is `usage limit` or, for example, `usage limit, resets 3pm (UTC)`.
     """
     prompts: tuple[re.Pattern[str], ...] = ()
     """A match on the cursor's line, up to the cursor, is a question that Enter would answer.
@@ -92,8 +94,9 @@ class Profile:
     So is a match on the line above, if the cursor's line is empty or only a prompt.
     """
     questions: tuple[re.Pattern[str], ...] = ()
-    """Like `prompts`, but on the line above only if the cursor's line is empty: above a prompt the sentence
-    may be anything.
+    """Like `prompts`, but a match on the line above counts only if the cursor's line is empty.
+
+    A sentence above a prompt may be anything.
     """
     busy: tuple[re.Pattern[str], ...] = ()
     own_work: tuple[re.Pattern[str], ...] = ()
@@ -117,12 +120,14 @@ class Profile:
     idle_after_ms: int = 2_000
     """Silence that means idle, for a program that does not report its state."""
     composer_wait_ms: int = 0
-    """How long the first composer is ignored, unless a hook reports that the session has begun: some
-    harnesses draw it before they have loaded the session that they resume.
+    """How long the first composer is ignored, unless a hook reports that the session has begun.
+
+    Some harnesses draw it before they have loaded the session that they resume.
     """
     start_limit_ms: int = 10_000
-    """For a program without a composer rule that has shown nothing, and whose state is unknown: after this
-    time it counts as started if it reads keys one by one.
+    """The longest start of a program without a composer rule that shows nothing and reports no state.
+
+    After this time it counts as started if it reads keys one by one.
     """
 
 
