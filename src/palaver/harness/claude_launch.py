@@ -89,7 +89,7 @@ _WITH_VALUE: Final = frozenset(
         "--tools",
     }
 )
-"""Options whose next argument is a value, so that prompts, values and options can be told apart."""
+"""Options whose next argument is a value, so that prompts, values and options are distinguished."""
 
 _SEVERAL: Final = frozenset(
     {
