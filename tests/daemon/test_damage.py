@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
 import tarfile
 from collections.abc import Callable
 from contextlib import closing
@@ -293,3 +294,73 @@ def test_repair_says_which_archive_is_missing(bus: Home) -> None:
 
     assert f"{count} archived events are in no file of {bus.path / 'archive'}" in said
     assert bus.texts() == ["last"]
+
+
+# Backups of all that belongs to a home
+
+
+PROFILE = '[profile]\nname = "mine"\n'
+
+
+def restore(target: Path, other: Home) -> None:
+    """Restore a backup as docs/log.md says."""
+    other.path.mkdir(mode=0o700)
+    subprocess.run(["tar", "-xf", target, "-C", other.path], check=True)
+
+
+def test_backup_holds_all_that_belongs_to_the_home(bus: Home) -> None:
+    (bus.path / "profiles").mkdir()
+    (bus.path / "profiles" / "mine.toml").write_text(PROFILE)
+    (elsewhere := bus.spare_path()).mkdir()
+    (bus.path / "blobs").symlink_to(elsewhere)  # On a larger disk.
+    bus.shell().ok("join", "--name", "nova")
+    check_output(run_as_person(bus, "token", "create", "nova", "--json"))
+    tokens = run_as_person(bus, "token", "list", "--json").out
+    large = "y" * 90_000
+    bus.ok("send", "--stdin", content=large.encode())
+    assert bus.pal("events", "--consumer", "reader", "--wait", "0.1").status in (0, 3)
+    (cursor,) = (path for path in (bus.path / "consumers").rglob("*") if path.is_file())
+    (bus.path / "messages" / "luna").mkdir(parents=True)
+    (bus.path / "messages" / "luna" / "1.md").write_text("hello")
+    (bus.path / "install").mkdir()
+    (bus.path / "install" / "claude.json").write_text("{}")
+    (bus.path / "install" / "lock.lock").touch()
+    key = (bus.path / "seat.key").read_bytes()
+    device = bus.ok("status", "--json").json["device"]
+    target = bus.spare_path()
+
+    bus.ok("backup", str(target))
+    bus.ok("send", "--", "later")
+
+    with new_home() as other:
+        restore(target, other)
+        found = {str(path.relative_to(other.path)) for path in other.path.rglob("*") if path.is_file()}
+        modes = {path.stat().st_mode & 0o777 for path in other.path.rglob("*")}
+        (other.path / "install" / "claude.json").unlink()
+
+        assert other.texts() == [large]
+        assert other.ok("status", "--json").json["device"] == device
+        assert (other.path / "seat.key").read_bytes() == key
+        assert (other.path / "profiles" / "mine.toml").read_text() == PROFILE
+        assert run_as_person(other, "token", "list", "--json").out == tokens
+        assert (other.path / cursor.relative_to(bus.path)).read_bytes() == cursor.read_bytes()
+        assert "missing" not in other.pal("doctor").out
+    assert {"messages/luna/1.md", "install/claude.json", "log.seq"} <= found
+    assert not {name for name in found if name.endswith((".lock", ".sock"))}
+    assert modes == {0o600, 0o700}
+
+
+def test_next_backup_removes_the_copies_of_a_killed_one(bus: Home) -> None:
+    folder = bus.spare_path()
+    folder.mkdir()
+    target = folder / "palaver.tar"
+    backup = bus.start("backup", str(target))
+    backup.kill()
+    backup.wait()
+    for pid in (backup.pid, os.getpid()):
+        (folder / f".palaver.tar.{pid}.abc").mkdir()
+        (folder / f".palaver.tar.{pid}.abc" / FILE_NAME).touch()
+
+    bus.ok("backup", str(target), "--yes")
+
+    assert sorted(os.listdir(folder)) == [f".palaver.tar.{os.getpid()}.abc", target.name]

@@ -3,14 +3,20 @@
 import asyncio
 import contextlib
 import fcntl
+import glob
+import io
 import json
 import os
+import re
+import shutil
 import sqlite3
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from palaver.clock import SystemClock
 from palaver.errors import PalaverError, StorageFailed
@@ -18,8 +24,12 @@ from palaver.log.fold import apply
 from palaver.log.repair import Repaired, repair
 from palaver.log.storage import FILE_NAME, connect_reader, copy_database, failure_from, sync
 
-_ALSO = ("blobs", "archive", "config.toml", "consumers", "tokens.json", "log.seq")
-"""Files of a backup in addition to the log, in this order: an event leaves the log after it is archived."""
+_SMALL = ("log.seq", "config.toml", "seat.key", "tokens.json", "consumers", "profiles", "install")
+"""Files and folders of a backup that are read before the log: no cursor is then ahead of the events."""
+_LARGE = ("blobs", "archive", "messages")
+"""Folders that are read after the log, in this order: an event leaves the log after it is archived."""
+_UNFINISHED = re.compile(r"tmp[a-z0-9_]{8}$|unfinished-|\.")
+"""Names of files that are being written."""
 
 
 def repair_home(home: Path, *, is_json: bool) -> int:
@@ -65,7 +75,9 @@ def backup_home(home: Path, target: Path, *, is_json: bool, may_replace: bool) -
 
 
 def _write_backup(home: Path, target: Path) -> int:
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+    _remove_left_behind(target)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.{os.getpid()}.", dir=target.parent) as folder:
+        small = [(name, path.read_bytes()) for top in _SMALL for path, name in _files(home, top)]
         copy = Path(folder) / FILE_NAME
         with contextlib.closing(connect_reader(home / FILE_NAME)) as source:
             copy_database(source, copy, _show_progress if sys.stderr.isatty() else None)
@@ -73,14 +85,79 @@ def _write_backup(home: Path, target: Path) -> int:
         beside.touch(mode=0o600)
         is_gzip = target.suffix in (".gz", ".tgz")
         with tarfile.open(beside, "w:gz" if is_gzip else "w") as tar:
-            tar.add(copy, FILE_NAME)
-            for name in _ALSO:
-                if (home / name).exists():
-                    tar.add(home / name, name)
+            backup = _Backup(tar)
+            with copy.open("rb") as file:
+                backup.add(file, FILE_NAME)
+            for name, content in small:
+                backup.add(io.BytesIO(content), name)
+            for path, name in (found for top in _LARGE for found in _files(home, top)):
+                # A text that is redacted meanwhile takes its files along.
+                with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                    backup.add(file, name)
         sync(beside)
         beside.replace(target)
     sync(target.parent)
     return target.stat().st_size
+
+
+def _files(home: Path, top: str) -> list[tuple[Path, str]]:
+    """Return the files below one name of the home, with their names in a backup.
+
+    Sockets, locks and unfinished files are left out. A link is followed: its contents belong to the home.
+    """
+    path = home / top
+    found = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [
+        (one, str(one.relative_to(home)))
+        for one in found
+        if one.is_file() and not one.name.endswith(".lock") and not _UNFINISHED.match(one.name)
+    ]
+
+
+class _Backup:
+    """Adds files to a tar, for their owner only."""
+
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
+        self._folders: set[str] = set()
+
+    def add(self, file: IO[bytes], name: str) -> None:
+        """Add an open file, and the folders above it that are not there yet."""
+        for folder in reversed([str(parent) for parent in Path(name).parents][:-1]):
+            if folder not in self._folders:
+                self._folders.add(folder)
+                entry = _entry(folder, 0o700)
+                entry.type = tarfile.DIRTYPE
+                self._tar.addfile(entry)
+        entry = _entry(name, 0o600)
+        entry.size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        self._tar.addfile(entry, file)
+
+
+def _entry(name: str, mode: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.mode, entry.mtime = mode, int(time.time())
+    entry.uid, entry.gid = os.getuid(), os.getgid()
+    return entry
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Remove the folders of backups to the same file that were killed: they hold copies of the log."""
+    for folder in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        pid = folder.name.removeprefix(f".{target.name}.").partition(".")[0]
+        if folder.is_dir() and pid.isdigit() and not _is_alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _show_progress(_: int, remaining: int, total: int) -> None:

@@ -47,9 +47,9 @@ ARCHIVE_COMMANDS: Final = (
         summary="Copy the log into a file while the bus runs.",
         description=(
             "Writes one tar file with a consistent copy of the log, its large contents, its archives, the "
-            "settings, the cursors of consumers and the hashes of tokens. The file is compressed if its name "
-            "ends in .gz or .tgz. Nothing is redacted. It is written whole or not at all, and only you can "
-            "read it."
+            "settings, your profiles, the cursors of consumers and the other files that cannot be made "
+            "again. The file is compressed if its name ends in .gz or .tgz. Nothing is redacted. It is "
+            "written whole or not at all, and only you can read it."
         ),
         positionals=(Positional(name="FILE", help="The file to write."),),
         options=(Option(name="--yes", help="Replace a file that is there already."),),
