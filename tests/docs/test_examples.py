@@ -80,6 +80,6 @@ def test_sdk_page_names_all_members_of_a_connection_and_its_values() -> None:
 
 
 def test_sdk_page_names_the_whole_public_api() -> None:
-    promised = page("sdk.md").rpartition("What `import palaver` offers")[2]
+    promised = page("sdk.md").rpartition("public names of `import palaver`")[2]
 
     assert sorted(re.findall(r"`(\w+)`", promised)) == sorted(palaver.__all__)
