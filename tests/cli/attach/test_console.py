@@ -245,6 +245,28 @@ def test_keyboard_can_start_with_the_agent() -> None:
     assert console.editor.text == "draft"
 
 
+@pytest.mark.parametrize("key", [b"\x1a", b"\x1b[122;5u", b"\x1b[122;133:1u", b"\x1b[27;5;122~"])
+def test_ctrl_z_suspends_where_the_keyboard_starts_with_the_agent(key: bytes) -> None:
+    console = Console("luna", keys_first=True)
+    list(console.begin())
+
+    assert list(console.feed(b"a" + key + b"b" + key)) == [
+        Press(b"a"),
+        Act.SUSPEND,
+        Press(b"b"),
+        Act.SUSPEND,
+    ]
+    assert list(console.feed(b"\x1b[200~" + key + b"\x1b[201~")) == [Press(b"\x1b[200~" + key + b"\x1b[201~")]
+    assert console.mode is Mode.KEYS
+
+
+def test_ctrl_z_in_passthrough_is_passed_on() -> None:
+    console = Console("luna")
+    press(console, MENU + b"p")
+
+    assert list(console.feed(b"a\x1ab")) == [Press(b"a\x1ab")]
+
+
 def test_growing_terminal_leaves_the_keyboard_with_the_agent() -> None:
     console = Console("luna", keys_first=True)
     list(console.begin())

@@ -473,3 +473,46 @@ def test_harness_starts_with_the_keyboard_and_one_key_opens_the_bar(
     pane.until("size 60x18", "keys to the agent")
     pane.keys(MENU, MENU, "d")
     pane.until("detached from luna")
+
+
+def test_ctrl_z_in_a_harness_suspends_pal_and_fg_comes_back(bus: Home, pane: Pane) -> None:
+    record = bus.path.parent / "keys"
+    folder = bus.path.parent / "harness"
+    folder.mkdir()
+    (folder / "claude").write_text(CLAUDE.format(python=shlex.quote(sys.executable), record=str(record)))
+    (folder / "claude").chmod(0o755)
+    pane.type(f"PATH={folder}:$PATH")
+    pane.keys("Enter")
+    pane.run("pal", "claude", "--name", "luna")
+    pane.until("ready", "keys to the agent")
+
+    pane.keys("a", "C-z")
+
+    pane.until("Stopped", "$")
+    assert pane.flag("alternate_on") == "0"
+    assert pane.flag("mouse_any_flag") == "0"
+    pane.type("fg")
+    pane.keys("Enter")
+    pane.until("ready", "keys to the agent")
+    pane.keys("b")
+    wait_until(lambda: record.read_bytes() == b"ab")
+    pane.keys(MENU, MENU, "d")
+    pane.until("detached from luna")
+
+
+def test_ctrl_z_without_a_shell_leaves_the_screen_as_it_is(bus: Home, pane: Pane) -> None:
+    record = bus.path.parent / "keys"
+    folder = bus.path.parent / "harness"
+    folder.mkdir()
+    (folder / "claude").write_text(CLAUDE.format(python=shlex.quote(sys.executable), record=str(record)))
+    (folder / "claude").chmod(0o755)
+    pane.type(f"PATH={folder}:$PATH")
+    pane.keys("Enter")
+    pane.type("clear; exec pal claude --name luna")
+    pane.keys("Enter")
+    pane.until("ready", "keys to the agent")
+
+    pane.keys("C-z", "b")
+
+    wait_until(lambda: record.exists() and record.read_bytes() == b"b")
+    pane.until("ready", "keys to the agent")

@@ -20,9 +20,10 @@ _KEY: Final = re.compile(
 )
 _MARKS: Final = re.compile(
     rb"\x1b\[20(?P<paste>[01])~|\x1c|\x1b\[92;(?:5|69|133|197)(?::[12])?u|\x1b\[27;5;92~"
+    rb"|(?P<suspend>\x1a|\x1b\[122;(?:5|69|133|197)(?::[12])?u|\x1b\[27;5;122~)"
 )
-"""The ends of a paste, and the one key that is never passed on, in all its encodings."""
-_MARK_BYTES: Final = 11
+r"""The ends of a paste, Ctrl-\ and Ctrl-Z, in every encoding of keys. Ctrl-\ is never passed on."""
+_MARK_BYTES: Final = 12
 _ESCAPE: Final = b"\x1b"
 _ALL: Final = 1_000_000
 _PAGE: Final = 2
@@ -50,6 +51,7 @@ class Act(enum.Enum):
     TAKE_KEYBOARD = enum.auto()
     FORCE_KEYBOARD = enum.auto()
     GIVE_KEYBOARD = enum.auto()
+    SUSPEND = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +222,15 @@ class Console:
                 continue  # it was complete the last time
             if found["paste"] is not None:
                 self._is_pasting = found["paste"] == b"0"
-            elif not self._is_pasting:
+            elif not self._is_pasting and (found["suspend"] is None or self.keys_first):
                 begin = found.start() - len(seen) + len(data)
                 if begin > 0:
                     yield Press(data[:begin])
-                self._rest = data[place:]
-                yield from self._leave_keys()
+                self._rest, self._tail = data[place:], b""
+                if found["suspend"] is None:
+                    yield from self._leave_keys()
+                else:
+                    yield Act.SUSPEND  # a harness would wait for a shell that its own terminal does not have
                 return
         yield Press(data)
 

@@ -151,6 +151,8 @@ class Session:
                 self._link.control("passthrough", on=True, take=is_forced, mail=self._console.keys_first)
             case Act.GIVE_KEYBOARD:
                 self._link.control("passthrough", on=False)
+            case Act.SUSPEND:
+                self._suspend()
 
     def _look_back(self, lines: list[str]) -> None:
         self._past = past_rows(lines, self._terminal.glass, self._cols)
@@ -288,8 +290,13 @@ class Session:
         self._link.control("resize", cols=cols, rows=rows)
 
     def _suspend(self) -> None:
-        """Stop like any program, with the terminal restored, and continue afterwards."""
+        """Stop like any program, with the terminal restored, and continue afterwards.
+
+        Without a shell that could continue it, the system ignores the signal, and the screen is drawn again.
+        """
         self._painter.give_back()
-        os.kill(os.getpid(), signal.SIGSTOP)
+        self._loop.remove_signal_handler(signal.SIGTSTP)
+        os.kill(0, signal.SIGTSTP)
+        self._loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         self._own.take()
         self._on_size()
