@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import re
 import tempfile
 from collections.abc import AsyncIterator
@@ -220,7 +219,6 @@ async def test_close_does_not_wait_for_a_slow_condition(tmp_path: Path) -> None:
             await slow
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has priorities of threads")
 @given(st.text() | st.text("()'\"`[]-/*;:a ", max_size=30))
 def test_accepted_clause_has_balanced_parentheses(clause: str) -> None:
     with contextlib.suppress(BadQuery):
