@@ -516,3 +516,22 @@ def test_ctrl_z_without_a_shell_leaves_the_screen_as_it_is(bus: Home, pane: Pane
 
     wait_until(lambda: record.exists() and record.read_bytes() == b"b")
     pane.until("ready", "keys to the agent")
+
+
+def test_ended_harness_is_reported_with_the_command_that_continues_it(bus: Home, pane: Pane) -> None:
+    folder = bus.path.parent / "harness"
+    folder.mkdir()
+    (folder / "claude").write_text("#!/bin/sh\necho ready; read x; exit 7\n")
+    (folder / "claude").chmod(0o755)
+    pane.type(f"PATH={folder}:$PATH")
+    pane.keys("Enter")
+    pane.run("pal", "claude", "--name", "luna")
+    pane.until("ready", "keys to the agent")
+
+    pane.keys("Enter")
+
+    pane.until("luna has ended: exited with 7; 'pal resume luna' continues it", "$")
+    pane.run("pal", "resume", "luna")
+    pane.until("ready", "luna |", "keys to the agent")
+    pane.keys("Enter")
+    pane.until("luna has ended: exited with 7; 'pal resume luna' continues it", "$")

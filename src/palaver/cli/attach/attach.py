@@ -39,7 +39,7 @@ def attach(
     wire, reply, rest = call(home, name, *session.agent_size, is_drawn=True)
     agent = reply.agent or {}
     ending = asyncio.run(session.run(wire, (agent.get("cols"), agent.get("rows")), rest))
-    return _report(ending, name)
+    return _report(ending, name, is_resumable=keys_first)
 
 
 def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
@@ -53,8 +53,8 @@ def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
     return locale.lower().replace("-", "").endswith("utf8")
 
 
-def _report(ending: Ending, name: str) -> int:
-    """Report how it ended, and return the exit status."""
+def _report(ending: Ending, name: str, *, is_resumable: bool) -> int:
+    """Report how it ended, and return the exit status. `is_resumable`: a conversation can be continued."""
     if ending.signal:
         signal.signal(ending.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending.signal)
@@ -64,5 +64,6 @@ def _report(ending: Ending, name: str) -> int:
     if ending.exit is None:
         sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")
         return 0
-    sys.stderr.write(f"{name} has ended: {ending.exit}\n")
+    hint = f"; 'pal resume {name}' continues it" if is_resumable else ""
+    sys.stderr.write(f"{name} has ended: {ending.exit}{hint}\n")
     return ending.exit.code
