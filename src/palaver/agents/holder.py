@@ -12,7 +12,6 @@ import asyncio
 import gc
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -91,7 +90,7 @@ class Holder:
         hold = HoldOp(
             pid=waiting.pid,
             ticket=start.ticket,
-            secret=secrets.token_hex(16),
+            secret=os.urandom(16).hex(),
             cols=start.cols,
             rows=start.rows,
             version=__version__,

@@ -6,7 +6,6 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from palaver.agents.terminal.foreground import children
 from palaver.agents.terminal.pty import Exit
 
 _SET_CHILD_SUBREAPER: Final = 36
@@ -36,6 +35,8 @@ def exit_of(child: int) -> Exit | None:
 
 def collect_orphans(agent: int) -> dict[int, int]:
     """Collect every child that has ended, but not the agent itself; give their exit codes by number."""
+    from palaver.agents.terminal.foreground import children  # a start of a harness does not wait for it
+
     collected: dict[int, int] = {}
     for pid in children(os.getpid()):
         if pid != agent:
