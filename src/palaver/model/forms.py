@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 from palaver.errors import BadRequest
@@ -27,6 +28,7 @@ from palaver.model.lookalikes import (
     alike,
     code_of,
     fold,
+    fold_indices,
     hide_invisible,
     json_code,
     show_invisible,
@@ -53,12 +55,12 @@ def _like(words: str) -> str:
 
 
 _HEADS: Final = (
-    rf"\s*(?:(?:{'|'.join(map(_like, INTENTS))})\s*[:#]|thread\s*:|{_like('new message')}\s*\#"
+    rf"\s*(?=[a-z\d|])(?:(?:{'|'.join(map(_like, INTENTS))})\s*[:#]|thread\s*:|{_like('new message')}\s*\#"
     rf"|[\dil|o]+\s+{_like('new message')}|(?:urgent\s+)?{_like('pal message')}"
     rf"|{_like('pal')}\s*-\s*[a-z]+\s*\])"
 )
 """The continuation of a head after `[`, in a text whose look-alikes are folded."""
-_TAILS: Final = rf"\s*(?:\+\s*[\dil|o]+\s+{_like('more')}\s*:|{_like('pal')}\s*:)"
+_TAILS: Final = rf"\s*(?=[+p])(?:\+\s*[\dil|o]+\s+{_like('more')}\s*:|{_like('pal')}\s*:)"
 """The continuation of a tail after `(`."""
 _TAGS: Final = "|".join(
     sorted({_like(re.sub("[-_]", "[-_]", tag)) for tags in CONTROL_TAGS.values() for tag in tags})
@@ -184,13 +186,13 @@ def is_system_name(name: str) -> bool:
 def escape_body(body: str) -> str:
     """Escape a body so that it cannot close the fence or forge a head; the pair of `unescape_body`."""
     shown = show_invisible(body)
-    folded, places = fold(shown)
-    parts, start = [], 0
-    for found in _TO_ESCAPE.finditer(folded):
-        at = places[found.end() if found.lastgroup else found.start()]
-        parts.append(shown[start:at])
-        start = at
-    return "\\".join([*parts, shown[start:]])
+    folded = fold(shown)
+    found = [one.end() if one.lastgroup else one.start() for one in _TO_ESCAPE.finditer(folded)]
+    if not found:
+        return shown
+    indices = fold_indices(shown, folded)
+    cuts = [0, *(indices[at] for at in found), len(shown)]
+    return "\\".join(shown[start:end] for start, end in pairwise(cuts))
 
 
 def escape_json(text: str) -> str:
@@ -199,22 +201,24 @@ def escape_json(text: str) -> str:
     Text that resembles a head, a fence or a tag begins with a number: `\u003csystem-reminder>`.
     """
     shown = unseen_to_json(text)
-    folded, places = fold(shown)
-    parts, start = [], 0
-    for found in _TO_ESCAPE.finditer(folded):
-        at = places[found.start()]
-        parts.append(shown[start:at] + json_code(shown[at]))
-        start = at + 1
-    return "".join([*parts, shown[start:]])
+    folded = fold(shown)
+    found = [one.start() for one in _TO_ESCAPE.finditer(folded)]
+    if not found:
+        return shown
+    indices = fold_indices(shown, folded)
+    cuts = [indices[at] for at in found]
+    codes = {char: json_code(char) for char in {shown[at] for at in cuts}}
+    rest = [f"{codes[shown[at]]}{shown[at + 1 : end]}" for at, end in pairwise([*cuts, len(shown)])]
+    return shown[: cuts[0]] + "".join(rest)
 
 
 def unescape_body(body: str) -> str:
     """Return the body that was passed to `escape_body`."""
-    folded, places = fold(body)
-    parts, start = [], 0
+    folded = fold(body)
+    indices, parts, start = fold_indices(body, folded), [], 0
     for found in _to_unescape().finditer(folded):
-        parts.append(body[start : places[found.end() - 1]])
-        start = places[found.end()]
+        parts.append(body[start : indices[found.end() - 1]])
+        start = indices[found.end()]
     return hide_invisible("".join([*parts, body[start:]]))
 
 
@@ -272,7 +276,7 @@ def _escape_sign(found: re.Match[str]) -> str:
     if sign := _LETTERS.get(found[0]):
         return "\\" + sign
     # A backslash before a look-alike of `<` does not disarm it: the text after it makes the fence.
-    return "\\" + (code_of(found[0]) if found.lastgroup or fold(found[0])[0] == "<" else found[0])
+    return "\\" + (code_of(found[0]) if found.lastgroup or fold(found[0]) == "<" else found[0])
 
 
 def _unescape(text: str) -> str:

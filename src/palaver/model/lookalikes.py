@@ -6,7 +6,7 @@ look-alikes into the ASCII character they look like, so that a forged head is re
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -37,11 +37,13 @@ KEPT: Final = (
     r"|(?<=[\u1820-\u18aa][\u180b-\u180d\u180f])"
 )
 """A pattern of the position after such a character at which it is needed, and stays."""
+_KEPT_SOMEWHERE: Final = "\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
+"""The only characters to which `KEPT` applies. Checked first, because `KEPT` is slow."""
 _CODE: Final = r"u\{[0-9a-f]{2,6}\}"
 _IS_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
 # It begins with a character class, which is fast to search, and matches each run of backslashes as a whole.
 _TO_SHOW: Final = re.compile(
-    rf"[\\{UNSEEN}](?:{KEPT}|(?P<alone>(?<=[{UNSEEN}]))|\\*(?:(?P<unseen>[{UNSEEN}])|(?P<code>{_CODE})|))"
+    rf"([\\{UNSEEN}](?:(?<=\\)\\*(?:[{UNSEEN}]|{_CODE}|)|(?<!\\)(?!(?<=[{_KEPT_SOMEWHERE}])(?:{KEPT}))))"
 )
 _TO_HIDE: Final = re.compile(rf"(?<!\\)(\\+)({_CODE})")
 
@@ -52,7 +54,7 @@ def show_invisible(text: str) -> str:
     Backslashes before such a number are doubled, so that `hide_invisible` is exact.
     """
     has_any = "\\u{" in text or _IS_UNSEEN.search(text)
-    return _TO_SHOW.sub(_show, text) if has_any else text
+    return _replace(text, _show) if has_any else text
 
 
 def hide_invisible(text: str) -> str:
@@ -62,7 +64,7 @@ def hide_invisible(text: str) -> str:
 
 def unseen_to_json(text: str) -> str:
     r"""Write each invisible character in JSON as an escape, `\u200b`; the content stays the same."""
-    return _TO_SHOW.sub(_show_json, text) if _IS_UNSEEN.search(text) else text
+    return _replace(text, _show_json) if _IS_UNSEEN.search(text) else text
 
 
 def json_code(char: str) -> str:
@@ -76,20 +78,25 @@ def code_of(char: str) -> str:
     return f"u{{{ord(char):02x}}}"
 
 
-def _show(found: re.Match[str]) -> str:
-    whole, kind = found[0], found.lastgroup
-    if kind == "alone":
-        return "\\" + code_of(whole)
-    if kind == "unseen":
-        return whole[:-1] * 2 + "\\" + code_of(whole[-1])
-    if kind == "code" and _unseen_of(code := found["code"]):
-        return whole[: -len(code)] * 2 + code
-    return whole
+def _replace(text: str, write: Callable[[str], str]) -> str:
+    """Replace what `_TO_SHOW` finds. Each different find is written once: a function per find is slow."""
+    parts = _TO_SHOW.split(text)
+    finds = parts[1::2]
+    written = {find: write(find) for find in set(finds)}
+    parts[1::2] = [written[find] for find in finds]
+    return "".join(parts)
 
 
-def _show_json(found: re.Match[str]) -> str:
-    whole, kind = found[0], found.lastgroup
-    return whole[:-1] + json_code(whole[-1]) if kind in ("alone", "unseen") else whole
+def _show(find: str) -> str:
+    last = find[-1]
+    if last == "}":
+        code = find[find.index("u") :]
+        return find[: -len(code)] * 2 + code if _unseen_of(code) else find
+    return find if last == "\\" else find[:-1] * 2 + "\\" + code_of(last)
+
+
+def _show_json(find: str) -> str:
+    return find if find[-1] in "\\}" else find[:-1] + json_code(find[-1])
 
 
 def _hide(found: re.Match[str]) -> str:
@@ -167,21 +174,27 @@ _COMPATIBLE: Final = (
 """Blocks with characters that compatibility normalization turns into others."""
 
 
-def fold(text: str) -> tuple[str, Sequence[int]]:
-    """Return the text in lower case, with look-alikes replaced, and each character's original index.
+def fold(text: str) -> str:
+    """Return the text in lower case, with look-alikes replaced by the ASCII they look like.
 
     Invisible characters are left out, also those that `show_invisible` keeps, so that none hides a part.
     """
-    if text.isascii():
-        return text.lower(), range(len(text) + 1)
-    table: Mapping[int, str] = _table()
-    if unseen := set(_IS_UNSEEN.findall(text)):
-        table = {**table, **{ord(char): "" for char in unseen}}
-    folded = text.translate(table).lower()
-    if len(folded) == len(text) and not unseen:  # Every character became exactly one.
-        return folded, range(len(text) + 1)
-    places = [index for index, char in enumerate(text) for _ in table.get(ord(char), char)]
-    return folded, [*places, len(text)]
+    return text.lower() if text.isascii() else text.translate(_fold_table()).lower()
+
+
+def fold_indices(text: str, folded: str) -> Sequence[int]:
+    """Return the index in `text` of each character of `fold(text)`, and the length of `text` as the last."""
+    if len(folded) == len(text) and not _IS_UNSEEN.search(text):  # None was left out, so each became one.
+        return range(len(text) + 1)
+    table = _fold_table()
+    return [*(index for index, char in enumerate(text) for _ in table.get(ord(char), " ")), len(text)]
+
+
+@cache
+def _fold_table() -> dict[int, str]:
+    ranges = re.findall("(.)-(.)|(.)", UNSEEN, re.DOTALL)
+    unseen = (code for first, last, one in ranges for code in range(ord(first or one), ord(last or one) + 1))
+    return {**_table(), **dict.fromkeys(unseen, "")}
 
 
 def alike(signs: str) -> str:

@@ -5,6 +5,7 @@ Marks nothing: what was seen is for whoever shows it to say.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -87,17 +88,17 @@ async def show(
     The tips that go along are added to `told`.
     """
     form = form_of(call)
-    if form == JSON:
-        # A payload of megabytes takes too long to encode for the event loop.
-        is_quick = all(is_small(event.payload) for event in events)
-        data = _to_json_lines(events) if is_quick else await asyncio.to_thread(_to_json_lines, events)
-    elif form == PAGE:
-        data = "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
-    else:
+    write: Callable[[Sequence[Event]], bytes] = _to_json_lines
+    if form == PAGE:
+        write = partial(_to_page, call)
+    elif form == FENCE:
         tips = tips_for_agent(call, events, told_tips(call) if told is None else told)
-        data = f"{_fence(call, events, rest, tips.values())}\n".encode()
+        write = partial(_to_fence, call, rest, tuple(tips.values()))
         if told is not None:
             told.update(tips)
+    # A payload of megabytes takes too long to encode or to escape for the event loop.
+    is_quick = all(is_small(event.payload) for event in events)
+    data = write(events) if is_quick else await asyncio.to_thread(write, events)
     await call.write(data, token, flushed=flushed)
 
 
@@ -105,15 +106,20 @@ def _to_json_lines(events: Sequence[Event]) -> bytes:
     return b"".join(_encode(message_view(event)) + b"\n" for event in events)
 
 
-def _fence(call: Call, events: Sequence[Event], rest: int, tips: Iterable[str]) -> str:
-    """Give what an agent reads: the messages, how many more wait, hints for all and tips for this one."""
+def _to_page(call: Call, events: Sequence[Event]) -> bytes:
+    return "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
+
+
+def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
+    """Return what an agent reads: the messages, how many more wait, hints for all and tips for this one."""
     services, name = call.services, call.owner
-    return format_injection(
+    fence = format_injection(
         [injection_line(event, name, services.log.device) for event in events],
         rest=rest,
         hints=services.settings.hints,
         tips=(bundle_hint(events), *tips),
     )
+    return f"{fence}\n".encode()
 
 
 def mail_filter(call: Call) -> Passes | None:

@@ -1,5 +1,6 @@
 """The official SDK's low-level server, given our tools. Slow to import: `loading.py` does, in a thread."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ Call = Callable[[Context, CallToolRequestParams], Awaitable[Answer]]
 """Does one tool call."""
 
 _CACHE_MS: Final = 3_600_000
+_QUICK_CHARACTERS: Final = 64 * 1024
+"""A result up to this length is escaped within a few milliseconds."""
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -38,7 +41,10 @@ def make_server(version: str, offered: tuple[Tool, ...], call: Call) -> Server[A
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         answer = await call(context, params)
-        text = escape_json(_encode(answer.content).decode())
+        encoded = _encode(answer.content).decode()
+        # Escaping a large result takes too long for the event loop.
+        is_quick = len(encoded) <= _QUICK_CHARACTERS
+        text = escape_json(encoded) if is_quick else await asyncio.to_thread(escape_json, encoded)
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=answer.is_refusal)
 
     return Server(
