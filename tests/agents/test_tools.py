@@ -171,7 +171,7 @@ async def test_process_that_execs_another_program_stays_the_agent(stage: Stage) 
 
 async def test_child_of_a_launcher_is_the_agent_and_so_is_its_successor(stage: Stage) -> None:
     launching = "import subprocess, sys\nwhile True: subprocess.call(sys.argv[1:])"
-    await stage.start([*script("shelling")[:1], "-I", "-c", launching, *script("shelling")])
+    await stage.start([*script("shelling")[:1], "-I", "-c", launching, *script("shelling")], prompt="> ")
     await stage.daemon.heard("lane")
     await stage.open_gate()
     await take_next(stage, 1)

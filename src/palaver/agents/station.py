@@ -205,8 +205,9 @@ class Station:
         next_ms = self.screen.next_change_ms(self.now_ms())
         if next_ms is not None:
             self._look_in(max(next_ms - self.now_ms(), 1) / 1000)
-        if facts.has_unread or facts.has_tool or not facts.is_reading:
-            is_soon = level.is_reading and not level.has_unread and not facts.has_tool
+        has_tool = facts.has_tool or facts.is_unproven
+        if facts.has_unread or has_tool or not facts.is_reading:
+            is_soon = level.is_reading and not level.has_unread and not has_tool
             self._look_in(LOOK_SOON_S if is_soon else LOOK_LATER_S)
 
     # What the typist needs

@@ -76,6 +76,8 @@ class Profile:
     """
     has_known_prompts: bool = False
     """`takes_messages` has all of its prompts: any other line asks something."""
+    has_named_prompt: bool = False
+    """The user named one of its prompts, so a process that the program started may be the agent there."""
     dialogs: tuple[re.Pattern[str], ...] = ()
     """A match anywhere on the screen is an open dialog."""
     read_dialog: Callable[[View], str | None] | None = None

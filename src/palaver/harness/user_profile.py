@@ -74,6 +74,7 @@ def parse_user_profile(name: str, content: bytes) -> UserProfile:
         generic.PROFILE,
         name=name,
         takes_messages=tuple(compile_rule(one, f"{where}: prompt {one!r}") for one in file.prompts),
+        has_named_prompt=bool(file.prompts),
         read_dialog=lambda view: _read_dialog(dialogs, view),
         interrupt=_INTERRUPTS[file.interrupt],
         settle_ms=file.settle_ms,
@@ -91,4 +92,5 @@ def with_prompt(profile: Profile, prompt: str) -> Profile:
     """Add the rule of `pal run --prompt`. Raises BadRequest if it is not a valid rule."""
     if not prompt:
         return profile
-    return replace(profile, takes_messages=(*profile.takes_messages, compile_rule(prompt, "--prompt")))
+    rules = (*profile.takes_messages, compile_rule(prompt, "--prompt"))
+    return replace(profile, takes_messages=rules, has_named_prompt=True)

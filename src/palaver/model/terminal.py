@@ -26,7 +26,10 @@ GATE_ADVICE: Final = {
         "its program shows no prompt that is known to take a message: name it with 'pal run --prompt REGEX' "
         "or in a profile file"
     ),
-    "tool": "a tool that it started reads its terminal: answer it with 'pal attach'",
+    "tool": (
+        "a process that its program started reads the terminal: answer it with 'pal attach'; if that process "
+        "is the agent, start it with exec, or name its prompt with 'pal run --prompt REGEX'"
+    ),
 }
 """The meaning of a closed gate and how to open it, by the reason. Other reasons explain themselves."""
 

@@ -43,6 +43,8 @@ def test_empty_composer_of_the_agent_may_be_typed_into(state: AgentState) -> Non
         (READY, replace(FACTS, foreground=Foreground.SHELL), "shell"),
         (READY, replace(FACTS, foreground=Foreground.OTHER), "foreground"),
         (READY, replace(FACTS, has_tool=True), "tool"),
+        (READY, replace(FACTS, is_unproven=True), "tool"),
+        (replace(READY, is_named_prompt=True), replace(FACTS, has_tool=True), "tool"),
         (READY, replace(FACTS, is_secret=True), "secret"),
         (replace(READY, is_readable=False), FACTS, "unreadable"),
         (replace(READY, has_dialog=True), FACTS, "dialog"),
@@ -100,6 +102,12 @@ def test_terminal_keys_need_no_reader_but_no_unread_input() -> None:
 )
 def test_proven_prompt_may_be_typed_into(look: Look, facts: Facts) -> None:
     assert check(look, facts) == OPEN
+
+
+def test_named_prompt_opens_the_gate_for_a_first_reader() -> None:
+    named = replace(LINE, prompt=Prompt.KNOWN, is_named_prompt=True)
+
+    assert check(named, replace(FACTS, is_unproven=True)) == OPEN
 
 
 def test_terminal_keys_need_no_prompt_unless_single_keys_are_read() -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from palaver.agents.terminal.full_screen import takes_commands
 from palaver.agents.terminal.gates import Foreground, judge_foreground
+from palaver.agents.terminal.launchers import is_launcher, is_same_program, is_shell_command
 from palaver.agents.terminal.pty import Pty
 from palaver.agents.terminal.shells import Process, is_shell, reads_commands
 from palaver.agents.terminal.twins import shell_of
@@ -25,6 +26,8 @@ _DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
 """States of a process that has ended, or is stopped."""
 _STARTED: Final = 19
 """The field of a process's stat line that says when it started, counted from its state."""
+_FORKED: Final = 0x40
+"""The flag of a process that was forked and has not changed to another program since (PF_FORKNOEXEC)."""
 _LIMIT_DEPTH: Final = 64
 _LIMIT_MAPS_BYTES: Final = 1024 * 1024
 _LINE_EDITOR: Final = re.compile(rb"/(?:lib)?(?:readline|edit|editline)\.[^/\n]*so[^/\n]*$", re.MULTILINE)
@@ -49,10 +52,15 @@ class Readers:
     """Processes in the foreground that may wait for it; the system does not say."""
     alive: frozenset[ProcessKey] = frozenset()
     """Every process below the holder."""
+    own: frozenset[ProcessKey] = frozenset()
+    """Of those that wait, or may wait: the started program itself, where that `is_asked`."""
 
 
-def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
-    """Say who would read, and whether they wait for it, where that `is_asked`."""
+def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: bool = False) -> Readers:
+    """Say who would read, and whether they wait for it, where that `is_asked`.
+
+    `has_composer`: keys are taken one by one, with bracketed paste.
+    """
     group = pty.foreground()
     if group <= 0:
         return Readers(Foreground.GONE, is_waiting=False)
@@ -71,6 +79,10 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
     if foreground is not Foreground.AGENT:
         return Readers(foreground, is_waiting=None)
     waiting, hidden = _find_waiting(below, found.keys(), pty.path, is_asked=is_asked)
+    own: set[ProcessKey] = set()
+    if is_asked:
+        wrapped = pty.path if has_composer else ""
+        own = {key for key in waiting | hidden if _is_program(below, key[0], child, wrapped)}
     waits: bool | None = True if waiting else None if hidden or not below else False
     return Readers(
         foreground,
@@ -79,6 +91,7 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True) -> Readers:
         waiting=waiting,
         hidden=hidden,
         alive=frozenset((pid, one.started) for pid, one in below.items()),
+        own=frozenset(own),
     )
 
 
@@ -105,6 +118,37 @@ def _find_waiting(
     return frozenset(waiting), frozenset(hidden)
 
 
+def _is_program(below: Mapping[int, "_Below"], pid: int, child: int, wrapped: str) -> bool:
+    """Whether a process is the program that was started as `child`, and not a tool that it runs.
+
+    `wrapped`: the terminal in which a script may run the program; empty when it must be the script itself.
+    """
+    for _ in range(_LIMIT_DEPTH):
+        if pid == child:
+            return True
+        parent = below[pid].parent
+        if parent not in below:
+            return False
+        if not below[pid].is_forked and not _has_launched(below, pid, parent, wrapped):
+            return False
+        pid = parent
+    return False
+
+
+def _has_launched(below: Mapping[int, "_Below"], pid: int, parent: int, wrapped: str) -> bool:
+    """Whether the parent has only started this program: as a launcher, with or without a shell, or anew."""
+    process, starter = _process(pid), _process(parent)
+    if process is None or starter is None:
+        return False
+    if is_launcher(starter) or is_same_program(process, starter):
+        return True
+    if not is_shell_command(starter):
+        return False
+    above = _process(below[parent].parent)
+    # What a script runs to ask something mostly writes the answer elsewhere: x=$(ask).
+    return (above is not None and is_launcher(above)) or (bool(wrapped) and _link(pid, "fd/1") == wrapped)
+
+
 def _has_other_rights(pid: int) -> bool:
     """Whether a process acts as another user, as sudo and passwd do."""
     for line in _read(f"/proc/{pid}/status").splitlines():
@@ -126,6 +170,8 @@ class _Below:
     """The group in the foreground of its terminal."""
     started: int
     """When it started, in ticks after the boot."""
+    is_forked: bool
+    """It runs the program of its parent: it was forked, and has called no exec."""
 
 
 def _below() -> dict[int, _Below]:
@@ -134,9 +180,10 @@ def _below() -> dict[int, _Below]:
     for pid in descendants(os.getpid()):
         fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(maxsplit=_STARTED + 1)
         if len(fields) > _STARTED:
-            parent, group, _session, terminal, foreground = map(int, fields[1:6])
+            parent, group, _session, terminal, foreground, flags = map(int, fields[1:7])
             started = int(fields[_STARTED])
-            found[pid] = _Below(fields[0] not in _DEAF, parent, group, terminal, foreground, started)
+            can_read, is_forked = fields[0] not in _DEAF, bool(flags & _FORKED)
+            found[pid] = _Below(can_read, parent, group, terminal, foreground, started, is_forked)
     return found
 
 
@@ -175,14 +222,15 @@ def _process(pid: int) -> Process | None:
     return Process(
         argv=tuple(map(os.fsdecode, arguments)),
         name=os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n")),
-        program=_program_of(pid),
+        program=_link(pid, "exe"),
         shell=shell_of(pid),
     )
 
 
-def _program_of(pid: int) -> str:
+def _link(pid: int, name: str) -> str:
+    """Return what a link of the system points at: the program of a process, or one of its files."""
     try:
-        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - asked before every key
+        return os.readlink(f"/proc/{pid}/{name}")  # noqa: PTH115 - asked before every key
     except OSError:
         return ""
 

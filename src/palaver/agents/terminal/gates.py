@@ -48,6 +48,8 @@ class Facts:
     foreground: Foreground
     has_tool: bool = False
     """A process that is not the agent waits for what is typed: a tool that the agent started."""
+    is_unproven: bool = False
+    """No process is known as the agent yet, and one waits that the started program has started."""
     is_passthrough: bool = False
     """A person has taken the keyboard."""
     is_secret: bool = False
@@ -114,7 +116,7 @@ def _check_process(look: Look, facts: Facts) -> str:
 
 
 def _check_screen(look: Look, facts: Facts, *, needs_reader: bool) -> str:
-    if facts.has_tool:
+    if facts.has_tool or (facts.is_unproven and not look.is_named_prompt):
         return "tool"
     if facts.is_secret:
         return "secret"

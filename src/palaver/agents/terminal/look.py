@@ -31,6 +31,8 @@ class Look:
     """The program's composer can be read from the screen; otherwise `composer` comes from a person's keys."""
     prompt: Prompt = Prompt.OTHER
     """What the line before the cursor shows, of a program without a composer rule."""
+    is_named_prompt: bool = False
+    """The user has named this line as a prompt: with `--prompt`, or in a profile file."""
     prompt_line: str = ""
     """That line, without our own text and without blanks at its ends."""
     is_told: bool = False

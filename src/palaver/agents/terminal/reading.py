@@ -59,20 +59,26 @@ class Reading:
 
     def facts(self, now_ms: int, *, is_passthrough: bool) -> Facts:
         """Give what the screen cannot show, as it is in this very step."""
-        readers = self._readers = read_readers(self._pty, self._child, is_asked=self._is_asked)
+        is_raw = self._pty.is_raw
+        has_composer = self._is_asked and is_raw and self._screen.terminal.has_paste_mode
+        readers = self._readers = read_readers(
+            self._pty, self._child, is_asked=self._is_asked, has_composer=has_composer
+        )
         if readers.alive:
             self.agent &= readers.alive
-        has_tool = bool(self.agent) and not readers.waiting | readers.hidden <= self.agent
+        waiting = readers.waiting | readers.hidden
+        has_tool = bool(self.agent) and not waiting <= self.agent
+        is_unproven = self._is_asked and not self.agent and not waiting <= readers.own
         startup = self._screen.startup
         if startup.awaits_reader:
-            startup.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=self._pty.is_raw)
+            startup.see_reader(now_ms, is_waiting=readers.is_waiting, is_raw=is_raw)
         if readers.is_waiting is not False:
             self._read_ms = now_ms
-        is_raw = self._pty.is_raw
         return Facts(
             now_ms=now_ms,
             foreground=readers.foreground,
             has_tool=has_tool,
+            is_unproven=is_unproven,
             is_passthrough=is_passthrough,
             is_secret=self._pty.is_secret,
             has_unread=(self._pty.unread() or 0) > 0 or now_ms - self._pressed_ms < _TAKEN_MS,

@@ -19,7 +19,7 @@ from palaver.agents.terminal.signals import Signals, Word
 from palaver.agents.terminal.startup import Startup
 from palaver.agents.terminal.terminal import Terminal
 from palaver.harness.profile import Profile, View, limit_said
-from palaver.harness.prompt import LIMIT_LINE, Prompt, judge_prompt
+from palaver.harness.prompt import LIMIT_LINE, Prompt, is_asked_for, judge_prompt
 from palaver.model.delivery import AgentState
 
 STEP_BYTES: Final = 8 * 1024
@@ -202,6 +202,7 @@ class Screen:
             draft=draft or "",
             has_composer_rule=self._profile.read_composer is not None,
             prompt=prompt,
+            is_named_prompt=self._profile.has_named_prompt and is_asked_for(self._profile, rest),
             prompt_line=rest.strip(),
             is_told=self._signals.word is not None,
             is_readable=is_readable,
