@@ -7,6 +7,10 @@
  * mark, and while that is fresh the others try for a moment only; the mark is not looked at before that moment has gone
  * by, and the daemon removes it with the next hook that it serves. Before it writes it tells the daemon that it has the answer
  * and that no deadline holds any more: what was not told so never left.
+ *
+ * If the daemon dies first, the same request is repeated to the next daemon until the limit; none is started for it. A file in
+ * hooks/ named after the request key tells a later daemon the outcome: `.lost` if the answer was not and will not be written,
+ * `.said` if it was written and has messages in it (then the daemon sends it as M, else as H).
  */
 
 enum {
@@ -16,11 +20,16 @@ enum {
     HOOK_LONG_LIMIT_MS = 2000, /* at the start of a session, when a name may have to be given */
     HOOK_TRY_MS = 50,   /* while the daemon is known to be slow */
     HOOK_SLOW_S = 30,   /* and so long it is */
+    HOOK_AGAIN_MS = 20, /* between two looks for the next daemon */
 };
 
 static volatile sig_atomic_t asking;       /* it is the daemon that we wait for */
 static volatile sig_atomic_t left_ms;      /* of the limit, once the first moment has gone by */
 static volatile sig_atomic_t has_tried;    /* it has */
+static volatile sig_atomic_t has_asked;    /* a daemon may have made an answer for us */
+static volatile sig_atomic_t has_told;     /* that the answer is here, or is about to: it is written whatever the time */
+static volatile sig_atomic_t is_late;      /* the limit came meanwhile */
+static bool asks_person;                   /* the daemon said so: no message is in its answer */
 
 /* Name the mark; only once the home is known. */
 static const char *slow_mark(void)
@@ -41,11 +50,42 @@ static bool is_known_slow(void)
     return age_s >= 0 && age_s < HOOK_SLOW_S;
 }
 
+/* Leave a file that says what became of the answer. Only the daemon makes the folder: without it nothing is left. */
+static void leave_outcome(const char *ending)
+{
+    enum { KEY_AT = 4 + HEAD + HEAD, KEY_LENGTH = 16 }; /* the key is the first field of the request */
+    static const char FOLDER[] = "/hooks/", DIGITS[] = "0123456789abcdef";
+    static char path[sizeof home + sizeof FOLDER + 2 * KEY_LENGTH + 8];
+    size_t at = length_of(home);
+
+    copy(path, home, at);
+    copy(path + at, FOLDER, sizeof FOLDER - 1);
+    at += sizeof FOLDER - 1;
+    for (size_t i = 0; i < KEY_LENGTH; i++) {
+        path[at++] = DIGITS[request.data[KEY_AT + i] >> 4];
+        path[at++] = DIGITS[request.data[KEY_AT + i] & 15];
+    }
+    copy(path + at, ending, length_of(ending) + 1);
+    sys_touch(path);
+}
+
+/* End without an answer. */
+static _Noreturn void give_up(void)
+{
+    if (has_asked && !asks_person)
+        leave_outcome(".lost");
+    sys_exit(0);
+}
+
 static void on_hook_limit(int number)
 {
     (void)number;
+    if (has_told) {
+        is_late = 1;
+        return;
+    }
     if (!left_ms || (asking && !has_tried && is_known_slow()))
-        sys_exit(0);
+        give_up();
     if (!has_tried) {
         has_tried = 1;
         sys_timer((unsigned)left_ms);
@@ -53,7 +93,7 @@ static void on_hook_limit(int number)
     }
     if (asking)
         sys_touch(slow_mark());
-    sys_exit(0);
+    give_up();
 }
 
 /* Begin to wait for the daemon. Whoever was long in saying what it has to say has used up the first moment. */
@@ -112,7 +152,7 @@ static void read_hook_input(struct bytes *input)
         sys_exit(0);
 }
 
-/* Receive one whole frame; false when the daemon is lost first, or it is none of ours. */
+/* Receive one whole frame; false when the daemon is lost first. An unknown frame ends the hook. */
 static bool receive_answer(void)
 {
     for (;;) {
@@ -125,14 +165,15 @@ static bool receive_answer(void)
                     if (!limit_s) /* there is always a limit */
                         limit_s = 1;
                     asking = 0; /* whoever runs into it has waited for a person */
+                    asks_person = true;
                     sys_timer(1000 * (limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S));
                     has_tried = 1;
                     received.length -= HEAD + 4;
                     copy(received.data, received.data + HEAD + 4, received.length);
                     continue;
                 }
-            } else if (received.data[0] != 'H' || length > FRAME_LIMIT)
-                return false;
+            } else if ((received.data[0] != 'H' && received.data[0] != 'M') || length > FRAME_LIMIT)
+                give_up();
             if (received.length >= HEAD + length)
                 return true;
             reserve(&received, HEAD + length - received.length);
@@ -146,29 +187,60 @@ static bool receive_answer(void)
     }
 }
 
+/* Ask the next daemon the same, once one listens; the limit ends the wait. */
+static void ask_again(void)
+{
+    if (asks_person)
+        give_up();
+    asking = 0; /* a daemon that is not there is not slow */
+    sys_close(wire);
+    wire = -1;
+    while (wire < 0) {
+        sys_poll(NULL, 0, HOOK_AGAIN_MS);
+        wire = connect_home();
+    }
+    asking = 1;
+    token.length = 0;
+    add(&token, "again", 5); /* the daemon looks for an answer that an earlier one has made */
+    send_request();
+}
+
+/* Take the answer, and tell the daemon that it is here; false when the daemon is lost before that. */
+static bool has_answer(void)
+{
+    if (!receive_answer())
+        return false;
+    if (!get_u32(received.data + 1))
+        sys_exit(0);
+    has_told = 1;
+    if (send_frame('A', NULL, 0))
+        return true;
+    has_told = 0;
+    if (is_late)
+        give_up();
+    return false;
+}
+
 static _Noreturn void run_hook(void)
 {
     static unsigned char room[2 * PIECE];
     static struct bytes input = {room, 0, sizeof room, true};
-    size_t length;
 
     if (wire < 0) { /* else an early start has asked already, and its answer is a long one */
         read_hook_input(&input);
         begin_asking();
         copy(request.data, "PALH", 4);
         add_field('b', input.data, input.length);
+        reserve(&request, 2 * HEAD); /* a repeat adds a short field, and must need no memory */
         wire = connect_home();
         if (wire < 0)
             sys_exit(0);
+        has_asked = 1;
         send_request();
     }
-    if (!receive_answer())
-        sys_exit(0);
-    length = get_u32(received.data + 1);
-    if (length) {
-        sys_timer(0);
-        if (send_frame('A', NULL, 0))
-            write_all(STDOUT_FILENO, received.data + HEAD, length);
-    }
+    while (!has_answer())
+        ask_again();
+    if (!write_all(STDOUT_FILENO, received.data + HEAD, get_u32(received.data + 1)) && received.data[0] == 'M')
+        leave_outcome(".said");
     sys_exit(0);
 }

@@ -158,5 +158,5 @@ static void build_request(void)
             columns = sys_columns(widths[i]);
     add_field('t', terminals, sizeof terminals);
     add_field('w', width, write_number(width, (unsigned)columns));
-    add_field('c', "GW", 2); /* the frames beyond the first that this client understands */
+    add_field('c', "GWM", 3); /* the frames beyond the first that this client understands */
 }

@@ -74,6 +74,90 @@ def test_empty_reply_has_no_output_and_no_acknowledgement(pal: Pal, daemon: Daem
     assert peer.rest() == []
 
 
+@pytest.fixture
+def outcomes(home: Path) -> Path:
+    """Return the folder in which hooks leave their outcomes, as the daemon makes it."""
+    folder = home / "hooks"
+    folder.mkdir()
+    return folder
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_hook_repeats_its_request_when_the_daemon_dies_before_the_answer(
+    pal: Pal, daemon: Daemon, outcomes: Path
+) -> None:
+    process = begin(pal, b'{"session_id":"s"}', *START)
+    first = daemon.accept(MAGIC)
+    first.close()
+    second = daemon.accept(MAGIC)
+    second.close()
+
+    third = daemon.accept(MAGIC)
+    third.send(b"M", b"mail")
+
+    assert [field for field in third.fields if field[0] != b"r"] == first.fields
+    assert (first.all(b"r"), second.all(b"r"), third.all(b"r")) == ([], [b"again"], [b"again"])
+    assert third.next_frame() == (b"A", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"mail", b"")
+    assert names_in(outcomes) == [f"{first.one(b'k').hex()}.said"]
+
+
+def test_hook_does_not_write_an_answer_whose_daemon_is_gone(pal: Pal, daemon: Daemon, outcomes: Path) -> None:
+    process = begin(pal, b"{}", *START)
+    first = daemon.accept(MAGIC)
+    os.kill(process.pid, signal.SIGSTOP)
+    first.send(b"M", b"from a daemon that died")
+    first.close()
+    os.kill(process.pid, signal.SIGCONT)
+
+    second = daemon.accept(MAGIC)
+    second.send(b"H", b"mail")
+
+    assert second.next_frame() == (b"A", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"mail", b"")
+    assert names_in(outcomes) == []
+
+
+def test_hook_that_finds_no_other_daemon_leaves_word_that_it_wrote_nothing(
+    pal: Pal, daemon: Daemon, home: Path, outcomes: Path
+) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+    daemon.deafen()
+    peer.close()
+
+    assert process.communicate(timeout=LIMIT_S) == QUIET
+    assert process.returncode == 0
+    assert names_in(outcomes) == [f"{peer.one(b'k').hex()}.lost"]
+    assert not (home / "slow").exists()
+    assert pal.notes() == []
+
+
+def test_hook_that_gives_up_on_a_silent_daemon_leaves_word_too(
+    pal: Pal, daemon: Daemon, outcomes: Path
+) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+
+    assert process.communicate(timeout=LIMIT_S) == QUIET
+    assert names_in(outcomes) == [f"{peer.one(b'k').hex()}.lost"]
+
+
+def test_hook_that_waits_for_a_person_does_not_repeat_its_request(
+    pal: Pal, daemon: Daemon, outcomes: Path
+) -> None:
+    process = begin(pal, b"{}")
+    peer = daemon.accept(MAGIC)
+    peer.send(b"W", (20).to_bytes(4, "big"))
+    peer.close()
+
+    assert process.communicate(timeout=LIMIT_S) == QUIET
+    assert names_in(outcomes) == []
+
+
 @pytest.mark.parametrize("size", [0, 1, 65536, 3_000_000])
 def test_input_of_any_size_is_forwarded_completely(pal: Pal, daemon: Daemon, size: int) -> None:
     content = b"x" * size

@@ -89,7 +89,7 @@ def test_on_request_a_signal_is_reported_and_the_daemon_ends_the_client(
 def test_client_reports_that_it_supports_a_graceful_end(pal: Pal, daemon: Daemon) -> None:
     pal.start("events", "--follow")
 
-    assert daemon.accept().one(b"c") == b"GW"
+    assert daemon.accept().one(b"c") == b"GWM"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])

@@ -322,6 +322,14 @@ def wait_until(is_so: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+def is_connected(pid: int) -> bool:
+    """Tell whether a process has a connected socket. A client has no other than the one to the daemon."""
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    own = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return any(row[6] in own and row[5] == "03" for row in rows)
+
+
 def end_process(pid: int, number: int) -> None:
     """Send a process a signal and wait until it has exited."""
     try:

@@ -5,10 +5,9 @@ import os
 import select
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Shell, end_process, finish, wait_until
+from tests.daemon.stage import Home, Shell, end_process, finish, is_connected, wait_until
 
 DEATHS = 7
 """More than a command that does not wait survives."""
@@ -28,18 +27,10 @@ def nova(bus: Home) -> Shell:
     return shell
 
 
-def is_connected(process: subprocess.Popen[bytes]) -> bool:
-    """Tell whether a process has a connected socket. A client has no other than the one to the daemon."""
-    links = [os.readlink(path) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
-    own = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
-    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    return any(row[6] in own and row[5] == "03" for row in rows)
-
-
 def start_follower(bus: Home, *words: str) -> subprocess.Popen[bytes]:
     """Start a waiting command and return when it is connected to the daemon."""
     follower = bus.start(*words)
-    wait_until(lambda: is_connected(follower))
+    wait_until(lambda: is_connected(follower.pid))
     return follower
 
 

@@ -130,6 +130,20 @@ def test_hook_continues_with_the_next_daemon_after_a_kill(bus: Home, nova: Shell
     bus.ok("up")
     hook(nova, "Stop")
 
+    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+
+
+def test_new_session_after_a_kill_leaves_earlier_messages_unconfirmed(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+    assert hook(nova, "PostToolUse").out
+
+    bus.kill()
+    bus.ok("up")
+    hook(nova, "SessionStart", source="startup")
+
     wait_until(
         lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed") is True
     )

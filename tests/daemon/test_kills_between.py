@@ -4,12 +4,16 @@ The process that holds the lane outlives the daemon and reports to the next one 
 received. A message that it never received is queued again, and no other message is sent twice.
 """
 
+import json
+import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from tests.daemon.holder import FakeHolder, ticket_of, words_of
-from tests.daemon.stage import Home, Shell, wait_until
-from tests.daemon.test_hooks import hook, monitor_of, prompt_with, receipt, send, shown
+from tests.daemon.stage import Home, Job, Shell, end_process, is_connected, wait_until
+from tests.daemon.test_hooks import SESSION, hook, monitor_of, prompt_with, receipt, send, shown
 from tests.daemon.wires import ThinWire
 
 KILLS = 8
@@ -152,3 +156,125 @@ def test_message_that_never_reached_a_rewake_is_repeated_after_a_restart(
 
         assert again.output()[1] == said
         assert f"#{place}] luna → nova: wake up" in said.decode()
+
+
+class HookProcess:
+    """A real `pal hook` that is connected to a daemon which has not read its request yet."""
+
+    def __init__(self, bus: Home, shell: Shell, event: str) -> None:
+        content, number = bus.spare_path(), bus.spare_path()
+        content.write_text(json.dumps(SESSION))
+        script = (
+            f"pal hook claude {event} <{content} & echo $! >{number}.new; mv {number}.new {number}; wait $!"
+        )
+        self.job: Job = shell.begin_script(script)
+        wait_until(number.exists)
+        self.pid = int(number.read_text())
+        wait_until(lambda: is_connected(self.pid))
+
+
+@contextmanager
+def stopped_daemon(bus: Home) -> Iterator[None]:
+    os.kill(bus.pid, signal.SIGSTOP)
+    yield
+    os.kill(bus.pid, signal.SIGCONT)
+
+
+def submit_to_a_stopped_hook(bus: Home, nova: Shell, place: int, event: str = "PostToolUse") -> HookProcess:
+    """Have the daemon hand a message to a hook process that is stopped before it can read the answer."""
+    with stopped_daemon(bus):
+        process = HookProcess(bus, nova, event)
+        os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: receipt(bus, place)[0] == "submitted")
+    return process
+
+
+def prove(bus: Home, nova: Shell, place: int) -> str:
+    """Run the hooks of a turn that goes on, and return their output; the message is seen in the end."""
+    said = ""
+
+    def is_seen() -> bool:
+        nonlocal said
+        said += hook(nova, "PostToolUse").out + hook(nova, "PostToolBatch").out
+        said += hook(nova, "PreToolUse", tool_name="Bash", tool_input={"command": "ls"}).out
+        return receipt(bus, place) == ("seen", "context")
+
+    wait_until(is_seen)
+    return said
+
+
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
+def test_hook_whose_daemon_dies_before_it_reads_the_request_loses_nothing(
+    bus: Home, nova: Shell, luna: Shell, event: str
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+    os.kill(bus.pid, signal.SIGSTOP)
+    process = HookProcess(bus, nova, event)
+    restart(bus)
+
+    said = process.job.end().out + prove(bus, nova, place)
+
+    assert said.count("look here") == 1
+
+
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
+def test_hook_that_never_had_the_answer_gets_it_from_the_next_daemon_or_the_next_hook(
+    bus: Home, nova: Shell, luna: Shell, event: str
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+    process = submit_to_a_stopped_hook(bus, nova, place, event)
+    restart(bus)
+    os.kill(process.pid, signal.SIGCONT)
+
+    said = process.job.end().out + prove(bus, nova, place)
+
+    assert said.count("look here") == 1
+
+
+def test_message_is_queued_again_when_the_hook_found_no_other_daemon(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+    process = submit_to_a_stopped_hook(bus, nova, place)
+    bus.kill(signal.SIGKILL)
+    os.kill(process.pid, signal.SIGCONT)
+    assert process.job.end().out == ""
+
+    bus.ok("up")
+
+    assert receipt(bus, place) == ("queued", "")
+    assert prove(bus, nova, place).count("look here") == 1
+
+
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
+def test_message_that_a_hook_wrote_before_the_daemon_died_is_proven_by_later_hooks(
+    bus: Home, nova: Shell, luna: Shell, event: str
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+    said = hook(nova, event).out
+    restart(bus)
+
+    said += prove(bus, nova, place)
+
+    assert said.count("look here") == 1
+    wait_until(lambda: not list((bus.path / "hooks").iterdir()))
+
+
+def test_message_of_a_hook_that_was_killed_is_unconfirmed_and_not_sent_again(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--", "look here")
+    process = submit_to_a_stopped_hook(bus, nova, place)
+    bus.kill(signal.SIGKILL)
+    end_process(process.pid, signal.SIGKILL)
+    bus.ok("up")
+
+    said = hook(nova, "PostToolUse").out + hook(nova, "Stop").out
+
+    assert "look here" not in said
+    assert bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed")

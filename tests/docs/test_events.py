@@ -175,6 +175,7 @@ class Play:
                 messages=(mail[-1].seq,),
                 state="submitted",
                 lane="hook",
+                request="" if unconfirmed else "result 0f",
                 unconfirmed=unconfirmed,
             )
             await self.ask(SYSTEM_CALLER, Report(report=step))

@@ -5,6 +5,10 @@ starts nothing. The first hook that waits for a hung daemon to its limit leaves 
 fresh, other hooks try only briefly; the daemon removes it with the next hook that it serves. A monitor
 outlives the daemon, waits for the next one, and ends with its harness. `rewake` is a monitor that writes
 once; its output is given to the model when it ends with status 2.
+
+If the daemon dies before a hook has its answer, the hook repeats its request to the next daemon, within its
+limit. A file in `hooks/`, named after the request key, tells a later daemon the outcome: `.lost` if the
+answer was not and will not be written, `.said` if it was written and has messages in it (frame `M`).
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ _TRY_S = 0.05  # while the daemon is known to be slow
 _SLOW_S = 30.0  # how long a mark counts as fresh
 _PERSON_LIMIT_S = 3700  # while a person is asked, and only if the daemon says so
 _PIECE_BYTES = 65536
+_AGAIN_S = 0.02  # between two looks for the next daemon
 _WAIT_FIRST_S = 0.05
 _WAIT_MOST_S = 0.5
 
@@ -42,6 +47,10 @@ class Limit:
         self._mark = ""  # set once the hook waits for the daemon
         self._left_s = (_LONG_LIMIT_S if words[2:3] == [b"SessionStart"] else _LIMIT_S) - _TRY_S
         self._has_tried = False
+        self._has_told = False  # that the answer is here, or is about to: it is written whatever the time
+        self._is_late = False  # the limit came meanwhile
+        self.has_messages = False  # in the answer
+        self.outcome = ""  # the path of the file for the outcome, once a daemon may have made an answer
         signal.signal(signal.SIGALRM, lambda *_: self._ring())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # the parent process may have blocked it
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -56,24 +65,45 @@ class Limit:
 
     def wait_for_person(self, limit_s: int) -> None:
         """Wait for a person up to `limit_s`; a timeout then leaves no mark. There is always a limit."""
-        self._mark = ""
+        self._mark = self.outcome = ""
         signal.setitimer(signal.ITIMER_REAL, max(1, min(limit_s, _PERSON_LIMIT_S)))
         self._has_tried = True
 
-    def end(self) -> None:
-        """Stop the time limit."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    def await_daemon(self, *, is_there: bool, home: str) -> None:
+        """Note whether a daemon is connected: one that is not there is not slow."""
+        self._mark = f"{home}/slow" if is_there else ""
+
+    def tell(self, wire: start.Socket) -> bool:
+        """Tell the daemon that its answer is here; from then on there is no limit. False if it is lost."""
+        self._has_told = True
+        try:
+            wire.sendall(frame(b"A"))
+        except OSError:
+            self._has_told = False
+            if self._is_late:
+                self.give_up()
+            return False
+        return True
+
+    def give_up(self) -> NoReturn:
+        """End without an answer."""
+        if self.outcome:
+            _touch(f"{self.outcome}.lost")
+        os._exit(0)
 
     def _ring(self) -> None:
+        if self._has_told:
+            self._is_late = True
+            return
         if not self._left_s or (self._mark and not self._has_tried and self._is_known_slow()):
-            os._exit(0)
+            self.give_up()
         if not self._has_tried:
             self._has_tried = True
             signal.setitimer(signal.ITIMER_REAL, self._left_s)
             return
         if self._mark:
-            self._leave_mark()
-        os._exit(0)
+            _touch(self._mark)
+        self.give_up()
 
     def _is_known_slow(self) -> bool:
         try:
@@ -81,12 +111,13 @@ class Limit:
         except OSError:
             return False
 
-    def _leave_mark(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        try:
-            os.close(os.open(self._mark, flags, 0o600))
-        except OSError:
-            return
+
+def _touch(path: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except OSError:
+        return
 
 
 def run_hook(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> NoReturn:
@@ -97,6 +128,8 @@ def run_hook(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> NoRe
         answer = _ask(home, [*fields, (b"b", content)], limit)
         while answer:
             answer = answer[os.write(1, answer) :]
+        if limit.has_messages:
+            _touch(f"{home}/hooks/{fields[0][1].hex()}.said")
     except (OSError, MalformedFrameError):
         pass  # a hook must never disturb its harness
     finally:
@@ -129,30 +162,61 @@ def _read_piece() -> bytes:
 
 
 def _ask(home: str, fields: list[tuple[bytes, bytes]], limit: Limit) -> bytes:
-    """Return the daemon's reply, and confirm that it arrived: after that there is no time limit."""
+    """Return the answer, once the daemon knows that it arrived. If a daemon is lost, ask the next one."""
     try:
         wire = start.reach(home)
     except start.StartError:
         return b""
     if wire is None:
         return b""
-    wire.sendall(GREETING + frame(b"R", b"".join(frame(tag, value) for tag, value in fields)))
+    key = fields[0][1]
+    limit.outcome = f"{home}/hooks/{key.hex()}"
+    while (answer := _ask_once(wire, fields, limit)) is None:
+        if not limit.outcome:  # a person is asked: no message is in the answer
+            return b""
+        wire.close()
+        limit.await_daemon(is_there=False, home=home)
+        wire = _reach_next(home)
+        limit.await_daemon(is_there=True, home=home)
+        fields = [(tag, value) for tag, value in fields if tag != b"r"] + [(b"r", b"again")]
+    return answer
+
+
+def _ask_once(wire: start.Socket, fields: list[tuple[bytes, bytes]], limit: Limit) -> bytes | None:
+    """Return the answer of one daemon; None if that is lost before it knows that the answer arrived."""
     frames = FrameReader()
     kind, answer = b"W", b""
-    while kind == b"W":
-        if len(answer) == 4:
-            limit.wait_for_person(int.from_bytes(answer, "big"))
-        while (taken := frames.take()) is None:
-            data = wire.recv(_PIECE_BYTES)
-            if not data:
-                return b""
-            frames.feed(data)
-        kind, answer = taken
-    if kind != b"H" or not answer:
-        return b""
-    limit.end()
-    wire.sendall(frame(b"A"))
-    return answer
+    try:
+        wire.sendall(GREETING + frame(b"R", b"".join(frame(tag, value) for tag, value in fields)))
+        while kind == b"W":
+            if len(answer) == 4:
+                limit.wait_for_person(int.from_bytes(answer, "big"))
+            while (taken := frames.take()) is None:
+                data = wire.recv(_PIECE_BYTES)
+                if not data:
+                    return None
+                frames.feed(data)
+            kind, answer = taken
+    except OSError:
+        return None
+    except MalformedFrameError:
+        limit.give_up()
+    if kind not in (b"H", b"M"):
+        limit.give_up()
+    limit.has_messages = kind == b"M"
+    return b"" if not answer else answer if limit.tell(wire) else None
+
+
+def _reach_next(home: str) -> start.Socket:
+    """Connect to the next daemon as soon as one listens; the limit ends the wait."""
+    while True:
+        time.sleep(_AGAIN_S)
+        try:
+            wire = start.reach(home)
+        except start.StartError:
+            continue
+        if wire is not None:
+            return wire
 
 
 def rewake_fields() -> list[tuple[bytes, bytes]]:

@@ -38,6 +38,7 @@ from palaver.doors.desk import Desk
 from palaver.doors.holds import Holds
 from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.hooks.desk import HookDesk
+from palaver.doors.hooks.outcomes import HookOutcomes
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.permissions import PermissionBook
 from palaver.doors.reports import take_up_reports
@@ -187,6 +188,8 @@ class Daemon:
             await middle.attendance.recall()
             reactors.start()
         doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
+        if not is_read_only:
+            await doors.services.hooks.outcomes.start(self._clock.now_ms() / 1000)
         await doors.unix.open()
         doors.adopted.open()
         closing.callback(MessageFiles(self._home, log, tasks).close)
@@ -329,6 +332,7 @@ class Daemon:
                 conversations=conversations,
                 transcripts=transcripts,
                 subagents=subagents,
+                outcomes=HookOutcomes(self._home, log, broker),
                 hints=self._settings.hints,
                 tasks=tasks,
             ),

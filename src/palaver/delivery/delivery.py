@@ -144,13 +144,16 @@ class Delivery:
         """Whether some lane can reach the agent while it is idle."""
         return any(lane.can_reach(idle=True) for lane in self._lanes.get(agent, ()))
 
-    async def draw(self, lane: Lane, state: AgentState, *, limit_text: int = 0) -> Offer | None:
+    async def draw(
+        self, lane: Lane, state: AgentState, *, limit_text: int = 0, request: str = ""
+    ) -> Offer | None:
         """Offer now what may go through a lane that asks for it, and give the offer; None for nothing.
 
         `state` is what the agent is doing as the lane knows it. Nothing is written when there is nothing. At
-        most so many characters of text go, but one message in any case; 0 is no limit.
+        most so many characters of text go, but one message in any case; 0 is no limit. `request` names the
+        request that asks, and is written with `submitted`.
         """
-        return await self._offering.draw(lane, state, limit_text=limit_text)
+        return await self._offering.draw(lane, state, limit_text=limit_text, request=request)
 
     def arrived(self, lane: Lane, number: int) -> None:
         """An offer is where it should be; whether it was seen is still open. More can follow it."""

@@ -42,10 +42,12 @@ class Ledger:
         unconfirmed: bool = False,
         evidence: str = "",
         priority: str = "",
+        request: str = "",
     ) -> None:
         """Ask for one step of some messages; what cannot take it any more stays as it is.
 
-        `priority` is for what has left the line and comes back into it.
+        `priority` is for what has left the line and comes back into it. `request` names the hook request
+        that took the messages.
         """
         report = DeliveryReport(
             agent=agent,
@@ -57,6 +59,7 @@ class Ledger:
             unconfirmed=unconfirmed,
             evidence=evidence,
             priority=priority,
+            request=request,
         )
         await self._submit(Report(report=report))
 

@@ -106,7 +106,9 @@ class Offering:
         lanes = self.lanes.get(agent, [])
         return None if known is None else pick(self._log, known, lanes, self._mailboxes.get(agent), asking)
 
-    async def draw(self, lane: Lane, state: AgentState, *, limit_text: int) -> Offer | None:
+    async def draw(
+        self, lane: Lane, state: AgentState, *, limit_text: int, request: str = ""
+    ) -> Offer | None:
         """Offer now what may go through a lane that asks for it, as `Delivery.draw` says.
 
         Whoever asks is awake. What a dialog held goes along: it is over, and the state says so only later.
@@ -126,16 +128,16 @@ class Offering:
                 self.look(one)
         if chosen is None or chosen[0] is not lane:
             return None
-        return await self.offer(lane, within(chosen[1], limit_text))
+        return await self.offer(lane, within(chosen[1], limit_text), request=request)
 
-    async def offer(self, lane: Lane, events: Sequence[Event]) -> Offer | None:
+    async def offer(self, lane: Lane, events: Sequence[Event], *, request: str = "") -> Offer | None:
         """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
         mailbox = self._mailboxes.get(lane.agent)
         seqs = [event.seq for event in events]
         mailbox.hold(lane, seqs)
         left: set[int] = set()
         try:
-            await self._ledger.report(lane.agent, seqs, State.SUBMITTED, lane=lane.word)
+            await self._ledger.report(lane.agent, seqs, State.SUBMITTED, lane=lane.word, request=request)
             # Meanwhile some may have been seen or answered in another way, and the lane may have closed.
             ours = tuple(event for event in events if self._is_carried(lane.agent, event.seq))
             offer = Offer(next(self._numbers), ours)

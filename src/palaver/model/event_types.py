@@ -37,7 +37,7 @@ EVENT_TYPES: Final[Mapping[str, Fields]] = {
         "room delivery_hint wakes sub event agents file watch raw secret hash bare expects_reply nag",
     ),
     "delivery": _fields(
-        "agent messages state", "lane grade reason unconfirmed priority author answers tips evidence"
+        "agent messages state", "lane grade reason unconfirmed priority author answers tips request evidence"
     ),
     "bundle": _fields("bundle_id title", "description files events transcripts extends"),
     "member_joined": _fields("room base path name", "harness"),

@@ -99,6 +99,8 @@ class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Only for a released reply: its author, and the seq of the message it answers."""
     tips: tuple[str, ...] = ()
     """The one-time tips that were shown with the messages."""
+    request: str = ""
+    """Only where a hook took them: its step and its request key. The next daemon may have to ask for both."""
     evidence: str = ""
     """Evidence of the lane at that time, such as the screen into which raw keys were typed."""
 

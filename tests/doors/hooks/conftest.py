@@ -10,6 +10,7 @@ from tests.limits import LIMIT_S
 
 from palaver.doors.hooks.conversation import Conversations
 from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.hooks.outcomes import HookOutcomes
 from palaver.doors.subagents import Subagents
 from palaver.doors.transcripts import TranscriptBook
 from palaver.harness.hooks import read_hook
@@ -19,7 +20,7 @@ from palaver.model.agent import Caller
 class Hooks:
     """The hooks of agents, called one after the other as a harness does."""
 
-    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, home: Path) -> None:
         self.bus = bus
         self.conversations = Conversations(bus.delivery, bus.log, tasks)
         self.subagents = Subagents(bus.log, bus.broker, tasks)
@@ -30,6 +31,7 @@ class Hooks:
             conversations=self.conversations,
             transcripts=TranscriptBook(),
             subagents=self.subagents,
+            outcomes=HookOutcomes(home, bus.log, bus.broker),
             hints="",
             tasks=tasks,
         )
@@ -69,4 +71,4 @@ def text_of(answer: Answer) -> str:
 @pytest.fixture
 async def hooks(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Hooks]:
     async with opened_bus(open_log, tmp_path) as bus, asyncio.TaskGroup() as tasks:
-        yield Hooks(bus, tasks)
+        yield Hooks(bus, tasks, tmp_path)

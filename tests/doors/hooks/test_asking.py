@@ -13,6 +13,7 @@ from tests.fakes import SCRIPT
 from palaver.doors.argv.wire import Asked
 from palaver.doors.hooks.asking import HookAsking
 from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.hooks.outcomes import HookOutcomes
 from palaver.doors.transcripts import TranscriptBook
 from palaver.errors import AlreadyJoined
 from palaver.links.doorstep import Doorstep
@@ -80,6 +81,7 @@ class Asking:
             conversations=parts.conversations,
             transcripts=TranscriptBook(),
             subagents=parts.subagents,
+            outcomes=HookOutcomes(parts.services.home, parts.log, parts.broker),
             hints="",
             tasks=parts.tasks,
         )

@@ -42,7 +42,7 @@ class Asking:
         self.permissions = self
 
     async def answer(self, peer: object, asked: object) -> object:
-        return SimpleNamespace(said=None)
+        return SimpleNamespace(said=None, offer=None)
 
     async def open(self, answer: object) -> object:
         return SimpleNamespace(leave=lambda: None)

@@ -12,6 +12,7 @@ from palaver.broker.outcome import Joined
 from palaver.doors.argv.run import marks_of
 from palaver.doors.argv.wire import Asked
 from palaver.doors.hooks.desk import Answer, HookDesk
+from palaver.doors.hooks.outcomes import HookRequest
 from palaver.doors.hooks.permissions import HookPermissions
 from palaver.doors.services import Services
 from palaver.doors.sessions import free_session
@@ -73,7 +74,8 @@ class HookAsking:
         if speaks is None:
             return None
         self.permissions.hear(*speaks)
-        return await self.desk.answer(speaks[0], harness, speaks[1])
+        request = HookRequest(asked.key.hex(), is_repeat=asked.resume is not None)
+        return await self.desk.answer(speaks[0], harness, speaks[1], request)
 
     async def _sit_down(
         self, peer: Peer, caller: Caller, claim: Claim, harness: str, news: HookNews

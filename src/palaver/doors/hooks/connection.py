@@ -2,10 +2,12 @@
 
     client  R request with the input of the hook   A it has the answer, and now writes it out
     daemon  H answer, empty for nothing            W wait for the next word so many seconds: a person is asked
+            M answer with messages in it, for a client that then leaves a file with the outcome
 
 While a person is asked W is said again and again, so that no hook waits for a daemon that hangs.
 Whatever goes wrong, the answer is empty: a hook must never get in the way of its harness. A client that goes
-without a word has written nothing.
+without a word has written nothing. A client that loses the daemon first repeats its request, with `r`, to the
+next daemon.
 """
 
 import asyncio
@@ -80,18 +82,19 @@ class HookConnection(asyncio.Protocol):
                 self._pending.arrive(has_it=True)
 
     async def _serve(self, asked: Asked) -> None:
-        said = b""
+        said, kind = b"", b"H"
         try:
             answer = await self._asking.answer(self._peer, asked)
             if answer is not None:
                 said = _encode(answer.said) if answer.said else b""
+                kind = b"M" if answer.offer is not None and b"M" in asked.can else kind
                 self._answer = answer
                 if not said:
                     said = await self._permission(answer)
         except PalaverError as error:
             _logger.info("no answer to a hook of process %d: %s: %s", self._peer.pid, error.code, error)
         finally:
-            self._say(said)
+            self._say(said, kind)
             if not said:
                 self._settle(has_left=True)
             elif self._is_lost:
@@ -125,8 +128,8 @@ class HookConnection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         return None if answer is None else self._asking.desk.settle(answer, has_left=has_left)
 
-    def _say(self, said: bytes) -> None:
-        self._send(frame(b"H", said))
+    def _say(self, said: bytes, kind: bytes = b"H") -> None:
+        self._send(frame(kind, said))
 
     def _send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

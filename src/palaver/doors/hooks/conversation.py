@@ -93,6 +93,12 @@ class Conversation:
         if step is Step.TURN_END:
             self.blocks += 1
 
+    def given_before(self, step: Step, places: Sequence[int]) -> None:
+        """A hook that an earlier daemon answered has written the text of these."""
+        self.trail.give(step, places)
+        if (offer := self.delivery.take_up(self.lane, places)) is not None:
+            self.delivery.arrived(self.lane, offer.number)
+
     async def not_given(self, offer: Offer) -> None:
         """The hook gave up before it had the answer, so nothing of it left: it is in line again."""
         reason = "the hook was given up before it had the answer"

@@ -15,6 +15,7 @@ from palaver.delivery.allowances import is_limited
 from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import WITHDRAWN, Offer
 from palaver.doors.hooks.conversation import LIMIT_BLOCKS, Conversation, Conversations
+from palaver.doors.hooks.outcomes import HookOutcomes, HookRequest
 from palaver.doors.hooks.speakers import Speakers
 from palaver.doors.hooks.words import LIMIT_TEXT, mail_text
 from palaver.doors.subagents import Subagents
@@ -45,6 +46,9 @@ _LIMIT_TURN: Final = 1000
 _NEW_CONTEXT: Final = frozenset({"clear", "resume", "startup"})
 """Sources of a start behind which nothing is left of what was given before."""
 
+_NO_PROCESS: Final = HookRequest()
+"""A hook that is no process of its own: nothing can be known of its outcome after a crash."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -58,6 +62,8 @@ class Answer:
     proven: frozenset[int]
     is_first: bool
     doubtful: frozenset[int] = frozenset()
+    key: str = ""
+    """The request key, if the hook is a process of its own."""
 
 
 class HookDesk:
@@ -72,6 +78,7 @@ class HookDesk:
         conversations: Conversations,
         transcripts: TranscriptBook,
         subagents: Subagents,
+        outcomes: HookOutcomes,
         hints: str,
         tasks: asyncio.TaskGroup,
     ) -> None:
@@ -82,15 +89,20 @@ class HookDesk:
         self._conversations = conversations
         self._transcripts = transcripts
         self.speakers: Final = Speakers(subagents)
+        self.outcomes: Final = outcomes
         self._hints = hints
         self._tasks = tasks
 
-    async def answer(self, caller: Caller, harness: str, news: HookNews) -> Answer:
+    async def answer(
+        self, caller: Caller, harness: str, news: HookNews, request: HookRequest = _NO_PROCESS
+    ) -> Answer:
         """Say what goes back to the harness. `settle` must follow, once that has left or is lost."""
         begins = news.step is Step.START and news.source in _NEW_CONTEXT and not news.agent_id
         if begins:
             self._conversations.begin(caller.name)
         conversation, is_first = self._conversations.open(caller.name)
+        if not news.agent_id:
+            await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
         proven, doubtful = conversation.hear(news)
         if is_first and conversation.may_be_delegated:
             has_delegated = await self._has_delegated(caller.name)
@@ -103,7 +115,7 @@ class HookDesk:
         for lane, number in conversation.natives.take_dropped():
             await self._delivery.end_silence(lane, number)
         context = self._context(conversation, news)
-        offer = await self._mail(conversation, news)
+        offer = await self._mail(conversation, news, request)
         if offer is not None:
             context = [*context, self._text(caller.name, offer.events)]
         text = "\n\n".join(part for part in context if part)
@@ -111,12 +123,14 @@ class HookDesk:
             said = hook_answer_object(harness, news.event, block_reason=text)
         else:
             said = hook_answer_object(harness, news.event, context=text)
-        return Answer(said, news, conversation, caller, offer, proven, is_first, doubtful)
+        return Answer(said, news, conversation, caller, offer, proven, is_first, doubtful, request.key)
 
     def settle(self, answer: Answer, *, has_left: bool) -> asyncio.Task[None]:
         """Take in what became of an answer, at once; what is written of it follows by itself."""
         if answer.offer is not None and has_left:
             answer.conversation.given(answer.offer, answer.news.step)
+            if answer.key:
+                self.outcomes.remember(answer.caller.name, answer.offer.seqs, answer.key)
         return self._tasks.create_task(self._write(answer, has_left=has_left))
 
     # Before the answer
@@ -171,19 +185,21 @@ class HookDesk:
         if late:
             await self._delivery.reclaim(conversation.lane, late)
 
-    async def _mail(self, conversation: Conversation, news: HookNews) -> Offer | None:
+    async def _mail(self, conversation: Conversation, news: HookNews, request: HookRequest) -> Offer | None:
         if news.agent_id or news.is_deaf or news.step not in _CARRIERS:
             return None
         if conversation.delegated or conversation.may_be_delegated:
             return None
-        delivery = self._delivery
+        delivery, lane = self._delivery, conversation.lane
         if news.step is Step.TURN_END:
             if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
                 return None
-            return await delivery.draw(conversation.lane, AgentState.IDLE, limit_text=LIMIT_TEXT)
+            state = AgentState.IDLE
+            return await delivery.draw(lane, state, limit_text=LIMIT_TEXT, request=request.at(news.step))
         if news.step is Step.START and self._is_woken(conversation.agent, news):
             return None  # it would lie there until somebody writes a prompt
-        return await delivery.draw(conversation.lane, AgentState.ACTIVE, limit_text=LIMIT_TEXT)
+        state = AgentState.ACTIVE
+        return await delivery.draw(lane, state, limit_text=LIMIT_TEXT, request=request.at(news.step))
 
     async def _has_delegated(self, name: str) -> bool:
         """Whether an earlier daemon heard that a sub-agent began in this turn: it may work still."""
@@ -208,6 +224,8 @@ class HookDesk:
         async with conversation.writing:
             if answer.offer is not None and not has_left:
                 await conversation.not_given(answer.offer)
+            if not has_left:
+                self.outcomes.forget_lost(answer.key)
             if answer.is_first:
                 await self._delivery.recovered(conversation.lane)
             if news.session and not news.agent_id and not self._is_past(conversation):
@@ -217,6 +235,7 @@ class HookDesk:
                 await conversation.prove(answer.proven)
             if answer.doubtful:
                 await conversation.doubt(answer.doubtful)
+            self.outcomes.forget(conversation.agent, answer.proven | answer.doubtful)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
             is_lost = news.is_failed and conversation.trail.has_open
