@@ -151,7 +151,7 @@ def page_of(proven: Sequence[Tried]) -> str:
             *rows,
             "",
             "The lane that carried the message is in parentheses: `native`, `hook` or `terminal`. `none`",
-            "means that the harness does not have this feature: the sub-agents of Gemini CLI act as the agent.",
+            "means that the harness lacks this feature: the sub-agents of Gemini CLI act as the agent.",
             "",
             "| check | it works when |",
             "|---|---|",
