@@ -4,14 +4,15 @@ import asyncio
 import itertools
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, seat
 
 from palaver.broker.broker import SYSTEM_CALLER
 from palaver.broker.outcome import Joined
 from palaver.errors import BadName, BadText, NameTaken, NotPerson
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Envelope
+from palaver.model.agent import Agent, Caller, Standing
+from palaver.model.envelope import Draft, Envelope
 from palaver.model.life import is_echo
 from palaver.model.names import spare_name
 from palaver.model.query import Query
@@ -378,3 +379,26 @@ async def test_hello_envelope_changes_the_runtime_and_not_the_identity(bus: Bus)
     await bus.submit(luna, Put(envelope=Envelope(type="agent.hello", id="h1", sender="luna", payload=forged)))
 
     assert (bus.agent("luna").role, bus.agent("luna").runtime) == ("worker", "py")
+
+
+async def test_agent_from_an_older_log_keeps_a_name_that_is_refused_now(bus: Bus) -> None:
+    zed = Agent(
+        name="human-zed",
+        base="zed",
+        tag="human",
+        harness="claude",
+        session="s",
+        device=bus.log.device,
+        seat=seat(7),
+    )
+    payload = {"runtime": "claude", "version": "", "agent": msgspec.to_builtins(zed)}
+    hello = Draft(type="agent.hello", sender="human-zed", payload=payload, id="old", ts=bus.clock.now_ms())
+    await bus.log.commit("agent/human-zed", lambda rows: hello)
+
+    outcome = await joined(
+        bus, SCRIPT, Join(name="zed", tag="human", harness="claude", session="s", seat=seat(7))
+    )
+
+    assert (outcome.agent.name, outcome.is_new) == ("human-zed", False)
+    with pytest.raises(BadName):
+        await joined(bus, SCRIPT, Join(name="zoe", tag="human", seat=seat(8)))

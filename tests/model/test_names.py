@@ -118,6 +118,21 @@ def test_drawn_names_are_harmless_and_neighbours_do_not_look_alike() -> None:
     assert "luna" in {spare_name(index) for index in range(10_000)}
 
 
-def test_tag_cannot_make_a_name_that_looks_like_the_bus() -> None:
-    with pytest.raises(BadName, match="the bus itself"):
-        check_name("events", "pal")
+@pytest.mark.parametrize("word", ["human", "system", "script", "all", "room", "guest", "external", "pal"])
+@pytest.mark.parametrize("more", ["", "-ops"])
+def test_new_name_cannot_look_like_the_person_or_the_bus(word: str, more: str) -> None:
+    with pytest.raises(BadName, match=f"name begins with {word}-"):
+        check_name("zed", word + more)
+
+
+@pytest.mark.parametrize("tag", ["", "api"])
+def test_new_name_cannot_begin_with_human_and_an_underscore(tag: str) -> None:
+    with pytest.raises(BadName, match="name begins with human_"):
+        check_name("human_zed", tag)
+
+
+@pytest.mark.parametrize(
+    ("base", "tag"), [("1", "worker"), ("7", "codex"), ("zed", "humanoid"), ("rooms", "")]
+)
+def test_roles_harnesses_and_longer_words_are_allowed_in_names(base: str, tag: str) -> None:
+    check_name(base, tag)

@@ -197,7 +197,8 @@ class _Wanted:
 
 def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Agent:
     parts = split_name(name)
-    check_name(parts.base, parts.tag)
+    if context.directory.get(full_name(parts.base, parts.tag)) is None:
+        check_name(parts.base, parts.tag)  # An agent from an older log keeps its name.
     if parts.device:
         raise BadName(name, "an agent here has no device suffix; --remote registers one of another machine")
     return Agent(

@@ -35,7 +35,10 @@ RESERVED: Final = frozenset(
         *HARNESS_WORDS,
     }
 )
-"""Words with another meaning in an address. A tag may be one, a base name may not."""
+"""Words with another meaning in an address. A base name may not be one."""
+
+_NOT_FIRST: Final = frozenset({"room", "all", "human", "system", SCRIPT_NAME, "pal", "guest", "external"})
+"""Words that a new name may not begin with: `human-zed` would look like the person, `pal-x` like the bus."""
 
 _BASE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TAGGED_BASE: Final = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -91,8 +94,10 @@ def check_name(base: str, tag: str = "") -> None:
     """Refuse a name that is not allowed, with the reason."""
     if tag and not valid_tag(tag):
         raise BadName(tag, "a tag is a small letter, then small letters, digits, _ and -")
-    if tag == "pal":
-        raise BadName(tag, "the bus itself writes under names that begin so")
+    if tag.partition("-")[0] in _NOT_FIRST:
+        raise BadName(full_name(base, tag), f"no agent's name begins with {tag.partition('-')[0]}-")
+    if base.startswith("human_"):
+        raise BadName(full_name(base, tag), "no agent's name begins with human_")
     if base.lower() in RESERVED:
         raise BadName(base, "the word means something else in an address")
     if not valid_base(base, behind_tag=bool(tag)):

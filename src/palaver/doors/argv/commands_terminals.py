@@ -177,9 +177,9 @@ def _check_role(call: Call, role: str) -> None:
 def _check_free(call: Call, name: str) -> None:
     """Refuse a name early that could not be had, before anything is started."""
     parts = split_name(name)
-    check_name(parts.base, parts.tag)
     known = call.services.broker.directory.get(name)
     if known is None:
+        check_name(parts.base, parts.tag)
         return
     if not known.left and call.services.presence.is_present(name):
         raise NameTaken(name, "it is in use now; choose another with --name")
