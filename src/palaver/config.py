@@ -1,8 +1,8 @@
 """Settings: one table, read once at start and passed down.
 
 They are in `$PALAVER_HOME/config.toml`; `PALAVER_<KEY>` in the environment takes precedence; an unknown key
-is an error. Settings that open doors, loosen brakes or reach agents are read only from the file: any process
-can start the daemon, and any process can set its environment.
+is an error. Settings that open doors, loosen brakes, reach agents or decide about rooms are read only from
+the file: any process can start the daemon, and any process can set its environment.
 
 This module defines the type of each setting; `model/setting.py` checks its text.
 """
@@ -24,8 +24,8 @@ NOT_SETTINGS: Final = frozenset(
 )
 """Variables with our prefix that are not settings."""
 
-_ONLY_IN_FILE: Final = ("http", "irc", "brake", "hints", "approvals", "room_wakes")
-"""Name prefixes of settings that open doors, loosen brakes or reach agents."""
+_ONLY_IN_FILE: Final = ("http", "irc", "brake", "hints", "approvals", "room_")
+"""Name prefixes of settings that open doors, loosen brakes, reach agents or decide about rooms."""
 
 Origin = Literal["default", "file", "environment"]
 """Where a value comes from."""

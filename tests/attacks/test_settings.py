@@ -18,6 +18,13 @@ _WANTED = {
     "approvals": "1",
     "approvals_wait_s": "1",
     "room_wakes": "everyone",
+    "room_lease_s": "1",
+    "room_heartbeat_s": "1",
+    "room_claim_s": "1",
+    "room_waiter_grace_s": "0",
+    "room_presence_s": "1",
+    "room_owner_idle_s": "1",
+    "room_message_bytes": "1",
 }
 
 
@@ -29,14 +36,14 @@ def nova(bus: Home) -> Shell:
 
 
 def guarded(home: Home) -> dict[str, object]:
-    """Return the settings of a running bus that open doors, loosen brakes or reach agents."""
+    """Return the settings of a running bus that come from the file alone."""
     return {
         one["key"]: one["value"] for one in home.ok("config", "list", "--json").lines if one["key"] in _WANTED
     }
 
 
 def test_every_sensitive_setting_is_attacked_here() -> None:
-    """Promise: a setting that opens doors, loosens brakes or reaches agents comes from the file alone."""
+    """Promise: settings of doors, brakes, rooms and texts for agents come from the file alone."""
     assert {key for key in KEYS if is_only_in_file(key)} == set(_WANTED)
 
 

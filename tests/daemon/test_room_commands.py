@@ -2,11 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Job, Result, Shell, check_output, run_script_as_person, wait_until
+from tests.daemon.stage import (
+    Home,
+    Job,
+    Result,
+    Shell,
+    check_output,
+    run_script_as_person,
+    wait_until,
+    write_settings,
+)
 from tests.daemon.wires import ThinWire
 
 HANDOFF = ("--status", "parser done", "--next", "wire it in")
@@ -38,8 +46,9 @@ def person(home: Home, folder: Path, *words: str) -> Result:
     return run_script_as_person(home, f"cd {shlex.quote(str(folder))} && pal {shlex.join(words)}")
 
 
-def set_up(home: Home, settings: Mapping[str, str]) -> tuple[Worker, Worker]:
-    home.ok("up", env=settings)
+def set_up(home: Home, **settings: int) -> tuple[Worker, Worker]:
+    write_settings(home, **settings)
+    home.ok("up")
     folder = home.path.parent / "talk"
     folder.mkdir()
     (folder / "pyproject.toml").touch()
@@ -52,7 +61,7 @@ def set_up(home: Home, settings: Mapping[str, str]) -> tuple[Worker, Worker]:
 @pytest.fixture
 def pair(home: Home) -> tuple[Worker, Worker]:
     """The members luna and nova in one room; joining counts as waiting however long a test takes."""
-    return set_up(home, {"PALAVER_ROOM_WAITER_GRACE_S": "600"})
+    return set_up(home, room_waiter_grace_s=600)
 
 
 @pytest.fixture
@@ -464,7 +473,7 @@ def test_takeover_needs_a_reason_and_a_live_owner_keeps_the_stick(
 
 
 def test_expired_lease_ends_a_wait_and_allows_a_takeover(home: Home) -> None:
-    luna, nova = set_up(home, {"PALAVER_ROOM_LEASE_S": "1"})
+    luna, nova = set_up(home, room_lease_s=1)
     luna.ok("stick", "claim")
 
     waited = nova.pal("stick", "wait")
@@ -478,7 +487,7 @@ def test_expired_lease_ends_a_wait_and_allows_a_takeover(home: Home) -> None:
 
 
 def test_idle_owner_can_be_taken_over_and_does_not_end_a_wait(home: Home) -> None:
-    luna, nova = set_up(home, {"PALAVER_ROOM_OWNER_IDLE_S": "1"})
+    luna, nova = set_up(home, room_owner_idle_s=1)
     luna.ok("stick", "claim")
     luna.ok("status", "set", "idle")
 
@@ -495,7 +504,7 @@ def test_idle_owner_can_be_taken_over_and_does_not_end_a_wait(home: Home) -> Non
 
 
 def test_stick_of_an_exited_owner_passes_to_the_waiting_member(home: Home) -> None:
-    luna, nova = set_up(home, {"PALAVER_ROOM_HEARTBEAT_S": "1"})
+    luna, nova = set_up(home, room_heartbeat_s=1)
     luna.ok("stick", "claim")
     waiting = nova.begin("stick", "wait", "--json")
     until_nova_waits(luna)

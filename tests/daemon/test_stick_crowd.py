@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 from tests.daemon.crew import Crew
-from tests.daemon.stage import Home, Job, JsonLine, Shell
+from tests.daemon.stage import Home, Job, JsonLine, Shell, write_settings
 
 CROWD = 20
 KILLS = 8
 TURNS_AFTERWARDS = 30
 QUICK = {
-    "PALAVER_ROOM_HEARTBEAT_S": "1",
-    "PALAVER_ROOM_CLAIM_S": "1",
-    "PALAVER_ROOM_WAITER_GRACE_S": "1",
+    "room_heartbeat_s": 1,
+    "room_claim_s": 1,
+    "room_waiter_grace_s": 1,
 }
 """Short times, so that their effects occur during the test; no assertion depends on them."""
 
@@ -114,7 +114,8 @@ def holder(event: JsonLine) -> str:
 def test_each_turn_has_one_owner_while_many_members_compete_and_die(
     home: Home, crowd: list[Worker], seed: int
 ) -> None:
-    home.ok("up", env=QUICK)
+    write_settings(home, **QUICK)
+    home.ok("up")
     crew, draw = Crew(home), random.Random(seed)
     crew.member("onlooker", "claude")  # The room must exist before the test follows its events.
     folder = crew.folder

@@ -6,7 +6,7 @@ that runs in parallel follows its events.
 
 import pytest
 from tests.daemon.crew import HANDOFF, Agent, Crew
-from tests.daemon.stage import Home, JsonLine
+from tests.daemon.stage import Home, JsonLine, write_settings
 
 MOVES = ("claim", "release", "pass", "takeover")
 
@@ -14,7 +14,8 @@ MOVES = ("claim", "release", "pass", "takeover")
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A bus with a long waiter grace: an agent that has just waited counts as waiting for the whole story."""
-    home.ok("up", env={"PALAVER_ROOM_WAITER_GRACE_S": "600"})
+    write_settings(home, room_waiter_grace_s=600)
+    home.ok("up")
     return home
 
 
@@ -133,7 +134,8 @@ def test_member_exits_before_the_handoff(crew: Crew, luna: Agent, nova: Agent) -
 
 
 def test_member_that_is_absent_too_long_is_removed_from_the_room(home: Home) -> None:
-    home.ok("up", env={"PALAVER_ROOM_PRESENCE_S": "1"})
+    write_settings(home, room_presence_s=1)
+    home.ok("up")
     crew = Crew(home)
     nova, gale = crew.member("nova", "claude"), crew.member("gale", "gemini")
     nova.claim()
