@@ -267,8 +267,8 @@ async def test_event_that_cannot_be_read_is_left_and_tried_again(
 
     with monkeypatch.context() as cut:
         cut.setattr(bus.log, "fetch", fetch_some)
-        left = (await redact(bus, first.seq)).unredacted
-        other = await redact(bus, second.seq)
+        left = (await redact(bus, first.id)).unredacted
+        other = await redact(bus, second.id)
         archived = await bus.broker.submit(HUMAN, Archive(before=bus.log.last() + 1))
 
     assert left == other.unredacted == {first.seq: "the archive is gone"}
@@ -309,4 +309,4 @@ async def test_removal_of_an_event_that_was_lost_is_finished(
     assert sent is not None
     with monkeypatch.context() as cut:
         cut.setattr(bus.log, "fetch", lost)
-        assert (await redact(bus, sent.seq)).unredacted == {}
+        assert (await redact(bus, sent.id)).unredacted == {}

@@ -1,21 +1,25 @@
 """No caller's work delays other callers: the daemon measures its loop, and large work runs elsewhere."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home
+from tests.daemon.stage import Home, check_output, run_as_person
+from tests.daemon_log import check_daemon_log
 from tests.limits import LIMIT_S
 
 import palaver
 from palaver.daemon.watchdog import watch_loop
 
 MEGABYTE = "const found = await lookUp(name); // the token of the parser\n" * 17_000
+MANY_AGENTS = 500
 LIMIT_MS = 40
 """Far above the time of any step, and far below the cost of a megabyte on the loop."""
 
@@ -162,3 +166,59 @@ def test_large_contents_do_not_block_the_loop(strict: Home) -> None:
             assert await me.events()
 
     asyncio.run(read())
+
+
+BLOCKING = """#!{python} -I
+import runpy, sys, time
+from palaver.doors.argv import commands_bus
+plain = commands_bus.status
+async def status(call):
+    end = time.thread_time() + {seconds}
+    while time.thread_time() < end:
+        pass
+    return await plain(call)
+commands_bus.status = status
+del sys.argv[1:3]  # -I -m
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "is_caught"), [(0.05, True), (0, False)])
+def test_command_that_blocks_the_loop_for_50_ms_fails_its_test(
+    home: Home, tmp_path: Path, seconds: float, is_caught: bool
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(BLOCKING.format(python=sys.executable, seconds=seconds))
+    python.chmod(0o700)
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text(f"watchdog_ms = {LIMIT_MS}\n")
+    home.ok("up", env={"PALAVER_PYTHON": str(python)})
+    home.ok("status")
+    home.ok("down")
+
+    with pytest.raises(AssertionError) if is_caught else contextlib.nullcontext():
+        check_daemon_log(home.path)
+    home.expects_tracebacks = is_caught
+
+
+def test_long_list_of_agents_does_not_block_the_loop(strict: Home) -> None:
+    async def join_and_list() -> None:
+        async with contextlib.AsyncExitStack() as agents:
+            for number in range(MANY_AGENTS):
+                await agents.enter_async_context(palaver.connect(f"agent{number}", home=strict.path))
+            for words in (["list"], ["list", "-v"], ["list", "-v", "--json"]):
+                listed = await asyncio.to_thread(strict.ok, *words)
+                assert f"agent{MANY_AGENTS - 1}" in listed.out
+
+    asyncio.run(join_and_list())
+
+
+def test_large_archived_events_do_not_block_the_loop(strict: Home) -> None:
+    for _ in range(3):
+        make_bundle(strict)
+    *_, event = strict.events("--type", "bundle")
+    check_output(run_as_person(strict, "archive", "--before", str(event["seq"] + 1)))
+
+    strict.ok("show", str(event["seq"]))
+    strict.ok("show", str(event["seq"]), "--json")
+    check_output(run_as_person(strict, "redact", str(event["seq"])))

@@ -100,7 +100,7 @@ class Stage(Bus):
             attendance=self.book,
             places=Places(["/nobody"]),
             policy=policy,
-            agents=lambda: [{"name": agent.name} for agent in self.broker.directory.all()],
+            agents=self._agents,
             inbox=self._inbox,
             call_later=self.timers.call_later,
         )
@@ -130,6 +130,9 @@ class Stage(Bus):
         if self.refusal is not None:
             raise self.refusal
         return await self.broker.submit(SYSTEM_CALLER, request)
+
+    async def _agents(self) -> list[dict[str, object]]:
+        return [{"name": agent.name} for agent in self.broker.directory.all()]
 
     async def _inbox(self, name: str, limit: int) -> list[Answer]:
         found = [mail.seq for mail in read_mail(self.log.rows, name)]

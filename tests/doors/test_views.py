@@ -171,16 +171,16 @@ async def test_sub_agents_are_listed_after_parents_and_one_hour_after_end(bus: B
         await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent=parent, key=key))
     await bus.broker.submit(SYSTEM_CALLER, Gone(name="zoe_sub_2", reason="done", seat=seat(1, "a2")))
 
-    def names() -> list[object]:
-        return [view["name"] for view in agents_view(services(bus))]
+    async def names() -> list[object]:
+        return [view["name"] for view in await agents_view(services(bus))]
 
     family = ["zoe", "zoe_sub_1", "zoe_sub_1_sub_1", "zoe_sub_2", "luna", "luna_sub_1"]
-    assert names() == family
+    assert await names() == family
     assert agent_view(services(bus), bus.agent("zoe_sub_1"))["parent"] == "zoe"
 
     bus.clock.advance(3601)
 
-    assert names() == [name for name in family if name != "zoe_sub_2"]
+    assert await names() == [name for name in family if name != "zoe_sub_2"]
 
 
 async def test_agent_with_undeliverable_mail_is_asleep(bus: Bus) -> None:

@@ -16,11 +16,7 @@ _END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
 def find_event(log: Log, reference: str) -> Event:
     """Return any event by its reference. Raises `NotFound`, or names the candidates if several match."""
     if found := _PLACE.fullmatch(reference):
-        event = log.recall(int(found[1]))
-        device = found[2]
-        if event is None or (device and device.upper() != event.device):
-            raise NotFound(f"event {reference}")
-        return event
+        return _checked(reference, log.recall(int(found[1])), found[2])
     if not _END.fullmatch(reference):
         raise BadRequest(
             f"{reference!r} is no message: write its number, its ULID or the end of one, at least {_LEAST} "
@@ -33,6 +29,19 @@ def find_event(log: Log, reference: str) -> Event:
         candidates = ", ".join(f"#{event.seq} ({event.id})" for event in events)
         raise BadRequest(f"{reference} could be {candidates}; write more of it")
     return events[0]
+
+
+async def fetch_event(log: Log, reference: str) -> Event:
+    """Return what `find_event` returns, but read it in a thread: for an event that may be large."""
+    if found := _PLACE.fullmatch(reference):
+        return _checked(reference, await log.fetch(int(found[1])), found[2])
+    return find_event(log, reference)
+
+
+def _checked(reference: str, event: Event | None, device: str | None) -> Event:
+    if event is None or (device and device.upper() != event.device):
+        raise NotFound(f"event {reference}")
+    return event
 
 
 def find_message(log: Log, reference: str) -> Event:

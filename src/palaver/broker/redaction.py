@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
 from palaver.broker.context import Context
-from palaver.broker.lookup import find_event
+from palaver.broker.lookup import fetch_event
 from palaver.broker.outcome import Redacted
 from palaver.errors import BadRequest, NotAllowed, NotPerson, StorageFailed
 from palaver.log.api import Log
@@ -43,7 +43,7 @@ async def redact(context: Context, caller: Caller, request: Redact, key: bytes |
         raise NotAllowed("redact", caller.standing.word, "the human in person")
     if caller.by is not None:
         raise NotPerson("redact is for the human in person, and not in another's name")
-    event = find_event(context.log, request.event)
+    event = await fetch_event(context.log, request.event)
     if not can_remove(event, is_foreign=is_foreign_type(event.type)):
         raise BadRequest(f"#{event.seq} is an event of type {event.type}: it has no text that can be removed")
     if is_removed(event, is_foreign=is_foreign_type(event.type)) or event.seq in await _ordered(context.log):

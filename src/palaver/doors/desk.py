@@ -23,7 +23,7 @@ class Desk(RoomTools, StickTools, TalkTools):
     async def list_agents(self, caller: Caller) -> Answer:
         """Give `agents`, those present first."""
         self.attendance.saw(caller.name)
-        return {"agents": self.show_agents()}
+        return {"agents": await self.show_agents()}
 
     async def inbox(self, caller: Caller, *, limit: int = 50) -> Answer:
         """Give `messages`: the newest for the caller, each with its `state`. Reading marks nothing.

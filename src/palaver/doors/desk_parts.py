@@ -47,7 +47,7 @@ class Tools:
         attendance: AttendanceBook,
         places: Places,
         policy: Policy,
-        agents: Callable[[], list[Answer]],
+        agents: Callable[[], Awaitable[list[Answer]]],
         inbox: Callable[[str, int], Awaitable[list[Answer]]],
         call_later: CallLater | None = None,
     ) -> None:

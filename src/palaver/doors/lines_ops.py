@@ -113,7 +113,7 @@ class Session:
             case program.ToolOp():
                 return await self._tools.call(self._names.caller(op.name), op)
             case program.ListOp():
-                return {"agents": _agents(self._services, op.agent)}
+                return {"agents": await _agents(self._services, op.agent)}
             case program.ReceiptsOp():
                 return receipts_view(self._services, find_message(self._services.log, op.message))
             case holder.LaneOp():
@@ -258,9 +258,9 @@ class Session:
                 self._tasks.create_task(self._lanes.close())
 
 
-def _agents(services: Services, name: str) -> list[dict[str, object]]:
+async def _agents(services: Services, name: str) -> list[dict[str, object]]:
     if not name:
-        return agents_view(services)
+        return await agents_view(services)
     agent = services.broker.directory.get(name)
     if agent is None:
         return []

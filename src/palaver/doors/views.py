@@ -1,5 +1,6 @@
 """What doors show of the state: agents, receipts, an inbox, the daemon. Reads only; reading marks nothing."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ _LATELY: Final = 200
 """How many of one's own messages are looked at for who has read the last one."""
 _RECENT: Final = 3
 _LOOKED_AT: Final = 50
+_SHOWN_AT_ONCE: Final = 20
+"""Agents that are shown in one step of the event loop: a few milliseconds of work."""
 _DAY_MS: Final = 24 * 3600 * 1000
 _ENDED_MS: Final = 3600 * 1000
 _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
@@ -84,7 +87,7 @@ def _is_stale(services: Services, agent: Agent) -> bool:
     return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
 
 
-def agents_view(services: Services) -> list[dict[str, object]]:
+async def agents_view(services: Services) -> list[dict[str, object]]:
     """Give everybody, those present first, by name; sub-agents stand below their parents.
 
     They come and go: those that have ended are shown for an hour.
@@ -95,7 +98,12 @@ def agents_view(services: Services) -> list[dict[str, object]]:
     )
     families = [(_family(services, agent), agent) for agent in shown]
     families.sort(key=lambda one: (not services.presence.is_present(one[0][0]), one[0]))
-    return [agent_view(services, agent) for _, agent in families]
+    views = []
+    for at, (_, agent) in enumerate(families):
+        if at % _SHOWN_AT_ONCE == 0:
+            await asyncio.sleep(0)  # With hundreds of agents other callers are served in between.
+        views.append(agent_view(services, agent))
+    return views
 
 
 def _family(services: Services, agent: Agent) -> tuple[str, ...]:

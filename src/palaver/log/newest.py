@@ -41,6 +41,10 @@ class Newest:
         start = bisect_right(self._events, after, key=_by_place)
         return list(islice(self._events, start, start + limit))
 
+    def may_hold(self, seq: int) -> bool:
+        """Whether an event with this seq is in memory, if there is one."""
+        return seq > self._reaches_back_to
+
     def replace(self, events: Sequence[Event]) -> None:
         """Replace events by newer versions of them; ignore those that were dropped."""
         newer = {event.seq: event for event in events}

@@ -280,7 +280,8 @@ class SqliteLog:
         except OSError as error:
             raise failure_from(error) from error
         in_log = await self._writer.redact(seqs, scrub)
-        self._newest.replace([event for seq in seqs if (event := self.event(seq)) is not None])
+        held = [await self.fetch(seq) for seq in seqs if self._newest.may_hold(seq)]
+        self._newest.replace([event for event in held if event is not None])
         return max(in_log, in_archives)
 
     def redacted(self) -> int:

@@ -179,6 +179,7 @@ async def test_events_before_a_seq_are_archived(stage: Stage) -> None:
         "archived": 2,
         "last": 2,
         "file": str(stage.home / "archive" / "000000000000001-000000000000002.jsonl"),
+        "unredacted": [],
     }
 
 
@@ -195,7 +196,7 @@ async def test_archive_reports_that_no_events_are_left(stage: Stage) -> None:
     answer = await stage.run("archive", "--before", "3", "--json")
     said = await stage.run("archive", "--before", "3")
 
-    assert json.loads(answer.out) == {"archived": 0, "last": 2, "file": None}
+    assert json.loads(answer.out) == {"archived": 0, "last": 2, "file": None, "unredacted": []}
     assert said.out == "archived 0 events: the log has none before #3\n"
 
 

@@ -109,7 +109,7 @@ async def whoami(call: Call) -> int:
 async def list_agents(call: Call) -> int:
     """Show who is on the bus; with --verbose also those who left, and who has read what was sent lately."""
     services, is_verbose = call.services, call.parsed.has("--verbose")
-    views = [view for view in agents_view(services) if is_verbose or "left" not in view]
+    views = [view for view in await agents_view(services) if is_verbose or "left" not in view]
     if is_verbose:
         sent = await last_sent(services, call.caller.name)
         for view in views:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from palaver.broker.lookup import find_event
+from palaver.broker.lookup import fetch_event
 from palaver.broker.outcome import Redacted
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.export_process import Manner
@@ -93,7 +93,7 @@ async def export(call: Call) -> int:
 async def redact(call: Call) -> int:
     """Remove the text of one event, and the files of it; say where else the text was found."""
     require(call.caller, Standing.HUMAN, "redact")
-    event = find_event(call.services.log, call.parsed.positionals[0])
+    event = await fetch_event(call.services.log, call.parsed.positionals[0])
     is_foreign = is_foreign_type(event.type)
     text = removed_text(event, is_foreign=is_foreign) if can_remove(event, is_foreign=is_foreign) else ""
     digest = await asyncio.to_thread(secret_hash, text.encode("utf-8", "replace"))

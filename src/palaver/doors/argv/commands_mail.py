@@ -1,6 +1,6 @@
 """The commands that look at mail and look after it. Only `ack`, `release` and `redeliver` change anything."""
 
-from palaver.broker.lookup import find_event, find_message
+from palaver.broker.lookup import fetch_event, find_message
 from palaver.broker.outcome import Written
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import Column, ago, lay_out
@@ -42,7 +42,7 @@ async def inbox(call: Call) -> int:
 
 async def show(call: Call) -> int:
     """Show one message or event in full."""
-    event = find_event(call.services.log, call.parsed.positionals[0])
+    event = await fetch_event(call.services.log, call.parsed.positionals[0])
     is_mail = event.type == "message" or bool(event.delivered_to)
     if call.is_json:
         if is_mail:
