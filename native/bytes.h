@@ -1,7 +1,7 @@
 /*
- * Bytes that grow, numbers on the wire, and other small things. Part of pal.c.
+ * Growing buffers, numbers on the wire, and other small functions. Part of pal.c.
  *
- * Bytes that outgrow their first storage need the C library's memory: an early start ends there.
+ * A buffer that outgrows its first storage needs the C library's memory: an early start ends there.
  */
 
 static void pause_ms(int ms)
@@ -49,7 +49,7 @@ static uint32_t get_u32(const unsigned char *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* A path in the home; each call gives new memory, which the short life of the process frees. */
+/* Return a path in the home. Each call allocates memory, which is freed when the short-lived process ends. */
 static char *in_home(const char *name)
 {
     size_t n = strlen(home), m = strlen(name) + 1;
@@ -63,7 +63,7 @@ static char *in_home(const char *name)
     return path;
 }
 
-/* When the caller closed 0, 1 or 2, a descriptor of ours must not take its place: output would go there. */
+/* If the caller closed 0, 1 or 2, our descriptor must not get that number: output would go there. */
 static int above_stdio(int fd)
 {
     int higher;

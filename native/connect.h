@@ -1,7 +1,7 @@
 /*
- * Reaching the daemon that listens in the home. Part of pal.c.
+ * Connect to the daemon of the home. Part of pal.c.
  *
- * Nothing is started here. How long the home's name may be does not matter.
+ * Nothing is started here. The length of the home's path does not matter.
  */
 
 /* Connect to a path that fits a socket address; 0, or the negated error. */
@@ -18,7 +18,7 @@ static int connect_at(int fd, const char *path, size_t n)
     return (int)result;
 }
 
-/* The same by way of the opened directory, when the path is too long for an address. */
+/* Connect through the opened directory, when the path is too long for an address. */
 static int connect_far(int fd)
 {
     int directory, result;
@@ -66,14 +66,14 @@ static int connect_home(void)
     return result;
 }
 
-/* Connect; -1 when nobody listens. Whoever is denied may be in a sandbox: nothing may be started for it. */
+/* Connect; -1 when no daemon listens. A denied caller may be in a sandbox: nothing may be started for it. */
 static int reach(void)
 {
     int fd = connect_home();
 
     if (fd >= 0)
         return fd;
-    if (fd == -ENOENT || fd == -ECONNREFUSED || call.help) /* for help nobody is needed */
+    if (fd == -ENOENT || fd == -ECONNREFUSED || call.help) /* help needs no daemon */
         return -1;
     if (fd == -EACCES || fd == -EPERM)
         fail("this process may not connect to %s/daemon.sock (a sandbox?): "
@@ -83,7 +83,7 @@ static int reach(void)
     fail("%s/daemon.sock: %s", home, strerror(-fd));
 }
 
-/* The process of the daemon that holds the lock; 0 when its lock does not say. */
+/* Return the process of the daemon that has the lock; 0 when the lock file does not name one. */
 static pid_t daemon_pid(void)
 {
     char *path = in_home("daemon.lock"), text[32] = "";
@@ -97,7 +97,7 @@ static pid_t daemon_pid(void)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* Whether a daemon holds its lock: it may do so before it listens and after it stopped listening. */
+/* Return whether a daemon has its lock: it may have it before it listens and after it stopped listening. */
 static bool is_daemon_alive(void)
 {
     char *path = in_home("daemon.lock");
@@ -111,8 +111,8 @@ static bool is_daemon_alive(void)
 }
 
 /*
- * Connect, waiting for a daemon that runs and does not listen: it may be stepping down, may have just begun, or makes a
- * socket anew that was removed. -1 when none does in time.
+ * Connect, and wait for a daemon that runs but does not listen: it may be ending, may have just started, or may create
+ * a removed socket again. Return -1 if none listens in time.
  */
 static int await_listening(void)
 {
@@ -125,7 +125,7 @@ static int await_listening(void)
     return fd;
 }
 
-/* Wait until a daemon that was told to stop has ended. */
+/* Wait until a daemon that is stopping has ended. */
 static void await_end(void)
 {
     for (int ms = 0; is_daemon_alive(); ms += 10) {

@@ -1,17 +1,17 @@
 /*
- * The early start: what most commands need, before the C library has started. Part of pal.c.
+ * The early start: the part that most commands need, before the C library has started. Part of pal.c.
  *
- * The program begins here. It asks the daemon and writes out the answer by system calls alone; then it is over, and the
- * library was never started. Whatever else comes up (nobody listens, a file to read, a verb of Python, an error that
- * must be told) starts the library, as if the program began only then, and main goes on with what was asked.
- * All that is called from here is in system.h, or says by need_library() where it stops being enough.
+ * The program begins here. It sends the request to the daemon and writes the reply with system calls only. Then it
+ * ends, and the library is never started. Every other case (no daemon, a file to read, a verb of Python, an error to
+ * report) starts the library as if the program began only then, and main continues with the request. All functions that
+ * are called from here are in system.h, or call need_library() where they need more.
  */
 
-void early_start(void); /* the linker is told that the program begins here */
+void early_start(void); /* the entry point that is given to the linker */
 void early_main(char **stack);
 _Noreturn void early_end(char **stack);
 
-static char **early_stack; /* as the kernel left it: the number of arguments, the arguments, the environment */
+static char **early_stack; /* from the kernel: the number of arguments, the arguments, the environment */
 
 __asm__(".text\n"
         ".globl early_start\n"
@@ -25,7 +25,7 @@ __asm__(".text\n"
         "early_end:\n"
         "    mov %rdi, %rsp\n"
         "    xor %ebp, %ebp\n"
-        "    xor %edx, %edx\n" /* no function of a dynamic linker is to be called at the end */
+        "    xor %edx, %edx\n" /* no function of a dynamic linker is called at the end */
         "    jmp _start\n");
 
 static _Noreturn void start_library(void)
@@ -56,9 +56,9 @@ void early_main(char **stack)
         run_hook();
     catch_signals();
     wire = connect_home();
-    if (wire < 0) /* somebody has to be started, or told */
+    if (wire < 0) /* start the daemon, or report the error */
         start_library();
     send_request();
     serve();
-    start_library(); /* the daemon was lost before it had said the end */
+    start_library(); /* the daemon was lost before it ended the command */
 }

@@ -1,11 +1,11 @@
 /*
- * How pal ends by itself: with a sentence, or by a signal. Part of pal.c.
+ * How pal ends by itself: with an error message, or by a signal. Part of pal.c.
  *
- * A hook and a rewake say nothing and end well: a harness must not be disturbed. A signal is told to the daemon first,
- * where that cannot block.
+ * A hook and a rewake print nothing and end with status 0: a harness must not be disturbed. A signal is reported to the
+ * daemon first, if that cannot block.
  */
 
-/* Write a text as JSON; bytes that are not printable ASCII may be part of UTF-8 and pass as they are. */
+/* Write a text as JSON; bytes that are not printable ASCII may be part of UTF-8 and are written unchanged. */
 static void write_json_text(const char *text)
 {
     for (; *text; text++) {
@@ -19,7 +19,7 @@ static void write_json_text(const char *text)
     }
 }
 
-/* Say why in one line and exit. A hook must never disturb its harness: it is silent, and all is well. */
+/* Print the reason in one line and exit. A hook must never disturb its harness: it is silent and ends with 0. */
 static _Noreturn void refuse(int status, const char *code, const char *line)
 {
     need_library();
@@ -47,7 +47,7 @@ static _Noreturn void fail(const char *format, ...)
     refuse(1, "unavailable", line);
 }
 
-/* Say what stands in the way of the home, and what to do about it. */
+/* Report why the home cannot be used, and what to do about it. */
 static _Noreturn void fail_home(int error)
 {
     bool is_denied = error == EACCES || error == EPERM || error == EROFS;
@@ -70,7 +70,7 @@ static void tell_signal(int number)
     told = 1;
 }
 
-/* The largest number in a text, or -1: the tokens of a follower hold nothing but seqs. */
+/* Return the largest number in a text, or -1: the tokens of a follower contain only seqs. */
 static int64_t largest_number(const unsigned char *text, size_t n)
 {
     int64_t largest = -1, number = -1;
@@ -86,7 +86,7 @@ static int64_t largest_number(const unsigned char *text, size_t n)
     return largest;
 }
 
-/* End a follower while no daemon is there to say the cursor: nothing is left to write out. Also runs in a signal. */
+/* End a follower while no daemon can report the cursor: no output is left to write. Also runs in a signal. */
 static _Noreturn void end_follower(int number)
 {
     int64_t place = largest_number(token.data, token.length);
@@ -107,7 +107,7 @@ static _Noreturn void end_follower(int number)
     _exit(0);
 }
 
-/* Runs at any point, also inside a blocked write; so it makes nothing but one send that cannot block. */
+/* Runs at any point, also inside a blocked write; so it does only one send that cannot block. */
 static void on_signal(int number)
 {
     bool is_end = gentle && !ending && (number == SIGTERM || number == SIGHUP);
@@ -116,9 +116,9 @@ static void on_signal(int number)
         end_follower(number);
     if (is_end) {
         ending = number;
-        alarm(END_LIMIT_S); /* neither a reader that never reads nor a daemon that is stuck holds us up */
+        alarm(END_LIMIT_S); /* do not wait for a reader that never reads or a daemon that is stuck */
     }
-    /* In the middle of another frame S would be taken for its contents; then the closed socket must be enough. */
+    /* In the middle of another frame, S would be read as its content; then closing the socket must be enough. */
     if (speakable && !told)
         tell_signal(number);
     if (!is_end)

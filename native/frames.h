@@ -1,14 +1,14 @@
 /*
- * The wire, in both directions: what is sent, what is read for the daemon, and what each frame of its asks. Part of pal.c.
+ * The wire, in both directions: sending, reading for the daemon, and executing the daemon's frames. Part of pal.c.
  *
- * An early start goes as far as need_library() lets it. What was written out is acknowledged, and never written twice.
+ * An early start works until need_library(). Written output is acknowledged, and never written twice.
  */
 
 /* ---- The wire, outward ---- */
 
 static bool await_room(void);
 
-/* Send all of it. A lost connection is not told here: reading will find its end, after what the daemon still said. */
+/* Send everything. A lost connection is not reported here: reading finds its end, after the last data of the daemon. */
 static bool send_all(struct iovec *parts, int count, size_t length)
 {
     bool sent = true;
@@ -21,7 +21,7 @@ static bool send_all(struct iovec *parts, int count, size_t length)
         message.msg_iov = parts;
         message.msg_iovlen = (size_t)count;
         n = sys_sendmsg(wire, &message);
-        if (n == -EINTR || (n == -EAGAIN && call.mcp && await_room())) /* only a pump's wire does not wait */
+        if (n == -EINTR || (n == -EAGAIN && call.mcp && await_room())) /* only the wire of `pal mcp` does not block */
             continue;
         if (n < 0) {
             sent = false;
@@ -35,7 +35,7 @@ static bool send_all(struct iovec *parts, int count, size_t length)
         }
     }
     speakable = sent;
-    if (sent && ending && !told) /* the signal came in the middle of what was sent now */
+    if (sent && ending && !told) /* the signal came while this was being sent */
         tell_signal(ending);
     return sent;
 }
@@ -88,7 +88,7 @@ static void send_unreadable(int error)
     send_frame('X', text, (size_t)snprintf(text, sizeof text, "%d %s", error, strerror(error)));
 }
 
-/* Begin to read. One byte beyond the limit is sent, so that the daemon sees that it was too much. */
+/* Begin to read. One byte beyond the limit is sent, so that the daemon sees that the input is too long. */
 static void begin_source(int fd, uint32_t limit)
 {
     source.fd = fd;
@@ -129,7 +129,7 @@ static void begin_file(uint32_t limit, const unsigned char *name, size_t n)
         send_frame('X', text, sizeof text - 1);
         return;
     }
-    errno = EINVAL; /* a name that holds NUL can name no file */
+    errno = EINVAL; /* a name with a NUL cannot name a file */
     fd = strlen(path) == n ? above_stdio(open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC)) : -1;
     free(path);
     if (fd < 0)
@@ -159,7 +159,7 @@ static void pump_source(void)
     }
     source.left -= (uint64_t)n;
     if (n && !send_frame('D', piece, (size_t)n)) {
-        end_source(); /* nobody is there to read for */
+        end_source(); /* the daemon is lost */
         return;
     }
     if (!n || !source.left) {
@@ -170,7 +170,7 @@ static void pump_source(void)
 
 /* ---- The wire, inward ---- */
 
-/* Write all of it; 0, or the error. */
+/* Write everything; 0, or the error. */
 static int write_all(int fd, const unsigned char *data, size_t n)
 {
     while (n) {
@@ -205,19 +205,19 @@ static void write_output(const unsigned char *payload, size_t n)
         die_of(SIGPIPE);
     }
     if (error) {
-        output_error = error; /* for main to say: nothing may be written twice */
+        output_error = error; /* main reports it: nothing may be written twice */
         need_library();
         fail("standard output: %s", strerror(error));
     }
     said = said || n > head + token_length;
-    if (token_length) { /* before the A: once the daemon counts the frame as flushed, a repeat must start behind it */
+    if (token_length) { /* before the A: once the daemon counts the frame as flushed, a repeat must start after it */
         token.length = 0;
         add(&token, payload + head, token_length);
     }
     send_frame('A', payload, 4);
 }
 
-/* Hand a ticket on in a pipe: every process of this user can read the arguments of every other one. */
+/* Pass a ticket on in a pipe: every process of this user can read the arguments of every other one. */
 static void hide_ticket(char **args, int count)
 {
     static char number[16];
@@ -263,19 +263,19 @@ static _Noreturn void end_with(int status)
         close(wire); /* the daemon may be waiting for its last client */
         await_end();
     }
-    sys_exit(call.rewake && !said ? 0 : status); /* a complaint must wake nobody */
+    sys_exit(call.rewake && !said ? 0 : status); /* an error message must not wake the session */
 }
 
-/* Whether an early start is enough for a frame. */
+/* Return whether an early start can execute a frame. */
 static bool is_common(char type)
 {
     return type == 'O' || type == 'E' || type == 'Q' || type == 'W';
 }
 
-/* Do what one frame asks. False: the daemon is stepping down. */
+/* Execute one frame. Return false if the daemon is stepping down for a newer one. */
 static bool obey(char type, const unsigned char *payload, size_t n)
 {
-    if (type != 'N') /* a client and a daemon that each find the other too old must not go on for ever */
+    if (type != 'N') /* a client and a daemon that each find the other too old must not loop */
         heard = true;
     switch (type) {
     case 'O':
@@ -321,7 +321,7 @@ static bool obey(char type, const unsigned char *payload, size_t n)
     }
 }
 
-/* Obey every whole frame that was received. What is left of a half one moves to the front. */
+/* Execute every complete frame that was received. An incomplete frame moves to the front. */
 static bool obey_received(void)
 {
     while (received.length - obeyed >= HEAD) {
@@ -348,7 +348,7 @@ static bool obey_received(void)
     return true;
 }
 
-/* Wait until the daemon says something; true when the harness has gone, or nobody can read our output any more. */
+/* Wait for data of the daemon; true when the harness has ended, or our output can no longer be read. */
 static bool is_output_lost(int limit_ms)
 {
     struct pollfd ready[] = {
@@ -360,7 +360,7 @@ static bool is_output_lost(int limit_ms)
     return ready[1].revents & (POLLERR | POLLHUP | POLLNVAL) || ready[2].revents;
 }
 
-/* Whether a process was stopped by a signal, where the system shows that. */
+/* Return whether a process was stopped by a signal, if the system shows that. */
 static bool is_stopped(pid_t pid)
 {
     char path[64], text[512] = "", *state;
@@ -377,8 +377,8 @@ static bool is_stopped(pid_t pid)
 }
 
 /*
- * Wait for the first word of a daemon. Say once that it does not answer: after two seconds of one that is stopped, and
- * after ten of one that is only silent. The wait goes on.
+ * Wait for the first frame of a daemon. Report once that it does not answer: after two seconds if its process is
+ * stopped, and after ten if it is only silent. The wait continues.
  */
 static void await_first_word(void)
 {
@@ -408,7 +408,7 @@ static void await_first_word(void)
 /* Serve the daemon until the connection ends. A Q or V ends the process. */
 static void serve(void)
 {
-    bool stepping_down = !obey_received(); /* what an early start left */
+    bool stepping_down = !obey_received(); /* frames that an early start left */
 
     for (;;) {
         long n;
@@ -430,7 +430,7 @@ static void serve(void)
         if (n <= 0)
             break;
         received.length += (size_t)n;
-        if (stepping_down) /* all that matters is the end */
+        if (stepping_down) /* only the end of the connection matters now */
             received.length = 0;
         else
             stepping_down = !obey_received();

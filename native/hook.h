@@ -1,37 +1,38 @@
 /*
- * pal hook: one question, one answer, and never in the way. Part of pal.c.
+ * pal hook: one request, one reply, and it never blocks the harness. Part of pal.c.
  *
- * A harness waits for this. So it reads what the harness says, asks a daemon that is there, and writes out what that
- * says, whole or not at all. It starts nothing, says nothing of its own, and ends with 0: with no daemon, with one that
- * hangs, that is of another version, or that talks nonsense. The first that waits for a hung one to its limit leaves a
- * mark, and while that is fresh the others try for a moment only; the mark is not looked at before that moment has gone
- * by, and the daemon removes it with the next hook that it serves. Before it writes it tells the daemon that it has the answer
- * and that no deadline holds any more: what was not told so never left.
+ * A harness waits for this process. It reads the input from the harness, asks a running daemon, and writes its reply,
+ * completely or not at all. It starts nothing, prints nothing else, and ends with 0: without a daemon, and with one
+ * that hangs, has another version or sends an invalid reply. The first hook that waits for a hung daemon until its
+ * limit leaves a mark. While the mark is fresh, other hooks wait only for HOOK_TRY_MS. They look at the mark only after
+ * that time, and the daemon removes it with the next hook that it serves. Before the hook writes, it tells the daemon
+ * that it has the reply and that no deadline applies any more: without that, nothing was written.
  *
- * If the daemon dies first, the same request is repeated to the next daemon until the limit; none is started for it. A file in
- * hooks/ named after the request key tells a later daemon the outcome: `.lost` if the answer was not and will not be written,
- * `.said` if it was written and has messages in it (then the daemon sends it as M, else as H).
+ * If the daemon dies first, the same request is repeated to the next daemon until the limit; no daemon is started for
+ * it. A file in hooks/ named after the request key tells a later daemon the outcome: `.lost` if the reply was not and
+ * will not be written, `.said` if it was written and has messages in it (then the daemon sends it as M, otherwise as
+ * H).
  */
 
 enum {
-    HOOK_INPUT_LIMIT = 8 * 1024 * 1024, /* the results of tools come along */
+    HOOK_INPUT_LIMIT = 8 * 1024 * 1024, /* the input contains the results of tools */
     HOOK_LIMIT_MS = 1000,
-    HOOK_PERSON_LIMIT_S = 3700, /* when a person is asked, and only if the daemon says so */
-    HOOK_LONG_LIMIT_MS = 2000, /* at the start of a session, when a name may have to be given */
+    HOOK_PERSON_LIMIT_S = 3700, /* while a person is asked, and only if the daemon says so */
+    HOOK_LONG_LIMIT_MS = 2000, /* at the start of a session, when it may need a name */
     HOOK_TRY_MS = 50,   /* while the daemon is known to be slow */
-    HOOK_SLOW_S = 30,   /* and so long it is */
-    HOOK_AGAIN_MS = 20, /* between two looks for the next daemon */
+    HOOK_SLOW_S = 30,   /* age up to which the mark counts */
+    HOOK_AGAIN_MS = 20, /* between two attempts to reach the next daemon */
 };
 
-static volatile sig_atomic_t asking;       /* it is the daemon that we wait for */
-static volatile sig_atomic_t left_ms;      /* of the limit, once the first moment has gone by */
-static volatile sig_atomic_t has_tried;    /* it has */
-static volatile sig_atomic_t has_asked;    /* a daemon may have made an answer for us */
-static volatile sig_atomic_t has_told;     /* that the answer is here, or is about to: it is written whatever the time */
-static volatile sig_atomic_t is_late;      /* the limit came meanwhile */
-static bool asks_person;                   /* the daemon said so: no message is in its answer */
+static volatile sig_atomic_t asking;       /* waiting for the daemon */
+static volatile sig_atomic_t left_ms;      /* rest of the limit after HOOK_TRY_MS */
+static volatile sig_atomic_t has_tried;    /* HOOK_TRY_MS is over */
+static volatile sig_atomic_t has_asked;    /* a daemon may have made a reply for us */
+static volatile sig_atomic_t has_told;     /* the reply is here or arriving: write it without a deadline */
+static volatile sig_atomic_t is_late;      /* the limit was reached in the meantime */
+static bool asks_person;                   /* the daemon said that its reply contains no message */
 
-/* Name the mark; only once the home is known. */
+/* Return the path of the mark; only once the home is known. */
 static const char *slow_mark(void)
 {
     static const char NAME[] = "/slow";
@@ -50,7 +51,7 @@ static bool is_known_slow(void)
     return age_s >= 0 && age_s < HOOK_SLOW_S;
 }
 
-/* Leave a file that says what became of the answer. Only the daemon makes the folder: without it nothing is left. */
+/* Leave a file with the outcome of the reply. Only the daemon creates the folder: without it no file is left. */
 static void leave_outcome(const char *ending)
 {
     enum { KEY_AT = 4 + HEAD + HEAD, KEY_LENGTH = 16 }; /* the key is the first field of the request */
@@ -69,7 +70,7 @@ static void leave_outcome(const char *ending)
     sys_touch(path);
 }
 
-/* End without an answer. */
+/* End without a reply. */
 static _Noreturn void give_up(void)
 {
     if (has_asked && !asks_person)
@@ -96,7 +97,7 @@ static void on_hook_limit(int number)
     give_up();
 }
 
-/* Begin to wait for the daemon. Whoever was long in saying what it has to say has used up the first moment. */
+/* Begin to wait for the daemon. If the input took long to read, HOOK_TRY_MS may already be over. */
 static void begin_asking(void)
 {
     asking = 1;
@@ -106,10 +107,10 @@ static void begin_asking(void)
     }
 }
 
-/* Nothing from here on takes longer than this. */
+/* Start the time limit of the hook. */
 static void begin_hook_limit(void)
 {
-    static bool has_begun; /* with an early start */
+    static bool has_begun; /* in an early start */
     int event_at = call.verb_at + 2;
     bool is_start = event_at < call.count && same(call.all[event_at], "SessionStart");
 
@@ -122,7 +123,7 @@ static void begin_hook_limit(void)
     sys_timer(HOOK_TRY_MS);
 }
 
-/* Read what the harness says to its end. A terminal says nothing, and nobody must wait for it. */
+/* Read the input from the harness to its end. A terminal has no input, and must not be waited for. */
 static void read_hook_input(struct bytes *input)
 {
     bool too_long = false;
@@ -135,7 +136,7 @@ static void read_hook_input(struct bytes *input)
         n = sys_read(STDIN_FILENO, input->data + input->length, PIECE);
         if (n == -EINTR)
             continue;
-        if (n == -EAGAIN) { /* whoever shares it does not wait: nothing has come yet, and its end neither */
+        if (n == -EAGAIN) { /* it is shared and non-blocking: neither data nor its end has come yet */
             struct pollfd more = {.fd = STDIN_FILENO, .events = POLLIN};
             sys_poll(&more, 1, -1);
             continue;
@@ -143,7 +144,7 @@ static void read_hook_input(struct bytes *input)
         if (n <= 0)
             break;
         input->length += (size_t)n;
-        if (input->length > HOOK_INPUT_LIMIT) { /* read on: whoever writes must not find a closed pipe */
+        if (input->length > HOOK_INPUT_LIMIT) { /* keep reading: the writer must not get a closed pipe */
             too_long = true;
             input->length = 0;
         }
@@ -159,12 +160,12 @@ static bool receive_answer(void)
         long n;
         if (received.length >= HEAD) {
             size_t length = get_u32(received.data + 1);
-            if (received.data[0] == 'W' && length == 4) { /* a person is asked: wait so long */
+            if (received.data[0] == 'W' && length == 4) { /* a person is asked: wait for this time */
                 if (received.length >= HEAD + 4) {
                     unsigned limit_s = get_u32(received.data + HEAD);
                     if (!limit_s) /* there is always a limit */
                         limit_s = 1;
-                    asking = 0; /* whoever runs into it has waited for a person */
+                    asking = 0; /* reaching this limit means waiting for a person, not a slow daemon */
                     asks_person = true;
                     sys_timer(1000 * (limit_s < HOOK_PERSON_LIMIT_S ? limit_s : HOOK_PERSON_LIMIT_S));
                     has_tried = 1;
@@ -187,12 +188,12 @@ static bool receive_answer(void)
     }
 }
 
-/* Ask the next daemon the same, once one listens; the limit ends the wait. */
+/* Repeat the request to the next daemon, once one listens; the limit ends the wait. */
 static void ask_again(void)
 {
     if (asks_person)
         give_up();
-    asking = 0; /* a daemon that is not there is not slow */
+    asking = 0; /* a missing daemon is not slow */
     sys_close(wire);
     wire = -1;
     while (wire < 0) {
@@ -201,11 +202,11 @@ static void ask_again(void)
     }
     asking = 1;
     token.length = 0;
-    add(&token, "again", 5); /* the daemon looks for an answer that an earlier one has made */
+    add(&token, "again", 5); /* the daemon looks for a reply of an earlier daemon */
     send_request();
 }
 
-/* Take the answer, and tell the daemon that it is here; false when the daemon is lost before that. */
+/* Take the reply, and confirm it to the daemon; false when the daemon is lost before that. */
 static bool has_answer(void)
 {
     if (!receive_answer())
@@ -226,12 +227,12 @@ static _Noreturn void run_hook(void)
     static unsigned char room[2 * PIECE];
     static struct bytes input = {room, 0, sizeof room, true};
 
-    if (wire < 0) { /* else an early start has asked already, and its answer is a long one */
+    if (wire < 0) { /* otherwise an early start has sent the request, and its reply is long */
         read_hook_input(&input);
         begin_asking();
         copy(request.data, "PALH", 4);
         add_field('b', input.data, input.length);
-        reserve(&request, 2 * HEAD); /* a repeat adds a short field, and must need no memory */
+        reserve(&request, 2 * HEAD); /* a repeat adds a short field, and must not allocate memory */
         wire = connect_home();
         if (wire < 0)
             sys_exit(0);

@@ -1,9 +1,10 @@
 /*
- * pal monitor: what a harness keeps running beside a session, so that the bus can say a line at any time. Part of pal.c.
- * pal rewake: the same for once. What it says is put to the model when it ends with status 2.
+ * pal monitor: a process that a harness keeps running during a session, so that the bus can write a line at any time.
+ * Part of pal.c. pal rewake: the same, but it writes once. The harness sends its output to the model when it ends with
+ * status 2.
  *
- * Unlike every other command they outlive the daemon: they wait for the next one, also after `pal down`, and never
- * start one. They end with the harness that started them.
+ * Unlike every other command they keep running when the daemon ends: they wait for the next one, also after `pal down`,
+ * and never start one. They end with the harness that started them.
  */
 
 enum {
@@ -11,7 +12,10 @@ enum {
     WAIT_MOST_MS = 500,
 };
 
-/* Where the system can tell when a process ends, have it tell. Else the output that nobody reads must be enough. */
+/*
+ * Return a descriptor that signals the end of a process, if the system supports it. Otherwise the closed output must be
+ * enough.
+ */
 static int watch_process(pid_t pid)
 {
 #ifdef SYS_pidfd_open
@@ -22,7 +26,7 @@ static int watch_process(pid_t pid)
 #endif
 }
 
-/* Take the input of the hook along. A session that prints one answer and ends would wait for us: it must not. */
+/* Add the input of the hook to the request. A session that prints one reply and ends must not wait for us. */
 static void begin_rewake(void)
 {
     const char *entry = getenv("CLAUDE_CODE_ENTRYPOINT");
@@ -49,7 +53,7 @@ static _Noreturn void run_monitor(void)
             speakable = 0;
             close(wire);
             wire = -1;
-            if (ending) /* the daemon was lost before it could say the end */
+            if (ending) /* the daemon was lost before it could end the command */
                 die_of(ending);
             if (heard)
                 wait_ms = WAIT_FIRST_MS;

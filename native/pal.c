@@ -1,15 +1,15 @@
 /*
  * pal: the thin client of Palaver.
  *
- * It hands its arguments, working directory and a few chosen variables to the daemon and then does what the daemon
- * asks: read standard input, read a file, write this out, run this verb in Python, exit. It understands no verb but
- * up, down, hook, monitor, rewake, mcp and help, parses no answer, and reads nothing that it was not asked to read. It
- * is written in C because it runs once for every command and every hook: the common path is one connect, one send, one
- * read, one write and one acknowledgement, and where it can be built so it is over before the C library would have
- * started (early.h). src/palaver/cli/thin.py is the same client in Python; one suite tests all.
+ * It sends its arguments, working directory and a few chosen variables to the daemon and then does what the daemon
+ * asks: read standard input, read a file, write this text, run this verb in Python, exit. It handles only the verbs up,
+ * down, hook, monitor, rewake, mcp and help itself, parses no reply, and reads nothing that it was not asked to read.
+ * It is written in C because it runs once for every command and every hook: the common path is one connect, one send,
+ * one read, one write and one acknowledgement, and where the platform allows, it ends before the C library would have
+ * started (early.h). src/palaver/cli/thin.py is the same client in Python; one suite tests both.
  *
- * It is one program in one unit: here are its lists, its state and its beginning, and the headers are its parts, each
- * built on those before it.
+ * It is one program in one translation unit: this file contains its lists, its state and its entry, and the headers are
+ * its parts, each built on those before it.
  */
 #define _GNU_SOURCE
 #define _DARWIN_C_SOURCE
@@ -54,20 +54,20 @@
 enum {
     FRAME_LIMIT = 10 * 1024 * 1024,
     HEAD = 5,          /* of a frame and of a field: one byte of type, four of length */
-    PIECE = 65536,     /* of what the daemon asked to read */
-    UNDIVIDED = 4096,  /* a socket takes so little whole or not at all */
+    PIECE = 65536,     /* of the data that the daemon asked to read */
+    UNDIVIDED = 4096,  /* a socket takes this much completely or not at all */
     REPEATS = 5,       /* without a frame in between */
-    END_LIMIT_S = 2,   /* to write out what the daemon sent before a signal, when nobody reads */
+    END_LIMIT_S = 2,   /* to write the daemon's output after a signal, when the reader does not read */
     LONGEST_PAUSE_MS = 2000, /* between two repeats */
     GONE_LIMIT_MS = 10000, /* for a daemon that is stepping down to end */
-    DEAF_LIMIT_MS = 5000,  /* for one that runs to listen: it begins, or its socket was removed */
-    STOPPED_MS = 2000, /* without a word before a daemon that is stopped is told of */
-    SILENT_MS = 10000, /* the same for one that runs */
+    DEAF_LIMIT_MS = 5000,  /* for a running daemon to listen: it is starting, or its socket was removed */
+    STOPPED_MS = 2000, /* of silence before a stopped daemon is reported */
+    SILENT_MS = 10000, /* the same for a running daemon */
     TICKET_LIMIT = 256, /* bytes; an empty pipe takes them at once */
     READY_FD = 3,
 };
 
-/* Exact names, never prefixes: variables beside these carry keys. The same list is in palaver/harness/marks.py. */
+/* Exact names, never prefixes: other variables carry keys. The same list is in palaver/harness/marks.py. */
 static const char *const MARKS[] = {
     "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE", "OPENCODE_PID",
     "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "CODEX_SESSION_ID", "GEMINI_SESSION_ID", "OPENCODE_SESSION_ID",
@@ -86,14 +86,14 @@ extern char **environ;
 
 #include "system.h"
 
-/* Bytes that grow. The first storage may be static, so that the common path asks the system for no memory. */
+/* A growing buffer. The first storage may be static, so that the common path allocates no memory. */
 struct bytes {
     unsigned char *data;
     size_t length, size;
     bool fixed;
 };
 
-/* What the arguments say, as far as the client itself must know. */
+/* The arguments, as far as the client itself must know them. */
 static struct {
     int count, verb_at; /* verb_at is 0 when there is no verb */
     char **all;
@@ -106,31 +106,31 @@ static char home[2 * PATH_MAX];
 static bool is_early; /* the C library has not started */
 
 static int wire = -1;                    /* the connection */
-static volatile sig_atomic_t speakable;  /* a frame of ours may be put on the wire now */
+static volatile sig_atomic_t speakable;  /* a frame may be sent now */
 static bool heard;                       /* a frame came on this connection */
-static enum { SILENCE_UNKNOWN, SILENCE_LONG, SILENCE_SAID } silence; /* of the daemon before its first word */
+static enum { SILENCE_UNKNOWN, SILENCE_LONG, SILENCE_SAID } silence; /* of the daemon before its first frame */
 static bool said;                        /* something was written to standard output */
-static bool spawned;                     /* the daemon was started by this process, and is of its package */
-static volatile sig_atomic_t gentle;     /* the daemon wants to be told of SIGTERM and SIGHUP, and then says the end */
-static volatile sig_atomic_t ending;     /* the signal of which it was told, or is to be */
+static bool spawned;                     /* this process started the daemon, from its own package */
+static volatile sig_atomic_t gentle;     /* report SIGTERM and SIGHUP to the daemon, which then ends the command */
+static volatile sig_atomic_t ending;     /* the signal that was or will be reported */
 static volatile sig_atomic_t told;
 static volatile sig_atomic_t follower;   /* a daemon has sent G */
-static bool patient;                     /* it waits for something, and goes on however often daemons die */
+static bool patient;                     /* the command waits, and continues however often daemons die */
 static int64_t begun_at = -1;            /* where a follower began; -1 when unknown */
 static int failures;                     /* of starts, without a frame in between */
-static int harness = -1;                 /* tells when the process ends that keeps a monitor running, where that can be told */
+static int harness = -1;                 /* signals the end of the monitor's harness, if possible */
 
 static unsigned char request_room[2 * PIECE], received_room[PIECE + 8192];
 static struct bytes request = {request_room, 0, sizeof request_room, true};
 static struct bytes received = {received_room, 0, sizeof received_room, true};
-static size_t obeyed;                    /* of what was received */
+static size_t obeyed;                    /* bytes of `received` that were executed */
 static unsigned char token_room[1024];
-static struct bytes token = {token_room, 0, sizeof token_room, true}; /* of the last output frame that was written out */
-static int output_error;                 /* that an early start met */
-static struct bytes kept;                /* standard input as far as it was read: a repeated request asks again */
-static bool kept_all;                    /* its end was seen; a terminal must not be asked twice */
+static struct bytes token = {token_room, 0, sizeof token_room, true}; /* of the last output frame that was written */
+static int output_error;                 /* found by an early start */
+static struct bytes kept;                /* standard input read so far: a repeated request asks for it again */
+static bool kept_all;                    /* its end was reached; a terminal must not be read twice */
 
-/* What is being read for the daemon. */
+/* The file that is being read for the daemon. */
 static struct {
     int fd; /* -1: nothing */
     uint64_t left;
@@ -144,7 +144,7 @@ static void start_library(void)
 }
 #endif
 
-/* From here on the C library is needed. An early start ends here, and main begins; what was asked stays asked. */
+/* From here on the C library is needed. An early start ends here, and main begins; a sent request stays sent. */
 static void need_library(void)
 {
     if (is_early)
@@ -189,15 +189,15 @@ int main(int argc, char **argv)
     if (call.hook)
         begin_hook_limit();
     if (!sys_cwd(cwd, sizeof cwd))
-        cwd[0] = 0; /* it was removed; the daemon is told so by an empty name */
+        cwd[0] = 0; /* it was removed; an empty name tells the daemon */
     find_home();
-    if (call.repair) /* the daemon may not start, and must not run */
+    if (call.repair) /* the daemon may not be able to start, and must not run */
         run_python("palaver.cli", call.all + 1, call.count - 1);
     if (call.up || call.down)
         check_arguments();
     if (call.up && call.foreground)
         run_in_foreground();
-    if (wire < 0) { /* else an early start has asked already */
+    if (wire < 0) { /* otherwise an early start has sent the request */
         request.length = 0;
         build_request();
     }

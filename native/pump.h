@@ -1,36 +1,36 @@
 /*
- * pal mcp: a pump of lines between a harness and the daemon. Part of pal.c.
+ * pal mcp: forward lines between a harness and the daemon. Part of pal.c.
  *
  * Each line of standard input gets a number and is kept until the daemon says that it is settled; each line of the
- * daemon is written out. It understands no message. When the daemon is lost it is looked for, and started where
- * that is allowed, and what is not settled is handed over again, marked as a repeat. Only when there is no daemon to
- * be had, or one that says nothing, does it look into a line itself: for the id, so that a request is answered with an
- * error and not with silence. A daemon says something at once; what it has begun may then take as long as it likes.
+ * daemon is written. It does not interpret messages. When the daemon is lost, it connects again, starts a daemon if
+ * that is allowed, and sends the lines that are not settled again, marked as repeats. Only when no daemon can be
+ * reached, or the daemon is silent, does it read a line itself: for the id, so that a request gets an error and not
+ * silence. A daemon sends something at once; a request that it has begun may then take any time.
  */
 
 enum {
     LINE_LIMIT = 1024 * 1024,
-    LINE_END = 4096, /* of each end of a line that is too long the daemon gets so much */
+    LINE_END = 4096, /* bytes of each end of a too long line that the daemon gets */
     STOPPED = -32000,
-    FIRST_LIMIT_MS = 5000, /* for the first word of a daemon: one that has just started on a busy machine is slow */
-    LAST_LIMIT_MS = 10000, /* for the next word after the end of input, while something is not settled */
-    BYE_LIMIT_MS = 2000,   /* and when all is settled */
+    FIRST_LIMIT_MS = 5000, /* for the first frame of a daemon: a new one on a busy machine is slow */
+    LAST_LIMIT_MS = 10000, /* for the next frame after the end of input, while a line is not settled */
+    BYE_LIMIT_MS = 2000,   /* and when all lines are settled */
 };
 
 #ifndef POLLRDHUP
-#define POLLRDHUP 0 /* elsewhere the end of a pipe is told unasked */
+#define POLLRDHUP 0 /* elsewhere the end of a pipe is always reported */
 #endif
 
 static const char NO_BUS[] = "the bus does not run now; try again later, or ask for 'pal up'. It may be that this was done";
 static const char HUNG[] = "the bus does not answer: its daemon is stopped or very busy. Try again later, or end that process, "
                            "whose number is in daemon.lock, and 'pal up' starts another. It may be that this was done";
 
-/* Lines that were read and are not settled, oldest first. There are few: a harness waits for its answers. */
+/* Lines that were read and are not settled, oldest first. There are few: a harness waits for its replies. */
 struct pending {
     struct pending *next;
     uint32_t number;
     bool too_long;
-    struct bytes line; /* as the frame carries it: the number first */
+    struct bytes line; /* as in the frame: the number first */
 };
 
 static struct pending *pending;
@@ -39,7 +39,7 @@ static struct bytes incoming;      /* of the line that is being read */
 static unsigned char tail[LINE_END];
 static size_t dropped;             /* bytes of a line beyond the limit, the newest of them in `tail` as a ring */
 static bool input_ended;
-static long long waited_since_ms;  /* when there was last a reason to begin waiting for the daemon */
+static long long waited_since_ms;  /* the start of the current wait for the daemon */
 static bool stuck;                 /* the daemon does not even read */
 
 static long long now_ms(void)
@@ -59,7 +59,7 @@ static const unsigned char *skip_blanks(const unsigned char *at, const unsigned 
     return at;
 }
 
-/* Give what stands behind the text that begins at `at`. */
+/* Return the position after the string that begins at `at`. */
 static const unsigned char *skip_text(const unsigned char *at, const unsigned char *end)
 {
     for (at++; at < end && *at != '"'; at++)
@@ -68,7 +68,7 @@ static const unsigned char *skip_text(const unsigned char *at, const unsigned ch
     return at < end ? at + 1 : end;
 }
 
-/* Find the value of "id" in the outermost object: where it begins, and its length; 0 when there is none. */
+/* Find the value of "id" in the outermost object: its start and its length; 0 without an id. */
 static size_t find_id(const unsigned char *at, const unsigned char *end, const unsigned char **found)
 {
     int depth = 0;
@@ -116,7 +116,7 @@ static void write_line(const void *data, size_t n)
         fail("standard output: %s", strerror(error));
 }
 
-/* Answer a request in the place of the daemon that is not there. What has no id expects no answer. */
+/* Reply to a request instead of the missing daemon. A line without an id expects no reply. */
 static void refuse_line(const struct bytes *line, const char *why)
 {
     const unsigned char *id = NULL;
@@ -133,7 +133,7 @@ static void refuse_line(const struct bytes *line, const char *why)
     free(answer.data);
 }
 
-/* ---- What is not settled ---- */
+/* ---- Lines that are not settled ---- */
 
 static void forget(struct pending *one)
 {
@@ -167,7 +167,7 @@ static void hand_over(const struct pending *one, bool again)
     send_frame(one->too_long ? 'X' : again ? 'M' : 'L', one->line.data, one->line.length);
 }
 
-/* A whole line was read: number it, keep it, and give it to the daemon if there is one. */
+/* A whole line was read: number it, keep it, and send it to the daemon if there is one. */
 static void take_line(void)
 {
     struct pending *one, **last = &pending;
@@ -185,7 +185,7 @@ static void take_line(void)
     put_u32(number, one->number);
     add(&one->line, number, sizeof number);
     add(&one->line, incoming.data, dropped ? LINE_END : incoming.length);
-    if (dropped) { /* the end of the line is what was dropped last, behind what of it is still in `incoming` */
+    if (dropped) { /* the end of the line: the tail of `incoming`, then the last dropped bytes */
         size_t kept_end = dropped < LINE_END ? dropped : LINE_END, more = LINE_END - kept_end;
         add(&one->line, incoming.data + incoming.length - more, more);
         for (size_t i = dropped - kept_end; i < dropped; i++)
@@ -208,7 +208,7 @@ static void read_lines(void)
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    if (n <= 0) { /* a line that was begun and never ended is none */
+    if (n <= 0) { /* an incomplete last line does not count */
         input_ended = true;
         if (heard || !pending)
             waited_since_ms = now_ms();
@@ -232,12 +232,12 @@ static void read_lines(void)
 
 /* ---- With a daemon ---- */
 
-/* Do what one frame asks; false when it is none of ours. */
+/* Execute one frame; false when it is unknown. */
 static bool obey_pump(char type, const unsigned char *payload, size_t n)
 {
     if (type == 'L' && n >= 4) {
         write_line(payload + 4, n - 4);
-        settle(get_u32(payload)); /* once it is written out, and not before */
+        settle(get_u32(payload)); /* once it is written, and not before */
     } else if (type == 'T') {
         token.length = 0;
         add(&token, payload, n);
@@ -269,7 +269,7 @@ static void obey_all_received(void)
         reserve(&received, HEAD + get_u32(received.data + 1) - received.length);
 }
 
-/* How long the daemon may go on saying nothing; below 0 for ever. */
+/* Return how long the daemon may stay silent; below 0 without a limit. */
 static int patience_ms(void)
 {
     long long limit = !pending ? BYE_LIMIT_MS : heard ? LAST_LIMIT_MS : FIRST_LIMIT_MS, left;
@@ -280,7 +280,7 @@ static int patience_ms(void)
     return left < 0 ? 0 : (int)left;
 }
 
-/* Wait until the daemon takes more; false when there is no use in it. Nobody is left to wait for after the end of input. */
+/* Wait until the daemon reads more; false when waiting is useless. After the end of input no reply is needed. */
 static bool await_room(void)
 {
     struct pollfd room = {.fd = wire, .events = POLLOUT};
@@ -297,7 +297,9 @@ static bool await_room(void)
     }
 }
 
-/* Pump until the daemon is lost; it ends the process itself when the last line is settled. False: it says nothing. */
+/*
+ * Forward lines until the daemon is lost; ends the process when the last line is settled. False: the daemon is silent.
+ */
 static bool pump(void)
 {
     bool silent = false;
@@ -305,7 +307,7 @@ static bool pump(void)
     received.length = 0;
     heard = stuck = false;
     waited_since_ms = now_ms();
-    fcntl(wire, F_SETFL, O_NONBLOCK); /* one that does not read must not keep us from seeing the end of input */
+    fcntl(wire, F_SETFL, O_NONBLOCK); /* a daemon that does not read must not hide the end of input */
     send_request();
     for (struct pending *one = pending; one; one = one->next)
         hand_over(one, true);
@@ -341,7 +343,7 @@ static bool pump(void)
 
 /* ---- Without one ---- */
 
-/* Look for a daemon again; start one, unless the bus was stopped on purpose. Below 0: there is none to be had. */
+/* Connect to a daemon again; start one, unless the bus was stopped on purpose. Below 0: no daemon is available. */
 static int regain(void)
 {
     char *marker = in_home("down");
@@ -353,7 +355,7 @@ static int regain(void)
         fd = connect_home();
         if (fd >= 0 || !access(marker, F_OK) || (fd != -ENOENT && fd != -ECONNREFUSED))
             break;
-        child = fork(); /* what goes wrong there ends only the child */
+        child = fork(); /* an error there ends only the child */
         if (!child) {
             fd = start_daemon();
             _exit(fd < 0);
@@ -380,7 +382,7 @@ static _Noreturn void run_pump(void)
         refuse_pending(is_silent ? HUNG : NO_BUS);
         if (input_ended)
             _exit(is_silent && is_done && heard ? 0 : 1);
-        while (!pending && !input_ended) /* the next line is a reason to look again */
+        while (!pending && !input_ended) /* try again at the next line */
             read_lines();
     }
 }

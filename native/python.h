@@ -1,8 +1,9 @@
 /*
- * Becoming Python: for the daemon in the foreground, and for verbs that run in the client's own process. Part of pal.c.
+ * Replacing this process by Python: for the daemon in the foreground, and for verbs that run in the client's own
+ * process. Part of pal.c.
  */
 
-/* The interpreter of our own installation, found by where this program really lies. */
+/* Return the interpreter of our own installation, found by the real path of this program. */
 static char *find_python(void)
 {
     static char path[PATH_MAX + sizeof "python3"];
@@ -28,7 +29,7 @@ static char *find_python(void)
     return "python3";
 }
 
-/* Become Python: `-I` keeps the caller's directory and PYTHON variables out. */
+/* Replace this process by Python: `-I` keeps the caller's directory and PYTHON variables out. */
 static _Noreturn void run_python(char *module, char **args, int count)
 {
     char **argv = calloc((size_t)count + 5, sizeof *argv);
@@ -64,7 +65,7 @@ static _Noreturn void run_in_foreground(void)
     run_python("palaver.daemon", args, n);
 }
 
-/* Whether there is a word of which the client itself knows nothing, in a call of up or down. */
+/* Return whether a call of up or down has an argument that the client does not know. */
 static bool has_more_words(void)
 {
     for (int i = 1; i < call.count; i++) {
@@ -78,7 +79,7 @@ static bool has_more_words(void)
     return false;
 }
 
-/* Refuse what cannot be meant before anything is done about it. The table of commands is in Python, and asked there. */
+/* Refuse invalid arguments before anything is done. The table of commands is in Python, and checked there. */
 static void check_arguments(void)
 {
     char **args;

@@ -1,13 +1,13 @@
 /*
- * What pal was asked, and what the daemon is told of it. Part of pal.c.
+ * The arguments of pal, and the request to the daemon. Part of pal.c.
  *
- * Arguments are read as far as the client itself must know them, and handed on as they are. Of the environment only what
- * is named in pal.c goes along.
+ * Arguments are read as far as the client itself must know them, and passed on unchanged. Of the environment, only the
+ * variables that pal.c lists are sent.
  */
 
 /* ---- Arguments ---- */
 
-/* Whether an option makes `recv` or `events` wait. */
+/* Return whether an option makes `recv` or `events` wait. */
 static bool is_waiting_option(const char *arg)
 {
     return same(arg, "--follow") || same(arg, "--wait") || starts(arg, "--wait=") || same(arg, "--timeout") ||
@@ -56,7 +56,7 @@ static void read_arguments(int count, char **all)
     call.repair = call.repair && same(verb, "doctor") && !call.help;
     call.waits = (call.waits && (same(verb, "recv") || same(verb, "events"))) ||
                  (same(verb, "stick") && call.verb_at + 1 < count && same(all[call.verb_at + 1], "wait"));
-    if (!call.help) { /* which never has an effect, whatever stands beside it */
+    if (!call.help) { /* help never has an effect, whatever the other arguments are */
         call.hook = same(verb, "hook");
         call.up = same(verb, "up");
         call.down = same(verb, "down");
@@ -66,7 +66,10 @@ static void read_arguments(int count, char **all)
     }
 }
 
-/* The person's directory when HOME says nothing. On Linux the file itself: a static program has no name service. */
+/*
+ * Return the user's directory when HOME is not set. On Linux read the file itself: a static program has no name
+ * service.
+ */
 static const char *account_directory(void)
 {
     struct passwd *entry = NULL;
@@ -80,7 +83,7 @@ static const char *account_directory(void)
     return entry ? entry->pw_dir : NULL;
 }
 
-/* Put a text behind what stands in the home's name; nothing that long can be a directory. */
+/* Append a text to the home's path; a path that is too long cannot be a directory. */
 static size_t add_to_home(size_t at, const char *text)
 {
     size_t n = length_of(text);
@@ -158,5 +161,5 @@ static void build_request(void)
             columns = sys_columns(widths[i]);
     add_field('t', terminals, sizeof terminals);
     add_field('w', width, write_number(width, (unsigned)columns));
-    add_field('c', "GWM", 3); /* the frames beyond the first that this client understands */
+    add_field('c', "GWM", 3); /* the additional frames that this client understands */
 }

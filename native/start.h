@@ -1,5 +1,6 @@
 /*
- * Starting the daemon, once for all who want it at the same time, and for nobody who may not. Part of pal.c.
+ * Starting the daemon, once for all clients that need it at the same time, and not for a caller that may not. Part of
+ * pal.c.
  */
 
 static bool is_person(void)
@@ -27,7 +28,7 @@ static void make_home(void)
             *slash = 0;
             bool is_made = !mkdir(home, 0700) || errno == EEXIST;
             *slash = '/';
-            if (!is_made) /* the first that cannot be made says why */
+            if (!is_made) /* report the first folder that cannot be created */
                 fail_home(errno);
         }
         if (!mkdir(home, 0700) || errno == EEXIST)
@@ -36,7 +37,7 @@ static void make_home(void)
     fail_home(errno);
 }
 
-/* The daemon serves many callers: what belongs to this one alone stays behind. */
+/* The daemon serves many callers: remove the variables that belong to this one only. */
 static void clean_environment(void)
 {
     size_t count = 0, n = 0;
@@ -64,7 +65,7 @@ static void close_from(int first)
         close(fd);
 }
 
-/* In the second child: nothing of the caller is left but the pipe on which the daemon says that it listens. */
+/* In the second child: only the pipe on which the daemon reports that it listens is left of the caller. */
 static _Noreturn void become_daemon(int ready)
 {
     char *argv[] = {find_python(), "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", "3", NULL};
@@ -76,10 +77,10 @@ static _Noreturn void become_daemon(int ready)
     notes = fcntl(open(in_home("daemon.log"), O_WRONLY | O_APPEND | O_CREAT, 0600), F_DUPFD, READY_FD + 1);
     for (int fd = 0; fd < 3; fd++)
         dup2(null, fd);
-    if (notes >= 0) /* where Python says why it cannot run what it was told to */
+    if (notes >= 0) /* where Python reports why it cannot run the daemon */
         dup2(notes, STDERR_FILENO);
     dup2(ready, READY_FD);
-    close_from(READY_FD + 1); /* somebody may wait for the end of a pipe that was handed to us */
+    close_from(READY_FD + 1); /* a process may wait for the end of an inherited pipe */
     for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++)
         signal(SIGNALS[i], SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
@@ -93,7 +94,7 @@ static _Noreturn void become_daemon(int ready)
     _exit(1);
 }
 
-/* The last line that a file has beyond a size; what else it has gained is for those who look into it. */
+/* Return the last line of a file after an offset; the other new lines stay in the file. */
 static bool read_last_line(const char *path, off_t beyond, char *line, size_t size)
 {
     struct stat now;
@@ -114,7 +115,7 @@ static bool read_last_line(const char *path, off_t beyond, char *line, size_t si
     return *line;
 }
 
-/* Say why no daemon could be started, and end. A command that goes on says it once, after some failures in a row. */
+/* Report why no daemon could be started, and end. A waiting command reports it once, after some failures in a row. */
 static void fail_start(const char *format, ...)
 {
     char line[2 * PATH_MAX + 8192];
@@ -129,7 +130,7 @@ static void fail_start(const char *format, ...)
         dprintf(STDERR_FILENO, "pal: %s; trying again\n", line);
 }
 
-/* Start a daemon and wait until it listens or says why not; false when a command that goes on is to try again. */
+/* Start a daemon and wait until it listens or reports an error; false when a waiting command should try again. */
 static bool spawn_daemon(void)
 {
     char text[4096];
@@ -148,7 +149,7 @@ static bool spawn_daemon(void)
         fail("the daemon did not start: %s", strerror(errno));
     if (!child) {
         setsid();
-        child = fork(); /* its parent ends at once, so nobody must wait for it and no terminal can become its own */
+        child = fork(); /* its parent ends at once: no process must wait for it, and it cannot get a terminal */
         if (!child)
             become_daemon(ends[1]);
         if (child < 0)
@@ -181,7 +182,7 @@ static bool spawn_daemon(void)
     return false;
 }
 
-/* Start the daemon, or wait for the one that another client is starting. Gives the connection, or -1. */
+/* Start the daemon, or wait for the one that another client is starting. Return the connection, or -1. */
 static int start_daemon(void)
 {
     int lock, fd;
@@ -207,7 +208,7 @@ static int start_daemon(void)
     return fd;
 }
 
-/* Leave word that the bus is meant to stay down. */
+/* Create the file which says that the bus should stay down. */
 static void keep_down(const char *marker)
 {
     int fd = open(marker, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* without a home there is nothing to keep down */
@@ -228,7 +229,7 @@ static _Noreturn void end_not_running(const char *marker)
     _exit(0);
 }
 
-/* Connect to a daemon that runs without listening, or end it by its lock; or say that none runs. */
+/* Connect to a daemon that runs without listening, or end it by its lock; or report that none runs. */
 static int reach_for_down(const char *marker)
 {
     int fd = await_listening();
@@ -262,7 +263,7 @@ static int open_wire(int repeats)
     int fd;
     char *marker;
 
-    if (repeats > REPEATS) /* also when something listens: it may close every connection at once */
+    if (repeats > REPEATS) /* also when a daemon listens: it may close every connection at once */
         pause_before_repeat(repeats);
     fd = reach();
     if (fd >= 0)
@@ -272,14 +273,14 @@ static int open_wire(int repeats)
     marker = in_home("down");
     if (call.down)
         return reach_for_down(marker);
-    if (repeats && repeats <= REPEATS) { /* somebody may be bringing it back already */
+    if (repeats && repeats <= REPEATS) { /* another client may already be starting it again */
         pause_before_repeat(repeats);
         fd = reach();
         if (fd >= 0)
             return fd;
     }
     if (!call.up && !access(marker, F_OK)) {
-        /* A follower that was running when the bus was stopped must not bring it back, whoever started it. */
+        /* A follower that was running when the bus was stopped must not start it again, whatever its caller is. */
         if (repeats || !is_person())
             fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
     }

@@ -1,10 +1,10 @@
 /*
- * What the common path of pal asks of the system, and a few words about bytes. Part of pal.c.
+ * The system calls of pal's common path, and a few functions for bytes. Part of pal.c.
  *
  * Nothing here needs the C library to have started. Built for an early start (PAL_EARLY: Linux on x86-64, linked
- * statically) it calls the kernel itself, because starting that library costs more than all that a command does: it
- * asks the processor some sixty questions, and in a virtual machine each of them stops the machine. Elsewhere these
- * are the library's own functions. What fails gives the negated error, everywhere.
+ * statically) it calls the kernel directly, because starting that library costs more than everything else in a command:
+ * it queries the processor about sixty times, and in a virtual machine each query stops the machine. On other platforms
+ * these are the library's own functions. On failure, all of them return the negated error.
  */
 
 static size_t length_of(const char *text)
@@ -39,7 +39,7 @@ static bool starts(const char *text, const char *with)
     return !*with;
 }
 
-/* Write a number in digits and give how many there are; the text ends with NUL. */
+/* Write a number in digits and return their count; the text ends with NUL. */
 static size_t write_number(char *text, unsigned value)
 {
     char digits[16];
@@ -143,7 +143,7 @@ static long sys_random(void *data, size_t n)
     return KERNEL(getrandom, data, n, 0, 0);
 }
 
-/* False also when it lies outside of what this process can see, as the library's function has it. */
+/* Also false when it is outside of the file system that this process can see, like the library's function. */
 static bool sys_cwd(char *path, size_t size)
 {
     return KERNEL(getcwd, path, size, 0, 0) > 0 && path[0] == '/';
@@ -151,7 +151,7 @@ static bool sys_cwd(char *path, size_t size)
 
 static bool sys_is_terminal(int fd)
 {
-    unsigned char state[64]; /* more than the kernel's termios */
+    unsigned char state[64]; /* larger than the kernel's termios */
 
     return !KERNEL(ioctl, fd, TCGETS, state, 0);
 }
@@ -169,7 +169,7 @@ static _Noreturn void sys_exit(int status)
         KERNEL(exit_group, status, 0, 0, 0);
 }
 
-/* As the kernel has it. */
+/* The layout of the kernel. */
 struct kernel_action {
     void (*handler)(int);
     unsigned long flags;
@@ -196,7 +196,7 @@ static void sys_handle(int number, void (*handler)(int), struct kernel_action *b
     KERNEL(rt_sigaction, number, &ours, before, 8);
 }
 
-/* Have a signal handled, whatever was done about it before, and also if whoever started us keeps it back. */
+/* Handle a signal, whatever its disposition was, and even if the parent process blocked it. */
 static void sys_take(int number, void (*handler)(int))
 {
     unsigned long set = 1UL << (number - 1);
@@ -205,7 +205,7 @@ static void sys_take(int number, void (*handler)(int))
     KERNEL(rt_sigprocmask, SIG_UNBLOCK, &set, 0, 8);
 }
 
-/* Have a signal handled, unless it is ignored: nohup, or a background job of a script. */
+/* Handle a signal, unless it is ignored: nohup, or a background job of a script. */
 static void sys_catch(int number, void (*handler)(int))
 {
     struct kernel_action before;
@@ -222,7 +222,7 @@ static void sys_timer(unsigned limit_ms)
     KERNEL(setitimer, ITIMER_REAL, &limit, 0, 0);
 }
 
-/* Make an empty file, or let it be of this moment if it is there. */
+/* Create an empty file, or set its time to now if it exists. */
 static void sys_touch(const char *path)
 {
     long fd = KERNEL(open, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600, 0);
@@ -231,7 +231,7 @@ static void sys_touch(const char *path)
         sys_close((int)fd);
 }
 
-/* How many seconds ago a file was touched; below 0 when there is none, or it is of a moment to come. */
+/* Return the age of a file in seconds; below 0 when it does not exist, or its time is in the future. */
 static long sys_age(const char *path)
 {
     struct stat found;
@@ -349,7 +349,7 @@ static _Noreturn void sys_exit(int status)
     _exit(status);
 }
 
-/* Have a signal handled, whatever was done about it before, and also if whoever started us keeps it back. */
+/* Handle a signal, whatever its disposition was, and even if the parent process blocked it. */
 static void sys_take(int number, void (*handler)(int))
 {
     sigset_t set;
@@ -360,7 +360,7 @@ static void sys_take(int number, void (*handler)(int))
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Have a signal handled, unless it is ignored: nohup, or a background job of a script. */
+/* Handle a signal, unless it is ignored: nohup, or a background job of a script. */
 static void sys_catch(int number, void (*handler)(int))
 {
     struct sigaction ours = {.sa_handler = handler}, before;
@@ -377,7 +377,7 @@ static void sys_timer(unsigned limit_ms)
     setitimer(ITIMER_REAL, &limit, NULL);
 }
 
-/* Make an empty file, or let it be of this moment if it is there. */
+/* Create an empty file, or set its time to now if it exists. */
 static void sys_touch(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -386,7 +386,7 @@ static void sys_touch(const char *path)
         close(fd);
 }
 
-/* How many seconds ago a file was touched; below 0 when there is none, or it is of a moment to come. */
+/* Return the age of a file in seconds; below 0 when it does not exist, or its time is in the future. */
 static long sys_age(const char *path)
 {
     struct stat found;
