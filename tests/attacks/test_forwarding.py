@@ -1,6 +1,7 @@
 """Attacks by the holder of an agent: it tries to speak for the process of a person."""
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -32,13 +33,15 @@ def mole(bus: Home) -> Iterator[FakeHolder]:
 
 
 @contextmanager
-def connection_of_person(home: Home, path: Path, says: str = "") -> Iterator[socket.socket]:
-    """Return the accepted end of a connection from a program of a person."""
+def connection_of_person(
+    home: Home, path: Path, says: str = "", *, name: str = ""
+) -> Iterator[socket.socket]:
+    """Return the accepted end of a connection from a program of a person; `name` is another name to bind."""
     program = home.spare_path()
     program.write_text(_CONNECT)
     path.parent.mkdir(exist_ok=True)
     with socket.socket(socket.AF_UNIX) as listener, terminal() as slave:
-        listener.bind(str(path))
+        listener.bind(name or str(path))
         listener.listen()
         listener.settimeout(LIMIT_S)
         words = ["setsid", "--fork", "--ctty", sys.executable, str(program), str(path), says]
@@ -66,6 +69,24 @@ def test_holder_cannot_use_a_persons_connection_to_another_socket(bus: Home, mol
         words = [mole.pass_on(line, person.fileno()) for line in claims(mole)]
 
     assert {word["ok"] for word in words} == {False}
+    assert bus.texts() == []
+
+
+def test_holder_cannot_pass_off_a_relative_address_as_its_socket(
+    bus: Home, mole: FakeHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: a socket in another folder is not the agent's socket, whatever name it was bound with."""
+    own = bus.path / "agents" / "mole.sock"
+    own.parent.mkdir(exist_ok=True)
+    name = os.path.relpath(own, os.readlink(f"/proc/{bus.pid}/cwd"))
+    folder = bus.spare_path()
+    (folder / name).parent.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+
+    with connection_of_person(bus, folder / name, '{"type": "send", "body": "x"}', name=name) as person:
+        refused = [mole.pass_on(line, person.fileno()) for line in claims(mole)]
+
+    assert {word["code"] for word in refused} == {"bad_request"}
     assert bus.texts() == []
 
 

@@ -258,7 +258,8 @@ async def _read_request(passed: socket.socket) -> bytes:
 def _is_bound_to(passed: socket.socket, path: Path) -> bool:
     """Whether a connection was accepted by a listener at this path."""
     name = passed.getsockname()
-    if not isinstance(name, str) or PurePath(name).name != path.name:
+    # A relative name was bound in a folder that is not known here.
+    if not isinstance(name, str) or not name.startswith("/") or PurePath(name).name != path.name:
         return False
     if name.startswith(SHORT_PREFIX):  # the path was too long for an address, and was bound by its folder
         return not is_address(path)
