@@ -241,7 +241,8 @@ static int reach_for_down(const char *marker)
         end_not_running(marker);
     keep_down(marker);
     if (pid <= 0)
-        fail("a daemon runs, but %s/daemon.lock does not say which process it is", home);
+        fail("a daemon or 'pal doctor --repair' runs, but %s/daemon.lock does not say which process it is: "
+             "wait until the repair has ended", home);
     if (kill(pid, SIGTERM) && errno != ESRCH)
         fail("the daemon (process %d) cannot be ended: %s", (int)pid, strerror(errno));
     await_end();

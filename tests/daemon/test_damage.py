@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tarfile
@@ -11,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Result, check_output, new_home, run_as_person
+from tests.daemon.stage import Home, Result, check_output, finish, new_home, run_as_person, wait_until
 
 from palaver.log.storage import FILE_NAME
 
@@ -365,3 +366,57 @@ def test_next_backup_removes_the_copies_of_a_killed_one(bus: Home) -> None:
     bus.ok("backup", str(target), "--yes")
 
     assert sorted(os.listdir(folder)) == [f".palaver.tar.{os.getpid()}.abc", target.name]
+
+
+# Repairs and other commands at once
+
+
+def begin_repair(bus: Home) -> tuple[subprocess.Popen[bytes], Path]:
+    """Begin a repair that waits for the contents of an archive file; return it and that file."""
+    (bus.path / "archive").mkdir(exist_ok=True)
+    pipe = bus.path / "archive" / f"{900:015d}-{901:015d}.jsonl"
+    os.mkfifo(pipe)
+    repair = bus.start("doctor", "--repair")
+    wait_until(lambda: bool(list(bus.path.glob("damaged-*/log.sqlite"))))
+    return repair, pipe
+
+
+def test_other_commands_during_a_repair_are_refused_and_end_no_process(bus: Home) -> None:
+    texts = fill(bus)
+    bus.ok("down")
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        (bus.path / "daemon.lock").write_text(f"{other.pid}\n")  # Its number was once the daemon's.
+        repair, pipe = begin_repair(bus)
+
+        second = bus.pal("doctor", "--repair")
+        down = bus.pal("down")
+        is_ended = other.poll() is not None
+        other.kill()
+    pipe.write_bytes(b"")  # The repair reads on.
+    done = finish(repair)
+
+    assert (second.status, down.status, done.status) == (1, 1, 0)
+    assert "another repair is running" in second.err
+    assert "'pal doctor --repair' runs" in down.err
+    assert not is_ended
+    bus.ok("up")
+    assert bus.texts() == texts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_repair_that_is_ended_loses_nothing_and_can_be_repeated(bus: Home, number: signal.Signals) -> None:
+    texts = fill(bus)
+    bus.ok("down")
+    overwrite(bus.path / FILE_NAME, 0, b"\0" * 100)
+    repair, pipe = begin_repair(bus)
+
+    repair.send_signal(number)
+    ended = finish(repair)
+    pipe.unlink()
+
+    assert ended.status != 0
+    assert "Traceback" not in ended.err
+    assert bool(list(bus.path.glob("damaged-*"))) == (number == signal.SIGKILL)
+    bus.ok("doctor", "--repair")
+    bus.ok("up")
+    assert bus.texts() == texts

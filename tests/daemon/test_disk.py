@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import Home, Result, new_home, wait_until
+from tests.daemon.stage import Home, Result, new_home, run_as_person, wait_until
 
 from palaver.log.storage import FILE_NAME
 
@@ -157,3 +157,24 @@ def check(home: Home) -> str:
     finally:
         connection.close()
     return verdict
+
+
+def test_upkeep_on_a_full_disk_says_so_and_loses_nothing(small: Home) -> None:
+    seqs, _ = fill(small)
+    before = {path.name for path in small.path.iterdir()}
+
+    backup = small.pal("backup", str(small.path / "palaver.tar"))
+    archive = run_as_person(small, "archive", "--before", str(seqs[-1]))
+    redact = run_as_person(small, "redact", str(seqs[0]))
+    small.ok("down")
+    repair = small.pal("doctor", "--repair")
+    left = {path.name for path in small.path.iterdir()} - before
+    small.ok("up")
+
+    for refused in (backup, archive, redact, repair):
+        assert refused.status == 1
+        assert "there is no room" in refused.err
+    for refused in (backup, repair):
+        assert "free some space and run this again" in refused.err
+    assert left <= {"archive", "down"}
+    assert [event["seq"] for event in small.events("--type", "message")] == seqs

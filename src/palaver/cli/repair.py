@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import sys
 import tarfile
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from palaver.clock import SystemClock
-from palaver.errors import PalaverError, StorageFailed
+from palaver.errors import DiskFull, PalaverError, StorageFailed
 from palaver.log.fold import apply
 from palaver.log.repair import Repaired, repair
 from palaver.log.storage import FILE_NAME, connect_reader, copy_database, failure_from, sync
@@ -34,6 +35,7 @@ _UNFINISHED = re.compile(r"tmp[a-z0-9_]{8}$|unfinished-|\.")
 
 def repair_home(home: Path, *, is_json: bool) -> int:
     """Rebuild a damaged log while no daemon runs, and print the result."""
+    _end_on_signals()
     try:
         with _locked(home):
             done = asyncio.run(repair(home, apply=apply, clock=SystemClock()))
@@ -57,6 +59,7 @@ def repair_home(home: Path, *, is_json: bool) -> int:
 
 def backup_home(home: Path, target: Path, *, is_json: bool, may_replace: bool) -> int:
     """Write a consistent copy of the log, with all files that belong to it, into one file."""
+    _end_on_signals()
     try:
         if not target.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {target.parent}: make it first")
@@ -165,6 +168,13 @@ def _show_progress(_: int, remaining: int, total: int) -> None:
     sys.stderr.write(f"\rcopying the log: {done} %" + ("\n" if not remaining else ""))
 
 
+def _end_on_signals() -> None:
+    """End at a signal as after a failure, so that unfinished copies are removed."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
     """Hold the lock of a home, so that no daemon runs or starts."""
@@ -173,6 +183,8 @@ def _locked(home: Path) -> Iterator[None]:
     lock = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # It names the last daemon, and another process may have that number by now: 'pal down' would end it.
+        os.ftruncate(lock, 0)
         yield
     except BlockingIOError:
         raise StorageFailed(
@@ -206,6 +218,8 @@ def _events(count: int) -> str:
 def _refuse(error: BaseException, *, is_json: bool) -> int:
     failure = failure_from(error)
     sentence = str(failure if isinstance(error, (PalaverError, sqlite3.Error)) else error)
+    if isinstance(failure, DiskFull):
+        sentence = f"there is no room on the disk ({error}): free some space and run this again"
     if is_json:
         sys.stderr.write(json.dumps({"error": failure.code, "message": sentence}) + "\n")
     else:

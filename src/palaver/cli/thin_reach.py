@@ -143,7 +143,10 @@ class Reach:
             self._end_not_running()
         self._keep_down()
         if not pid:
-            raise StartError(f"a daemon runs, but {self._home}/daemon.lock does not say which process it is")
+            raise StartError(
+                f"a daemon or 'pal doctor --repair' runs, but {self._home}/daemon.lock does not say which "
+                "process it is: wait until the repair has ended"
+            )
         try:
             os.kill(pid, signal.SIGTERM)
         except ProcessLookupError:
