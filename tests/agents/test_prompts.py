@@ -259,3 +259,76 @@ async def test_upgraded_holder_keeps_the_named_prompt(stage: Stage) -> None:
     await stage.daemon.heard("lane", count=2)
 
     await wait_until(lambda: stage.daemon.last("gate").get("lane") == 2 and stage.daemon.last("gate")["open"])
+
+
+DRAWN = """
+import os, sys, tty
+tty.setraw(0)
+os.write(1, b"\\x1b[?1049h\\x1b[?2004h" + sys.argv[1].encode())
+keys = os.read(0, 4096)
+open(sys.argv[2], "wb").write(keys)
+"""
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        "| Delete all of it |\r\n|  <  Yes  >   <  No  >  |\x1b[2;5H",
+        "| Pick a colour |\r\n| (*) red |\r\n| ( ) blue |\x1b[2;3H",
+        "Delete all of it\r\n\r\n  [ Yes ]  [ No ]\x1b[H",
+        "\x1b[?25lDelete all of it\r\n  Yes\r\n  No\r\n",
+    ],
+    ids=["buttons", "radio", "home", "hidden"],
+)
+async def test_a_drawn_question_with_paste_mode_gets_no_key(stage: Stage, tmp_path: Path, drawn: str) -> None:
+    record = tmp_path / "record"
+    await stage.start([sys.executable, "-I", "-c", DRAWN, drawn, str(record)])
+    await stage.daemon.heard("lane")
+
+    await stage.daemon.heard("gate", open=False, reason="prompt")
+    for number, priority in ((1, "normal"), (2, "interrupt")):
+        stage.daemon.offer(number, "hello", priority=priority)
+        answer = await stage.daemon.heard("answer", offer=number)
+        assert (answer["answer"], answer["reason"]) == ("deferred", "prompt")
+
+    assert not record.exists()
+
+
+SAYS_WORKING = """
+import os
+os.write(1, b"\\x1b]7501;state=working\\x07Which colour: ")
+print("GOT", input())
+"""
+
+
+async def test_an_interrupt_does_not_reach_a_line_that_is_asked_for(stage: Stage) -> None:
+    await stage.start([sys.executable, "-I", "-u", "-c", SAYS_WORKING])
+    await stage.daemon.heard("lane")
+    person = await stage.attach()
+    await person.until_shown(b"colour:")
+
+    stage.daemon.offer(1, "now", priority="interrupt")
+
+    answer = await stage.daemon.heard("answer", offer=1)
+    assert (answer["answer"], answer["reason"]) == ("deferred", "prompt")
+    await person.press(b"red\r")
+    await person.until_shown(b"GOT red")
+
+
+WORKS_A_MOMENT = """
+import time
+while True:
+    print("GOT", input("> "))
+    time.sleep(0.25)
+"""
+
+
+async def test_an_interrupt_right_after_a_message_does_not_end_the_agent(stage: Stage) -> None:
+    await stage.start([sys.executable, "-I", "-u", "-c", WORKS_A_MOMENT])
+    await stage.daemon.heard("lane")
+    await take(stage, 1)
+
+    stage.daemon.offer(2, "now", priority="interrupt")
+
+    assert (await stage.daemon.heard("answer", offer=2))["answer"] == "seen"
+    await take(stage, 3)

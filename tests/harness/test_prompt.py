@@ -80,3 +80,15 @@ def test_slowest_accepted_rule_finishes() -> None:
     rule = compile_rule("a*a*a*b", "--prompt")
 
     assert rule.fullmatch("a" * LIMIT_LINE) is None
+
+
+@pytest.mark.parametrize("line", ["> ", "│ <", ""])
+def test_words_after_the_cursor_are_a_button_or_a_list(line: str) -> None:
+    assert judge_prompt(generic.PROFILE, line, (), after="  Yes  >   <  No  > │") is Prompt.OTHER
+    assert judge_prompt(generic.PROFILE, line, (), after="        │") is not Prompt.OTHER
+
+
+def test_an_empty_line_with_a_hidden_cursor_proves_nothing() -> None:
+    assert judge_prompt(generic.PROFILE, "", (), has_cursor=False) is Prompt.OTHER
+    assert judge_prompt(generic.PROFILE, "> ", (), has_cursor=False) is Prompt.KNOWN
+    assert judge_prompt(NAMED, "you> ", (), after="words", has_cursor=False) is Prompt.KNOWN

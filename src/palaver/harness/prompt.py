@@ -37,14 +37,24 @@ class Prompt(enum.StrEnum):
     """Words that may ask for something else."""
 
 
-def judge_prompt(profile: Profile, line: str, accepted: Collection[str]) -> Prompt:
-    """Classify the line before the cursor, without our own text; `accepted`: prompts that took a message."""
+def judge_prompt(
+    profile: Profile, line: str, accepted: Collection[str], *, after: str = "", has_cursor: bool = True
+) -> Prompt:
+    """Classify the line before the cursor, without our own text; `accepted`: prompts that took a message.
+
+    `after` is the rest of the cursor's line without faint hints: words in it are a button, or an item of a
+    list. `has_cursor`: the program shows its cursor; without it, an empty line means nothing.
+    """
     if len(line) > LIMIT_LINE:
         return Prompt.OTHER
     bare = line.strip()
-    if is_asked_for(profile, line) or bare in _BARE_SIGNS or (bare and bare in accepted):
+    if is_asked_for(profile, line):
         return Prompt.KNOWN
-    if profile.has_known_prompts:
+    if _WORDS.search(after):
+        return Prompt.OTHER
+    if bare in _BARE_SIGNS or (bare and bare in accepted):
+        return Prompt.KNOWN
+    if profile.has_known_prompts or not (bare or has_cursor):
         return Prompt.OTHER
     is_plain = not _WORDS.search(bare) or _ONE_WORD.fullmatch(bare) or _SPEAKERS.fullmatch(bare)
     return Prompt.PLAIN if is_plain else Prompt.OTHER

@@ -349,9 +349,22 @@ def test_interrupt_that_works_is_not_repeated() -> None:
     hand = Hand(GENERIC, urgent())
     busy = replace(BLIND, state=AgentState.ACTIVE)
 
-    steps = [hand.ask(busy), hand.ask(BLIND, after_ms=100), hand.ask(BLIND, after_ms=2_000)]
+    steps = [
+        hand.ask(busy),
+        hand.ask(busy, after_ms=300),
+        hand.ask(BLIND, after_ms=100),
+        hand.ask(BLIND, after_ms=2_000),
+    ]
 
-    assert steps == [Write(b"\x03"), Wait(200), Write(TEXT.encode())]
+    assert steps == [Wait(100), Write(b"\x03"), Wait(200), Write(TEXT.encode())]
+
+
+def test_program_that_is_busy_for_a_moment_only_is_not_interrupted() -> None:
+    hand = Hand(GENERIC, urgent())
+
+    steps = [hand.ask(replace(BLIND, state=AgentState.ACTIVE)), hand.ask(BLIND, after_ms=100)]
+
+    assert steps == [Wait(100), Write(TEXT.encode())]
 
 
 def test_dialog_stops_an_interrupt_before_and_after_its_keys() -> None:
@@ -719,6 +732,7 @@ def test_program_that_does_not_read_after_three_interrupts_gets_no_text() -> Non
 def test_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
     hand = Hand(GENERIC, urgent())
     hand.ask(replace(BLIND, state=AgentState.ACTIVE), reading=False)
+    hand.ask(replace(BLIND, state=AgentState.ACTIVE), after_ms=300, reading=False)
 
     waiting = hand.ask(BLIND, after_ms=1_000, reading=False)
     hand.ask(BLIND, after_ms=100)

@@ -39,6 +39,7 @@ class FakeDesk:
         self.eats_enter = False
         self.keyboard = Keyboard()
         self.now_ms = 1_000
+        self.tick_ms = 1
         self.on_current: Callable[[], None] = lambda: None
 
     def is_current(self) -> bool:
@@ -53,7 +54,7 @@ class FakeDesk:
 
     def facts(self, *, is_interrupt: bool) -> Facts:
         self.asked.append(is_interrupt)
-        self.now_ms += 1
+        self.now_ms += self.tick_ms
         return Facts(now_ms=self.now_ms, foreground=self.foreground)
 
     def press(self, keys: bytes, *, is_persons: bool) -> None:
@@ -137,6 +138,7 @@ async def test_no_step_while_keys_are_unsent_or_output_is_unparsed() -> None:
 async def test_interrupt_is_marked_when_the_gate_is_checked() -> None:
     desk, told = FakeDesk(), Told()
     desk.seen = replace(IDLE, state=AgentState.ACTIVE)
+    desk.tick_ms = 300
 
     typist_at(desk).begin(Offer(text="now", priority=Priority.INTERRUPT), told)
 

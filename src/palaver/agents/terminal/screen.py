@@ -187,7 +187,9 @@ class Screen:
         rest = without_ours(before, ours)
         prompt = Prompt.OTHER
         if self._profile.read_composer is None:
-            prompt = judge_prompt(self._profile, rest, self._accepted)
+            after = view.bright[view.row][view.column :] if view.row < len(view.bright) else ""
+            has_cursor = not glass.cursor.hidden
+            prompt = judge_prompt(self._profile, rest, self._accepted, after=after, has_cursor=has_cursor)
         asked = dialog_asked(self._profile, view, text, rest, glass.columns) if is_readable else None
         word = self._judge(view, text, draft, now_ms, asked=asked)
         return Look(

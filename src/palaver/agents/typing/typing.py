@@ -39,6 +39,11 @@ _PASTE_LIMIT_MS: Final = 60_000
 _ENTER_AGAIN_MS: Final = 1_500
 _CONFIRM_LIMIT_MS: Final = 60_000
 _SILENT_LIMIT_MS: Final = 10_000
+_BUSY_MS: Final = 300
+"""How long a program without a composer rule must not wait for input before it is interrupted.
+
+A program that has just taken a line mostly waits for the next one a moment later; Ctrl-C would end it.
+"""
 _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
 _GONE_MS: Final = 1_000
@@ -53,9 +58,11 @@ _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 def _is_at_prompt(look: Look, facts: Facts) -> bool:
     """Whether the program is sure to wait at its prompt: then an interrupt would end it, not its work.
 
-    A program that draws its own composer waits for keys while it works; it says by itself that it works.
+    A program that draws its own composer waits for keys while it works; it says by itself that it works. One
+    that waits for a whole line asks for it, whatever it says.
     """
-    return facts.is_waiting and (not look.is_told or look.prompt is Prompt.KNOWN)
+    is_asking = not look.is_told or look.prompt is Prompt.KNOWN or not facts.is_raw
+    return facts.is_waiting and is_asking
 
 
 class Typing:
@@ -69,6 +76,7 @@ class Typing:
         self.interrupts = 0
         """How many times the interrupt keys were pressed."""
         self._interrupted_ms = 0
+        self._busy_ms: int | None = None
         self.text = ""
         """What was typed; empty before that."""
         self.prompt = ""
@@ -145,6 +153,10 @@ class Typing:
         if self._offer.priority in _WHEN_IDLE and look.state is not AgentState.IDLE:
             return Done(Answer.DEFERRED, "busy")  # it was idle when this was offered
         if is_urgent:
+            if self._busy_ms is None:
+                self._busy_ms = facts.now_ms
+            if not look.has_composer_rule and facts.now_ms - self._busy_ms < _BUSY_MS:
+                return Wait(_LOOK_AGAIN_MS)
             is_between = self.interrupts % interrupt.presses != 0
             if self.interrupts and not is_between and since_ms < interrupt.wait_ms:
                 return Wait(min(_LOOK_AGAIN_MS, interrupt.wait_ms - since_ms))
