@@ -265,7 +265,7 @@ async def test_caller_without_the_required_standing_is_refused(
     reply = await stage.ask(type=kind, cols=80, rows=24)
 
     assert reply["ok"] is False
-    assert "needs the standing of" in reply["error"]
+    assert " requires " in reply["error"]
     assert is_running(stage.child)
 
 

@@ -78,7 +78,7 @@ def test_worker_cannot_open_or_close_a_door(
     refused = nova.pal("up", *words, *options)
 
     assert refused.status == 1
-    assert "needs the standing of" in refused.err
+    assert "requires a person" in refused.err
     assert not (bus.path / "config.toml").exists()
 
 
@@ -90,7 +90,7 @@ def test_daemon_started_by_hand_opens_no_door(bus: Home, nova: Shell) -> None:
     words = f"{python} -I -m palaver.daemon --home {bus.path} --foreground --http 127.0.0.1:0"
     refused = nova.begin_script(words).end()
 
-    assert (refused.status, "needs the standing of" in refused.err) == (1, True)
+    assert (refused.status, "requires a person" in refused.err) == (1, True)
     assert not (bus.path / "config.toml").exists()
 
 
@@ -106,7 +106,7 @@ def test_agent_at_a_persons_terminal_opens_no_door(bus: Home) -> None:
         ),
     ]
 
-    assert [(one.status, "needs the standing of" in one.err) for one in refused] == [(1, True)] * 3
+    assert [(one.status, "requires a person" in one.err) for one in refused] == [(1, True)] * 3
 
 
 def test_daemon_ignores_environment_variables_that_load_code(bus: Home, nova: Shell) -> None:

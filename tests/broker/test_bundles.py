@@ -185,7 +185,7 @@ async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog)
         (
             {"files": (BundleFile(path="a", content=bytes(LIMIT_FILE_BYTES + 1)),)},
             MessageTooLarge,
-            f"a has {LIMIT_FILE_BYTES + 1} bytes, the limit is {LIMIT_FILE_BYTES}; nothing was stored",
+            f"a has {LIMIT_FILE_BYTES + 1} bytes; the limit is {LIMIT_FILE_BYTES}. Nothing was stored",
         ),
         (
             {"files": tuple(BundleFile(path=str(number), content=b"") for number in range(LIMIT_FILES + 1))},
@@ -195,7 +195,7 @@ async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog)
         (
             {"files": tuple(BundleFile(path=f"{number}", content=bytes(900_000)) for number in range(5))},
             MessageTooLarge,
-            f"the bundle has 4500000 bytes, the limit is {LIMIT_BUNDLE_BYTES}",
+            f"the bundle has 4500000 bytes; the limit is {LIMIT_BUNDLE_BYTES}",
         ),
         ({"transcripts": (excerpt(text="x" * LIMIT_BUNDLE_BYTES),)}, MessageTooLarge, "the bundle has"),
         ({"transcripts": (excerpt(level="loud"),)}, BadRequest, "the levels of a transcript are"),

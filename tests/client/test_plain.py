@@ -44,7 +44,7 @@ async def test_refusal_is_raised_as_its_class_and_the_connection_stays(
 ) -> None:
     peer = await fake.accept()
     asking = asyncio.ensure_future(plain.ask(STATE))
-    peer.refuse(await peer.next(), "room_not_found", "there is no room shop", room="shop", nearest=[])
+    peer.refuse(await peer.next(), "room_not_found", "no such room: shop", room="shop", nearest=[])
 
     with pytest.raises(RoomNotFound):
         await asking

@@ -125,7 +125,7 @@ def test_unknown_recipient_is_refused_with_nearest_names(strict: Home) -> None:
     assert refused.error["error"] == "unknown_recipient"
     assert refused.error["details"]["unmatched"] == {"@nowa": ["nova"], "@zzz": []}
     assert strict.pal("send", "@nowa", "--", "x").err == (
-        "pal: nobody answers to @nowa (nearest: nova); nothing was sent. 'pal list' shows who is there\n"
+        "pal: no such agent: @nowa (did you mean nova?); nothing was sent. 'pal list' shows the agents\n"
     )
 
 
@@ -143,7 +143,7 @@ def test_size_is_reported_only_for_a_body_that_was_read_completely(strict: Home)
     piped = strict.pal("send", "@nova", "--stdin", "--json", content=body)
     small = strict.pal("send", "@nova", "--json", "--", b"x" * 100_002)
 
-    assert "standard input has more than 100000 bytes" in piped.error["message"]
+    assert "standard input is larger than the limit of 100000 bytes" in piped.error["message"]
     assert (piped.error["size_bytes"], piped.error["limit_bytes"]) == (None, 100_000)
     assert small.error["size_bytes"] == 100_002
 

@@ -425,7 +425,7 @@ def test_keys_with_the_id_of_a_text_are_refused(bus: Home, luna: FakeHolder, nov
     said = send_keys(bus, "y", *own)
 
     assert said.status == 1
-    assert f"is taken: you used it for #{place}, which says something else; nothing was stored" in said.err
+    assert f"is taken: you used it for #{place}, a different event; nothing was stored" in said.err
 
 
 def test_dry_run_of_keys_does_not_wait(bus: Home, luna: FakeHolder) -> None:

@@ -138,7 +138,7 @@ def test_daemon_refuses_a_log_of_a_newer_schema_and_says_so(bus: Home) -> None:
 
     assert refused.status == 1
     assert refused.err.startswith(
-        "pal: the daemon did not start: the log has schema 99 and this Palaver knows "
+        "pal: the daemon did not start: the log has schema 99, but this Palaver supports only "
     )
 
 

@@ -37,7 +37,7 @@ async def test_second_owner_is_refused_with_the_process_that_has_the_consumer(
         await consumers.take("luna", "ci", pid=18)
 
     assert refused.value.details == {"consumer": "ci", "listener": "luna", "pid": 17}
-    assert "'ci' of luna is followed by process 17" in str(refused.value)
+    assert "'ci' of luna is already in use by process 17" in str(refused.value)
 
 
 async def test_same_name_of_another_owner_is_another_consumer(consumers: Consumers) -> None:

@@ -55,7 +55,7 @@ def test_unknown_room_is_not_found_and_the_nearest_are_named(word: str, nearest:
 
     assert caught.value.nearest[: len(nearest)] == nearest
     assert bool(caught.value.nearest) == bool(nearest)
-    assert ("nearest" in str(caught.value)) == bool(nearest)
+    assert ("did you mean" in str(caught.value)) == bool(nearest)
 
 
 def test_announcement_of_a_kick_changes_nothing() -> None:

@@ -90,7 +90,7 @@ def test_error_says_when_a_just_exited_member_can_be_removed() -> None:
     just_gone = Sight(gone_since_ms=LATE_MS - 1_000)
     left_s = POLICY.gone_grace_ms // 1_000 - 1
 
-    with pytest.raises(TargetActive, match=f"every member can remove it in {left_s} seconds"):
+    with pytest.raises(TargetActive, match=f"any member can remove it in {left_s} seconds"):
         removed(caller("ann"), "bob", bob=just_gone)
 
 

@@ -30,9 +30,9 @@ class UnknownRecipient(RequestError):
     def __str__(self) -> str:
         parts = []
         for address, near in self.unmatched.items():
-            hint = f" (nearest: {', '.join(near)})" if near else ""
+            hint = f" (did you mean {', '.join(near)}?)" if near else ""
             parts.append(f"{address}{hint}")
-        return f"nobody answers to {'; '.join(parts)}; nothing was sent. 'pal list' shows who is there"
+        return f"no such agent: {'; '.join(parts)}; nothing was sent. 'pal list' shows the agents"
 
 
 class AmbiguousRecipient(RequestError):
@@ -47,7 +47,8 @@ class AmbiguousRecipient(RequestError):
 
     def __str__(self) -> str:
         return (
-            f"{self.address} could be {', '.join(self.candidates)}; write more of the name. Nothing was sent"
+            f"{self.address} is ambiguous: it matches {', '.join(self.candidates)}; write a longer name. "
+            "Nothing was sent"
         )
 
 
@@ -65,8 +66,8 @@ class MessageTooLarge(RequestError):
 
     def __str__(self) -> str:
         if self.size_bytes is None:
-            return f"{self.what} has more than {self.limit_bytes} bytes, the limit; nothing was stored"
-        return f"{self.what} has {self.size_bytes} bytes, the limit is {self.limit_bytes}; nothing was stored"
+            return f"{self.what} is larger than the limit of {self.limit_bytes} bytes; nothing was stored"
+        return f"{self.what} has {self.size_bytes} bytes; the limit is {self.limit_bytes}. Nothing was stored"
 
 
 class BadText(RequestError):
@@ -82,7 +83,7 @@ class BadText(RequestError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} holds the character U+{self.codepoint:04X} at position {self.position}, "
+            f"{self.what} contains the character U+{self.codepoint:04X} at position {self.position}, "
             "which is not allowed; nothing was stored"
         )
 
@@ -127,8 +128,8 @@ class IdTaken(RequestError):
 
     def __str__(self) -> str:
         return (
-            f"the id {self.id} is taken: you used it for #{self.seq}, which says something else; nothing was "
-            "stored. Leave the id out, or use a new one"
+            f"the id {self.id} is taken: you used it for #{self.seq}, a different event; nothing was stored. "
+            "Leave out the id, or use a new one"
         )
 
 
@@ -142,7 +143,7 @@ class AlreadyJoined(RequestError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"this process is already {self.name}; 'pal leave' gives the name up"
+        return f"this process is already {self.name}; to give up the name, run 'pal leave'"
 
 
 class WhoAreYou(Sentence):
@@ -162,7 +163,7 @@ class NotYou(RequestError):
         self.actual = actual
 
     def __str__(self) -> str:
-        return f"you are {self.actual} and cannot speak as {self.claimed}"
+        return f"you are {self.actual} and cannot act as {self.claimed}; use your own name"
 
 
 class NotAllowed(RequestError):
@@ -177,7 +178,15 @@ class NotAllowed(RequestError):
         self.needed = needed
 
     def __str__(self) -> str:
-        return f"{self.request} needs the standing of {self.needed}; you have that of {self.standing}"
+        return f"{self.request} requires {_with_article(self.needed)}; you are {_with_article(self.standing)}"
+
+
+def _with_article(standing: str) -> str:
+    """Write a standing for a sentence. A phrase of several words stays as it is."""
+    if " " in standing:
+        return standing
+    noun = {"human": "person", "external": "script"}.get(standing, standing)
+    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
 
 
 class NotPerson(Sentence):
@@ -196,7 +205,7 @@ class ReservedType(RequestError):
         self.type = type
 
     def __str__(self) -> str:
-        return f"events of type {self.type!r} are written by Palaver only"
+        return f"only Palaver writes events of type {self.type!r}; use another type"
 
 
 class NotFound(RequestError):
@@ -226,7 +235,7 @@ class RateLimited(RequestError):
     def __str__(self) -> str:
         return (
             f"message #{self.message} is held: {self.reason}; "
-            f"a person can let it through with 'pal release {self.message}'"
+            f"a person can release it with 'pal release {self.message}'"
         )
 
 

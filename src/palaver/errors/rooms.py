@@ -16,10 +16,10 @@ class RoomNotFound(RequestError):
         self.nearest = list(nearest)
 
     def __str__(self) -> str:
-        near = f" (nearest: {', '.join(self.nearest)})" if self.nearest else ""
+        near = f" (did you mean {', '.join(self.nearest)}?)" if self.nearest else ""
         return (
-            f"there is no room {self.room}{near}; 'pal room list' shows the rooms, "
-            "'pal room join' opens one here"
+            f"no such room: {self.room}{near}; 'pal room list' shows the rooms, "
+            "'pal room join' creates one here"
         )
 
 
@@ -33,7 +33,10 @@ class RoomClosed(RequestError):
         self.room = room
 
     def __str__(self) -> str:
-        return f"the room {self.room} is closed; its history can be read, and 'pal room join' opens a new one"
+        return (
+            f"the room {self.room} is closed; you can read its history, and 'pal room join' creates a new "
+            "room"
+        )
 
 
 class NotAPlace(RequestError):
@@ -62,8 +65,8 @@ class UnknownMember(RequestError):
 
     def __str__(self) -> str:
         return (
-            f"{self.agent_id} is not a member of {self.room}; 'pal room join' joins it, "
-            "'pal room state' shows who is in it"
+            f"{self.agent_id} is not a member of {self.room}; 'pal room join' joins the room, "
+            "'pal room state' shows its members"
         )
 
 
@@ -78,7 +81,10 @@ class UnknownTarget(RequestError):
         self.room = room
 
     def __str__(self) -> str:
-        return f"{self.agent_id} is not in {self.room}, and cannot be removed from it"
+        return (
+            f"{self.agent_id} is not a member of {self.room}, so it cannot be removed; 'pal room state' "
+            "shows the members"
+        )
 
 
 class CannotKickSelf(RequestError):
@@ -91,7 +97,7 @@ class CannotKickSelf(RequestError):
         self.room = room
 
     def __str__(self) -> str:
-        return f"nobody removes itself; 'pal room leave' leaves {self.room}"
+        return f"you cannot remove yourself; to leave {self.room}, run 'pal room leave'"
 
 
 class TargetActive(RequestError):
@@ -106,10 +112,10 @@ class TargetActive(RequestError):
 
     def __str__(self) -> str:
         if self.gone_in_s is None:
-            return f"{self.agent_id} is there; an operator can remove it with --force"
+            return f"{self.agent_id} is present; only an operator can remove it, with --force"
         return (
-            f"{self.agent_id} was there a moment ago: every member can remove it in {self.gone_in_s} "
-            "seconds, an operator at once with --force"
+            f"{self.agent_id} was present recently: any member can remove it in {self.gone_in_s} "
+            "seconds, an operator now with --force"
         )
 
 
@@ -119,7 +125,7 @@ class AgentIdRequired(Sentence):
     code = "agent_id_required"
 
     def __init__(
-        self, sentence: str = "who is meant by self? The caller has no name; 'pal join' gives it one"
+        self, sentence: str = "'self' needs a caller with a name; join first with 'pal join'"
     ) -> None:
         super().__init__(sentence)
 
@@ -130,7 +136,7 @@ class InvalidEventTypeFilter(Sentence):
     code = "invalid_event_type_filter"
 
     def __init__(
-        self, sentence: str = "a filter for types needs at least one type, and no empty one"
+        self, sentence: str = "the event type filter is empty; name at least one type, or leave it out"
     ) -> None:
         super().__init__(sentence)
 
@@ -152,7 +158,7 @@ class BodyTooLarge(RequestError):
         self.limit_bytes = limit_bytes
 
     def __str__(self) -> str:
-        return f"the note has {self.size_bytes} bytes, the limit is {self.limit_bytes}; nothing was stored"
+        return f"the note has {self.size_bytes} bytes; the limit is {self.limit_bytes}. Nothing was stored"
 
 
 class InvalidCursor(RequestError):
@@ -165,7 +171,10 @@ class InvalidCursor(RequestError):
         self.after_note_id = after_note_id
 
     def __str__(self) -> str:
-        return f"there is no note {self.after_note_id} in this room to go on behind"
+        return (
+            f"no such note in this room: {self.after_note_id}; use the id of a listed note, or start from "
+            "the beginning"
+        )
 
 
 class DuplicateListener(RequestError):
@@ -184,6 +193,6 @@ class DuplicateListener(RequestError):
         process = f"process {self.pid}" if self.pid else "another process"
         by = f" of {self.listener}" if self.listener else ""
         return (
-            f"the consumer {self.consumer!r}{by} is followed by {process} already: "
-            "end that one first, or choose another name with --consumer"
+            f"the consumer {self.consumer!r}{by} is already in use by {process}: "
+            "stop it first, or choose another name with --consumer"
         )

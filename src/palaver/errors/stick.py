@@ -14,7 +14,10 @@ class TurnMismatch(RequestError):
         self.turn_id = turn_id
 
     def __str__(self) -> str:
-        return f"this is turn {self.turn_id}, not {self.expected_turn_id}; look at the room and decide anew"
+        return (
+            f"the current turn is {self.turn_id}, not {self.expected_turn_id}; run 'pal room state' and try "
+            "again"
+        )
 
 
 class StaleLease(RequestError):
@@ -27,7 +30,7 @@ class StaleLease(RequestError):
         self.turn_id = turn_id
 
     def __str__(self) -> str:
-        return f"turn {self.turn_id} is not held by this lease; whoever waits for a turn is given a new one"
+        return f"this lease is not valid for turn {self.turn_id}; claim the stick again to get a new lease"
 
 
 class NotOwner(RequestError):
@@ -40,7 +43,7 @@ class NotOwner(RequestError):
         self.owner = owner
 
     def __str__(self) -> str:
-        return f"the stick is held by {self.owner}, and only its holder can do that"
+        return f"{self.owner} owns the stick; only its owner can do that"
 
 
 class InvalidHandoff(RequestError):
@@ -54,7 +57,7 @@ class InvalidHandoff(RequestError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"the hand-over's {self.field} {self.reason}"
+        return f"the handoff's {self.field} {self.reason}"
 
 
 class TakeoverNotAvailable(RequestError):
@@ -80,7 +83,7 @@ class TakeoverIneligible(RequestError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"you cannot take the stick over: {self.reason}"
+        return f"you cannot take over the stick: {self.reason}"
 
 
 class RecipientUnreachable(RequestError):
@@ -93,7 +96,7 @@ class RecipientUnreachable(RequestError):
         self.agent_id = agent_id
 
     def __str__(self) -> str:
-        return f"{self.agent_id} is not there to take the stick; release it, or pass it to somebody else"
+        return f"{self.agent_id} is not present; release the stick, or pass it to another member"
 
 
 class ParkRequiresRelease(RequestError):
@@ -106,7 +109,7 @@ class ParkRequiresRelease(RequestError):
         self.room = room
 
     def __str__(self) -> str:
-        return f"you hold the stick of {self.room}; release or pass it before you stand aside"
+        return f"you own the stick of {self.room}; release or pass it before you park"
 
 
 class ObserverCannotHoldTurn(RequestError):
@@ -119,4 +122,4 @@ class ObserverCannotHoldTurn(RequestError):
         self.agent_id = agent_id
 
     def __str__(self) -> str:
-        return f"{self.agent_id} looks on here and cannot hold the stick; a worker can"
+        return f"{self.agent_id} is an observer here and cannot own the stick; only a worker can"

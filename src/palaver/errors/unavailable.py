@@ -33,7 +33,8 @@ class NewerSchema(Unavailable):
 
     def __str__(self) -> str:
         return (
-            f"the log has schema {self.found} and this Palaver knows {self.known}: install the newer version"
+            f"the log has schema {self.found}, but this Palaver supports only {self.known}; install a newer "
+            "version"
         )
 
 

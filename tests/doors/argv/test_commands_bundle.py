@@ -129,7 +129,7 @@ async def test_human_may_name_any_file_and_allow_any_directory(stage: Stage, cal
         (["--files", "src/app.py", "--root", "src"], NotPerson, "only the human can allow more directories"),
         (["--files", "none.py"], NotFound, "none.py: No such file or directory"),
         (["--files", "src"], NotFound, "Is a directory"),
-        (["--files", "large"], MessageTooLarge, "has more than 1048576 bytes, the limit"),
+        (["--files", "large"], MessageTooLarge, "is larger than the limit of 1048576 bytes"),
         (["--files", "l1,l2,l3,l4,l5"], MessageTooLarge, "the bundle has 5242880 bytes"),
         (["--events", "5-x"], BadRequest, "is no range"),
         (["--events", "5"], NotFound, "there is no event 5"),
