@@ -268,7 +268,7 @@ def test_limit_must_be_at_least_one(still: Home, words: tuple[str, ...]) -> None
     refused = still.pal(*words, "0")
 
     assert (refused.status, refused.out) == (2, "")
-    assert f"{words[-1]} is at least 1" in refused.err
+    assert f"{words[-1]} must be at least 1" in refused.err
 
 
 def test_redeliver_is_refused_for_a_message_that_is_not_unconfirmed(still: Home) -> None:

@@ -39,14 +39,14 @@ def test_unknown_name_is_refused_with_the_nearest_one(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("events", "--from", "ana"), "nobody called ana is known here; nearest: anna"),
-        (("events", "--agent", "@Ana"), "nobody called @Ana is known here; nearest: anna"),
-        (("events", "--from", "zzzzzz"), "nobody called zzzzzz is known here; 'pal list -v' shows"),
-        (("events", "--type", "mesage"), "no event of type mesage is in the log; nearest: message"),
-        (("recv", "--peek", "--as", "anna", "--from", "ana"), "nobody called ana is known here"),
-        (("events", "sub", "--as", "anna", "--agent", "ana"), "nobody called ana is known here"),
-        (("events", "sub", "--as", "anna", "--from", "ana"), "nobody called ana is known here"),
-        (("events", "sub", "--as", "anna", "--type", "mesage"), "nearest: message"),
+        (("events", "--from", "ana"), "unknown agent: ana; did you mean anna?"),
+        (("events", "--agent", "@Ana"), "unknown agent: @Ana; did you mean anna?"),
+        (("events", "--from", "zzzzzz"), "unknown agent: zzzzzz; 'pal list -v' shows"),
+        (("events", "--type", "mesage"), "the log has no event of type mesage; did you mean message?"),
+        (("recv", "--peek", "--as", "anna", "--from", "ana"), "unknown agent: ana"),
+        (("events", "sub", "--as", "anna", "--agent", "ana"), "unknown agent: ana"),
+        (("events", "sub", "--as", "anna", "--from", "ana"), "unknown agent: ana"),
+        (("events", "sub", "--as", "anna", "--type", "mesage"), "did you mean message?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -105,7 +105,7 @@ def test_unreadable_transcript_is_refused_with_a_sentence(told: Home) -> None:
         (["luna", "x"], 2, "100- for all from there on"),
         (["luna", "--search", "("], 2, "is no regular expression"),
         (["luna", "--search", "x" * 1001], 2, "at most 1000 characters"),
-        (["luna", "--last", "0"], 2, "--last is at least 1"),
+        (["luna", "--last", "0"], 2, "--last must be at least 1"),
         (["luna", "--detail", "loud"], 2, "--detail"),
         (["luna", "99"], 1, "it has 6 entries"),
     ],

@@ -170,5 +170,5 @@ async def test_preset_needs_a_known_agent(shell: Shell) -> None:
     ],
 )
 def test_presets_cannot_be_combined(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="cannot stand together"):
+    with pytest.raises(UsageError, match="cannot be used together"):
         parse(TABLE, ["events", "sub", *words])

@@ -32,13 +32,13 @@ def test_hidden_command_is_not_suggested() -> None:
 
 def test_option_before_the_command_is_explained() -> None:
     assert unknown_option(TABLE.root, "--jsn") == "pal has no option '--jsn'; did you mean --json?"
-    assert "stand behind it" in unknown_option(TABLE.root, "--peek")
+    assert "after its name" in unknown_option(TABLE.root, "--peek")
 
 
 def test_missing_value_is_named() -> None:
     option = Option(name="--thread", metavar="NAME", help="x")
 
-    assert missing_value(option, None) == "--thread needs a value: --thread NAME"
+    assert missing_value(option, None) == "--thread requires a value: --thread NAME"
     assert "'--json'" in missing_value(option, "--json")
 
 
@@ -51,4 +51,4 @@ def test_extra_argument_is_shown_with_the_usage() -> None:
     show = TABLE.find(("show",))
     assert show is not None
 
-    assert too_many(show, ["1", "2"]) == "pal show has no place for '2': pal show ID"
+    assert too_many(show, ["1", "2"]) == "unexpected argument '2'; usage: pal show ID"

@@ -82,9 +82,9 @@ def test_page_has_exactly_the_global_options() -> None:
 def test_page_states_the_default_limits() -> None:
     commands = {command.path: section_of(command) for command in SHOWN}
 
-    assert f"otherwise {DEFAULT_RECV}." in commands["recv",].rows["--limit N"]
-    assert f"otherwise {DEFAULT_INBOX}." in commands["inbox",].rows["--limit N"]
-    assert f"otherwise {DEFAULT_EVENTS}." in commands["events",].rows["--last N"]
+    assert f"(default: {DEFAULT_RECV})." in commands["recv",].rows["--limit N"]
+    assert f"(default: {DEFAULT_INBOX})." in commands["inbox",].rows["--limit N"]
+    assert f"(default: {DEFAULT_EVENTS})." in commands["events",].rows["--last N"]
 
 
 def test_every_example_on_the_page_can_be_parsed() -> None:

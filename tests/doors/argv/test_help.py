@@ -62,7 +62,7 @@ def test_group_shows_its_commands_and_a_command_its_aliases() -> None:
     table = build_table(TABLE.root.command, [note, add])
 
     assert "  note add  Add one\n" in render_help(table, note, 80, False)
-    assert "Also called: new\n" in render_help(table, add, 80, False)
+    assert "Aliases: new\n" in render_help(table, add, 80, False)
 
 
 def test_long_example_is_wrapped_so_that_a_shell_reads_one_line() -> None:

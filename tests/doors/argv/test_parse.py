@@ -108,7 +108,7 @@ def test_number_is_whole_and_not_negative() -> None:
     assert parse(TABLE, ["inbox", "--limit", "5"]).number("--limit") == 5
     assert parse(TABLE, ["inbox"]).number("--limit") is None
     for wrong in ("-1", "x", "1.5", "", "٣", "9" * 19):
-        with pytest.raises(UsageError, match="--limit needs a whole number"):
+        with pytest.raises(UsageError, match="--limit requires a whole number"):
             parse(TABLE, ["inbox", f"--limit={wrong}"]).number("--limit")
 
 
@@ -128,7 +128,7 @@ def test_duration_has_a_unit_or_is_in_seconds() -> None:
         assert parse(TABLE, ["recv", f"--timeout={text}"]).duration_s("--timeout") == seconds
     assert parse(TABLE, ["recv"]).duration_s("--timeout") is None
     for wrong in ("", "m", "1e9", "-1", "10 m", "nan", "1" * 10):
-        with pytest.raises(UsageError, match="--timeout needs a time"):
+        with pytest.raises(UsageError, match="--timeout requires a time"):
             parse(TABLE, ["recv", f"--timeout={wrong}"]).duration_s("--timeout")
 
 
@@ -173,16 +173,16 @@ def test_help_after_a_double_dash_is_text() -> None:
 
 
 def test_unknown_command_is_refused_with_the_nearest_one() -> None:
-    assert refusal("sned") == "there is no command 'sned'; did you mean 'pal send'?"
-    assert refusal("xyz") == "there is no command 'xyz'; 'pal --help' lists the commands"
-    assert refusal("help", "qqq") == "there is no command 'qqq'; 'pal --help' lists the commands"
-    assert refusal("note", "ad", table=NOTES) == "there is no command 'ad'; did you mean 'pal note add'?"
-    assert refusal("status", "sett", "idle") == "there is no command 'sett'; did you mean 'pal status set'?"
+    assert refusal("sned") == "unknown command 'sned'; did you mean 'pal send'?"
+    assert refusal("xyz") == "unknown command 'xyz'; 'pal --help' lists the commands"
+    assert refusal("help", "qqq") == "unknown command 'qqq'; 'pal --help' lists the commands"
+    assert refusal("note", "ad", table=NOTES) == "unknown subcommand 'ad'; did you mean 'pal note add'?"
+    assert refusal("status", "sett", "idle") == "unknown subcommand 'sett'; did you mean 'pal status set'?"
 
 
 def test_group_alone_is_refused_with_its_commands() -> None:
-    assert refusal("note", table=NOTES) == "pal note needs a command behind it, one of: add"
-    assert refusal("--json").startswith("pal needs a command behind it, one of: up, down, status, ")
+    assert refusal("note", table=NOTES) == "pal note requires a subcommand: add"
+    assert refusal("--json").startswith("pal requires a command: up, down, status, ")
 
 
 def test_unknown_option_is_refused_with_the_nearest_one() -> None:
@@ -190,16 +190,16 @@ def test_unknown_option_is_refused_with_the_nearest_one() -> None:
     assert refusal("recv", "-x") == "pal recv has no option '-x'; 'pal recv --help' lists the options"
     assert refusal("send", "-x") == (
         "pal send has no option '-x'; 'pal send --help' lists the options. "
-        "Text that begins with a dash goes after --"
+        "Put text that starts with a dash after --"
     )
     assert refusal("send", "--interupt", "x") == (
         "pal send has no option '--interupt'; did you mean --interrupt? "
-        "Text that begins with a dash goes after --"
+        "Put text that starts with a dash after --"
     )
 
 
 def test_option_of_a_command_is_refused_before_it() -> None:
-    assert "options of a command stand behind it" in refusal("--peek", "recv")
+    assert "put the options of a command after its name" in refusal("--peek", "recv")
     assert refusal("log", "--last", "5", "clear", table=NOTES).startswith(
         "pal log clear has no option '--last'"
     )
@@ -210,40 +210,45 @@ def test_abbreviated_option_is_not_accepted() -> None:
 
 
 def test_version_option_must_be_alone() -> None:
-    assert refusal("--home", "/x", "--version") == "--version must stand alone: pal --version"
+    assert (
+        refusal("--home", "/x", "--version")
+        == "--version cannot be combined with other arguments; use: pal --version"
+    )
 
 
 def test_option_without_its_value_is_refused() -> None:
-    assert refusal("send", "--thread") == "--thread needs a value: --thread NAME"
-    assert refusal("send", "--thread", "--", "x") == "--thread needs a value: --thread NAME"
-    assert refusal("send", "--thread", "--yes").endswith("write it behind an equals sign: --thread=…")
+    assert refusal("send", "--thread") == "--thread requires a value: --thread NAME"
+    assert refusal("send", "--thread", "--", "x") == "--thread requires a value: --thread NAME"
+    assert refusal("send", "--thread", "--yes").endswith("use an equals sign: --thread=…")
 
 
 def test_flag_takes_no_value() -> None:
-    assert refusal("recv", "--peek=yes") == "--peek takes no value: write --peek alone"
+    assert refusal("recv", "--peek=yes") == "--peek takes no value; use --peek alone"
 
 
 def test_value_outside_the_choices_is_refused_with_all_of_them() -> None:
     assert refusal("send", "--intent", "requests", "x") == (
-        "--intent cannot be 'requests', it is one of: request, inform, ack; did you mean request?"
+        "invalid value for --intent: 'requests'; expected one of: request, inform, ack; did you mean request?"
     )
-    assert refusal("completion", "tcsh") == "SHELL cannot be 'tcsh', it is one of: bash, zsh, fish"
+    assert (
+        refusal("completion", "tcsh") == "invalid value for SHELL: 'tcsh'; expected one of: bash, zsh, fish"
+    )
 
 
 def test_single_option_is_refused_when_given_twice() -> None:
-    assert refusal("recv", "--peek", "--peek") == "--peek is given twice: once is enough"
-    assert "--thread is given twice" in refusal("send", "--thread", "a", "--thread=b")
+    assert refusal("recv", "--peek", "--peek") == "--peek can be given only once"
+    assert "--thread can be given only once" in refusal("send", "--thread", "a", "--thread=b")
 
 
 def test_exclusive_options_are_refused_together() -> None:
-    assert refusal("recv", "--wait", "--follow") == "--wait and --follow cannot stand together: choose one"
-    assert refusal("--json", "list", "--text") == "--json and --text cannot stand together: choose one"
+    assert refusal("recv", "--wait", "--follow") == "--wait and --follow cannot be used together; choose one"
+    assert refusal("--json", "list", "--text") == "--json and --text cannot be used together; choose one"
 
 
 def test_too_few_and_too_many_arguments_are_refused_with_the_usage() -> None:
-    assert refusal("show") == "pal show needs ID: pal show ID"
-    assert refusal("show", "1", "2") == "pal show has no place for '2': pal show ID"
-    assert refusal("whoami", "--", "x") == "pal whoami has no place for 'x': pal whoami"
+    assert refusal("show") == "missing argument ID; usage: pal show ID"
+    assert refusal("show", "1", "2") == "unexpected argument '2'; usage: pal show ID"
+    assert refusal("whoami", "--", "x") == "unexpected argument 'x'; usage: pal whoami"
 
 
 def test_usage_error_shows_the_typed_text_short_and_printable() -> None:

@@ -33,17 +33,17 @@ def test_children_exclude_aliases_and_hidden_commands() -> None:
 @pytest.mark.parametrize(
     ("commands", "complaint"),
     [
-        ([ADD], "no command before it"),
-        ([PROGRAM], "no command before it"),
-        ([NOTE, NOTE], "means two commands"),
-        ([NOTE, ADD, Command(path=("note", "new"), summary="x")], "means two commands"),
+        ([ADD], "no parent command"),
+        ([PROGRAM], "no parent command"),
+        ([NOTE, NOTE], "names two subcommands"),
+        ([NOTE, ADD, Command(path=("note", "new"), summary="x")], "names two subcommands"),
         (
             [Command(path=("a",), summary="x", options=(Option(name="--json", help="x"),))],
-            "--json stands twice",
+            "has the option --json twice",
         ),
         (
             [Command(path=("a",), summary="x", options=(Option(name="-x", short="-h", help="x"),))],
-            "-h stands twice",
+            "has the option -h twice",
         ),
         ([Command(path=("a",), summary="x", exclusive=(("--b", "--json"),))], "does not have"),
         (
@@ -54,7 +54,7 @@ def test_children_exclude_aliases_and_hidden_commands() -> None:
                     positionals=(Positional(name="A", help="x", many=True), Positional(name="B", help="x")),
                 )
             ],
-            "may be many",
+            "may be repeated",
         ),
         (
             [
@@ -67,7 +67,7 @@ def test_children_exclude_aliases_and_hidden_commands() -> None:
                     ),
                 )
             ],
-            "does not need",
+            "required argument after an optional",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is said about a command line that cannot be read: one sentence each, which says what to do. Pure."""
+"""Error texts for command lines that cannot be parsed: what is wrong, and what to do. Pure."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -10,12 +10,12 @@ _SHOWN: Final = 60
 
 
 def typed(command: Command) -> str:
-    """Write the words by which a command is called."""
+    """Return a command as the user types it."""
     return " ".join(("pal", *command.path))
 
 
 def shown(word: str) -> str:
-    """Quote what was typed so that it cannot drive a terminal, and shorten it."""
+    """Quote and shorten typed text, without control characters."""
     return repr(word if len(word) <= _SHOWN else word[: _SHOWN - 1] + "…")
 
 
@@ -25,53 +25,54 @@ def _nearest(word: str, known: Sequence[str]) -> str | None:
 
 
 def unknown_command(entry: Entry, word: str) -> str:
-    """A word where a command should stand."""
+    """Return the error for an unknown command or subcommand."""
     before = typed(entry.command)
     known = [name for name, child in entry.children.items() if not child.command.is_hidden]
     near = _nearest(word, known)
-    hint = f"did you mean '{before} {near}'?" if near else f"'{before} --help' lists the commands"
-    return f"there is no command {shown(word)}; {hint}"
+    kind = "subcommand" if entry.command.path else "command"
+    hint = f"did you mean '{before} {near}'?" if near else f"'{before} --help' lists the {kind}s"
+    return f"unknown {kind} {shown(word)}; {hint}"
 
 
 def unknown_option(entry: Entry, name: str) -> str:
-    """An option that the command does not have."""
+    """Return the error for an option that the command does not have."""
     before = typed(entry.command)
     if name == "--version":
-        return "--version must stand alone: pal --version"
+        return "--version cannot be combined with other arguments; use: pal --version"
     if name == "--consumer" and entry.command.path == ("recv",):
         return (
-            "--consumer belongs to 'pal events --follow', where it keeps a place in the log. "
-            "'pal recv' needs none: it takes your mail, and the ledger knows what was flushed"
+            "--consumer works only with 'pal events', where it stores a position in the log. "
+            "'pal recv' does not need it: the bus records which messages you have received"
         )
     near = _nearest(name, [one for one in entry.options if one.startswith("--")])
     hint = f"did you mean {near}?" if near else f"'{before} --help' lists the options"
     if entry.command.rest is not None:
-        hint += f"{'' if near else '.'} Text that begins with a dash goes after --"
+        hint += f"{'' if near else '.'} Put text that starts with a dash after --"
     elif not entry.command.path and near is None:
-        hint = "options of a command stand behind it, and 'pal --help' lists the commands"
+        hint = "put the options of a command after its name; 'pal --help' lists the commands"
     return f"{before} has no option {shown(name)}; {hint}"
 
 
 def missing_value(option: Option, following: str | None) -> str:
-    """An option at the end, or before another one."""
-    sentence = f"{option.name} needs a value: {option.name} {option.metavar}"
+    """Return the error for an option without its value."""
+    sentence = f"{option.name} requires a value: {option.name} {option.metavar}"
     if following is None:
         return sentence
-    return f"{sentence}. If {shown(following)} is the value, write it behind an equals sign: {option.name}=…"
+    return f"{sentence}. If {shown(following)} is the value, use an equals sign: {option.name}=…"
 
 
 def not_a_choice(name: str, choices: Sequence[str], value: str) -> str:
-    """A value outside a fixed set."""
+    """Return the error for a value that is not one of the choices."""
     near = _nearest(value, choices)
     hint = f"; did you mean {near}?" if near else ""
-    return f"{name} cannot be {shown(value)}, it is one of: {', '.join(choices)}{hint}"
+    return f"invalid value for {name}: {shown(value)}; expected one of: {', '.join(choices)}{hint}"
 
 
 def too_many(entry: Entry, positionals: Sequence[str]) -> str:
-    """More arguments than there are places."""
+    """Return the error for too many arguments."""
     command = entry.command
     near = _nearest(positionals[0], list(entry.children))
     if near:
-        return f"there is no command {shown(positionals[0])}; did you mean '{typed(command)} {near}'?"
+        return f"unknown subcommand {shown(positionals[0])}; did you mean '{typed(command)} {near}'?"
     extra = positionals[entry.most or 0]
-    return f"{typed(command)} has no place for {shown(extra)}: {usage_line(command)}"
+    return f"unexpected argument {shown(extra)}; usage: {usage_line(command)}"

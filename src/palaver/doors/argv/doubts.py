@@ -1,6 +1,6 @@
-"""Words of a filter that nobody has and nothing is: what is said of them on standard error. Refuses nothing.
+"""Warn about unknown names and event types in filters, on standard error. Refuses nothing.
 
-Names and types are open, so that what is not there now may come; but mostly it is a slip of the pen.
+An unknown name or type may appear later, so it is allowed; but most often it is a typing error.
 """
 
 from collections.abc import Iterable
@@ -13,21 +13,25 @@ from palaver.model.query import STORED_TYPES, Query
 
 
 async def doubt_names(call: Call, names: Iterable[str]) -> None:
-    """Say which of these names nobody has ever had here. A client that asks again has heard it."""
+    """Warn about names that no agent has ever had here. A client that reconnects gets no second warning."""
     for name in () if call.asked.resume else names:
         if not await _is_known(call, name):
             near = call.services.broker.directory.nearest(name.removeprefix("@").lower())
-            hint = f"nearest: {', '.join(near)}" if near else "'pal list -v' shows who is and was there"
-            call.warn(f"nobody called {name} is known here; {hint}")
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else "'pal list -v' shows present and past agents"
+            )
+            call.warn(f"unknown agent: {name}; {hint}")
 
 
 async def doubt_types(call: Call, types: Iterable[str]) -> None:
-    """Say which of these types no event has, where one that events do have is nearly the same."""
+    """Warn about types that no event has, if a known type is similar."""
     known = [*EVENT_TYPES, *STORED_TYPES]
     for type_ in () if call.asked.resume else types:
         near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
         if near and not await call.services.log.read(Query(types=(type_,), last=1)):
-            call.warn(f"no event of type {type_} is in the log; nearest: {near[0]}")
+            call.warn(f"the log has no event of type {type_}; did you mean {near[0]}?")
 
 
 async def _is_known(call: Call, name: str) -> bool:

@@ -1,10 +1,11 @@
-"""The filters that commands over the log share, read from a command line: a query, and moments in time."""
+"""Parse the filters that commands on the log share: a query, and points in time."""
 
 from datetime import UTC, datetime
 from typing import Final
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_rooms import named_room
+from palaver.doors.argv.complaints import shown
 from palaver.errors import UsageError
 from palaver.log.fold_rooms import find_past_room
 from palaver.model.query import Query
@@ -14,13 +15,13 @@ _ANY: Final = "any"
 
 
 def files_from(call: Call) -> tuple[str, ...]:
-    """Read the file filter: each path as it was written, and as it is from here."""
+    """Return the file filter: each path as given, and as an absolute path."""
     given = call.parsed.values("--file")
     return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
 
 
 def targets_from(call: Call) -> tuple[str, ...]:
-    """Read the filter by recipient: `self` is whoever asks, and `any` is no filter at all."""
+    """Return the filter by recipient: `self` is the caller, and `any` means no filter."""
     given = _targets(call)
     if _ANY in given or concerns_from(call):
         return ()
@@ -28,7 +29,7 @@ def targets_from(call: Call) -> tuple[str, ...]:
 
 
 def concerns_from(call: Call) -> str:
-    """Read what `self` alone means in a room: all that concerns whoever asks, comings and the stick too."""
+    """Return the caller if `self` is the only target in a room: then all that concerns it matches."""
     return call.caller.name if _targets(call) == [_SELF] and call.parsed.values("--room") else ""
 
 
@@ -37,7 +38,7 @@ def _targets(call: Call) -> list[str]:
 
 
 async def rooms_from(call: Call) -> tuple[str, ...]:
-    """Read the filter by room: an id, a path, the short name of an open one or of a closed one alone in it.
+    """Return the filter by room: an id, a path, or the short name of an open room or of one closed room.
 
     Raises `AmbiguousRecipient` when several rooms have the name, and `RoomNotFound`.
     """
@@ -47,7 +48,7 @@ async def rooms_from(call: Call) -> tuple[str, ...]:
 
 
 async def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
-    """Read every filter of a command that has them all."""
+    """Return the query of a command that has all filters."""
     parsed = call.parsed
     return Query(
         types=tuple(parsed.values("--type")),
@@ -74,7 +75,7 @@ async def query_from(call: Call, *, last: int | None = None, limit: int) -> Quer
 
 
 def moment_from(call: Call, name: str) -> int | None:
-    """Read a time: so long ago (10m), or a date with or without a time, in the caller's zone."""
+    """Return a time: an age (10m), or a date with or without a time, in the caller's time zone."""
     given = call.parsed.value(name)
     if given is None:
         return None
@@ -91,5 +92,5 @@ def moment_from(call: Call, name: str) -> int | None:
         return int(moment.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise UsageError(
-            f"{name} needs a time such as 10m (ago) or 2026-03-01T09:00, not {given!r}"
+            f"{name} requires a time such as 10m (ago) or 2026-03-01T09:00, not {shown(given)}"
         ) from None

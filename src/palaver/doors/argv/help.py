@@ -1,4 +1,4 @@
-"""The help texts, laid out for a terminal of any width. Pure: the table and a width give the text."""
+"""Render help texts for a terminal of any width. Pure."""
 
 import re
 import textwrap
@@ -19,16 +19,16 @@ from palaver.doors.argv.style import Paint
 _NARROWEST: Final = 30
 _WIDEST: Final = 100
 _SIDE_BY_SIDE: Final = 60
-"""From this width on, names and their explanations stand beside each other."""
+"""From this width on, names and their explanations are in two columns."""
 _NAME_COLUMNS: Final = 24
 _INDENT: Final = "  "
 _SHELL_WORD: Final = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
 def render_help(table: Table, command: Command | None, width: int, colour: bool) -> str:
-    """Write the help of one command; None or the program itself gives the overview.
+    """Return the help of one command; None or the program itself returns the overview.
 
-    No line is wider than `width`, unless that is under 30. Without colour it holds no escape sequence.
+    No line is wider than `width`, unless that is under 30. Without colour there are no escape sequences.
     """
     page = _Page(min(max(width, _NARROWEST), _WIDEST), Paint(colour))
     if command is None or not command.path:
@@ -37,7 +37,7 @@ def render_help(table: Table, command: Command | None, width: int, colour: bool)
 
 
 class _Page:
-    """One help text being written, with its width and colours."""
+    """Renders one help text with a width and colours."""
 
     def __init__(self, width: int, paint: Paint) -> None:
         self._width = width
@@ -53,12 +53,12 @@ class _Page:
                 rows.setdefault(command.group, []).append(row)
         names = max((len(name) for group in rows.values() for name, _ in group), default=0)
         parts += [self._section(title, self._pairs(group, names)) for title, group in rows.items()]
-        parts.append(self._section("Everywhere", self._pairs(_option_rows(GLOBAL_OPTIONS), names)))
-        parts.append(self._section("Start here", self._examples(program.examples)))
+        parts.append(self._section("Global options", self._pairs(_option_rows(GLOBAL_OPTIONS), names)))
+        parts.append(self._section("Getting started", self._examples(program.examples)))
         parts.append(
             self._prose(
-                "'pal help COMMAND' explains one command, 'pal --version' says which Palaver this is. "
-                "Behind -- nothing is an option."
+                "Run 'pal help COMMAND' for help on one command, and 'pal --version' for the version. "
+                "Arguments after -- are never options."
             )
         )
         return "\n".join(parts)
@@ -71,7 +71,7 @@ class _Page:
         children = table.children_of(entry) if entry is not None else ()
         if children:
             rows = [(" ".join(one.path), one.summary.rstrip(".")) for one in children]
-            parts.append(self._section("Commands", self._pairs(rows)))
+            parts.append(self._section("Subcommands", self._pairs(rows)))
         arguments = [(_positional_name(one), _explained(one)) for one in command.positionals]
         options = _option_rows(command.options)
         names = max((len(name) for name, _ in arguments + options), default=0)
@@ -82,9 +82,9 @@ class _Page:
         if command.examples:
             parts.append(self._section("Examples", self._examples(command.examples)))
         if command.aliases:
-            parts.append(self._prose("Also called: " + ", ".join(command.aliases)))
+            parts.append(self._prose("Aliases: " + ", ".join(command.aliases)))
         everywhere = ", ".join(one.name for one in GLOBAL_OPTIONS)
-        parts.append(self._prose(f"{everywhere} work everywhere: see 'pal --help'."))
+        parts.append(self._prose(f"Global options: {everywhere} (see 'pal --help')."))
         return "\n".join(parts)
 
     def _usage(self, line: str) -> str:
@@ -101,7 +101,7 @@ class _Page:
         return "\n".join((self._paint.bold(title), *lines)) + "\n"
 
     def _pairs(self, rows: Sequence[tuple[str, str]], names: int | None = None) -> Iterator[str]:
-        """Set names and explanations beside each other, or below each other where that is too narrow."""
+        """Put names and explanations in two columns, or below each other in a narrow terminal."""
         longest = max(len(name) for name, _ in rows) if names is None else names
         is_wide = self._width >= _SIDE_BY_SIDE
         column = min(longest, _NAME_COLUMNS) if is_wide else longest
@@ -127,7 +127,7 @@ class _Page:
 
 
 def _continued(line: str, width: int) -> Iterator[str]:
-    """Break a command line so that a shell still reads it as one: with a backslash, outside quotes."""
+    """Wrap a command line with backslashes outside quotes, so that a shell still reads one line."""
     current = ""
     for word in _SHELL_WORD.findall(line):
         if current and len(current) + 1 + len(word) + 2 > width:
@@ -143,7 +143,7 @@ def _option_rows(options: Sequence[Option]) -> list[tuple[str, str]]:
 
 
 def _explained(one: Option | Positional) -> str:
-    """Add the choices where the text does not name them already."""
+    """Return the help text, followed by the choices if the text does not name them."""
     if all(choice in one.help for choice in one.choices):
         return one.help
     return f"{one.help} One of: {', '.join(one.choices)}."

@@ -1,8 +1,8 @@
-"""Reading a command line against the table of commands, and writing one back. Pure.
+"""Parse command lines with the table of commands, and format them again. Pure.
 
-Whatever the arguments hold, the outcome is a `Parsed` or a `UsageError` whose sentence says what to do.
-Values are not judged beyond their choices: an argument may hold surrogate escapes (bytes that were not
-UTF-8), and text that cannot be sent is refused where it would be sent.
+The result for any arguments is a `Parsed` or a `UsageError` whose text says what to do. Values are checked
+only against their choices: an argument may contain surrogate escapes (bytes that are not UTF-8), and text
+that cannot be sent is refused when it is sent.
 """
 
 import re
@@ -26,10 +26,10 @@ _NUMBER: Final = re.compile(r"-(?:[0-9]+\.?[0-9]*|\.[0-9]+)\Z")
 
 
 def parse(table: Table, argv: Sequence[str]) -> Parsed:
-    """Read the arguments behind `pal`.
+    """Parse the arguments after `pal`.
 
-    `--help` before any `--` wins over every error. No argument at all is a wish for help, and so is
-    `pal help COMMAND`: the command `help` itself never comes out.
+    `--help` before any `--` takes precedence over every error. No arguments, and `pal help COMMAND`, also
+    return a request for help: the result is never the command `help` itself.
     """
     words = list(argv)
     after: list[str] | None = None
@@ -56,7 +56,7 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
     _check(table, entry, given, positionals)
     home, as_name = given.pop("--home", None), given.pop("--as", None)
     is_json, is_text = given.pop("--json", False), given.get("--text") is True
-    if is_text:  # with a value it is an option of the command itself
+    if is_text:  # with a value it is an option of the command
         del given["--text"]
     return Parsed(
         command=command,
@@ -73,7 +73,7 @@ _HELP: Final = frozenset({"--help", "-h"})
 
 
 def _split_handed_on(table: Table, words: list[str]) -> tuple[list[str], list[str] | None]:
-    """Part the words of a command that hands on from those that it hands on; None: it is no such command."""
+    """Split off arguments for another program; None if the command does not forward arguments."""
     entry, place = table.root, 0
     while place < len(words):
         name, equals, _ = words[place].partition("=")
@@ -91,7 +91,7 @@ def _split_handed_on(table: Table, words: list[str]) -> tuple[list[str], list[st
 
 
 def format_argv(parsed: Parsed) -> list[str]:
-    """Write arguments that parse to the same again. What asked for help is written as `--help`."""
+    """Return arguments that parse to the same result. A request for help becomes `--help`."""
     argv = list(parsed.command.path)
     if parsed.is_help:
         return [*argv, "--help"]
@@ -115,25 +115,25 @@ def format_argv(parsed: Parsed) -> list[str]:
 
 
 def is_option(word: str) -> bool:
-    """Say whether a word is read as an option; a lone dash, a negative number and "- x" are not."""
+    """Return whether a word is an option; a single dash, a negative number and "- x" are not."""
     return word[:1] == "-" and len(word) > 1 and not word[1].isspace() and _NUMBER.match(word) is None
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How far a line that may be unfinished or wrong could be understood."""
+    """The part of an unfinished or wrong line that could be parsed."""
 
     entry: Entry
     given: frozenset[str]
     positionals: tuple[str, ...]
     pending: Option | None
-    """The option that waits for its value when the words have ended."""
+    """The option whose value is missing at the end of the line."""
     is_after: bool
     """Whether `--` was among the words."""
 
 
 def trace(table: Table, words: Sequence[str]) -> Trace:
-    """Follow words as far as they make sense and step over what does not. Never raises."""
+    """Parse the valid words and skip the others. Never raises."""
     entry, pending, can_descend = table.root, None, True
     given: set[str] = set()
     positionals: list[str] = []
@@ -157,7 +157,7 @@ def trace(table: Table, words: Sequence[str]) -> Trace:
 
 
 def _read(entry: Entry, words: list[str]) -> tuple[Entry, dict[str, Value], list[str]]:
-    """Take the words apart, left to right, going down to the command that the first plain words name."""
+    """Parse the words from left to right; the first plain words select the command."""
     given: dict[str, Value] = {}
     positionals: list[str] = []
     can_descend = True
@@ -184,7 +184,7 @@ def _read(entry: Entry, words: list[str]) -> tuple[Entry, dict[str, Value], list
             raise UsageError(unknown_option(entry, name))
         if option.metavar is None:
             if equals:
-                raise UsageError(f"{name} takes no value: write {name} alone")
+                raise UsageError(f"{name} takes no value; use {name} alone")
             _put_flag(given, option)
             continue
         if not equals and option.default is not None and (place == count or is_option(words[place])):
@@ -200,7 +200,7 @@ def _read(entry: Entry, words: list[str]) -> tuple[Entry, dict[str, Value], list
 
 def _put_flag(given: dict[str, Value], option: Option) -> None:
     if option.name in given:
-        raise UsageError(f"{option.name} is given twice: once is enough")
+        raise UsageError(f"{option.name} can be given only once")
     given[option.name] = True
 
 
@@ -212,7 +212,7 @@ def _put(given: dict[str, Value], option: Option, value: str) -> None:
         assert isinstance(found, list)
         found.append(value)
     elif option.name in given:
-        raise UsageError(f"{option.name} is given twice, and only one value can hold: leave one out")
+        raise UsageError(f"{option.name} can be given only once")
     else:
         given[option.name] = value
 
@@ -220,18 +220,19 @@ def _put(given: dict[str, Value], option: Option, value: str) -> None:
 def _check(table: Table, entry: Entry, given: dict[str, Value], positionals: list[str]) -> None:
     command = entry.command
     if command.is_group:
+        kind = "subcommand" if command.path else "command"
         words = ", ".join(one.path[-1] for one in table.children_of(entry))
-        raise UsageError(f"{typed(command)} needs a command behind it, one of: {words}")
+        raise UsageError(f"{typed(command)} requires a {kind}: {words}")
     if given:
         forms = [name for name in GLOBAL_EXCLUSIVE if given.get(name) is True]
         for both in (forms, *([name for name in names if name in given] for names in command.exclusive)):
             if len(both) > 1:
-                raise UsageError(f"{' and '.join(both)} cannot stand together: choose one")
+                raise UsageError(f"{' and '.join(both)} cannot be used together; choose one")
     if command.rest is not None:
         return
     if len(positionals) < entry.least:
         missing = command.positionals[len(positionals)]
-        raise UsageError(f"{typed(command)} needs {missing.name}: {usage_line(command)}")
+        raise UsageError(f"missing argument {missing.name}; usage: {usage_line(command)}")
     if entry.most is not None and len(positionals) > entry.most:
         raise UsageError(too_many(entry, positionals))
     for index, word in enumerate(positionals):

@@ -55,9 +55,9 @@ class Parsed:
         if given is None:
             return None
         if not (given.isascii() and given.isdigit() and len(given) <= 18):
-            raise UsageError(f"{name} needs a whole number, not {shown(given)}")
+            raise UsageError(f"{name} requires a whole number, not {shown(given)}")
         if int(given) < least:
-            raise UsageError(f"{name} is at least {least}: leave it out for as many as are usual")
+            raise UsageError(f"{name} must be at least {least}; omit it for the default")
         return int(given)
 
     def duration_s(self, name: str) -> float | None:
@@ -67,7 +67,9 @@ class Parsed:
             return None
         found = _DURATION.match(given)
         if found is None:
-            raise UsageError(f"{name} needs a time such as 30 (seconds), 10m, 2h or 1d, not {shown(given)}")
+            raise UsageError(
+                f"{name} requires a time such as 30 (seconds), 10m, 2h or 1d, not {shown(given)}"
+            )
         return float(found[1]) * _SECONDS[found[2]]
 
     def _given(self, name: str) -> Value | None:

@@ -1,7 +1,7 @@
-"""What a command is, as data: its words, options, arguments and help texts. Pure.
+"""Define commands as data: path, options, arguments and help texts. Pure.
 
-A command is never run here: handlers are kept apart, by path, so that help, completion and the documentation
-can read the same table without loading what the commands do.
+No command is run here. Handlers are kept separately, by path, so that help, completion and the documentation
+can read the same table without loading them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ Completes = Literal[
     "tasks",
     "permissions",
 ]
-"""What a value can be completed with. `targets` are agents and groups, written with an @."""
+"""The kind of values that completion offers. `targets` are agents and groups, written with an @."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option. Without a metavar it is a flag; `many` may be given several times, and then means or.
+    """One option. Without a metavar it is a flag. With `many` it may be repeated, which means "or".
 
-    With a default its value may be left out, and then is that.
+    With a default, its value may be omitted.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Option:
     short: str | None = None
     completes: Completes | None = None
     shadows_global: bool = False
-    """It takes the place of a global flag of that name, which then stands only before the command."""
+    """Replaces the global flag of that name, which then works only before the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positional:
-    """One argument by its place. Only the last may be `many`; after an optional one all are optional."""
+    """One positional argument. Only the last may be `many`; after an optional one all are optional."""
 
     name: str
     help: str
@@ -59,10 +59,10 @@ class Positional:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command. Its path is what is typed: ("send",) or ("status", "set").
+    """One command. Its path is the words to type: ("send",) or ("status", "set").
 
-    `rest` names what may stand behind `--`; such a command gets it apart from its other arguments, and counts
-    them itself. A group is only a word before other words, and cannot be run by itself.
+    `rest` names the arguments after `--`. Such a command gets them separately from its other arguments, and
+    counts them itself. A group only has subcommands and cannot be run by itself.
     `exclusive` lists sets of options of which at most one can be given.
     """
 
@@ -77,7 +77,7 @@ class Command:
     aliases: tuple[str, ...] = ()
     rest: str | None = None
     hands_on: bool = False
-    """What stands behind it, but for its own options in front, is for another program and is not read."""
+    """Arguments after its own options are for another program and are not parsed."""
     is_group: bool = False
     is_hidden: bool = False
 
@@ -86,27 +86,27 @@ GLOBAL_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         name="--home",
         metavar="DIR",
-        help="Where the bus lives; otherwise $PALAVER_HOME, or ~/.palaver.",
+        help="Folder of the bus (default: $PALAVER_HOME, or ~/.palaver).",
         completes="directories",
     ),
     Option(
         name="--as",
         metavar="NAME",
-        help="Act as this agent. It is checked, and it is kept in the log who really asked.",
+        help="Act as this agent, if you may. The log records the real caller.",
         completes="agents",
     ),
-    Option(name="--json", help="Answer in JSON, one object a line."),
-    Option(name="--text", help="Answer in text, also where JSON would be the default."),
-    Option(name="--help", short="-h", help="Show help and do nothing else."),
+    Option(name="--json", help="Print JSON, one object per line."),
+    Option(name="--text", help="Print text, even if JSON would be the default."),
+    Option(name="--help", short="-h", help="Show help and exit."),
 )
-"""Understood by every command, before it or after it."""
+"""Accepted by every command, before it or after it."""
 
 GLOBAL_EXCLUSIVE: Final[tuple[str, ...]] = ("--json", "--text")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One command made ready for reading: everything looked up by word. Made by `build_table` only."""
+    """One command, prepared for parsing: options and children by name. Created only by `build_table`."""
 
     command: Command
     options: Mapping[str, Option]
@@ -117,13 +117,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All commands. The root stands for `pal` itself and has the commands of one word as its children."""
+    """All commands. The root is `pal` itself; its children are the commands of one word."""
 
     root: Entry
     commands: tuple[Command, ...] = field(repr=False)
 
     def find(self, path: Sequence[str]) -> Entry | None:
-        """Give the entry with exactly this path (or an alias in its last word), or None."""
+        """Return the entry with exactly this path (or an alias in its last word), or None."""
         entry = self.root
         for word in path:
             child = entry.children.get(word)
@@ -133,27 +133,27 @@ class Table:
         return entry
 
     def children_of(self, entry: Entry) -> tuple[Command, ...]:
-        """Give the commands one word below, in table order, without aliases and hidden ones."""
+        """Return the direct subcommands in table order, without aliases and hidden ones."""
         found = {child.command.path: child.command for child in entry.children.values()}
         return tuple(command for command in found.values() if not command.is_hidden)
 
 
 def build_table(program: Command, commands: Sequence[Command]) -> Table:
-    """Make the table that parse, help and completion read. Done once, at start.
+    """Build the table that parse, help and completion read. Called once, at start.
 
-    A table that contradicts itself (a path twice, a path without the one before it, an option twice or named
-    like a global one) is a mistake of the programmer and raises ValueError.
+    Raises ValueError for an inconsistent table: a duplicate path, a path without its parent, a duplicate
+    option, or an option with the name of a global one.
     """
     root = _entry(program)
     table = Table(root, tuple(commands))
     for command in sorted(commands, key=lambda one: len(one.path)):
         parent = table.find(command.path[:-1])
         if parent is None or not command.path:
-            raise ValueError(f"{command.path} has no command before it")
+            raise ValueError(f"{command.path} has no parent command")
         entry = _entry(command)
         for word in (command.path[-1], *command.aliases):
             if word in parent.children:
-                raise ValueError(f"{word!r} means two commands behind {command.path[:-1]}")
+                raise ValueError(f"{word!r} names two subcommands of {command.path[:-1]}")
             parent.children[word] = entry
     return table
 
@@ -165,7 +165,7 @@ def _entry(command: Command) -> Entry:
             if name is None:
                 continue
             if name in options and not (option.shadows_global and options[name] in GLOBAL_OPTIONS):
-                raise ValueError(f"{name} stands twice in {command.path}")
+                raise ValueError(f"{command.path} has the option {name} twice")
             options[name] = option
     for name in (name for names in command.exclusive for name in names):
         if name not in options:
@@ -183,14 +183,14 @@ def _entry(command: Command) -> Entry:
 
 def _check_positionals(command: Command) -> None:
     if any(one.many for one in command.positionals[:-1]):
-        raise ValueError(f"only the last argument of {command.path} may be many")
+        raise ValueError(f"only the last argument of {command.path} may be repeated")
     optional = [one.optional for one in command.positionals]
     if optional != sorted(optional):
-        raise ValueError(f"{command.path} needs an argument after one that it does not need")
+        raise ValueError(f"{command.path} has a required argument after an optional one")
 
 
 def usage_line(command: Command) -> str:
-    """Write how the command is typed, without its options one by one: `pal show ID`."""
+    """Return the usage of a command, without its individual options: `pal show ID`."""
     words = ["pal", *command.path]
     if command.is_group:
         words.append("COMMAND")
@@ -205,7 +205,7 @@ def usage_line(command: Command) -> str:
 
 
 def option_usage(option: Option) -> str:
-    """Write an option as help and documentation show it: `-v, --verbose` or `--thread T`."""
+    """Return an option as help and documentation show it: `-v, --verbose` or `--thread T`."""
     name = f"{option.short}, {option.name}" if option.short else option.name
     if option.metavar is None:
         return name

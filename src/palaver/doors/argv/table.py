@@ -1,4 +1,4 @@
-"""Every command there is, with the texts that people see. Data only: what a command does stands elsewhere.
+"""All commands with their help texts. Data only: handlers are in `commands_*.py`.
 
 `docs/cli.md` describes the same commands, and a test compares the two.
 """
@@ -30,13 +30,13 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 PROGRAM: Final = Command(
     path=(),
-    summary="One message bus for coding agents and the people who work with them.",
+    summary="A message bus for coding agents and people.",
     is_group=True,
     examples=(
-        ("pal join --name luna", "take a name on the bus"),
-        ("pal list", "see who is there"),
-        ('pal send @nova "tests are green"', "write to nova"),
-        ("pal recv --wait", "read what was written to you"),
+        ("pal join --name luna", "join the bus"),
+        ("pal list", "list the agents"),
+        ('pal send @nova "tests are green"', "send a message to nova"),
+        ("pal recv --wait", "wait for a message and read it"),
     ),
 )
 
@@ -44,7 +44,8 @@ _HELP_COMMANDS: Final = (
     Command(
         path=("completion",),
         group="Help",
-        summary="Print the script that completes commands in your shell.",
+        summary="Print a completion script for your shell.",
+        description="It completes commands, options, agents, threads and message numbers.",
         positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
         examples=(
             ('eval "$(pal completion bash)"', "in ~/.bashrc"),
@@ -55,17 +56,21 @@ _HELP_COMMANDS: Final = (
     Command(
         path=("help",),
         group="Help",
-        summary="Show this overview, or help for one command.",
+        summary="Show all commands, or help for one command.",
         positionals=(
             Positional(
-                name="COMMAND", help="The command to explain.", many=True, optional=True, completes="commands"
+                name="COMMAND",
+                help="The command to explain (default: list all commands).",
+                many=True,
+                optional=True,
+                completes="commands",
             ),
         ),
         examples=(("pal help send", "the same as pal send --help"),),
     ),
     Command(
         path=("__complete",),
-        summary="Answer the completion scripts: one candidate a line.",
+        summary="Print completion candidates, one per line.",
         rest="WORD...",
         is_hidden=True,
     ),

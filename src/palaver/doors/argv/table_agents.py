@@ -1,4 +1,4 @@
-"""The commands by which an agent comes, goes and is seen. Data only."""
+"""The commands to join, leave and list agents. Data only."""
 
 from typing import Final
 
@@ -11,100 +11,110 @@ AGENT_COMMANDS: Final = (
     Command(
         path=("join",),
         group=_GROUP,
-        summary="Take a name on the bus.",
+        summary="Join the bus under a name.",
         description=(
-            "From now on this process, and all that it starts, is that agent: it can be written to, and "
-            "what it sends carries its name. Without --name a free one is given. Names stay with the "
-            "agent, also when it is started again."
+            "From now on, this process and all processes that it starts are that agent: it can receive "
+            "messages, and the messages it sends carry its name. An agent keeps its name when it is "
+            "restarted."
         ),
         options=(
-            Option(name="--name", metavar="NAME", help="The name to have: small letters, digits and _."),
+            Option(
+                name="--name",
+                metavar="NAME",
+                help="Name: lower-case letters, digits and _ (default: a free name).",
+            ),
             TAG,
             ROLE,
             Option(
                 name="--harness",
                 metavar="HARNESS",
-                help="What it runs in; found out by itself where possible.",
+                help="Harness it runs in (default: detected).",
                 completes="harnesses",
             ),
-            Option(name="--pid", metavar="PID", help="Tie the name to this process above the caller."),
+            Option(
+                name="--pid", metavar="PID", help="Bind the name to this process, an ancestor of the caller."
+            ),
             Option(
                 name="--remote",
                 metavar="NAME:DEVICE",
-                help="Make an agent on another machine known here, such as luna:BOXE.",
+                help="Register an agent of another machine, such as luna:BOXE.",
             ),
         ),
         examples=(
-            ("pal join", "take any free name"),
-            ("pal join --name luna --tag api", "become api-luna"),
+            ("pal join", "join under a free name"),
+            ("pal join --name luna --tag api", "join as api-luna"),
         ),
     ),
     Command(
         path=("leave",),
         group=_GROUP,
-        summary="Give your name up.",
+        summary="Leave the bus and give up your name.",
         description=(
-            "You leave the list. Messages to you by name are still kept. The process that had the name, and "
-            "everything below it, is a script until it ends: to act as a person again, open a new shell."
+            "You no longer appear in the list. Messages to your name are still stored. The process that had "
+            "the name, and its child processes, count as a script until they end: to act as a person again, "
+            "open a new shell."
         ),
-        examples=(("pal leave", "leave the bus"), ("pal leave --as luna", "let luna leave")),
+        examples=(("pal leave", "leave the bus"), ("pal leave --as luna", "remove luna")),
     ),
     Command(
         path=("whoami",),
         group=_GROUP,
-        summary="Show who you are to the others.",
-        description="Your name, your standing, and how it was found out who you are.",
+        summary="Show your own name and rights.",
+        description="Shows your name, your level of rights, and how they were determined.",
         examples=(("pal whoami", "who am I?"),),
     ),
     Command(
         path=("list",),
         group=_GROUP,
-        summary="Show who is on the bus.",
+        summary="List the agents on the bus.",
         description=(
-            "One line for each agent: name, state, for how long, and how many messages wait for it. An "
-            "active agent that has long said nothing is stale; one that cannot be reached is away; one "
-            "that rests and that nothing can wake is asleep, and its mail comes with its next prompt. "
-            "Sub-agents stand below the agent in whose session they are."
+            "Shows one line per agent: name, state, how long it has had that state, and the number of "
+            "waiting messages. 'stale': active, but silent for a long time. 'away': cannot be reached. "
+            "'asleep': idle, and nothing can wake it; it gets its messages with its next prompt. Sub-agents "
+            "are listed below their parent."
         ),
         options=(
             Option(
                 name="--verbose",
                 short="-v",
-                help="Also those who left, and who has read what each one wrote lately.",
+                help="Include agents that left, and show who has read recent messages.",
             ),
         ),
         examples=(
-            ("pal list", "who is there?"),
-            ("pal list -v", "and who has read my last message?"),
-            ("pal list --json", "the same, for programs"),
+            ("pal list", "list the agents"),
+            ("pal list -v", "also show who has read recent messages"),
+            ("pal list --json", "for programs"),
         ),
     ),
     Command(
         path=("status", "set"),
         group=_GROUP,
-        summary="Say what you are doing.",
+        summary="Set your own state.",
         description=(
-            "Sets your own state, which decides what is brought to you now: an idle agent gets everything, "
-            "one at work all but what is for idle ones, a blocked one only interrupts. 'pal recv' fetches "
-            "whatever waits. 'listening' is another word for idle and 'inactive' for exited."
+            "Your state decides which messages are delivered now: an idle agent gets all messages, an active "
+            "one all except those for idle agents, a blocked one only interrupts. 'pal recv' reads all "
+            "waiting messages in any state. 'listening' is an alias of idle, 'inactive' of exited. Agents in "
+            "a harness do not need this command: their state is detected."
         ),
         positionals=(
             Positional(
                 name="STATE",
-                help="Your state from now on.",
+                help="Your new state.",
                 choices=("starting", "active", "idle", "blocked", "exited", "listening", "inactive"),
             ),
         ),
         options=(
-            Option(name="--detail", metavar="TEXT", help="A few words on what or why."),
+            Option(name="--detail", metavar="TEXT", help="A short description of the work or the reason."),
             Option(name="--tool", metavar="TOOL", help="The tool you are using."),
             Option(
                 name="--file",
                 metavar="PATH",
-                help="The file you are editing: others can be told when two edit the same one.",
+                help="The file you are editing (see 'pal events sub --collision').",
                 completes="files",
             ),
         ),
-        examples=(('pal status set active --detail "running the tests"', "tell the others you are busy"),),
+        examples=(
+            ('pal status set active --detail "running the tests"', "show other agents that you are busy"),
+        ),
     ),
 )

@@ -9,26 +9,26 @@ CHAT_COMMANDS: Final = (
     Command(
         path=("chat",),
         group="Rooms",
-        summary="Talk in a room, as a person at a terminal.",
+        summary="Chat in a room, as a person at a terminal.",
         description=(
-            "Shows what was said last and what is said from now on. A line goes to everyone in the room; "
-            "@name says it to one, !@name interrupts them, and a name nobody has holds the line back. Under "
-            "the conversation stands what became of your last message, for each who was to read it. Routing "
-            "is not privacy: everyone in the room can read everything. You do not become a member, and never "
-            "hold the stick here. /help in the chat tells the rest."
+            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
+            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
+            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
+            "in the room can read everything. You do not become a member and never own the stick. Type /help "
+            "in the chat for more."
         ),
         positionals=(
             Positional(
                 name="PATH",
-                help="A folder or file of the workspace; otherwise the working directory.",
+                help="Folder or file in the workspace (default: working directory).",
                 optional=True,
                 completes="directories",
             ),
         ),
         options=(ROOM,),
         examples=(
-            ("pal chat", "talk in the room of this folder"),
-            ("pal chat --room shop-x4kd", "in that room"),
+            ("pal chat", "chat in the room of this folder"),
+            ("pal chat --room shop-x4kd", "chat in another room"),
         ),
     ),
 )

@@ -14,45 +14,45 @@ CONFIG_COMMANDS: Final = (
         group=_GROUP,
         summary="Show and change settings.",
         description=(
-            "Settings lie in config.toml in the home of the bus, and are read when it starts. A variable "
-            "PALAVER_ with the name in capitals wins over the file."
+            "Settings are stored in config.toml in the home of the bus and are read when it starts. An "
+            "environment variable PALAVER_NAME overrides the setting 'name' in the file."
         ),
         is_group=True,
-        examples=(("pal config list", "what can be set, and how is it set?"),),
+        examples=(("pal config list", "show all settings and their values"),),
     ),
     Command(
         path=("config", "list"),
         group=_GROUP,
-        summary="Show every setting.",
-        description="With the value that holds now, where it comes from, and what it means.",
-        examples=(("pal config list", "all of them"), ("pal config list --json", "the same, for programs")),
+        summary="List all settings.",
+        description="Shows the current value of each setting, its source and its meaning.",
+        examples=(("pal config list", "for people"), ("pal config list --json", "for programs")),
     ),
     Command(
         path=("config", "get"),
         group=_GROUP,
         summary="Show the value of one setting.",
         positionals=(_KEY,),
-        examples=(("pal config get brake_hops", "how many answers until a brake holds?"),),
+        examples=(("pal config get brake_hops", "how long a chain of replies may get"),),
     ),
     Command(
         path=("config", "set"),
         group=_GROUP,
         summary="Change a setting.",
         description=(
-            "Writes it into config.toml, where comments and all other lines stay as they are. It holds from "
-            "the next start of the bus on. Only a person can do this."
+            "Writes the value to config.toml and keeps comments and all other lines. It takes effect at the "
+            "next start of the bus. Only a person can do this."
         ),
-        positionals=(_KEY, Positional(name="VALUE", help="What it is to be.")),
+        positionals=(_KEY, Positional(name="VALUE", help="The new value.")),
         examples=(
-            ("pal config set brake_per_minute 120", "let agents write more often"),
-            ('pal config set hints "answer in English"', "a text for every agent"),
+            ("pal config set brake_per_minute 120", "let agents send more messages"),
+            ('pal config set hints "answer in English"', "an instruction for every agent"),
         ),
     ),
     Command(
         path=("config", "edit"),
         group=_GROUP,
-        summary="Open the file of settings in your editor.",
-        description="Uses $VISUAL or $EDITOR. What the bus would not start with is not saved.",
-        examples=(("pal config edit", "change several at once"),),
+        summary="Edit the settings file in your editor.",
+        description="Uses $VISUAL or $EDITOR (default: vi). An invalid file is not saved.",
+        examples=(("pal config edit", "change several settings at once"),),
     ),
 )

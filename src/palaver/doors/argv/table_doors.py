@@ -1,76 +1,80 @@
-"""The commands for the doors beside this one: MCP and the tokens of HTTP. Data only."""
+"""The commands for MCP and for the tokens of HTTP. Data only."""
 
 from typing import Final
 
 from palaver.doors.argv.spec import Command, Option, Positional
 
-_GROUP: Final = "Doors"
+_GROUP: Final = "MCP and HTTP"
 
 DOOR_COMMANDS: Final = (
     Command(
         path=("mcp",),
         group=_GROUP,
-        summary="Serve the tools of the bus to a harness, as MCP.",
+        summary="Run an MCP server for a harness.",
         description=(
-            "A harness starts this as an MCP server and speaks with it over standard input and output. Its "
-            "calls are made by the same agent as 'pal' in that session: nothing has to be told twice. When "
-            "the bus restarts the session goes on."
+            "A harness starts this command and communicates over standard input and output. Tool calls are "
+            "made by the same agent as 'pal' in that session, so no further setup is needed. The session "
+            "continues when the bus restarts."
         ),
         options=(
             Option(
                 name="--tools",
                 metavar="GROUPS",
-                help="Only these groups, with commas between: rooms, stick, messages, notes, agents, hooks.",
+                help=(
+                    "Tool groups, separated by commas: rooms, stick, messages, notes, agents, hooks "
+                    "(default: all but hooks)."
+                ),
             ),
         ),
         examples=(
-            ("claude mcp add palaver -- pal mcp", "for Claude Code"),
-            ("codex mcp add palaver -- pal mcp", "for Codex"),
-            ("pal mcp --tools rooms,messages", "without the stick, notes and agents"),
+            ("claude mcp add palaver -- pal mcp", "add it to Claude Code"),
+            ("codex mcp add palaver -- pal mcp", "add it to Codex"),
+            ("pal mcp --tools rooms,messages", "offer only some tools"),
         ),
     ),
     Command(
         path=("token",),
         group=_GROUP,
-        summary="Tokens by which agents come in over HTTP.",
+        summary="Manage tokens for agents that connect over HTTP.",
+        description="Enable HTTP access first: 'pal up --http'.",
         is_group=True,
         examples=(
-            ("pal token create luna", "make one for luna"),
-            ("pal token list", "see which there are"),
+            ("pal token create luna", "create a token for luna"),
+            ("pal token list", "list tokens"),
         ),
     ),
     Command(
         path=("token", "create"),
         group=_GROUP,
-        summary="Make a token for an agent, and print it once.",
+        summary="Create a token for an agent and print it once.",
         description=(
-            "Whoever holds it is that agent over HTTP, with at most the rights of whoever made it. An agent "
-            "makes tokens for itself; a person for anybody. Only its hash is kept."
+            "A program with this token acts as that agent over HTTP, with at most the rights of the token's "
+            "creator. An agent can create tokens only for itself, a person for any agent. Only a hash of the "
+            "token is stored."
         ),
         positionals=(
-            Positional(
-                name="NAME", help="The agent; otherwise you yourself.", optional=True, completes="agents"
-            ),
+            Positional(name="NAME", help="The agent (default: you).", optional=True, completes="agents"),
         ),
-        examples=(("pal token create luna", "a token with which a program is luna"),),
+        examples=(("pal token create luna", "let a program act as luna"),),
     ),
     Command(
         path=("token", "list"),
         group=_GROUP,
-        summary="Show the tokens there are.",
-        description="For whom, by whom, since when. Never the tokens themselves.",
-        examples=(("pal token list", "all of them"),),
+        summary="List tokens.",
+        description="Shows the agent, creator and time of each token, but never the token itself.",
+        examples=(("pal token list", "list all tokens"),),
     ),
     Command(
         path=("token", "revoke"),
         group=_GROUP,
-        summary="Make a token worthless, at once.",
-        description="An agent may revoke its own tokens, a person every one.",
+        summary="Revoke a token immediately.",
+        description="An agent can revoke its own tokens, a person any token.",
         positionals=(
-            Positional(
-                name="ID", help="As 'pal token list' shows it, or the name of an agent: all of its tokens."
-            ),
+            Positional(name="ID", help="An id from 'pal token list', or an agent for all its tokens."),
         ),
-        examples=(("pal token revoke 3f9a1c02", "this one"), ("pal token revoke luna", "all of luna's")),
+        examples=(
+            ("pal token revoke 3f9a1c02", "revoke one token"),
+            ("pal token revoke luna", "revoke all tokens of luna"),
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The commands that start harnesses, and those that harnesses run themselves. Data only."""
+"""The commands that start harnesses, and the commands that harnesses run. Data only."""
 
 from typing import Final
 
@@ -11,8 +11,8 @@ _OPTIONS: Final = (NAME, TAG, ROLE, DETACH)
 
 _CODEX_OPTIONS: Final = (
     *_OPTIONS,
-    Option(name="--no-hooks", help="Give it no hooks, whatever was agreed to."),
-    Option(name="--hooks", help="Ask again whether it may run hooks of Palaver."),
+    Option(name="--no-hooks", help="Run without hooks, even if you agreed to them."),
+    Option(name="--hooks", help="Ask again whether Codex may run hooks of Palaver."),
 )
 
 HARNESS_COMMANDS: Final = (
@@ -21,18 +21,18 @@ HARNESS_COMMANDS: Final = (
         group=_GROUP,
         summary="Start Claude Code as an agent.",
         description=(
-            "As 'pal run -- claude', and messages reach it without a key being typed, at work and at rest. "
-            "What stands behind the options below goes to Claude Code as it is; its settings are "
-            "yours, and nothing is written to them. A conversation that is resumed keeps its name."
+            "Like 'pal run -- claude', but messages arrive without keystrokes, while it works and while it "
+            "is idle. Arguments after the options below go to Claude Code unchanged. Your own settings apply "
+            "and are not changed. A resumed conversation keeps its name."
         ),
         rest="ARGS...",
         hands_on=True,
         options=_OPTIONS,
         examples=(
-            ("pal claude", "a session in this folder"),
-            ("pal claude --name luna --model opus", "with a name of your choice, and an option of its own"),
-            ('pal claude -p "run the tests"', "without a terminal, to the end of one turn"),
-            ("pal claude --continue", "the last conversation here, with the name it had"),
+            ("pal claude", "start a session in this folder"),
+            ("pal claude --name luna --model opus", "choose the name; --model goes to Claude Code"),
+            ('pal claude -p "run the tests"', "run one prompt without a terminal"),
+            ("pal claude --continue", "resume the last conversation under its name"),
         ),
     ),
     Command(
@@ -40,18 +40,18 @@ HARNESS_COMMANDS: Final = (
         group=_GROUP,
         summary="Start Codex as an agent.",
         description=(
-            "As 'pal run -- codex', and messages reach it without a key being typed, while it works and when "
-            "it rests. What stands behind the options below goes to Codex as it is; its settings are yours, "
-            "and nothing is written to them. A conversation that is resumed keeps its name."
+            "Like 'pal run -- codex', but messages arrive without keystrokes, while it works and while it is "
+            "idle. Arguments after the options below go to Codex unchanged. Your own settings apply and are "
+            "not changed. A resumed conversation keeps its name."
         ),
         rest="ARGS...",
         hands_on=True,
         options=_CODEX_OPTIONS,
         examples=(
-            ("pal codex", "a session in this folder"),
-            ("pal codex --name nova -m gpt-6-sol", "with a name of your choice, and an option of its own"),
-            ('pal codex exec "run the tests"', "without a terminal, to the end of one turn"),
-            ("pal codex resume --last", "the last conversation here, with the name it had"),
+            ("pal codex", "start a session in this folder"),
+            ("pal codex --name nova -m gpt-6-sol", "choose the name; -m goes to Codex"),
+            ('pal codex exec "run the tests"', "run one prompt without a terminal"),
+            ("pal codex resume --last", "resume the last conversation under its name"),
         ),
     ),
     Command(
@@ -59,17 +59,17 @@ HARNESS_COMMANDS: Final = (
         group=_GROUP,
         summary="Start OpenCode as an agent.",
         description=(
-            "As 'pal run -- opencode', and messages reach it without a key being typed, while it works and "
-            "when it rests. What stands behind the options below goes to OpenCode as it is; its settings are "
-            "yours, and nothing is written to them. A conversation that is resumed keeps its name."
+            "Like 'pal run -- opencode', but messages arrive without keystrokes, while it works and while it "
+            "is idle. Arguments after the options below go to OpenCode unchanged. Your own settings apply "
+            "and are not changed. A resumed conversation keeps its name."
         ),
         rest="ARGS...",
         hands_on=True,
         options=_OPTIONS,
         examples=(
-            ("pal opencode", "a session in this folder"),
-            ("pal opencode --name kira --agent plan", "with a name of your choice, and an option of its own"),
-            ("pal opencode --continue", "the last conversation here, with the name it had"),
+            ("pal opencode", "start a session in this folder"),
+            ("pal opencode --name kira --agent plan", "choose the name; --agent goes to OpenCode"),
+            ("pal opencode --continue", "resume the last conversation under its name"),
         ),
     ),
     Command(
@@ -77,49 +77,50 @@ HARNESS_COMMANDS: Final = (
         group=_GROUP,
         summary="Start Gemini CLI as an agent.",
         description=(
-            "As 'pal run -- gemini', and while it works messages reach it without a key being typed; when it "
-            "rests they are typed. What stands behind the options below goes to Gemini CLI as it is; its "
-            "settings are yours, and nothing is written to them. A resumed conversation keeps its name."
+            "Like 'pal run -- gemini', but messages arrive without keystrokes while it works; while it is "
+            "idle, they are typed. Arguments after the options below go to Gemini CLI unchanged. Your own "
+            "settings apply and are not changed. A resumed conversation keeps its name."
         ),
         rest="ARGS...",
         hands_on=True,
         options=_OPTIONS,
         examples=(
-            ("pal gemini", "a session in this folder"),
-            ("pal gemini --name juno -m gemini-pro", "with a name of your choice, and an option of its own"),
-            ('pal gemini -p "run the tests"', "without a terminal, to the end of one turn"),
-            ("pal gemini --resume latest", "the last conversation here, with the name it had"),
+            ("pal gemini", "start a session in this folder"),
+            ("pal gemini --name juno -m gemini-pro", "choose the name; -m goes to Gemini CLI"),
+            ('pal gemini -p "run the tests"', "run one prompt without a terminal"),
+            ("pal gemini --resume latest", "resume the last conversation under its name"),
         ),
     ),
     Command(
         path=("hook",),
         group=_GROUP,
-        summary="Pass on what a harness says in a hook, and print the answer.",
+        summary="Forward a harness hook to the bus and print the reply.",
         description=(
-            "For harnesses. It reads the input of the hook from standard input and never gets in the way: "
-            "without a bus, or when something is wrong, it prints nothing and ends with status 0."
+            "Harnesses run this command. It reads the input of the hook from standard input. It never blocks "
+            "the harness: if the bus is not running, or after an error, it prints nothing and exits with "
+            "status 0."
         ),
         positionals=(
-            Positional(name="HARNESS", help="Whose hook it is.", choices=("claude", "codex", "gemini")),
-            Positional(name="EVENT", help="The hook, such as Stop."),
+            Positional(name="HARNESS", help="The harness.", choices=("claude", "codex", "gemini")),
+            Positional(name="EVENT", help="The name of the hook, such as Stop."),
         ),
         options=(
-            Option(name="--installed", help="It was set up by 'pal install', and not for one session."),
+            Option(name="--installed", help="The hook was set up by 'pal install', not for one session."),
         ),
-        examples=(("pal hook claude Stop", "as a command of a hook"),),
+        examples=(("pal hook claude Stop", "as the command of a hook"),),
     ),
     Command(
         path=("monitor",),
-        summary="Print a line for each message as it comes, for a harness that keeps this running.",
+        summary="Print a line for each message as it arrives; run by a harness.",
         is_hidden=True,
     ),
     Command(
         path=("rewake",),
-        summary="Wait for messages, print them and end with status 2, for a harness that is woken by that.",
+        summary="Wait for messages, print them and exit with 2; run by a harness.",
         is_hidden=True,
-        positionals=(Positional(name="EVENT", help="The hook that leaves this running, such as Stop."),),
+        positionals=(Positional(name="EVENT", help="The hook that started this command, such as Stop."),),
         options=(
-            Option(name="--installed", help="It was set up by 'pal install', and not for one session."),
+            Option(name="--installed", help="The hook was set up by 'pal install', not for one session."),
         ),
     ),
 )

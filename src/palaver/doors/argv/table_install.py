@@ -1,18 +1,18 @@
-"""The commands that put files where harnesses look for them. Data only."""
+"""The commands that install files for harnesses. Data only."""
 
 from typing import Final
 
 from palaver.doors.argv.spec import Command, Option, Positional
 
-_GROUP: Final = "Installing"
+_GROUP: Final = "Setup"
 
 _WHAT: Final = Positional(
-    name="WHAT", help="The skill, or a harness.", choices=("skill", "claude", "codex", "opencode", "gemini")
+    name="WHAT", help="The skill or a harness.", choices=("skill", "claude", "codex", "opencode", "gemini")
 )
-_YES: Final = Option(name="--yes", help="Do not ask: for scripts.")
+_YES: Final = Option(name="--yes", help="Do not ask for confirmation.")
 _DIR: Final = Positional(
     name="DIR",
-    help="The folder of skills; otherwise all that harnesses look into.",
+    help="Folder for the skill (default: the skill folders of all harnesses).",
     optional=True,
     completes="directories",
 )
@@ -21,39 +21,39 @@ INSTALL_COMMANDS: Final = (
     Command(
         path=("install",),
         group=_GROUP,
-        summary="Set up a harness, or teach agents to use Palaver.",
+        summary="Set up a harness, or install the skill for agents.",
         description=(
-            "With a harness: sessions that you start without 'pal' are on the bus too. It shows what it will "
-            "write into your settings and asks; what is there stays, and is kept as it was before. The skill "
-            "tells an agent when to write a message, when to pass the stick, when to leave a note and how to "
-            "do it. It is written to DIR/palaver/SKILL.md. Installing again brings it up to date; a skill of "
-            "that name that is not ours stays as it is."
+            "With a harness: connects sessions that you start without 'pal' to the bus too. The command "
+            "shows the changes to your settings and asks first. Existing settings are kept, and 'pal "
+            "uninstall' restores the original file. The skill is a text that teaches agents when and how to "
+            "send messages, pass the stick and add notes; it is written to DIR/palaver/SKILL.md. Run the "
+            "command again to update. A different skill with that name is not changed."
         ),
         positionals=(_WHAT, _DIR),
-        options=(Option(name="--print", help="Print what would be written, and write nothing."), _YES),
+        options=(Option(name="--print", help="Print the changes and write nothing."), _YES),
         exclusive=(("--print", "--yes"),),
         examples=(
-            ("pal install claude", "for every Claude Code that you start"),
-            ("pal install gemini --print", "see what would be written"),
-            ("pal install skill", "for all harnesses, for all your projects"),
-            ("pal install skill .claude/skills", "for this project, in Claude Code"),
-            ("pal install skill --print", "read it first"),
+            ("pal install claude", "connect every Claude Code session"),
+            ("pal install gemini --print", "show the changes first"),
+            ("pal install skill", "for all harnesses and projects"),
+            ("pal install skill .claude/skills", "for Claude Code in this project"),
+            ("pal install skill --print", "print the skill"),
         ),
     ),
     Command(
         path=("uninstall",),
         group=_GROUP,
-        summary="Remove what was installed.",
+        summary="Undo 'pal install'.",
         description=(
-            "Settings of a harness are put back byte for byte. In a file that was changed since, only what "
-            "is ours is taken out, and it says so. What is not ours stays as it is."
+            "Restores the settings of a harness byte for byte. If the file has changed since, only entries "
+            "of Palaver are removed, and the command says so. Nothing else is changed."
         ),
         positionals=(_WHAT, _DIR),
-        options=(Option(name="--print", help="Only say what would be removed."), _YES),
+        options=(Option(name="--print", help="Print what would be removed and remove nothing."), _YES),
         exclusive=(("--print", "--yes"),),
         examples=(
-            ("pal uninstall claude", "as it was before"),
-            ("pal uninstall skill", "from everywhere"),
+            ("pal uninstall claude", "restore the settings of Claude Code"),
+            ("pal uninstall skill", "remove the skill everywhere"),
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The commands that send, take and look after messages. Data only."""
+"""The commands that send, receive and manage messages. Data only."""
 
 from typing import Final
 
@@ -13,27 +13,27 @@ DEFAULT_RECV: Final = 50
 _GROUP: Final = "Messages"
 
 _MESSAGE_ID: Final = Positional(
-    name="ID", help="The message: its number, 42 or #42, or the end of its long id.", completes="ids"
+    name="ID", help="The message: its number (42 or #42) or the end of its long id.", completes="ids"
 )
 
 MESSAGE_COMMANDS: Final = (
     Command(
         path=("send",),
         group=_GROUP,
-        summary="Write to one, several or all.",
+        summary="Send a message to one, several or all agents.",
         description=(
-            "The last argument is the text, those before it are the recipients. A text alone goes to all "
-            "agents that are present. After -- everything is text, also words that begin with a dash, and "
-            "@names in it are just text; without -- every @name in the text gets the message too. If a "
-            "name is not known, nothing is sent. Routing is not privacy: every agent here can read every "
-            "message, in rooms and elsewhere."
+            "The last argument is the text, the arguments before it are the recipients. Without recipients, "
+            "the message goes to all present agents. Everything after -- is text, including words that start "
+            "with a dash; an @name in it does not add a recipient. Without --, every @name in the text is a "
+            "recipient too. If a name is unknown, nothing is sent. Routing is not privacy: every agent on "
+            "this bus can read every message, in rooms and elsewhere."
         ),
         positionals=(
             Positional(
                 name="TARGET",
                 help=(
-                    "@luna, @api-luna, @api- (all with that tag), @workers, '@claude-*', @all, @human, "
-                    "room (all in the room you are in), '#name' (all in that one), or a path with a slash."
+                    "A recipient: @luna, @api-luna, @api- (all with this tag), @workers, '@claude-*', @all, "
+                    "@human, room (your room here), '#name' (that room), or a path with a slash."
                 ),
                 many=True,
                 optional=True,
@@ -46,31 +46,30 @@ MESSAGE_COMMANDS: Final = (
                 name="--intent",
                 metavar="INTENT",
                 help=(
-                    "What you want: request (an answer; you are notified when the agent goes idle or stops "
+                    "Purpose: request (wants an answer; you are notified if the agent goes idle or stops "
                     "without one), inform, or ack (answers a request)."
                 ),
                 choices=("request", "inform", "ack"),
             ),
+            Option(name="--thread", metavar="NAME", help="The thread of the message.", completes="threads"),
             Option(
-                name="--thread", metavar="NAME", help="The conversation it belongs to.", completes="threads"
+                name="--reply-to", metavar="ID", help="The message that this one answers.", completes="ids"
             ),
-            Option(name="--reply-to", metavar="ID", help="The message that this answers.", completes="ids"),
             Option(
                 name="--priority",
                 metavar="PRIORITY",
                 help=(
-                    "interrupt: at once; normal; idle-first: when the agent is idle, before other mail; "
-                    "idle: when it is idle."
+                    "When to deliver: interrupt (at once), normal, idle-first (when the agent is idle, "
+                    "before other messages) or idle (default: normal)."
                 ),
                 choices=("interrupt", "normal", "idle-first", "idle"),
             ),
-            Option(name="--interrupt", help="The same as --priority interrupt."),
+            Option(name="--interrupt", help="Same as --priority interrupt."),
             Option(
                 name="--raw",
                 help=(
-                    "Type exactly these bytes into the agent's terminal, and nothing else: no header, no "
-                    "Enter. For a person only, also while a dialog is open there. Exit status 1 says that "
-                    "they were not typed."
+                    "Type exactly these keys into the agent's terminal, even into an open dialog: no header, "
+                    "no Enter. Exit status 1 if they were not typed. For a person only."
                 ),
             ),
             Option(
@@ -78,26 +77,28 @@ MESSAGE_COMMANDS: Final = (
                 help="Remind a recipient that goes idle without answering, up to three times.",
             ),
             Option(
-                name="--expires", metavar="TIME", help="Drop it if it still waits after this: 90s, 10m, 2h."
+                name="--expires",
+                metavar="TIME",
+                help="Drop it if undelivered after 90s, 10m, 2h (default: never).",
             ),
             Option(
                 name="--id",
                 metavar="ULID",
-                help="Your own id for it. The same id again sends nothing.",
+                help="Your own id for the message. The same id again sends nothing.",
             ),
-            Option(name="--file", metavar="FILE", help="Take the text from this file.", completes="files"),
-            Option(name="--stdin", help="Take the text from standard input."),
+            Option(name="--file", metavar="FILE", help="Read the text from this file.", completes="files"),
+            Option(name="--stdin", help="Read the text from standard input."),
             Option(
                 name="--room",
                 metavar="ROOM",
                 help=(
-                    "Say it in this room, named as 'pal room list' does or by a path in its workspace: "
-                    "targets are its members, and without one all of them."
+                    "Send it in this room, as 'pal room list' shows it, or a path in its workspace. Targets "
+                    "are members of the room (default: all)."
                 ),
                 completes="rooms",
             ),
-            Option(name="--yes", help="Agents need this for a broadcast to more than five."),
-            Option(name="--dry-run", help="Only show who would get it."),
+            Option(name="--yes", help="Confirm a broadcast to more than five (required for agents)."),
+            Option(name="--dry-run", help="Show the recipients and send nothing."),
             *SEND_OPTIONS,
         ),
         exclusive=(
@@ -107,85 +108,94 @@ MESSAGE_COMMANDS: Final = (
             ("--raw", "--expects-reply"),
         ),
         examples=(
-            ('pal send @nova "the build is green"', "write to nova"),
-            ('pal send "lunch?"', "write to everybody present"),
-            ('pal send @nova @kira --intent request "can you review this?"', "ask two of them"),
-            ("pal send @luna --reply-to 42 --thread pr-123 -- looks good", "answer in a thread"),
-            ("git diff | pal send @nova --stdin", "send what a program says"),
-            ("pal send room -- I am done with the schema", "to all in the room you are in"),
-            ("pal send @api- --dry-run -- hello", "see who that would reach"),
+            ('pal send @nova "the build is green"', "send to nova"),
+            ('pal send "lunch?"', "send to all present agents"),
+            ('pal send @nova @kira --intent request "can you review this?"', "ask two agents"),
+            ("pal send @luna --reply-to 42 --thread pr-123 -- looks good", "reply in a thread"),
+            ("git diff | pal send @nova --stdin", "send the output of a program"),
+            ("pal send room -- I am done with the schema", "send to your room"),
+            ("pal send @api- --dry-run -- hello", "show the recipients only"),
             ("pal send luna --raw -- y", "press y in luna's terminal"),
-            ('pal send @nova --title "PR-123" --files src/app.tsx -- please review', "with a bundle"),
+            (
+                'pal send @nova --title "PR-123" --files src/app.tsx -- please review',
+                "attach a bundle with a file",
+            ),
         ),
     ),
     Command(
         path=("recv",),
         group=_GROUP,
-        summary="Take your messages.",
+        summary="Receive your waiting messages.",
         description=(
-            "Shows what waits for you and marks it as seen once it has been written out. Exit status 0 when "
-            "there is nothing, and 3 when it waited in vain."
+            "Prints your waiting messages and marks them as seen after printing. Exit status 0, also if "
+            "there are no messages; 3 if --timeout ended the wait."
         ),
         options=(
-            Option(name="--wait", help="Wait for a message if there is none."),
+            Option(name="--wait", help="Wait for a message if none is waiting."),
             Option(
                 name="--follow",
-                help="Go on for ever, each message as it comes, and as your state lets it pass.",
+                help="Keep running; print each message when your state allows it.",
             ),
-            Option(name="--timeout", metavar="TIME", help="Wait no longer than this: 30 (seconds), 5m."),
+            Option(
+                name="--timeout",
+                metavar="TIME",
+                help="Wait at most this long: 30 (seconds), 5m (default: no limit).",
+            ),
             Option(
                 name="--from",
                 metavar="NAME",
-                help="Only messages from this agent.",
+                help="Only messages from this agent. May be repeated.",
                 many=True,
                 completes="agents",
             ),
             Option(
                 name="--thread",
                 metavar="NAME",
-                help="Only messages in this thread.",
+                help="Only messages in this thread. May be repeated.",
                 many=True,
                 completes="threads",
             ),
             Option(
                 name="--after",
                 metavar="SEQ",
-                help="Only messages after this place in the log, also ones you have seen. Implies --peek.",
+                help="Only messages after this seq, including seen ones. Implies --peek.",
             ),
-            Option(name="--peek", help="Look without marking anything as seen."),
-            Option(name="--limit", metavar="N", help=f"At most so many; otherwise {DEFAULT_RECV}."),
+            Option(name="--peek", help="Do not mark messages as seen."),
+            Option(name="--limit", metavar="N", help=f"At most N messages (default: {DEFAULT_RECV})."),
         ),
         exclusive=(("--wait", "--follow"),),
         examples=(
-            ("pal recv", "what is there for me?"),
+            ("pal recv", "read waiting messages"),
             ("pal recv --wait --timeout 5m", "wait up to five minutes"),
-            ("pal recv --follow --json", "feed a program"),
-            ("pal recv --peek --from nova", "look, and leave it unread"),
-            ("pal recv --follow --after 42", "look on from there, and take nothing"),
+            ("pal recv --follow --json", "pass messages to a program"),
+            ("pal recv --peek --from nova", "read without marking as seen"),
+            ("pal recv --follow --after 42", "follow from #42 without marking as seen"),
         ),
     ),
     Command(
         path=("inbox",),
         group=_GROUP,
-        summary="Show your latest messages, read or not.",
-        description="Newest last, with the state of each. Changes nothing.",
-        options=(Option(name="--limit", metavar="N", help=f"At most so many; otherwise {DEFAULT_INBOX}."),),
-        examples=(("pal inbox --limit 5", "the last five"),),
+        summary="Show your latest messages, read and unread.",
+        description="Shows the newest last, with the state of each. Changes nothing.",
+        options=(
+            Option(name="--limit", metavar="N", help=f"At most N messages (default: {DEFAULT_INBOX})."),
+        ),
+        examples=(("pal inbox --limit 5", "the last five messages"),),
     ),
     Command(
         path=("show",),
         group=_GROUP,
         summary="Show one message in full.",
         positionals=(_MESSAGE_ID,),
-        examples=(("pal show 42", "message 42"), ("pal show 42 --json", "all its fields")),
+        examples=(("pal show 42", "read message 42"), ("pal show 42 --json", "all fields of message 42")),
     ),
     Command(
         path=("receipts",),
         group=_GROUP,
-        summary="Show what became of a message.",
+        summary="Show who has received and read a message.",
         description=(
-            "For each recipient: queued, submitted, seen or answered, or held, refused, expired or dead; "
-            "by which lane it went and what proves it."
+            "Shows for each recipient: queued, submitted, seen or answered, or held, refused, expired or "
+            "dead; the lane (connection) that carried the message, and the evidence."
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal receipts 42", "who has read message 42?"),),
@@ -193,11 +203,12 @@ MESSAGE_COMMANDS: Final = (
     Command(
         path=("trace",),
         group=_GROUP,
-        summary="Show every step of one message, with times.",
+        summary="Show every delivery step of a message, with times.",
         description=(
-            "Shows the steps from the log, from delivery and from the holders of its recipients: on which "
-            "lane it was offered, which gate was closed and why, what was typed, and how it ended. Steps in "
-            "the daemon and in holders are kept in files of limited size in the home, also after a crash."
+            "Shows on which lane (connection) the message was offered, why it had to wait, what was typed, "
+            "and how delivery ended. The steps come from the log, the daemon and the processes that hold the "
+            "recipients' terminals. Steps outside the log are kept in files of limited size, so they may be "
+            "missing for old messages."
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal trace 42", "why has nova not read message 42?"),),
@@ -205,8 +216,11 @@ MESSAGE_COMMANDS: Final = (
     Command(
         path=("ack",),
         group=_GROUP,
-        summary="Mark messages to you as seen.",
-        description="What you have seen already stays so. What was not sent to you is refused.",
+        summary="Mark messages as seen.",
+        description=(
+            "For messages that you have read in another way, such as 'pal recv --peek'. A message that was "
+            "not sent to you is refused."
+        ),
         positionals=(
             Positional(
                 name="ID", help="A message: its number or the end of its long id.", many=True, completes="ids"
@@ -217,23 +231,23 @@ MESSAGE_COMMANDS: Final = (
     Command(
         path=("release",),
         group=_GROUP,
-        summary="Let a held message through.",
+        summary="Deliver a held message.",
         description=(
-            "A message is held when agents write to each other too often, or answer each other in circles. "
-            "Only a person lets it through."
+            "A message is held if agents write to each other too often or reply to each other in circles. "
+            "Only a person can release it. 'pal pending' lists held messages."
         ),
         positionals=(_MESSAGE_ID,),
-        examples=(("pal release 42", "deliver it after all"),),
+        examples=(("pal release 42", "deliver message 42"),),
     ),
     Command(
         path=("redeliver",),
         group=_GROUP,
-        summary="Deliver a message once more.",
+        summary="Deliver an unconfirmed message again.",
         description=(
-            "For a message that was handed over and never confirmed. It may then arrive twice, so "
-            "nothing does this by itself."
+            "For a message that was submitted but never confirmed. It may arrive twice, so this never "
+            "happens automatically. Only a person can do this."
         ),
         positionals=(_MESSAGE_ID,),
-        examples=(("pal redeliver 42", "hand it over again"),),
+        examples=(("pal redeliver 42", "deliver it again"),),
     ),
 )

@@ -1,4 +1,4 @@
-"""The commands about what agents ask leave for. Data only."""
+"""The commands for permission requests of agents. Data only."""
 
 from typing import Final
 
@@ -6,41 +6,42 @@ from palaver.doors.argv.spec import Command, Positional
 
 _GROUP: Final = "Permissions"
 
-_ID: Final = Positional(name="ID", help="What is asked, as 'pal pending' names it.", completes="permissions")
+_ID: Final = Positional(name="ID", help="The request, as 'pal pending' shows it.", completes="permissions")
 
 PERMISSION_COMMANDS: Final = (
     Command(
         path=("pending",),
         group=_GROUP,
-        summary="Show what waits for a person's word.",
+        summary="List requests that wait for a person's decision.",
         description=(
-            "Agents that are blocked, and on what. Those with an id can be answered from here: with the "
-            "setting 'approvals' on, and where the harness can be told. All others ask at their own "
-            "terminal. Behind them the messages that are held until 'pal release' lets them through."
+            "Shows blocked agents and their permission requests. Requests with an id can be answered with "
+            "'pal approve' or 'pal deny'; this requires the setting 'approvals' and a harness that supports "
+            "it. Answer all others in the agent's own terminal. Then it shows messages that are held until "
+            "'pal release'."
         ),
         examples=(
-            ("pal pending", "who waits for a person?"),
-            ("pal pending --json", "with every word of what is asked"),
+            ("pal pending", "what must I decide?"),
+            ("pal pending --json", "with the full text of each request"),
         ),
     ),
     Command(
         path=("approve",),
         group=_GROUP,
-        summary="Allow what an agent asks leave for.",
+        summary="Approve a permission request of an agent.",
         description=(
-            "For the human in person: an agent or a script is refused, with --as too. It answers the very "
-            "request that 'pal pending' has shown, once; one that is over cannot be answered. No key is "
-            "typed."
+            "Approves exactly the request that 'pal pending' shows, once. A request that has ended cannot be "
+            "answered. No keys are typed. Only a person can do this: agents and scripts are refused, even "
+            "with --as."
         ),
         positionals=(_ID,),
-        examples=(("pal approve 3f9c2a1", "yes, this once"),),
+        examples=(("pal approve 3f9c2a1", "allow it this time"),),
     ),
     Command(
         path=("deny",),
         group=_GROUP,
-        summary="Deny what an agent asks leave for.",
-        description="As 'pal approve', with a no. When nobody answers in time the answer is no as well.",
+        summary="Deny a permission request of an agent.",
+        description="Works like 'pal approve'. A request that is not answered in time is denied too.",
         positionals=(_ID,),
-        examples=(("pal deny 3f9c2a1", "no"),),
+        examples=(("pal deny 3f9c2a1", "refuse it"),),
     ),
 )

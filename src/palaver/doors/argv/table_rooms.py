@@ -13,14 +13,14 @@ _NOTES: Final = "Notes"
 ROOM: Final = Option(
     name="--room",
     metavar="ROOM",
-    help="The room, as 'pal room list' shows it, or a path in its workspace; otherwise the one here.",
+    help="Room, as 'pal room list' shows it, or a path in its workspace (default: your room here).",
     completes="rooms",
 )
-"""Which room a command is about, when it is not the one of the working directory."""
+"""The room of a command, if it is not the one of the working directory."""
 
 _PATH: Final = Positional(
     name="PATH",
-    help="A folder or file of the workspace; otherwise the working directory.",
+    help="Folder or file in the workspace (default: working directory).",
     optional=True,
     completes="directories",
 )
@@ -32,65 +32,69 @@ ROOM_COMMANDS: Final = (
     Command(
         path=("room",),
         group=_ROOMS,
-        summary="Share a workspace with others.",
+        summary="Share a workspace with other agents.",
+        description=(
+            "A room is the group of agents that work in one folder. Its members see each other, exchange "
+            "messages, take turns with the stick and keep notes."
+        ),
         is_group=True,
-        examples=(("pal room state", "who is here, and who has the stick?"),),
+        examples=(("pal room state", "show members and the owner of the stick"),),
     ),
     Command(
         path=("room", "join"),
         group=_ROOMS,
         summary="Join the room of a workspace.",
         description=(
-            "A room belongs to a folder: the top of its git repository, or the nearest one that looks like a "
-            "project. Worktrees share the room of the main checkout. If there is a room above already, you "
-            "join that one; the first to come opens one. With --new it is opened at the very folder, and who "
-            "works below it belongs there from then on."
+            "A room belongs to a folder: the top of a git repository, or the nearest folder that looks like "
+            "a project. Worktrees share the room of the main checkout. If a parent folder already has a "
+            "room, you join that one; otherwise a new room is opened. With --new, a room is opened at "
+            "exactly this folder, and agents that work below it belong to it from then on."
         ),
         positionals=(_PATH,),
-        options=(Option(name="--new", help="Open a room at this very folder, also inside another."),),
+        options=(Option(name="--new", help="Open a room at exactly this folder, even inside another room."),),
         examples=(
-            ("pal room join", "the room of the working directory"),
-            ("pal room join services/api --new", "a room of its own for a part"),
+            ("pal room join", "join the room of the working directory"),
+            ("pal room join services/api --new", "open a separate room for a subfolder"),
         ),
     ),
     Command(
         path=("room", "leave"),
         group=_ROOMS,
         summary="Leave a room.",
-        description="If you hold the stick, it is free again, without a hand-over. History and notes stay.",
+        description="If you own the stick, it becomes free, without a handoff. History and notes are kept.",
         positionals=(_PATH,),
         options=(ROOM,),
-        examples=(("pal room leave", "the one of the working directory"),),
+        examples=(("pal room leave", "leave the room of the working directory"),),
     ),
     Command(
         path=("room", "list"),
         group=_ROOMS,
-        summary="Show the rooms.",
-        description="The open rooms, or those at and above a path.",
+        summary="List rooms.",
+        description="Lists the open rooms, or the rooms of a path and its parent folders.",
         positionals=(
             Positional(
                 name="PATH",
-                help="Only those at this folder or file and above it.",
+                help="Only rooms of this path and its parents (default: all rooms).",
                 optional=True,
                 completes="directories",
             ),
         ),
-        options=(Option(name="--all", help="Also those that are closed."),),
+        options=(Option(name="--all", help="Include closed rooms."),),
         examples=(
-            ("pal room list", "those that are open"),
-            ("pal room list .", "those that this folder is in"),
-            ("pal room list --all", "and those that were closed"),
+            ("pal room list", "open rooms"),
+            ("pal room list .", "rooms of this folder"),
+            ("pal room list --all", "also closed rooms"),
         ),
     ),
     Command(
         path=("room", "state"),
         group=_ROOMS,
-        summary="Show who is in a room, and who has the stick.",
+        summary="Show a room's members and the owner of its stick.",
         positionals=(_PATH,),
         options=(ROOM,),
         examples=(
-            ("pal room state", "the one of the working directory"),
-            ("pal room state --room palaver-x7qa", "that one"),
+            ("pal room state", "the room of the working directory"),
+            ("pal room state --room palaver-x7qa", "another room"),
         ),
     ),
     Command(
@@ -98,28 +102,28 @@ ROOM_COMMANDS: Final = (
         group=_ROOMS,
         summary="Remove a member from a room.",
         description=(
-            "Every member may remove one who is gone. One who is there can be removed only by an operator or "
-            "a person, with --force."
+            "Every member can remove a member that is offline. A present member can be removed only with "
+            "--force, by an operator or a person."
         ),
-        positionals=(Positional(name="NAME", help="Who.", completes="agents"), _PATH),
+        positionals=(Positional(name="NAME", help="The member to remove.", completes="agents"), _PATH),
         options=(
-            Option(name="--force", help="Also one who is there."),
-            Option(name="--reason", metavar="TEXT", help="Why; it is kept."),
+            Option(name="--force", help="Also remove a present member."),
+            Option(name="--reason", metavar="TEXT", help="The reason, for the log."),
             ROOM,
         ),
-        examples=(('pal room kick nova --reason "machine is off"', "nova will not come back"),),
+        examples=(('pal room kick nova --reason "machine is off"', "remove an offline member"),),
     ),
     Command(
         path=("room", "close"),
         group=_ROOMS,
-        summary="Close a room for good.",
+        summary="Close a room permanently.",
         description=(
-            "Needs an operator or a person. What happened in it stays readable; who joins at the same path "
-            "afterwards opens a new room."
+            "The history stays readable. An agent that joins at the same path later opens a new room. For an "
+            "operator or a person."
         ),
         positionals=(_PATH,),
-        options=(Option(name="--reason", metavar="TEXT", help="Why; it is kept."), ROOM),
-        examples=(("pal room close", "the one of the working directory"),),
+        options=(Option(name="--reason", metavar="TEXT", help="The reason, for the log."), ROOM),
+        examples=(("pal room close", "close the room of the working directory"),),
     ),
 )
 
@@ -127,53 +131,52 @@ NOTE_COMMANDS: Final = (
     Command(
         path=("note",),
         group=_NOTES,
-        summary="Leave what others must know later.",
+        summary="Keep lasting notes in a room.",
+        description="Notes tell the other members what they need to know later, until a note is resolved.",
         is_group=True,
-        examples=(("pal note list", "what is there to know?"),),
+        examples=(("pal note list", "show open notes"),),
     ),
     Command(
         path=("note", "add"),
         group=_NOTES,
-        summary="Leave a note in a room.",
+        summary="Add a note to a room.",
         description=(
-            "A note lasts until somebody resolves it. You need not hold the stick, but you must be a member. "
-            "Everybody can read it."
+            "A note stays open until it is resolved. You must be a member, but you need not own the stick. "
+            "Every agent on this bus can read it."
         ),
-        positionals=(
-            Positional(name="TEXT", help="What there is to know; otherwise --stdin.", optional=True),
-        ),
+        positionals=(Positional(name="TEXT", help="The text (or use --stdin).", optional=True),),
         options=(
-            Option(name="--turn", metavar="N", help="The turn it is about."),
-            Option(name="--stdin", help="Take the text from standard input."),
+            Option(name="--turn", metavar="N", help="The turn that the note is about."),
+            Option(name="--stdin", help="Read the text from standard input."),
             ROOM,
         ),
         examples=(
-            ('pal note add "CI has no libpq"', "for whoever comes next"),
-            ("make check 2>&1 | tail -20 | pal note add --stdin", "what a program says"),
+            ('pal note add "CI has no libpq"', "a note for the other members"),
+            ("make check 2>&1 | tail -20 | pal note add --stdin", "add the output of a program"),
         ),
     ),
     Command(
         path=("note", "list"),
         group=_NOTES,
-        summary="Show the notes of a room.",
-        description="Oldest first.",
+        summary="List the notes of a room.",
+        description="Shows the oldest first.",
         options=(
-            Option(name="--all", help="Also those that are resolved."),
-            Option(name="--after", metavar="NOTE", help="Only those left after this one.", completes="notes"),
-            Option(name="--limit", metavar="N", help=f"At most so many; otherwise {DEFAULT_NOTES}."),
+            Option(name="--all", help="Include resolved notes."),
+            Option(name="--after", metavar="NOTE", help="Only notes after this one.", completes="notes"),
+            Option(name="--limit", metavar="N", help=f"At most N notes (default: {DEFAULT_NOTES})."),
             ROOM,
         ),
         examples=(
-            ("pal note list", "what is there to know?"),
-            ("pal note list --all --json", "for programs"),
+            ("pal note list", "show open notes"),
+            ("pal note list --all --json", "all notes, for programs"),
         ),
     ),
     Command(
         path=("note", "resolve"),
         group=_NOTES,
-        summary="Say that a note is done with.",
+        summary="Mark a note as resolved.",
         positionals=(_NOTE_ID,),
         options=(ROOM,),
-        examples=(("pal note resolve 7f3q9x2m", "it no longer holds"),),
+        examples=(("pal note resolve 7f3q9x2m", "the note no longer applies"),),
     ),
 )

@@ -1,4 +1,4 @@
-"""The commands by which somebody is told of events. Data only."""
+"""The commands for subscriptions to events. Data only."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from palaver.doors.argv.table_log import LOG_COMMANDS
 _GROUP: Final = "The log"
 
 FILTERS: Final = tuple(option for option in LOG_COMMANDS[0].options if option.many)
-"""The word filters of `pal events`: those that may be given several times."""
+"""The filters of `pal events` that may be given several times."""
 
 
 def _about(name: str, text: str) -> Option:
@@ -19,11 +19,11 @@ SUBSCRIPTION_COMMANDS: Final = (
     Command(
         path=("events", "sub"),
         group=_GROUP,
-        summary="Be told of events as they come.",
+        summary="Subscribe to events.",
         description=(
-            "From now on you get a message for each event that passes the filters, which mean the same as "
-            "in 'pal events'. What the bus itself writes is passed over, and so is what you do yourself, "
-            "unless --agent or --from names you."
+            "From now on you get a message for each event that matches the filters, which work as in 'pal "
+            "events'. Events of the bus itself do not match. Your own actions match only if --agent or "
+            "--from names you."
         ),
         options=(
             *FILTERS,
@@ -31,17 +31,17 @@ SUBSCRIPTION_COMMANDS: Final = (
             _about("--stopped", "When this agent stops."),
             _about("--blocked", "When this agent is blocked."),
             Option(name="--collision", help="When two agents edit the same file within 30 seconds."),
-            Option(name="--once", help="Only the first time."),
+            Option(name="--once", help="End the subscription after the first match."),
             Option(
                 name="--for",
                 metavar="NAME",
-                help="Tell this agent instead of you: one that you started, or as a person anyone.",
+                help="Notify this agent, which you started; a person can name any (default: you).",
                 completes="agents",
             ),
             Option(
                 name="--text",
                 metavar="TEXT",
-                help="Add these words to every message.",
+                help="Add this text to every notification.",
                 shadows_global=True,
             ),
         ),
@@ -51,29 +51,37 @@ SUBSCRIPTION_COMMANDS: Final = (
             ("--idle", "--stopped", "--blocked", "--agent"),
         ),
         examples=(
-            ("pal events sub --idle nova --once", "tell me when nova is done"),
-            ("pal events sub --type message --thread pr-123", "tell me of every word in a thread"),
-            ("pal events sub --collision", "tell me when two edit the same file"),
-            ('pal events sub --stopped nova --text "take over its task"', "and what to do then"),
+            ("pal events sub --idle nova --once", "when nova is done"),
+            ("pal events sub --type message --thread pr-123", "every message in a thread"),
+            ("pal events sub --collision", "when two agents edit the same file"),
+            ('pal events sub --stopped nova --text "take over its task"', "with an instruction"),
         ),
     ),
     Command(
         path=("events", "subs"),
         group=_GROUP,
-        summary="Show what you are told of.",
+        summary="List your subscriptions.",
         description=(
-            "Your subscriptions, and your requests that wait for an answer: you are told when the one you "
-            "asked goes idle or stops without one."
+            "Also lists your requests without an answer: you are notified if the recipient goes idle or "
+            "stops without answering."
         ),
-        options=(Option(name="--all", help="Everybody's, not only yours."),),
-        examples=(("pal events subs", "mine"), ("pal events subs --all --json", "everybody's, for programs")),
+        options=(Option(name="--all", help="Subscriptions of all agents, not only yours."),),
+        examples=(
+            ("pal events subs", "your subscriptions"),
+            ("pal events subs --all --json", "all subscriptions, for programs"),
+        ),
     ),
     Command(
         path=("events", "unsub"),
         group=_GROUP,
-        summary="Be told no more.",
-        description="Ends one of your subscriptions, or a wait for an answer. A person may end anybody's.",
-        positionals=(Positional(name="ID", help="As 'pal events subs' shows it: a1b2c3, or w42-nova."),),
-        examples=(("pal events unsub a1b2c3", "end it"), ("pal events unsub w42-nova", "let nova be")),
+        summary="End a subscription.",
+        description=(
+            "Ends one of your subscriptions, or the watch for an answer. A person can end any of them."
+        ),
+        positionals=(Positional(name="ID", help="The id that 'pal events subs' shows: a1b2c3 or w42-nova."),),
+        examples=(
+            ("pal events unsub a1b2c3", "end a subscription"),
+            ("pal events unsub w42-nova", "stop watching for nova's answer to #42"),
+        ),
     ),
 )

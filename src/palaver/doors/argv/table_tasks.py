@@ -11,116 +11,125 @@ DEFAULT_TASKS: Final = 50
 _GROUP: Final = "Tasks"
 
 _TASK_ID: Final = Positional(
-    name="ID", help="The task: its number, 42 or #42, its long id or the end of that.", completes="tasks"
+    name="ID", help="The task: its number (42 or #42) or the end of its long id.", completes="tasks"
 )
 _TO: Final = Option(
     name="--to",
     metavar="TARGET",
-    help="Tell these instead of those it concerns. May be given often.",
+    help="Notify these instead of the default recipients. May be repeated.",
     many=True,
     completes="targets",
 )
-_ASSIGNEE_HELP: Final = "Who is to do it: @luna, @api-, @workers or any other address"
+_ASSIGNEE_HELP: Final = "Assignee: @luna, @api-, @workers or any other address"
 
 TASK_COMMANDS: Final = (
     Command(
         path=("task",),
         group=_GROUP,
-        summary="Say what is to be done, and what is done.",
+        summary="Create, assign and complete tasks.",
+        description="A task has a title, an assignee and a status. Agents get a message when it changes.",
         is_group=True,
-        examples=(("pal task list", "what is to be done?"),),
+        examples=(
+            ("pal task list", "list open tasks"),
+            ('pal task create "Refactor auth" --assignee @nova', "assign a task to nova"),
+        ),
     ),
     Command(
         path=("task", "create"),
         group=_GROUP,
-        summary="Write down what is to be done.",
+        summary="Create a task.",
         description=(
-            "The assignee gets it as a message; without one everybody present does. Prints the number by "
-            "which the task is meant from then on."
+            "The assignee gets a message; without an assignee, all present agents do. Prints the number of "
+            "the task."
         ),
-        positionals=(Positional(name="TITLE", help="What it is, in one line."),),
+        positionals=(Positional(name="TITLE", help="The title, in one line."),),
         options=(
-            Option(name="--description", metavar="TEXT", help="What there is to know about it."),
+            Option(name="--description", metavar="TEXT", help="Details of the task."),
             Option(name="--assignee", metavar="WHO", help=f"{_ASSIGNEE_HELP}.", completes="targets"),
             _TO,
-            Option(name="--yes", help="Agents need this to tell more than five."),
+            Option(name="--yes", help="Confirm a message to more than five (required for agents)."),
         ),
         examples=(
-            ('pal task create "Refactor auth" --assignee @nova', "for nova"),
-            ('pal task create "Run all tests" --to @workers', "for whoever takes it"),
+            ('pal task create "Refactor auth" --assignee @nova', "assign a task to nova"),
+            ('pal task create "Run all tests" --to @workers', "offer a task to all workers"),
         ),
     ),
     Command(
         path=("task", "update"),
         group=_GROUP,
-        summary="Say how a task stands, or change it.",
+        summary="Change a task or its status.",
         description=(
-            "What is not given stays as it is. Those who made the task or have it get a message. To take a "
-            "task, give it to yourself."
+            "Fields that you omit stay unchanged. The creator and the assignee get a message. To take a "
+            "task, assign it to yourself."
         ),
         positionals=(_TASK_ID,),
         options=(
             Option(
                 name="--status",
                 metavar="STATUS",
-                help=f"How it stands: {', '.join(STATUSES)}, or a word of your own.",
+                help=f"New status: {', '.join(STATUSES)}, or another single word.",
             ),
-            Option(name="--title", metavar="TEXT", help="What it is, in one line."),
-            Option(name="--description", metavar="TEXT", help="What there is to know about it."),
+            Option(name="--title", metavar="TEXT", help="The title, in one line."),
+            Option(name="--description", metavar="TEXT", help="Details of the task."),
             Option(
                 name="--assignee",
                 metavar="WHO",
-                help=f"{_ASSIGNEE_HELP}; '' for nobody.",
+                help=f"{_ASSIGNEE_HELP}; '' removes the assignee.",
                 completes="targets",
             ),
             _TO,
         ),
         examples=(
-            ("pal task update 42 --status in_progress", "I am at it"),
-            ("pal task update 42 --assignee @kira", "kira does it"),
+            ("pal task update 42 --status in_progress", "start work on it"),
+            ("pal task update 42 --assignee @kira", "assign it to kira"),
         ),
     ),
     Command(
         path=("task", "complete"),
         group=_GROUP,
-        summary="Say that a task is done.",
-        description="Those who made the task or have it get a message.",
+        summary="Mark a task as completed.",
+        description="The creator and the assignee get a message.",
         positionals=(_TASK_ID,),
         options=(
-            Option(name="--summary", metavar="TEXT", help="What came of it."),
+            Option(name="--summary", metavar="TEXT", help="The result."),
             _TO,
         ),
-        examples=(('pal task complete 42 --summary "tests pass"', "and what came of it"),),
+        examples=(('pal task complete 42 --summary "tests pass"', "complete it with a result"),),
     ),
     Command(
         path=("task", "list"),
         group=_GROUP,
-        summary="Show the tasks that are open.",
-        description="Newest last.",
+        summary="List open tasks.",
+        description="Shows the newest last.",
         options=(
-            Option(name="--all", help="Also those that are completed or cancelled."),
-            Option(name="--mine", help="Only those that you are to do."),
+            Option(name="--all", help="Include completed and cancelled tasks."),
+            Option(name="--mine", help="Only tasks that are assigned to you."),
             Option(
                 name="--assignee",
                 metavar="NAME",
-                help="Only those that this agent is to do.",
+                help="Only tasks of this agent. May be repeated.",
                 many=True,
                 completes="agents",
             ),
-            Option(name="--status", metavar="STATUS", help="Only those that stand so.", many=True),
-            Option(name="--limit", metavar="N", help=f"At most so many; otherwise {DEFAULT_TASKS}."),
+            Option(
+                name="--status",
+                metavar="STATUS",
+                help="Only tasks with this status. May be repeated.",
+                many=True,
+            ),
+            Option(name="--limit", metavar="N", help=f"At most N tasks (default: {DEFAULT_TASKS})."),
         ),
         exclusive=(("--mine", "--assignee"),),
         examples=(
-            ("pal task list --mine", "what am I to do?"),
-            ("pal task list --all --limit 5", "the last five, done or not"),
+            ("pal task list --mine", "list my tasks"),
+            ("pal task list --all --limit 5", "the last five, open or closed"),
         ),
     ),
     Command(
         path=("task", "show"),
         group=_GROUP,
-        summary="Show all about one task.",
+        summary="Show the details of a task.",
         positionals=(_TASK_ID,),
-        examples=(("pal task show 42", "task 42"),),
+        examples=(("pal task show 42", "show task 42"),),
     ),
 )

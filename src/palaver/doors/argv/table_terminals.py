@@ -7,24 +7,24 @@ from palaver.doors.argv.spec import Command, Option, Positional
 
 _GROUP: Final = "Terminals"
 
-_NAME: Final = Positional(name="NAME", help="The agent, by its full name.", completes="agents")
+_NAME: Final = Positional(name="NAME", help="Full name of the agent.", completes="agents")
 
 _PROMPT: Final = Option(
     name="--prompt",
     metavar="REGEX",
-    help="The line at which an unknown program takes a message.",
+    help="Prompt at which an unknown program accepts a message.",
 )
 
 TERMINAL_COMMANDS: Final = (
     Command(
         path=("run",),
         group=_GROUP,
-        summary="Run a program as an agent, in its own terminal.",
+        summary="Run a program as an agent in its own terminal.",
         description=(
-            "The program and everything that it starts is that agent. Its terminal continues when you close "
-            "your window: that only detaches. Messages are typed into it when it can take them, and never "
-            "into a dialog, a shell, a tool that the program started or a draft of a person. Name the "
-            "prompt of a program that Palaver does not know with --prompt."
+            "The program and all processes that it starts are that agent. Closing your window only detaches: "
+            "the terminal keeps running. Messages are typed when the program can accept them, and never into "
+            "a dialog, a shell, a tool that the program started, or a draft of a person. For a program that "
+            "Palaver does not know, describe its prompt with --prompt."
         ),
         rest="COMMAND...",
         options=(
@@ -34,104 +34,104 @@ TERMINAL_COMMANDS: Final = (
             Option(
                 name="--harness",
                 metavar="HARNESS",
-                help="What the program is; otherwise known by its name.",
+                help="Harness of the program (default: detected from its name).",
                 completes="harnesses",
             ),
             _PROMPT,
             DETACH,
         ),
         examples=(
-            ("pal run --name luna -- claude", "an agent that you see and that stays when you go"),
-            ("pal run --detach --tag api -- codex", "one in the background"),
-            ("pal run --prompt 'you> ' -- ./chat.py", "your own program, which takes a message at 'you> '"),
+            ("pal run --name luna -- claude", "run Claude Code; detach with Ctrl-\\ d"),
+            ("pal run --detach --tag api -- codex", "run Codex in the background"),
+            ("pal run --prompt 'you> ' -- ./chat.py", "your own program, with the prompt 'you> '"),
         ),
     ),
     Command(
         path=("attach",),
         group=_GROUP,
-        summary="Look at an agent's terminal and type into it.",
+        summary="Show an agent's terminal and type into it.",
         description=(
-            "Its screen, a status line, and a bar to type in. Ctrl-\\ opens a menu; Ctrl-\\ d leaves, and "
-            "the agent runs on. For a person only."
+            "Shows the screen, a status line and an input bar. Ctrl-\\ opens a menu. Ctrl-\\ d detaches; the "
+            "agent keeps running. For a person only."
         ),
         positionals=(_NAME,),
         options=(
             Option(
                 name="--plain",
-                help="The agent's terminal and nothing else: your keys are its keys. Ctrl-\\ d leaves.",
+                help="Show only the terminal; all keys go to it. Ctrl-\\ d detaches.",
             ),
         ),
         examples=(
-            ("pal attach luna", "sit down at luna's terminal"),
-            ("pal attach luna --plain", "without the status line and the bar"),
+            ("pal attach luna", "open luna's terminal"),
+            ("pal attach luna --plain", "without status line and input bar"),
         ),
     ),
     Command(
         path=("peek",),
         group=_GROUP,
-        summary="Print what an agent's terminal shows now.",
-        description="The screen as text. It changes nothing and types nothing.",
+        summary="Print the current screen of an agent's terminal.",
+        description="Prints the screen as text. It changes nothing.",
         positionals=(_NAME,),
         options=(
             Option(
                 name="--lines",
                 metavar="N",
-                help="The last so many lines, also what has rolled off the screen.",
+                help="The last N lines, including scrollback (default: the screen).",
             ),
         ),
         examples=(
-            ("pal peek luna", "what is luna doing?"),
-            ("pal peek luna --lines 200", "and before that?"),
+            ("pal peek luna", "see what luna is doing"),
+            ("pal peek luna --lines 200", "with earlier lines"),
         ),
     ),
     Command(
         path=("pause",),
         group=_GROUP,
-        summary="Hand an agent nothing but interrupts.",
+        summary="Deliver only interrupts to an agent.",
         description=(
-            "For an operator or a person. All other mail waits until 'pal unpause', or until the agent "
-            "fetches it itself with 'pal recv'."
+            "Other messages wait until 'pal unpause', or until the agent reads them with 'pal recv'. For an "
+            "operator or a person."
         ),
         positionals=(_NAME,),
-        examples=(("pal pause luna", "let luna work in peace"),),
+        examples=(("pal pause luna", "let luna work undisturbed"),),
     ),
     Command(
         path=("unpause",),
         group=_GROUP,
-        summary="Hand an agent its mail again.",
-        description="For an operator or a person.",
+        summary="Deliver all messages to a paused agent again.",
+        description="Waiting messages are delivered now. For an operator or a person.",
         positionals=(_NAME,),
-        examples=(("pal unpause luna", "luna gets what has waited"),),
+        examples=(("pal unpause luna", "deliver luna's waiting messages"),),
     ),
     Command(
         path=("stop",),
         group=_GROUP,
-        summary="End an agent, politely first.",
+        summary="Stop an agent gracefully.",
         description=(
-            "Asks the program to quit in its own way, then with SIGTERM, at last with SIGKILL, and says how "
-            "it ended. For an operator or a person."
+            "Uses the program's own quit command, then SIGTERM, then SIGKILL, and prints how the program "
+            "ended. For an operator or a person."
         ),
         positionals=(_NAME,),
-        examples=(("pal stop luna", "let luna go home"),),
+        examples=(("pal stop luna", "stop luna"),),
     ),
     Command(
         path=("kill",),
         group=_GROUP,
-        summary="End an agent at once.",
-        description="With SIGKILL, and says how it ended. For an operator or a person.",
+        summary="Kill an agent immediately.",
+        description="Sends SIGKILL and prints how the program ended. For an operator or a person.",
         positionals=(_NAME,),
-        examples=(("pal kill luna", "when it does not listen any more"),),
+        examples=(("pal kill luna", "luna no longer reacts"),),
     ),
     Command(
         path=("resume",),
         group=_GROUP,
-        summary="Start again what ran as this agent, under the same name.",
+        summary="Restart an agent's program under the same name.",
         description=(
-            "The same command line in the same folder, with your environment. For who started it, an "
-            "operator or a person."
+            "Runs the same command line in the same folder, with your environment. For the caller that "
+            "started the agent, an operator or a person."
         ),
         positionals=(_NAME,),
         options=(_PROMPT, DETACH),
-        examples=(("pal resume luna", "luna is back"),),
+        examples=(("pal resume luna", "start luna again"),),
     ),
 )

@@ -6,23 +6,25 @@ from palaver.doors.argv.spec import Command, Option, Positional
 from palaver.model.transcript import Level
 
 DEFAULT_ENTRIES: Final = 20
-"""How many entries `pal transcript` shows when nothing else is asked for."""
+"""The default number of entries that `pal transcript` shows."""
 
 TRANSCRIPT_COMMANDS: Final = (
     Command(
         path=("transcript",),
         group="Agents",
-        summary="Read what was said in an agent's own session.",
+        summary="Read the transcript of an agent's session.",
         description=(
-            "Reads the transcript that the agent's harness keeps (Claude Code, Codex, Gemini CLI, OpenCode), "
-            f"with your own rights. Without a range: the last {DEFAULT_ENTRIES} entries, and with --search "
-            "the whole of it."
+            "Reads the transcript that the agent's harness stores (Claude Code, Codex, Gemini CLI, "
+            "OpenCode), with your own rights."
         ),
         positionals=(
-            Positional(name="NAME", help="The agent, by its full name.", completes="agents"),
+            Positional(name="NAME", help="Full name of the agent.", completes="agents"),
             Positional(
                 name="RANGE",
-                help="Which entries, counted from 1: 10-15, 10 for one, 10- for all from there on.",
+                help=(
+                    "Entries, counted from 1: 10-15, 10, or 10- for all from there on "
+                    f"(default: the last {DEFAULT_ENTRIES}; all with --search)."
+                ),
                 optional=True,
             ),
         ),
@@ -30,23 +32,23 @@ TRANSCRIPT_COMMANDS: Final = (
             Option(
                 name="--detail",
                 metavar="LEVEL",
-                help="How much of each entry: normal (what was said), detailed (also tools) or full.",
+                help="Detail: normal (text), detailed (also tools) or full (default: normal).",
                 choices=tuple(Level),
             ),
             Option(
                 name="--search",
                 metavar="RE",
                 help=(
-                    "Only entries in which this regular expression is found, in what the level shows. "
-                    "Capital letters count only when it has one."
+                    "Only entries that match this regular expression. Case matters only if it has a capital "
+                    "letter."
                 ),
             ),
-            Option(name="--last", metavar="N", help="Only the last so many of them."),
+            Option(name="--last", metavar="N", help="Only the last N of these entries."),
         ),
         examples=(
-            ("pal transcript luna", "what happened last?"),
-            ("pal transcript luna 10-15 --detail detailed", "six entries, with the tools"),
-            ("pal transcript luna --search 'flaky|timeout'", "where did that come up?"),
+            ("pal transcript luna", "the latest entries"),
+            ("pal transcript luna 10-15 --detail detailed", "six entries, with tools"),
+            ("pal transcript luna --search 'flaky|timeout'", "find entries about a topic"),
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Times on the command line of rooms: how long to wait, and how long ago or until when something is. Pure."""
+"""Parse timeouts and format relative times for the room commands. Pure."""
 
 import re
 from typing import Final
@@ -13,20 +13,20 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
 def timeout_ms(parsed: Parsed, name: str) -> int | None:
-    """Give the value of an option in milliseconds: `30`, `250ms`, `90s`, `5m`, `1h`. None when not given."""
+    """Return the value of an option in milliseconds: `30`, `250ms`, `90s`, `5m`, `1h`. None if not given."""
     given = parsed.value(name)
     if given is None:
         return None
     found = _TIMEOUT.fullmatch(given)
     if found is None:
         raise UsageError(
-            f"{name} takes bare seconds, or a whole number with ms, s, m or h behind it, not {shown(given)}"
+            f"{name} requires a time such as 30 (seconds), 250ms, 90s, 5m or 1h, not {shown(given)}"
         )
     return int(found[1]) * _MS[found[2]]
 
 
 def relative_time(delta_ms: int) -> str:
-    """Say when something is, seen from now: `59s ago`, `in 2m`. What is now is `in 1s`."""
+    """Format a time relative to now: `59s ago`, `in 2m`. Now is `in 1s`."""
     seconds = max(1, _rounded(abs(delta_ms), 1000))
     span = f"{seconds}s"
     for unit, size in _UNITS:
