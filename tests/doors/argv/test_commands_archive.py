@@ -235,7 +235,7 @@ async def test_interrupted_archiving_is_finished(stage: Stage, tmp_path: Path) -
 async def test_archiving_needs_a_bound_and_an_operator(stage: Stage) -> None:
     with pytest.raises(UsageError, match="--before 90d"):
         await stage.run("archive")
-    with pytest.raises(UsageError, match="needs a time"):
+    with pytest.raises(UsageError, match="requires a time"):
         await stage.run("archive", "--before", "yesterday")
     stage.caller = WORKER
     with pytest.raises(NotAllowed):

@@ -1,4 +1,4 @@
-"""Error texts for command lines that cannot be parsed: what is wrong, and what to do. Pure."""
+"""Error texts for command lines that cannot be parsed. Each says the problem and the remedy. Pure."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
