@@ -39,6 +39,12 @@ def test_session_is_resumed_unless_another_is_named() -> None:
     assert gemini_args(["-r", "latest"], session="abc") == ["-r", "latest"]
     assert gemini_args(["--session-id", "x"], session="abc") == ["--session-id", "x"]
     assert gemini_args(["mcp"], session="abc") == ["mcp"]
+
+
+@pytest.mark.parametrize("numbered", [["--resume", "3"], ["-r", "3"], ["--resume=3"]])
+def test_resume_replaces_the_number_of_a_session_by_its_id(numbered: list[str]) -> None:
+    assert gemini_args([*numbered, "--yolo"], session="abc") == ["--resume", "abc", "--yolo"]
+    assert gemini_args(numbered) == numbered
     assert gemini_args([]) == []
 
 

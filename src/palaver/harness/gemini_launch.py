@@ -96,23 +96,25 @@ def gemini_args(args: Sequence[str], *, session: str = "") -> list[str]:
     if not session or not asked.is_conversation:
         return list(args)
     again = [] if asked.session or asked.is_last else ["--resume", session]
-    return [*again, *_without_prompt(args)]
+    return [*again, *_resumable(args)]
 
 
-def _without_prompt(args: Sequence[str]) -> list[str]:
-    """Leave out the first prompt: a resumed session has received it already. A headless prompt stays.
+def _resumable(args: Sequence[str]) -> list[str]:
+    """Leave out the first prompt, which a resumed session has received already, and a session's number.
 
-    An argument after an unknown option may be its value and is kept.
+    Numbers shift with every new session. A headless prompt stays. An argument after an unknown option may be
+    its value and is kept.
     """
     kept: list[str] = []
     rest = list(args)
     while rest and (word := rest.pop(0)) != "--":
-        name, equals, _ = word.partition("=")
+        name, equals, value = word.partition("=")
         if not word.startswith("-"):
             continue
         has_value = name in _WITH_VALUE | _PROMPT or (bool(rest) and not rest[0].startswith("-"))
         end = 1 if has_value and not equals and name not in _ALONE else 0
-        if name not in _FIRST:
+        is_number = name in _RESUME and "".join([value, *rest[:end]]).isdigit()
+        if name not in _FIRST and not is_number:
             kept += [word, *rest[:end]]
         del rest[:end]
     return kept
