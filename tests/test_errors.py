@@ -38,7 +38,7 @@ EXAMPLES: list[PalaverError] = [
     errors.NotOwner("luna"),
     errors.InvalidHandoff("status", "is missing"),
     errors.TakeoverNotAvailable("luna still has time"),
-    errors.TakeoverIneligible("you held it last"),
+    errors.TakeoverIneligible("you owned it last"),
     errors.RecipientUnreachable("luna"),
     errors.ParkRequiresRelease("repo-abcd"),
     errors.ObserverCannotHoldTurn("luna"),

@@ -415,7 +415,7 @@ def test_requester_is_notified_when_the_agent_is_killed(home: Home, framed: Scri
     assert run_as_person(home, "kill", framed.name).status == 0
 
     told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
-    assert f"{framed.name} has stopped and has not answered" in told["text"]
+    assert f"{framed.name} has stopped without answering" in told["text"]
 
 
 # The holder

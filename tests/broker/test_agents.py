@@ -100,7 +100,7 @@ async def test_operator_passes_its_role_only_to_children_of_its_connection(bus: 
     boss = await bus.join("boss", role="operator")
 
     child = await joined(bus, boss, Join(name="boss_aide_1", role="orchestrator", has_link=True))
-    with pytest.raises(NotPerson, match="given by the human"):
+    with pytest.raises(NotPerson, match="only a person can assign"):
         await joined(bus, boss, Join(name="nova", role="operator", seat=seat(9)))
 
     assert (child.agent.role, child.agent.by) == ("orchestrator", "boss")
@@ -110,7 +110,7 @@ async def test_agent_cannot_open_a_name_above_its_own_standing(bus: Bus) -> None
     watcher = await bus.join("watcher", role="observer")
 
     child = await joined(bus, watcher, Join(name="watcher_eye_1", role="observer", has_link=True))
-    with pytest.raises(NotPerson, match="worker is above observer"):
+    with pytest.raises(NotPerson, match="worker, which is above your own: observer"):
         await joined(bus, watcher, Join(name="watcher_hand_1", has_link=True))
 
     assert child.agent.role == "observer"
@@ -139,7 +139,7 @@ async def test_used_name_is_returned_only_by_the_human(bus: Bus) -> None:
     bus.present.discard("luna")
 
     for stranger in (nova, SCRIPT):
-        with pytest.raises(NameTaken, match="history"):
+        with pytest.raises(NameTaken, match="earlier agent"):
             await joined(bus, stranger, Join(name="luna", seat=seat(2)))
     taken = await joined(bus, HUMAN, Join(name="luna", seat=seat(2)))
 
@@ -256,10 +256,10 @@ async def test_session_continues_under_another_holder_after_the_first_has_ended(
     again = Join(harness="codex", seat=seat(2), session="s", holder="second")
     bus.present.discard("luna")
 
-    with pytest.raises(NameTaken, match="has a history"):
+    with pytest.raises(NameTaken, match="earlier agent"):
         await joined(bus, SCRIPT, again)
     await bus.submit(SYSTEM_CALLER, Gone(name="luna", reason="its process ended", seat=seat(1)))
-    with pytest.raises(NameTaken, match="has a history"):
+    with pytest.raises(NameTaken, match="earlier agent"):
         await joined(bus, SCRIPT, Join(name="luna", harness="codex", seat=seat(2), session="t", holder="x"))
 
     back = await joined(bus, SCRIPT, again)

@@ -179,11 +179,12 @@ async def test_next_notice_names_messages_held_since_the_last_one(bus: Bus) -> N
     last = await held(bus, luna, Send(text="x", to=("@nova",)))
 
     first, second = bus.texts("human")
-    assert "more of luna" not in first
+    assert "more messages from luna" not in first
     assert f"#{last.message} from luna to nova is held" in second
     numbers = f"#{burst[1].message}, #{burst[2].message}"
     assert second.endswith(
-        f"2 more of luna were held since the last notice: {numbers}; 'pal pending' lists what is held"
+        f"2 more messages from luna were held since the last notice: {numbers}; 'pal pending' lists the "
+        "held messages"
     )
 
 
@@ -218,7 +219,7 @@ async def test_release_without_a_held_message_is_refused(bus: Bus) -> None:
     await bus.submit(HUMAN, Release(message=str(stored.seq)))
     await bus.submit(nova, Leave())
 
-    with pytest.raises(BadRequest, match="is held"):
+    with pytest.raises(BadRequest, match="is not held"):
         await bus.submit(HUMAN, Release(message=str(stored.seq)))
 
 
@@ -230,7 +231,7 @@ async def test_held_message_is_released_and_not_redelivered_and_vice_versa(bus: 
         await bus.send(luna, str(number), "@nova")
     stopped = await held(bus, luna, Send(text="please", to=("@nova",)))
 
-    with pytest.raises(BadRequest, match="is unconfirmed"):
+    with pytest.raises(BadRequest, match="no unconfirmed delivery"):
         await bus.submit(HUMAN, Redeliver(message=str(stopped.message)))
-    with pytest.raises(BadRequest, match="is held"):
+    with pytest.raises(BadRequest, match="is not held"):
         await bus.submit(HUMAN, Release(message=str(carried.seq)))

@@ -170,18 +170,18 @@ async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog)
     ("fields", "error", "complaint"),
     [
         ({"title": " "}, BadRequest, "needs a title"),
-        ({"title": "a\nb"}, BadRequest, "a title is one line"),
-        ({"title": "a\rb"}, BadRequest, "a title is one line"),
+        ({"title": "a\nb"}, BadRequest, "the title must be one line"),
+        ({"title": "a\rb"}, BadRequest, "the title must be one line"),
         ({"title": "a\x1b"}, BadText, "the title"),
         ({"title": "x" * 257}, MessageTooLarge, "the title has 257 bytes"),
         ({"description": "\x00"}, BadText, "the description"),
         ({"description": "x" * 100_001}, MessageTooLarge, "the description"),
         ({"extends": "7f3q9x2m"}, NotFound, "there is no bundle:7f3q9x2m"),
-        ({"extends": "what"}, BadRequest, "is no bundle"),
+        ({"extends": "what"}, BadRequest, "is not a bundle"),
         ({"files": (BundleFile(path="", content=b""),)}, BadRequest, "needs a path"),
         ({"files": (BundleFile(path="a\x07", content=b""),)}, BadText, "the path of a file"),
         ({"files": (BundleFile(path="a" * 4097, content=b""),)}, MessageTooLarge, "the path of a file"),
-        ({"files": (BundleFile(path="a", content=b""),) * 2}, BadRequest, "each path once"),
+        ({"files": (BundleFile(path="a", content=b""),) * 2}, BadRequest, "the same path twice"),
         (
             {"files": (BundleFile(path="a", content=bytes(LIMIT_FILE_BYTES + 1)),)},
             MessageTooLarge,
@@ -190,7 +190,7 @@ async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog)
         (
             {"files": tuple(BundleFile(path=str(number), content=b"") for number in range(LIMIT_FILES + 1))},
             BadRequest,
-            "at most 200 files; these are 201",
+            "at most 200 files; this one has 201",
         ),
         (
             {"files": tuple(BundleFile(path=f"{number}", content=bytes(900_000)) for number in range(5))},
@@ -199,8 +199,8 @@ async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog)
         ),
         ({"transcripts": (excerpt(text="x" * LIMIT_BUNDLE_BYTES),)}, MessageTooLarge, "the bundle has"),
         ({"transcripts": (excerpt(level="loud"),)}, BadRequest, "the levels of a transcript are"),
-        ({"transcripts": (excerpt(3, 2),)}, BadRequest, "3-2 is no part of a transcript"),
-        ({"transcripts": (excerpt(0, 1),)}, BadRequest, "0-1 is no part of a transcript"),
+        ({"transcripts": (excerpt(3, 2),)}, BadRequest, "3-2 is not a part of a transcript"),
+        ({"transcripts": (excerpt(0, 1),)}, BadRequest, "0-1 is not a part of a transcript"),
         (
             {"transcripts": (Excerpt(agent="luna", first=1, last=2, level="full", entries=()),)},
             BadRequest,
@@ -211,9 +211,9 @@ async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog)
             BadText,
             "the agent of a transcript",
         ),
-        ({"events": ((0, 1),)}, BadRequest, "0-1 is no range of events"),
-        ({"events": ((2, 1),)}, BadRequest, "2-1 is no range of events"),
-        ({"events": ((1, 9),)}, NotFound, "there is no event 9: the last one is #1"),
+        ({"events": ((0, 1),)}, BadRequest, "0-1 is not a range of events; write A-B, counted from 1"),
+        ({"events": ((2, 1),)}, BadRequest, "2-1 is not a range of events; write A-B, counted from 1"),
+        ({"events": ((1, 9),)}, NotFound, "there is no event 9: the last event is #1"),
     ],
 )
 async def test_invalid_bundle_is_refused_and_nothing_is_stored(

@@ -166,7 +166,7 @@ async def test_second_bye_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
     await bus.submit(luna, Leave())
 
-    with pytest.raises(WhoAreYou, match="left already"):
+    with pytest.raises(WhoAreYou, match="already left"):
         await put(bus, luna, "agent.bye")
 
 

@@ -92,7 +92,7 @@ async def test_message_with_lost_content_is_not_queued_again(
         sent = await bus.send(HUMAN, "x" * (LIMIT_ROW_BYTES + 1), "@nova")
         shutil.rmtree(tmp_path / "blobs")
 
-        with pytest.raises(BadRequest, match=f"the content of #{sent.seq} is lost: put [0-9a-f]+ back"):
+        with pytest.raises(BadRequest, match=f"the content of #{sent.seq} is lost: restore [0-9a-f]+ in"):
             await bus.submit(HUMAN, request_type(message=str(sent.seq)))
 
 
@@ -213,5 +213,5 @@ async def test_orphan_cannot_acknowledge_messages(bus: Bus) -> None:
     luna = await bus.join("luna")
     sent = await bus.send(HUMAN, "x", "@luna")
 
-    with pytest.raises(NotPerson, match="may not take the messages of luna"):
+    with pytest.raises(NotPerson, match="may not read the messages of luna"):
         await bus.ack(replace(luna, is_orphan=True), sent.seq)

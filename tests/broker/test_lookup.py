@@ -30,7 +30,7 @@ async def test_end_of_an_id_must_be_unique(bus: Bus) -> None:
     first = await bus.send(HUMAN, "a", "@nova", id="01HF7YAT00ABCDEFGHJKMNPQRS")
     second = await bus.send(HUMAN, "b", "@nova", id="01HF7YAT00ABCDEFGHJKMXPQRS")
 
-    with pytest.raises(BadRequest, match="could be") as caught:
+    with pytest.raises(BadRequest, match="is ambiguous") as caught:
         find_event(bus.log, "PQRS")
 
     assert f"#{first.seq}" in str(caught.value)
@@ -55,7 +55,7 @@ async def test_too_short_reference_is_refused_with_the_minimum_length(bus: Bus) 
     await bus.join("nova")
     event = await bus.send(HUMAN, "a", "@nova", id="01HF7YAT00ABCDEFGHJKMNPQRS")
 
-    with pytest.raises(BadRequest, match="at least 4 characters"):
+    with pytest.raises(BadRequest, match="at least the last 4 characters"):
         find_event(bus.log, "QRS")
 
     assert find_event(bus.log, "PQRS") == event

@@ -272,7 +272,7 @@ async def test_message_that_asks_for_nothing_is_not_acknowledged(bus: Bus, inten
     reply_to = {"reply_to": str(asked.seq)} if intent == "ack" else {}
     original = await bus.send(nova, "so it is", "@luna", intent=intent, **reply_to)
 
-    with pytest.raises(BadRequest, match="not acknowledged"):
+    with pytest.raises(BadRequest, match="needs no ack"):
         await bus.send(luna, "thanks", reply_to=str(original.seq), intent="ack")
 
 

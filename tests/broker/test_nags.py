@@ -75,7 +75,7 @@ async def test_sender_is_notified_when_the_recipient_stops(bus: Bus) -> None:
     word = await nag(bus, request)
 
     assert word is not None
-    assert word.payload["text"] == f"@luna nova has stopped and has not answered #{request.seq}"
+    assert word.payload["text"] == f"@luna nova has stopped without answering #{request.seq}"
     assert await nag(bus, request) is None
 
 

@@ -83,7 +83,7 @@ async def test_room_alone_is_the_only_room_of_the_caller_or_the_named_one(bus: B
     with pytest.raises(BadRequest, match="you are in none"):
         await say(bus, mona, "where", "room")
     await seat(bus, "luna", path="/src/other")
-    with pytest.raises(BadRequest, match="say which room"):
+    with pytest.raises(BadRequest, match="name one room"):
         await say(bus, luna, "where", "room")
     assert (await say(bus, luna, "there", "room", room="work"))["delivered_to"] == ["nova"]
 
@@ -92,9 +92,9 @@ async def test_message_belongs_to_one_room(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     await seat(bus, "luna", path="/src/other")
 
-    with pytest.raises(BadRequest, match="in one room"):
+    with pytest.raises(BadRequest, match="to one room only"):
         await say(bus, luna, "both", "#work", "#other")
-    with pytest.raises(BadRequest, match="in one room"):
+    with pytest.raises(BadRequest, match="to one room only"):
         await say(bus, luna, "both", "#work", room="other")
     said = await say(bus, luna, "one", "#work", "room", room="work")
 

@@ -149,7 +149,7 @@ async def test_key_and_name_of_a_sub_agent_are_validated(bus: Bus) -> None:
     long = "x" * 60
     await bus.join(long, seat=seat(8))
 
-    with pytest.raises(BadRequest, match="has none"):
+    with pytest.raises(BadRequest, match="is missing"):
         await begin(bus, "luna", "")
     with pytest.raises(BadText):
         await begin(bus, "luna", "a\x01")
@@ -164,7 +164,7 @@ async def test_session_of_the_same_process_cannot_become_a_sub_agent(bus: Bus, k
     await bus.join("mira", harness="codex", seat=seat(8, "t3"), session="t3")
     await bus.join("linked", has_link=True, session="s2")
 
-    with pytest.raises(BadRequest, match="is nova, and no sub-agent of luna"):
+    with pytest.raises(BadRequest, match="belongs to nova, which is not a sub-agent of luna"):
         await begin(bus, "luna", key)
 
     assert (await begin(bus, "mira", key)).agent.name == "mira_reviewer_1"

@@ -126,7 +126,7 @@ async def test_harness_agent_must_confirm_a_task_for_many(bus: Bus) -> None:
     for name in ("mila", "mira", "nila", "nira", "pila", "pira"):
         await bus.join(name)
 
-    with pytest.raises(BadRequest, match="6 agents; add --yes"):
+    with pytest.raises(BadRequest, match="6 agents; to confirm, add --yes"):
         await ask(bus, luna, CreateTask(title="t"))
     sent = await ask(bus, luna, CreateTask(title="t", is_confirmed=True))
 
@@ -217,7 +217,7 @@ async def test_task_is_completed_once(bus: Bus) -> None:
 
     refused = [str(one) for one in results if isinstance(one, BadRequest)]
     assert len(refused) == 3
-    assert all(f"task #{task.seq} was completed already by " in one for one in refused)
+    assert all(f"task #{task.seq} is already completed by " in one for one in refused)
     assert len(await bus.log.read(Query(types=("task.complete",)))) == 1
 
 
@@ -226,7 +226,7 @@ async def test_task_set_to_completed_by_an_update_is_not_completed_again(bus: Bu
     task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
     await ask(bus, luna, UpdateTask(task=task.id, status="completed"))
 
-    with pytest.raises(BadRequest, match="was completed already; 'pal task update'"):
+    with pytest.raises(BadRequest, match="is already completed; to reopen it, run 'pal task update'"):
         await ask(bus, luna, CompleteTask(task=task.id))
 
 
@@ -245,7 +245,7 @@ async def test_update_without_a_change_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
     task = task_of(bus, await ask(bus, luna, CreateTask(title="t")))
 
-    with pytest.raises(BadRequest, match="say what changes"):
+    with pytest.raises(BadRequest, match="nothing to change"):
         await ask(bus, luna, UpdateTask(task=task.id))
 
 
@@ -337,7 +337,7 @@ async def test_id_used_by_another_sender_is_refused(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     await put(bus, luna, "task.create", title="t")
 
-    with pytest.raises(BadRequest, match=r"there is a task with the id e1 already: #\d+ of luna"):
+    with pytest.raises(BadRequest, match=r"the task id e1 is taken by #\d+ of luna"):
         await put(bus, nova, "task.create", title="mine")
 
     assert find_task(bus.log, "e1").title == "t"

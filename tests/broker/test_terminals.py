@@ -164,14 +164,14 @@ async def test_keys_go_to_one_agent_that_is_now_in_a_terminal(bus: Bus) -> None:
     with pytest.raises(BadRequest, match="one terminal"):
         await bus.submit(HUMAN, keys(recipient="", to=("@luna", "@nova")))
     for name in ("nova", "human"):
-        with pytest.raises(BadRequest, match="no terminal"):
+        with pytest.raises(BadRequest, match="not run in a terminal"):
             await bus.submit(HUMAN, keys(recipient=name))
     bus.present.discard("luna")
-    with pytest.raises(BadRequest, match="no terminal"):
+    with pytest.raises(BadRequest, match="not run in a terminal"):
         await bus.submit(HUMAN, keys())
     bus.present.add("luna")
     await bus.submit(luna, Leave())
-    with pytest.raises(BadRequest, match="no terminal"):
+    with pytest.raises(BadRequest, match="not run in a terminal"):
         await bus.submit(HUMAN, keys())
 
 

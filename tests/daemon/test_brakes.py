@@ -85,7 +85,7 @@ def test_agents_that_reply_to_each_other_in_circles_are_held(bus: Home) -> None:
     refused = pair[1].pal("send", "--reply-to", str(place), "--json", "--", "3")
 
     assert refused.error["error"] == "rate_limited"
-    assert "3 answers of agents to agents" in refused.error["message"]
+    assert "3 replies between agents" in refused.error["message"]
 
 
 def test_person_and_script_have_no_rate_limit(bus: Home) -> None:
@@ -111,6 +111,6 @@ def test_only_a_person_releases_a_held_message(bus: Home) -> None:
     again = run_as_person(bus, "release", place)
 
     assert [one.error["error"] for one in refused] == ["not_allowed"] * 2
-    assert f"nothing of #{place} is unconfirmed" in wrong.err
+    assert f"#{place} has no unconfirmed delivery" in wrong.err
     assert released["receipts"][0]["reason"] == "released by human"
-    assert f"nothing of #{place} is held" in again.err
+    assert f"#{place} is not held" in again.err

@@ -275,7 +275,7 @@ def test_redeliver_is_refused_for_a_message_that_is_not_unconfirmed(still: Home)
     refused = run_as_person(still, "redeliver", f"{PLACE}")
 
     assert refused.status == 1
-    assert f"nothing of #{PLACE} is unconfirmed" in refused.err
+    assert f"#{PLACE} has no unconfirmed delivery" in refused.err
 
 
 def test_under_a_harness_a_stream_is_json_unless_text_is_requested(still: Home) -> None:

@@ -118,7 +118,7 @@ def test_invalid_task_command_is_refused(luna: Shell, words: list[str], status: 
 def test_unknown_task_is_reported(luna: Shell) -> None:
     refused = luna.pal("task", "update", "99999", "--status", "completed", "--json")
 
-    assert refused.error["message"] == "there is no task 99999: 'pal task list' shows them"
+    assert refused.error["message"] == "there is no task 99999: 'pal task list' shows the tasks"
 
 
 def test_completion_lists_the_seqs_of_open_tasks(luna: Shell, nova: Shell) -> None:

@@ -52,7 +52,7 @@ def test_each_tip_is_shown_once(luna: Shell, nova: Shell) -> None:
     assert f"(pal: {REQUEST} {first} -- …)" in told
     assert REQUEST not in again
     assert REQUEST not in others
-    assert f"to answer its sender alone: pal send --reply-to {second} -- …" in others
+    assert f"to answer only its sender: pal send --reply-to {second} -- …" in others
     assert "(pal: the whole thread: pal thread show pr-1)" in others
 
 

@@ -149,7 +149,7 @@ async def test_person_releases_a_lost_message_after_its_file_is_restored(bus: Bu
     bus.texts("nova")
     await held(bus, lost)
 
-    with pytest.raises(BadRequest, match=f"the content of #{lost.seq} is lost: put [0-9a-f]{{64}} back"):
+    with pytest.raises(BadRequest, match=f"the content of #{lost.seq} is lost: restore [0-9a-f]{{64}} in"):
         await bus.submit(HUMAN, Release(message=str(lost.seq)))
     with pytest.raises(BadRequest, match="is lost"):
         await bus.submit(HUMAN, Redeliver(message=str(lost.seq)))

@@ -39,7 +39,7 @@ def test_type_that_is_too_long_is_cut_and_leaves_space_for_a_number() -> None:
 
 
 def test_parent_with_a_name_that_is_too_long_has_no_sub_agents() -> None:
-    with pytest.raises(BadName, match="no room for a sub-agent"):
+    with pytest.raises(BadName, match="too long for a sub-agent"):
         subagent_stem("x" * (LIMIT_NAME - 6), "reviewer")
 
 

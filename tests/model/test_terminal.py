@@ -47,7 +47,7 @@ def test_largest_number_of_keys_still_fits_into_a_message() -> None:
 
 
 def test_empty_and_oversized_keys_are_refused() -> None:
-    with pytest.raises(BadRequest, match="nothing"):
+    with pytest.raises(BadRequest, match="are missing"):
         raw_to_text(b"")
     with pytest.raises(MessageTooLarge):
         raw_to_text(b"x" * (LIMIT_RAW_BYTES + 1))

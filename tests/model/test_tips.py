@@ -19,7 +19,7 @@ def message(*, seq: int = 42, type: str = "message", **payload: Any) -> Event:
         (
             {"scope": "broadcast"},
             "broadcast",
-            "this went to everybody; to answer its sender alone: pal send --reply-to 42 -- …",
+            "this went to everyone; to answer only its sender: pal send --reply-to 42 -- …",
         ),
         ({"thread": "pr 1"}, "thread", "the whole thread: pal thread show 'pr 1'"),
     ],
@@ -30,7 +30,7 @@ def test_each_kind_of_message_has_its_tip(payload: dict[str, Any], name: str, se
 
 def test_task_has_its_tip() -> None:
     assert tips_for([message(type="task.create", title="t")], ()) == {
-        "task": "say how it stands: pal task update 42 --status in_progress, then pal task complete 42"
+        "task": "report the status: pal task update 42 --status in_progress, then pal task complete 42"
     }
 
 

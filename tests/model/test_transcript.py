@@ -87,7 +87,7 @@ def test_range_is_two_numbers_or_one(text: str, expected: tuple[int, int]) -> No
     "text", ["", "-", "a-b", "1-", "-3", "0", "0-3", "5-3", "1-2-3", "1 - 2", "٣", "1\n"]
 )
 def test_invalid_range_is_refused(text: str) -> None:
-    with pytest.raises(BadRequest, match="is no range"):
+    with pytest.raises(BadRequest, match="is not a range"):
         parse_range(text)
 
 
@@ -111,7 +111,7 @@ def test_stretch_may_have_a_name_and_a_level(text: str, expected: Stretch) -> No
         ("luna", "write \\[NAME:\\]A-B"),
         ("luna:full", "write \\[NAME:\\]A-B"),
         ("1-2:loud", "the levels of a transcript are normal, full, detailed, not 'loud'"),
-        ("luna:3-1", "the smaller number stands first"),
+        ("luna:3-1", "write the smaller number first"),
     ],
 )
 def test_invalid_stretch_is_refused(text: str, complaint: str) -> None:
@@ -152,7 +152,7 @@ def test_empty_line_is_not_an_entry() -> None:
 
 @pytest.mark.parametrize("line", [b"hello", b"[1]", b'{"text":', b'{"text":"\xff"}'])
 def test_line_that_is_not_an_object_is_refused_with_its_number(line: bytes) -> None:
-    with pytest.raises(BadRequest, match="line 2 of the transcript is no JSON object"):
+    with pytest.raises(BadRequest, match="line 2 of the transcript is not a JSON object"):
         read(b'{"text":"a"}\n' + line + b"\n")
 
 
@@ -223,7 +223,9 @@ def test_span_may_be_open_ended(text: str, expected: tuple[int, int | None]) -> 
 
 @pytest.mark.parametrize("text", ["-", "-5", "3-4-", "0-", "x-", "", "5-2"])
 def test_invalid_span_is_refused(text: str) -> None:
-    with pytest.raises(BadRequest, match="is no range: write 100-120, 100 for one alone, or 100- for all"):
+    with pytest.raises(
+        BadRequest, match="is not a range; write 100-120, 100 for a single one, or 100- for all"
+    ):
         parse_span(text)
 
 

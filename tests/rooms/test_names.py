@@ -45,7 +45,7 @@ def test_every_generated_id_is_valid(path: str, number: int) -> None:
     [("repo", "repo"), ("x-abcd", "repo-abcd"), ("repo-abcd-x", "repo-abcd"), ("a/b-abcd", "a/b-abcd")],
 )
 def test_other_texts_are_not_room_ids(id: str, base: str) -> None:
-    with pytest.raises(ValueError, match="no room's id"):
+    with pytest.raises(ValueError, match="not the id of a room"):
         check_room_id(id, base)
 
 

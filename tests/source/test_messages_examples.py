@@ -85,7 +85,7 @@ def test_ack_without_a_reply_id_is_refused(pair: Pair) -> None:
 
     refused = luna.pal("send", "@nova", "--intent", "ack", "--json", "--", "ok")
 
-    assert why_refused(refused) == ("bad_request", "an ack says what it answers: add --reply-to ID")
+    assert why_refused(refused) == ("bad_request", "an ack requires --reply-to ID")
     assert hear_texts(nova) == []
 
 
@@ -96,7 +96,7 @@ def test_ack_of_an_ack_is_refused(bus: Home) -> None:
 
     refused = luna.pal("send", "@nova", "--intent", "ack", "--reply-to", str(ack), "--json", "--", "ok")
 
-    assert why_refused(refused) == ("bad_request", f"#{ack} is an ack, which is not acknowledged")
+    assert why_refused(refused) == ("bad_request", f"#{ack} is an ack, which needs no ack; nothing was sent")
     assert bus.texts() == ["can you?", "yes"]
 
 
@@ -106,7 +106,10 @@ def test_ack_of_an_inform_is_refused(bus: Home) -> None:
 
     refused = nova.pal("send", "@luna", "--intent", "ack", "--reply-to", str(told), "--json", "--", "ok")
 
-    assert why_refused(refused) == ("bad_request", f"#{told} is an inform, which is not acknowledged")
+    assert why_refused(refused) == (
+        "bad_request",
+        f"#{told} is an inform, which needs no ack; nothing was sent",
+    )
     assert hear_texts(luna) == []
 
 

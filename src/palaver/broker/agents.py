@@ -31,8 +31,10 @@ _TRIES: Final = 10_000
 _WORKER: Final = "worker"
 _OBSERVER: Final = "observer"
 _LIMIT_WORD_BYTES: Final = 256
-_HAS_HISTORY: Final = "it has a history; only the human, or the same harness session again, can have it back"
-_IN_USE: Final = "it is in use now; choose another with --name"
+_HAS_HISTORY: Final = (
+    "it belonged to an earlier agent; only a person, or the same harness session, can reuse it"
+)
+_IN_USE: Final = "it is in use; choose another name with --name"
 
 
 async def join(context: Context, caller: Caller, request: Join, key: bytes | None) -> Joined:
@@ -169,11 +171,11 @@ class _Wanted:
         """Refuse a role above worker unless the human gives it or it is for a child of a connection."""
         if standing > self.caller.standing:
             raise NotPerson(
-                f"nobody can open a name above its own standing: {self.request.role} is above "
+                f"you cannot create an agent with the role {self.request.role}, which is above your own: "
                 f"{self.caller.standing.word}"
             )
         if standing > Standing.WORKER and self.caller.kind != HUMAN and not self.request.has_link:
-            raise NotPerson(f"the role {self.request.role} is given by the human; join as a worker")
+            raise NotPerson(f"only a person can assign the role {self.request.role}; join as a worker")
 
     def _check_free(self, known: Agent) -> None:
         """Refuse a name with a history that belongs to another agent."""
@@ -191,7 +193,7 @@ class _Wanted:
         is_script = self.caller.name == SCRIPT_NAME and not self.caller.is_orphan
         if is_script and self.request.takes_over and is_worker:
             return
-        way = f" (a script says so outright: pal join --as {known.name})"
+        way = f" (in a script: pal join --as {known.name})"
         raise NameTaken(known.name, _HAS_HISTORY + (way if is_worker and not self.request.takes_over else ""))
 
 
@@ -200,7 +202,9 @@ def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Ag
     if context.directory.get(full_name(parts.base, parts.tag)) is None:
         check_name(parts.base, parts.tag)  # An agent from an older log keeps its name.
     if parts.device:
-        raise BadName(name, "an agent here has no device suffix; --remote registers one of another machine")
+        raise BadName(
+            name, "a local agent has no device suffix; use --remote to register an agent of another machine"
+        )
     return Agent(
         name=full_name(parts.base, parts.tag),
         base=parts.base,
@@ -258,7 +262,7 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
     parts = split_name(request.name)
     if not parts.device or parts.device == context.log.device:
         raise BadName(
-            request.name, "a remote agent is written NAME:DEVICE, with the other machine's device id"
+            request.name, "write a remote agent as NAME:DEVICE, with the device id of the other machine"
         )
     check_name(parts.base, parts.tag)
     agent = Agent(

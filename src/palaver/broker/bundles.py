@@ -97,7 +97,7 @@ def attached_bundle(log: Log, reference: str) -> str:
 
 
 def _no_bundle(key: str) -> NotFound:
-    return NotFound(format_bundle_id(key), "'pal bundle list' shows what there is")
+    return NotFound(format_bundle_id(key), "'pal bundle list' shows the bundles")
 
 
 def _check_words(request: CreateBundle) -> None:
@@ -105,16 +105,16 @@ def _check_words(request: CreateBundle) -> None:
         raise BadRequest("a bundle needs a title")
     check_text(request.title, "the title", LIMIT_TITLE_BYTES)
     if "\n" in request.title or "\r" in request.title:
-        raise BadRequest("a title is one line; the rest belongs into the description")
+        raise BadRequest("the title must be one line; put the rest into the description")
     check_text(request.description, "the description")
 
 
 def _check_files(files: Sequence[BundleFile]) -> int:
     """Check the files and return their total size in bytes."""
     if len(files) > LIMIT_FILES:
-        raise BadRequest(f"a bundle has at most {LIMIT_FILES} files; these are {len(files)}")
+        raise BadRequest(f"a bundle has at most {LIMIT_FILES} files; this one has {len(files)}")
     if len({file.path for file in files}) < len(files):
-        raise BadRequest("a bundle has each path once")
+        raise BadRequest("a bundle cannot contain the same path twice")
     for file in files:
         check_text(file.path, "the path of a file", LIMIT_FILE_PATH_BYTES)
         if not file.path:
@@ -127,9 +127,11 @@ def _check_files(files: Sequence[BundleFile]) -> int:
 def _check_events(ranges: Sequence[tuple[int, int]], last: int) -> None:
     for start, end in ranges:
         if not 1 <= start <= end:
-            raise BadRequest(f"{format_range(start, end)} is no range of events")
+            raise BadRequest(
+                f"{format_range(start, end)} is not a range of events; write A-B, counted from 1"
+            )
         if end > last:
-            raise NotFound(f"event {end}", f"the last one is #{last}")
+            raise NotFound(f"event {end}", f"the last event is #{last}")
     count = sum(end - start + 1 for start, end in ranges)
     if count > LIMIT_EVENTS:
         raise BadRequest(f"a bundle refers to at most {LIMIT_EVENTS} events; these ranges have {count}")
@@ -142,7 +144,10 @@ def _check_transcripts(excerpts: Sequence[Excerpt]) -> int:
         if excerpt.level not in list(Level):
             raise BadRequest(f"the levels of a transcript are {', '.join(Level)}, not {excerpt.level!r}")
         if not 1 <= excerpt.first <= excerpt.last:
-            raise BadRequest(f"{format_range(excerpt.first, excerpt.last)} is no part of a transcript")
+            raise BadRequest(
+                f"{format_range(excerpt.first, excerpt.last)} is not a part of a transcript; "
+                "write A-B, counted from 1"
+            )
         if len(excerpt.entries) != excerpt.last - excerpt.first + 1:
             raise BadRequest(
                 f"part {format_range(excerpt.first, excerpt.last)} of a transcript does not have "

@@ -101,7 +101,7 @@ def _is_group(token: str) -> bool:
 def _hello(caller: Caller, envelope: Envelope) -> dict[str, object]:
     """Return the runtime and version in a hello. The identity of the agent was decided when it joined."""
     if caller.kind != INSTANCE:
-        raise WhoAreYou("a hello is an agent's; join first with 'pal join'")
+        raise WhoAreYou("only an agent can send a hello; join first with 'pal join'")
     payload = {name: _word(envelope, name) for name in ("runtime", "version")}
     for name, value in payload.items():
         check_text(value, f"the {name}", 256)
@@ -116,7 +116,7 @@ async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes 
         await leave_all_rooms(context, caller)
     written = await say_goodbye(context, caller.name, reason, key, by=caller.by, id=envelope.id)
     if written.event is None:
-        raise WhoAreYou(f"{caller.name} has left already")
+        raise WhoAreYou(f"{caller.name} has already left")
     if written.event.type != BYE:
         raise IdTaken(envelope.id, written.event.seq)
     return Sent(event=written.event, to=(), delivered_to=())
@@ -125,7 +125,7 @@ async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes 
 def _send_from(envelope: Envelope) -> Send:
     text = (envelope.payload or {}).get("text")
     if not isinstance(text, str):
-        raise BadRequest("a message envelope carries its text as payload.text")
+        raise BadRequest("a message envelope needs its text in payload.text")
     return Send(
         text=text,
         to=envelope.to,

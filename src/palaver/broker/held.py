@@ -15,14 +15,14 @@ def held_text(event: Event, others: Sequence[int]) -> str:
     names = ", ".join(deliverable(event).delivered_to)
     text = (
         f"#{event.seq} from {event.sender} to {names} is held: {event.payload['held']}. "
-        f"'pal release {event.seq}' lets it through"
+        f"To deliver it, run 'pal release {event.seq}'"
     )
     if not others:
         return text
     numbers = ", ".join(f"#{seq}" for seq in others[:_NAMED])
     rest = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    were = "was" if len(others) == 1 else "were"
+    were = "message from {} was" if len(others) == 1 else "messages from {} were"
     return (
-        f"{text}. {len(others)} more of {event.sender} {were} held since the last notice: {numbers}{rest}; "
-        "'pal pending' lists what is held"
+        f"{text}. {len(others)} more {were.format(event.sender)} held since the last notice: "
+        f"{numbers}{rest}; 'pal pending' lists the held messages"
     )

@@ -24,7 +24,7 @@ from palaver.routing.policy import require_own_mail
 async def acknowledge(context: Context, caller: Caller, request: Acknowledge, key: bytes | None) -> Written:
     """Write that the caller has seen its own messages. Only their recipient can acknowledge them."""
     if caller.kind == EXTERNAL:
-        raise WhoAreYou("a script has no mail of its own; join with 'pal join', or say whose with --as NAME")
+        raise WhoAreYou("a script has no mailbox; join with 'pal join', or choose an agent with --as NAME")
     require_own_mail(caller)
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
@@ -46,8 +46,8 @@ def _check_own(context: Context, caller: Caller, seqs: Sequence[int]) -> None:
     if others:
         numbers = ", ".join(f"#{seq}" for seq in others)
         raise BadRequest(
-            f"{numbers} {'was' if len(others) == 1 else 'were'} not sent to {caller.name}, so nothing is "
-            f"marked; 'pal receipts {others[0]}' shows whose mail it is"
+            f"{numbers} {'was' if len(others) == 1 else 'were'} not sent to {caller.name}; nothing was "
+            f"marked as read. 'pal receipts {others[0]}' shows the recipients"
         )
 
 
@@ -60,10 +60,14 @@ async def redeliver(context: Context, caller: Caller, request: Redeliver, key: b
     """Queue a message again for every recipient whose copy was submitted and not confirmed."""
     event = _find_whole(context, request.message)
     if is_raw(event):
-        raise BadRequest(f"#{event.seq} is raw keys, which are never typed by themselves: send them again")
+        raise BadRequest(
+            f"#{event.seq} contains raw keys, which are never typed again automatically; send them again"
+        )
     written = await _requeue(context, caller, event, State.SUBMITTED, f"redelivered by {caller.name}", key)
     if written.event is None:
-        raise BadRequest(f"nothing of #{event.seq} is unconfirmed; 'pal receipts {event.seq}' shows it")
+        raise BadRequest(
+            f"#{event.seq} has no unconfirmed delivery; 'pal receipts {event.seq}' shows its deliveries"
+        )
     return written
 
 
@@ -72,7 +76,7 @@ async def release(context: Context, caller: Caller, request: Release, key: bytes
     event = _find_whole(context, request.message)
     written = await _requeue(context, caller, event, State.HELD, f"released by {caller.name}", key)
     if written.event is None:
-        raise BadRequest(f"nothing of #{event.seq} is held; 'pal receipts {event.seq}' shows it")
+        raise BadRequest(f"#{event.seq} is not held; 'pal receipts {event.seq}' shows its deliveries")
     return written
 
 
@@ -80,7 +84,7 @@ def _find_whole(context: Context, reference: str) -> Event:
     event = find_message(context.log, reference)
     if is_lost(event):
         blob = event.payload["missing_blob"]
-        raise BadRequest(f"the content of #{event.seq} is lost: put {blob} back into blobs/, and try again")
+        raise BadRequest(f"the content of #{event.seq} is lost: restore {blob} in blobs/ and try again")
     return event
 
 

@@ -19,15 +19,15 @@ def find_event(log: Log, reference: str) -> Event:
         return _checked(reference, log.recall(int(found[1])), found[2])
     if not _END.fullmatch(reference):
         raise BadRequest(
-            f"{reference!r} is no message: write its number, its ULID or the end of one, at least {_LEAST} "
-            "characters of it"
+            f"{reference!r} is not a message: write its number, its ULID, or at least the last {_LEAST} "
+            "characters of its ULID"
         )
     events = log.find(reference.upper())
     if not events:
         raise NotFound(f"event {reference}")
     if len(events) > 1:
         candidates = ", ".join(f"#{event.seq} ({event.id})" for event in events)
-        raise BadRequest(f"{reference} could be {candidates}; write more of it")
+        raise BadRequest(f"{reference} is ambiguous: it matches {candidates}; write more characters")
     return events[0]
 
 

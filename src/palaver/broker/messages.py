@@ -299,20 +299,20 @@ def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:
     is_broadcast = not sent.to or _EVERYONE in sent.to
     is_asked_for = request.is_confirmed or request.is_dry_run
     if caller.harness and is_broadcast and count > LIMIT_UNASKED and not is_asked_for:
-        raise BadRequest(f"this would go to {count} agents; add --yes if you mean it. Nothing was sent")
+        raise BadRequest(f"this would go to {count} agents; to confirm, add --yes. Nothing was sent")
 
 
 def _check_reply(context: Context, request: Send) -> _Reply:
     if request.intent and request.intent not in INTENTS:
-        raise BadRequest(f"the intents are {', '.join(INTENTS)}, not {request.intent!r}")
+        raise BadRequest(f"no such intent: {request.intent!r}; the intents are {', '.join(INTENTS)}")
     if not request.reply_to:
         if request.intent == ACK:
-            raise BadRequest("an ack says what it answers: add --reply-to ID")
+            raise BadRequest("an ack requires --reply-to ID")
         return _Reply()
     original = find_message(context.log, request.reply_to)
     intent = original.payload.get("intent")
     if request.intent == ACK and intent in (ACK, INFORM):
-        raise BadRequest(f"#{original.seq} is an {intent}, which is not acknowledged")
+        raise BadRequest(f"#{original.seq} is an {intent}, which needs no ack; nothing was sent")
     return _Reply(
         place=str(original.seq),
         thread=str(original.payload.get("thread") or ""),
@@ -325,5 +325,5 @@ def _expires(request: Send, now: int) -> int | None:
     if not request.expires_in_ms:
         return None
     if not 0 < request.expires_in_ms <= LIMIT_EXPIRES_MS:
-        raise BadRequest("a message expires after at least a millisecond and at most a year")
+        raise BadRequest("a message can expire after 1 millisecond to 1 year")
     return now + request.expires_in_ms

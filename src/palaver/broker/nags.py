@@ -72,6 +72,6 @@ def _text(nag: Nag, due: NagDue, count: int) -> str:
     if due.state == AgentState.IDLE:
         return (
             f"@{nag.sender} {nag.agent} has not answered #{nag.request} after {nag.nags} reminders: "
-            "it is reminded no more"
+            "no more reminders are sent"
         )
-    return f"@{nag.sender} {nag.agent} has stopped and has not answered #{nag.request}"
+    return f"@{nag.sender} {nag.agent} has stopped without answering #{nag.request}"

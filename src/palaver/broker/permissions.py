@@ -22,14 +22,14 @@ from palaver.model.text import check_text
 def check_person(caller: Caller) -> None:
     """Refuse every caller but the human, and the human acting as another agent."""
     if caller.kind != HUMAN:
-        raise NotAllowed("answering for a permission", caller.standing.word, "the human in person")
+        raise NotAllowed("answering a permission request", caller.standing.word, "a person")
     if caller.by is not None:
-        raise NotPerson("a permission is answered by the human in person, and not in another's name")
+        raise NotPerson("only a person can answer a permission request, and not with --as")
 
 
 async def ask(context: Context, caller: Caller, request: AskPermission, key: bytes | None) -> Written:
     """Write that an agent requests permission, and until when it waits."""
-    check_text(request.text, "what is asked", LIMIT_TEXT * 4)
+    check_text(request.text, "the requested permission", LIMIT_TEXT * 4)
     payload: dict[str, object] = {
         "permission": request.permission,
         "tool": request.tool,

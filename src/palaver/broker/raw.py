@@ -19,22 +19,22 @@ _INTERRUPT = format_priority(Priority.INTERRUPT)
 def check_sender(caller: Caller, request: Send) -> None:
     """Refuse raw keys and headerless text from other callers than the human, and replies to a script."""
     if request.expects_reply and caller.kind == EXTERNAL:
-        raise WhoAreYou("a script has no mail, so nobody could answer it: join first with 'pal join'")
+        raise WhoAreYou("a script has no mailbox for the reply; join first with 'pal join'")
     if not request.raw and not request.is_bare:
         return
-    what = "typing raw keys" if request.raw else "typing without a head"
+    what = "typing raw keys" if request.raw else "typing without a header"
     if caller.kind != HUMAN:
-        raise NotAllowed(what, caller.standing.word, "the human in person")
+        raise NotAllowed(what, caller.standing.word, "a person")
     if caller.by is not None:
-        raise NotPerson(f"{what} is for the human in person, and not in another's name")
+        raise NotPerson(f"{what} requires a person, and is not possible with --as")
 
 
 def as_keys(request: Send) -> dict[str, object]:
     """Return the fields of a raw-keys message: a text that shows the keys, and its delivery rules."""
     if request.text:
-        raise BadRequest("raw keys are sent alone, without a text")
+        raise BadRequest("raw keys cannot be sent together with a text")
     if request.priority not in ("", _INTERRUPT):
-        raise BadRequest("raw keys are typed at once: leave --priority out")
+        raise BadRequest("raw keys are typed immediately; leave out --priority")
     raw_to_text(request.raw)  # Refuses empty or too large input.
     return {
         "text": secret_text(_characters(request.raw)) if request.raw_hash else shown(request.raw),
@@ -49,11 +49,13 @@ def check_terminals(context: Context, request: Send, names: Sequence[str]) -> No
     if not request.raw and not request.is_bare:
         return
     if len(names) != 1:
-        raise BadRequest(f"keys are typed into one terminal; this would go to {', '.join(names) or 'nobody'}")
+        raise BadRequest(
+            f"keys can go to one terminal only; this selects {', '.join(names) or 'none'}. Nothing was sent"
+        )
     agent = context.directory.get(names[0])
     if agent is None or not agent.holder or agent.left or not context.is_present(agent.name):
         raise BadRequest(
-            f"{names[0]} runs in no terminal of Palaver ('pal run' gives it one): nothing was sent"
+            f"{names[0]} does not run in a terminal of Palaver; start it with 'pal run'. Nothing was sent"
         )
 
 

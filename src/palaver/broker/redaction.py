@@ -40,12 +40,12 @@ _AT_ONCE: Final = 1000
 async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
     """Write that a text is removed, then remove it. A repeat writes nothing."""
     if caller.kind != HUMAN:
-        raise NotAllowed("redact", caller.standing.word, "the human in person")
+        raise NotAllowed("redact", caller.standing.word, "a person")
     if caller.by is not None:
-        raise NotPerson("redact is for the human in person, and not in another's name")
+        raise NotPerson("redact requires a person, and is not possible with --as")
     event = await fetch_event(context.log, request.event)
     if not can_remove(event, is_foreign=is_foreign_type(event.type)):
-        raise BadRequest(f"#{event.seq} is an event of type {event.type}: it has no text that can be removed")
+        raise BadRequest(f"#{event.seq} is an event of type {event.type}: it has no text to remove")
     if is_removed(event, is_foreign=is_foreign_type(event.type)) or event.seq in await _ordered(context.log):
         first = await context.log.commit(None, lambda rows: None, request_key=key)
         return Redacted(event=first.event, of=event, unredacted=await finish(context))

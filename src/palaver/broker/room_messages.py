@@ -108,7 +108,7 @@ def _is_room(token: str) -> bool:
 def _check_body(context: Context, request: Send) -> None:
     """Refuse an empty or too large body. Blanks count as a body, and nothing is cut."""
     if not request.text:
-        raise InvalidBody("a message needs a text")
+        raise InvalidBody("the message is empty")
     size_bytes = len(request.text.encode("utf-8", "surrogatepass"))
     limit_bytes = context.policy.message_bytes
     if size_bytes > limit_bytes:
@@ -119,7 +119,7 @@ def _hint(request: Send) -> str:
     """Return the hint; an interrupt can be requested by hint or by priority."""
     hint = request.delivery_hint or NORMAL
     if hint not in HINTS:
-        raise BadRequest(f"the delivery hints are {' and '.join(HINTS)}, not {hint!r}")
+        raise BadRequest(f"no such delivery hint: {hint!r}; use {' or '.join(HINTS)}")
     return INTERRUPT if request.priority == INTERRUPT else hint
 
 
@@ -132,13 +132,13 @@ def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -
     }
     ids = {find_room(context.log.rows, word).id for word in (*words, *([named] if named else []))}
     if len(ids) > 1:
-        raise BadRequest(f"a message is said in one room, and these are {', '.join(sorted(ids))}")
+        raise BadRequest(f"a message can go to one room only; this selects {', '.join(sorted(ids))}")
     if ids:
         return find_room(context.log.rows, ids.pop())
     own = list(read_rooms_of(context.log.rows, caller.name))
     if len(own) != 1:
         which = ", ".join(f"#{room.id}" for room in own) or "none"
-        raise BadRequest(f"say which room: you are in {which}; write #NAME, and 'pal room list' shows them")
+        raise BadRequest(f"name one room as #NAME: you are in {which}; 'pal room list' shows the rooms")
     return own[0]
 
 

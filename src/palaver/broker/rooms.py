@@ -31,7 +31,7 @@ async def join_room(context: Context, caller: Caller, request: JoinRoom, key: by
     if caller.standing < Standing.WORKER:
         return _look_on(context.log.rows, request)
     if caller.kind not in (INSTANCE, HUMAN):
-        raise WhoAreYou("a member of a room has a name of its own; 'pal join' gives you one")
+        raise WhoAreYou("a room member needs a name; join the bus first with 'pal join'")
     closed: set[str] = set()
     while True:
         wanted = _Wanted.of(context, caller, request, closed)
@@ -53,11 +53,11 @@ def seated_by(context: Context, event: Event) -> Seated:
 
 def _check_places(request: JoinRoom) -> None:
     if not request.places:
-        raise BadRequest("a room is at a path; none was given")
+        raise BadRequest("the path of the room is missing")
     for place in (*request.places, *request.inside):
         check_text(place, "the path", LIMIT_PLACE_BYTES)
         if not place.startswith("/"):
-            raise BadRequest(f"a room is at an absolute path, and {place!r} is none")
+            raise BadRequest(f"{place!r} is not an absolute path; write the path of the room from / on")
     check_text(request.name_hint, "the room's name", LIMIT_REASON_BYTES)
 
 

@@ -17,7 +17,7 @@ from palaver.model.text import check_text
 async def set_status(context: Context, caller: Caller, request: SetStatus, key: bytes | None) -> Written:
     """Write what the caller is doing. `exited` means that it leaves."""
     if caller.kind != INSTANCE:
-        raise WhoAreYou("only an agent has a state; join first with 'pal join'")
+        raise WhoAreYou("only an agent can report a state; join first with 'pal join'")
     payload: dict[str, object] = {"state": parse_state(request.state).value}
     for name in ("detail", "tool", "command", "file"):
         if value := getattr(request, name):

@@ -39,7 +39,7 @@ async def begin(context: Context, caller: Caller, request: BeginSubagent, key: b
     BadRequest for the key of a session that is an independent agent: it cannot become a sub-agent.
     """
     if not request.key:
-        raise BadRequest("a sub-agent is known by the id that its harness has for it, and this one has none")
+        raise BadRequest("the id of the sub-agent is missing; its harness must send one")
     check_text(request.key, "the id of a sub-agent", _LIMIT_KEY_BYTES)
     _check_nobodys(context, request)
     taken: set[str] = set()
@@ -70,7 +70,8 @@ def _check_nobodys(context: Context, request: BeginSubagent) -> None:
         is_here = _process(agent.seat) == here and not (agent.parent or agent.left)
         if is_here and agent.seat is not None and request.key in (agent.seat.key, agent.session):
             raise BadRequest(
-                f"the session {request.key} is {agent.name}, and no sub-agent of {request.parent}"
+                f"the session {request.key} belongs to {agent.name}, which is not a sub-agent of "
+                f"{request.parent}"
             )
 
 
@@ -118,13 +119,13 @@ class _Wanted:
         """Return the event to write: a hello, a change of seat, or None if nothing has changed."""
         parent = read_agent(rows, self.request.parent)
         if parent is None or parent.left or parent.remote:
-            raise NotFound(f"agent {self.request.parent} here", "a sub-agent lives in its parent's session")
+            raise NotFound(f"agent {self.request.parent} here", "a sub-agent needs a running parent")
         known = read_agent(rows, self.name)
         agent = self._agent(parent)
         if known is None:
             return self._draft(HELLO, agent)
         if not _is_same(known, self.request):
-            raise NameTaken(self.name, "it is somebody else's")
+            raise NameTaken(self.name, "it belongs to another agent")
         if known.left:
             return self._draft(HELLO, agent)
         if known.seat == agent.seat:

@@ -85,32 +85,33 @@ def _owner(context: Context, caller: Caller, name: str) -> str:
     if wanted in ("", caller.name):
         if caller.kind == EXTERNAL:
             raise WhoAreYou(
-                "a script has no mail of its own; join with 'pal join', or say for whom with --for NAME"
+                "a script has no mailbox; join with 'pal join', or choose an agent with --for NAME"
             )
         return caller.name
     if wanted == HUMAN:
-        raise NotPerson("only the human subscribes for the human")
+        raise NotPerson("only a person can subscribe for @human")
     agent = context.directory.get(wanted)
     if agent is None:
         near = context.directory.nearest(wanted)
         raise NotFound(
-            f"agent {wanted}", f"nearest: {', '.join(near)}" if near else "'pal list' shows who is there"
+            f"agent {wanted}", f"did you mean {', '.join(near)}?" if near else "'pal list' shows the agents"
         )
     is_child = caller.kind == INSTANCE and agent.by == caller.name
     is_for_worker = caller.kind == EXTERNAL and standing_of_role(agent.role) <= Standing.WORKER
     if caller.kind == HUMAN or is_child or is_for_worker:
         return agent.name
     raise NotPerson(
-        f"{caller.name} subscribes for itself and its own children only, and {agent.name} is none"
+        f"{caller.name} can subscribe only for itself and the agents it started; {agent.name} is not one "
+        "of them"
     )
 
 
 def _check(request: Subscribe) -> None:
     words = filter_words(request.filter)
     if request.preset and request.preset not in PRESETS:
-        raise BadRequest(f"the presets are {', '.join(PRESETS)}, not {request.preset!r}")
+        raise BadRequest(f"no such preset: {request.preset!r}; the presets are {', '.join(PRESETS)}")
     if not words and request.preset != COLLISION:
-        raise BadRequest("say what to be told of: without a filter it would be everything")
+        raise BadRequest("a subscription needs a filter; without one it would match every event")
     if len(words) > LIMIT_FILTER_WORDS:
         raise BadRequest(
             f"a subscription has at most {LIMIT_FILTER_WORDS} filters; this one has {len(words)}"
@@ -131,11 +132,9 @@ async def unsubscribe(context: Context, caller: Caller, request: Unsubscribe, ke
     def decide(rows: Rows) -> Draft:
         owner = _owner_of(rows, gone)
         if owner is None:
-            raise NotFound(
-                f"subscription {request.id}", "'pal events subs' shows yours, with --all everybody's"
-            )
+            raise NotFound(f"subscription {request.id}", "'pal events subs' shows yours, --all shows all")
         if caller.kind != HUMAN and caller.name != owner:
-            raise NotAllowed("events unsub", caller.standing.word, "its owner or the human")
+            raise NotAllowed("events unsub", caller.standing.word, "its owner or a person")
         return draft
 
     return Written(event=(await context.log.commit(_key(draft), decide, request_key=key)).event)

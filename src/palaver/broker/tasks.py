@@ -93,7 +93,7 @@ def find_task(log: Log, reference: str) -> Task:
     try:
         event = find_event(log, reference)
     except NotFound:
-        raise NotFound(f"task {reference}", "'pal task list' shows them") from None
+        raise NotFound(f"task {reference}", "'pal task list' shows the tasks") from None
     task = read_task(log.rows, event.id) if event.type == TASK_CREATE else None
     if task is None or task.seq != event.seq:
         raise NotFound(f"task {reference}", f"#{event.seq} is an event of type {event.type}")
@@ -112,7 +112,9 @@ def _create(
 
     def check(known: Task | None) -> None:
         if known is not None and known.by != caller.name:
-            raise BadRequest(f"there is a task with the id {known.id} already: #{known.seq} of {known.by}")
+            raise BadRequest(
+                f"the task id {known.id} is taken by #{known.seq} of {known.by}; nothing was stored"
+            )
 
     payload: dict[str, object] = {"title": request.title, "description": request.description or None}
     if request.assignee:
@@ -128,7 +130,7 @@ def _update(context: Context, caller: Caller, request: UpdateTask, told: Resolve
         "assignee": request.assignee,
     }
     if not request.extra and all(value is None for value in payload.values()):
-        raise BadRequest("say what changes: the status, title, description or assignee of the task")
+        raise BadRequest("nothing to change: name a new status, title, description or assignee")
     check_task(**payload)
     task = find_task(context.log, request.task)
     assigned = _assigned(context, caller, request.assignee or "")
@@ -153,7 +155,7 @@ def _complete(
         if (known.completed_by, known.completed_id) != (caller.name, event_id):
             whose = f" by {known.completed_by}" if known.completed_by else ""
             raise BadRequest(
-                f"task #{known.seq} was completed already{whose}; 'pal task update' can open it again"
+                f"task #{known.seq} is already completed{whose}; to reopen it, run 'pal task update'"
             )
 
     payload: dict[str, object] = {"task_id": task.id, "summary": request.summary or None}

@@ -28,7 +28,7 @@ async def _set_paused(
 ) -> Written:
     agent = context.directory.get(name)
     if agent is None:
-        raise NotFound(f"agent {name}", "'pal list' shows who is there")
+        raise NotFound(f"agent {name}", "'pal list' shows the agents")
     draft = Draft(
         type=PAUSED if is_paused else UNPAUSED,
         sender=caller.name,
@@ -48,8 +48,8 @@ async def _set_paused(
 async def typed(context: Context, caller: Caller, request: Typed, key: bytes | None) -> Written:
     """Write what a person typed at an agent's terminal. The door has checked that its holder reports it."""
     if request.text and request.secret:
-        raise BadRequest("say what was typed: a text, or the number of characters of a secret")
-    check_text(request.text, "what was typed")
+        raise BadRequest("report either the typed text, or the number of characters of a secret")
+    check_text(request.text, "the typed text")
     payload: dict[str, object] = {"action": TYPED, "agent": request.name, "text": request.text}
     if request.secret:
         payload |= {"text": secret_text(request.secret), "secret": request.secret}

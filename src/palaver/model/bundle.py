@@ -79,7 +79,7 @@ def parse_bundle_id(reference: str) -> str:
     """
     key = reference.lower().removeprefix(_PREFIX)
     if not _KEY.fullmatch(key):
-        raise BadRequest(f"{reference!r} is no bundle: write bundle: and its eight characters")
+        raise BadRequest(f"{reference!r} is not a bundle; write bundle: and its eight characters")
     return key
 
 
@@ -186,7 +186,7 @@ def locate_file(
     bundle a file has its path relative to the working directory, or its absolute path if it is elsewhere.
     """
     if not given or "\0" in given:
-        raise BadRequest("a file needs a name; a name has no NUL in it")
+        raise BadRequest("a file name cannot be empty or contain a NUL character")
     here = _absolute("/", cwd)
     wanted = _absolute(here, given)
     found = Located(path=_path_in_bundle(wanted, here), real=real(wanted))
@@ -200,10 +200,11 @@ def locate_file(
         return found
     if is_human:
         raise BadRequest(
-            f"{given} lies outside the working directory: give its absolute path, or its directory as --root"
+            f"{given} is outside the working directory; use its absolute path, or name its directory with "
+            "--root"
         )
     raise NotPerson(
-        f"{given} lies outside the working directory: only the human can put it into a bundle, by its "
+        f"{given} is outside the working directory; only a person can put it into a bundle, by its "
         "absolute path or with --root"
     )
 

@@ -51,7 +51,7 @@ _FULL: Final = re.compile(
 
 
 _SHAPE: Final = (
-    "a name is a small letter, then small letters, digits and _; only behind a tag may it begin with a digit"
+    "a name has lowercase letters, digits and _, and begins with a letter (after a tag also with a digit)"
 )
 
 
@@ -93,13 +93,13 @@ def full_name(base: str, tag: str = "", device: str = "") -> str:
 def check_name(base: str, tag: str = "") -> None:
     """Refuse a name that is not allowed, with the reason."""
     if tag and not valid_tag(tag):
-        raise BadName(tag, "a tag is a small letter, then small letters, digits, _ and -")
+        raise BadName(tag, "a tag has lowercase letters, digits, _ and -, and begins with a letter")
     if tag.partition("-")[0] in _NOT_FIRST:
         raise BadName(full_name(base, tag), f"no agent's name begins with {tag.partition('-')[0]}-")
     if base.startswith("human_"):
         raise BadName(full_name(base, tag), "no agent's name begins with human_")
     if base.lower() in RESERVED:
-        raise BadName(base, "the word means something else in an address")
+        raise BadName(base, "the name is reserved; it has another meaning in an address")
     if not valid_base(base, behind_tag=bool(tag)):
         raise BadName(base, _SHAPE)
     if len(full_name(base, tag)) > LIMIT_NAME:

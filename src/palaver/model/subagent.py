@@ -38,9 +38,7 @@ def subagent_stem(parent: str, type: str) -> str:
     plain = _without_accents(type).lower()
     word = (_OTHER.sub("_", plain).strip("_") or NO_TYPE)[: max(room, 0)].strip("_")
     if not word:
-        raise BadName(
-            parent, f"it leaves no room for a sub-agent: a name has at most {LIMIT_NAME} characters"
-        )
+        raise BadName(parent, f"it is too long for a sub-agent: a name has at most {LIMIT_NAME} characters")
     return f"{parent}_{word}"
 
 

@@ -137,7 +137,7 @@ def preset_filter(preset: str, names: Sequence[str] = ()) -> Filter:
     if preset == COLLISION:
         return Filter(types=(STATUS,), agents=tuple(names))
     if preset not in PRESETS:
-        raise BadRequest(f"the presets are {', '.join(PRESETS)}, not {preset!r}")
+        raise BadRequest(f"no such preset: {preset!r}; the presets are {', '.join(PRESETS)}")
     return Filter(types=(STATUS,), agents=tuple(names), statuses=(AgentState(preset).value,))
 
 

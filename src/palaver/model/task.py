@@ -154,7 +154,7 @@ def check_task(
         if not title.strip():
             raise BadRequest("a task needs a title")
         check_text(title, "the title", LIMIT_TITLE_BYTES)
-        _check_line(title, "a title is one line; the rest belongs into the description")
+        _check_line(title, "the title must be one line; put the rest into the description")
     if status is not None:
         check_text(status, "the status", LIMIT_STATUS_BYTES)
         if not status or status.split() != [status]:

@@ -23,7 +23,7 @@ USAGE_LIMIT: Final = "usage_limit"
 
 GATE_ADVICE: Final = {
     "prompt": (
-        "its program shows no prompt that is known to take a message: name it with 'pal run --prompt REGEX' "
+        "its program shows no known prompt: describe the prompt with 'pal run --prompt REGEX' "
         "or in a profile file"
     ),
     "tool": (
@@ -75,9 +75,9 @@ def secret_text(characters: int) -> str:
 def raw_to_text(data: bytes) -> str:
     """Encode the bytes for an event; raise an error for empty and oversized input."""
     if not data:
-        raise BadRequest("there is nothing to type")
+        raise BadRequest("the keys to type are missing")
     if len(data) > LIMIT_RAW_BYTES:
-        raise MessageTooLarge("what is to be typed", len(data), LIMIT_RAW_BYTES)
+        raise MessageTooLarge("the input to type", len(data), LIMIT_RAW_BYTES)
     return base64.b64encode(data).decode()
 
 
@@ -86,7 +86,7 @@ def raw_from_text(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadRequest("the bytes to type cannot be read") from error
+        raise BadRequest("the bytes to type are not valid base64") from error
 
 
 def shown(data: bytes) -> str:

@@ -32,13 +32,13 @@ def _tips_of(event: Event) -> Iterator[tuple[str, str]]:
     payload = event.payload
     if event.type == TASK_CREATE:
         steps = f"pal task update {event.seq} --status in_progress, then pal task complete {event.seq}"
-        yield TASK_TIP, f"say how it stands: {steps}"
+        yield TASK_TIP, f"report the status: {steps}"
     if event.type != MESSAGE or payload.get("sender_kind") == SYSTEM:
         return
     answer = f"pal send --reply-to {event.seq} -- …"
     if payload.get("intent") == REQUEST:
         yield REQUEST_TIP, f"answer with: {answer}"
     if payload.get("scope") == BROADCAST:
-        yield BROADCAST_TIP, f"this went to everybody; to answer its sender alone: {answer}"
+        yield BROADCAST_TIP, f"this went to everyone; to answer only its sender: {answer}"
     if isinstance(thread := payload.get("thread"), str):
         yield THREAD_TIP, f"the whole thread: pal thread show {shlex.quote(thread)}"

@@ -99,11 +99,11 @@ def parse_range(text: str) -> tuple[int, int]:
     """Parse `100-120` or `100`, both ends included and counted from 1. The pair of `format_range`."""
     found = _RANGE.fullmatch(text)
     if found is None:
-        raise BadRequest(f"{text!r} is no range: write 100-120, or 100 for one alone")
+        raise BadRequest(f"{text!r} is not a range; write 100-120, or 100 for a single one")
     first = int(found[1])
     last = first if found[2] is None else int(found[2])
     if not 1 <= first <= last:
-        raise BadRequest(f"{text!r} is no range: it counts from 1, and the smaller number stands first")
+        raise BadRequest(f"{text!r} is not a range; count from 1, and write the smaller number first")
     return first, last
 
 
@@ -115,8 +115,9 @@ def parse_span(text: str) -> tuple[int, int | None]:
         found = parse_range(first if is_open else text)
     except BadRequest as error:
         raise BadRequest(
-            f"{text!r} is no range: write 100-120, 100 for one alone, or 100- for all from there on, counted "
-            "from 1 and the smaller number first"
+            f"{text!r} is not a range; write 100-120, 100 for a single one, or 100- for all from 100 on; "
+            "count "
+            "from 1, and write the smaller number first"
         ) from error
     return found[0], None if is_open else found[1]
 
@@ -131,7 +132,7 @@ def parse_stretch(text: str) -> Stretch:
     found = _STRETCH.fullmatch(text)
     if found is None:
         raise BadRequest(
-            f"{text!r} is no part of a transcript: write [NAME:]A-B[:LEVEL], such as luna:10-15:full"
+            f"{text!r} is not a part of a transcript; write [NAME:]A-B[:LEVEL], such as luna:10-15:full"
         )
     first, last = parse_range(found["range"])
     return Stretch(agent=found["agent"] or "", first=first, last=last, level=_parse_level(found["level"]))
@@ -166,7 +167,7 @@ class JsonLines:
             except (msgspec.DecodeError, UnicodeError):
                 if not line.endswith(b"\n"):
                     return
-                raise BadRequest(f"line {number} of the transcript is no JSON object") from None
+                raise BadRequest(f"line {number} of the transcript is not a JSON object") from None
             except RecursionError:
                 raise _too_deep(number) from None
             # Counting brackets is cheap, and few lines have enough of them to nest too deep.

@@ -53,7 +53,7 @@ def event_filter(
     Raises `AgentIdRequired` for `self` without a caller, `InvalidEventTypeFilter` for a filter without types.
     """
     if target == SELF and caller is None:
-        raise AgentIdRequired("'self' is whoever asks, and you have no name: join first, or ask for 'any'")
+        raise AgentIdRequired("'self' needs a caller with a name; join first, or use 'any'")
     return EventFilter(
         caller=caller,
         target=target if target in (SELF, ANY) else _name(target),
@@ -109,7 +109,7 @@ def _types(written: str | Sequence[str] | None) -> frozenset[str] | None:
         return None
     words = [written] if isinstance(written, str) else list(written)
     if not words or not all(isinstance(word, str) and word for word in words):
-        raise InvalidEventTypeFilter("name one type of event, or several; leave the filter out for all")
+        raise InvalidEventTypeFilter("name one or more event types, or leave out the filter for all")
     return frozenset(_STORED.get(word, word) for word in words)
 
 

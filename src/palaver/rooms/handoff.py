@@ -41,18 +41,18 @@ def _as_json(handoff: Mapping[str, object]) -> dict[str, object]:
         text = msgspec.json.encode(handoff)
         made = msgspec.json.decode(text, type=dict[str, object])
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidHandoff(_WHOLE, f"cannot be kept as JSON: {error}") from error
+        raise InvalidHandoff(_WHOLE, f"cannot be stored as JSON: {error}") from error
     if len(text) > LIMIT_HANDOFF_BYTES:
         raise InvalidHandoff(
             _WHOLE,
-            f"has {len(text)} bytes and the limit is {LIMIT_HANDOFF_BYTES}; name files instead of their text",
+            f"has {len(text)} bytes; the limit is {LIMIT_HANDOFF_BYTES}. Name files instead of their content",
         )
     return made
 
 
 def _check_words(field: str, value: object) -> None:
     if value is None:
-        raise InvalidHandoff(field, "is missing; say it in a sentence")
+        raise InvalidHandoff(field, "is missing; write one sentence")
     if not isinstance(value, str) or not value.strip():
         raise InvalidHandoff(field, "must be a sentence, not " + _shown(value))
 
@@ -64,7 +64,7 @@ def _check_list(field: str, value: object) -> None:
     for number, one in enumerate(value, 1):
         if not fits(one):
             wanted = "a text or {path, lines?, note?}" if field == "artifacts" else "a text"
-            raise InvalidHandoff(field, f"must hold {wanted} at place {number}, not {_shown(one)}")
+            raise InvalidHandoff(field, f"must have {wanted} as item {number}, not {_shown(one)}")
 
 
 def _is_words(value: object) -> bool:
@@ -92,7 +92,7 @@ def _check_characters(field: str, value: object) -> None:
         try:
             check_text(text, field, LIMIT_HANDOFF_BYTES)
         except BadText as error:
-            reason = f"holds the character U+{error.codepoint:04X}, which is not allowed"
+            reason = f"contains the character U+{error.codepoint:04X}, which is not allowed"
             raise InvalidHandoff(field, reason) from error
 
 

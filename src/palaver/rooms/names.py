@@ -38,7 +38,7 @@ def check_room_id(id: str, base: str) -> None:
     """Raise ValueError for an id and a base that `room_base` and `room_id` cannot have made."""
     number = id.removeprefix(base)
     if not _BASE.fullmatch(base) or not id.startswith(base) or not _NUMBER.fullmatch(number):
-        raise ValueError(f"{id!r} is no room's id")
+        raise ValueError(f"{id!r} is not the id of a room")
 
 
 def find_member(room: Room, word: str, is_present: Callable[[str], bool], *, asking: str = "") -> Member:

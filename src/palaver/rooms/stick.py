@@ -56,7 +56,9 @@ def claim(now: Moment, name: str, lease: str, *, is_parked: bool, allows_solo: b
         return _parked(room)
     if not allows_solo and not any(now.facts.of(one).is_present for one in room.names if one != name):
         return Answer(
-            status=NOT_YET, reason="solo_claim_disabled", hint="Nobody else is here; the stick lies free."
+            status=NOT_YET,
+            reason="solo_claim_disabled",
+            hint="No other member is present; the stick is free.",
         )
     return _wait_for_others(now, me) or _grant(now, name, lease, SEQUENCE if room.pending else OPEN_CLAIM)
 
@@ -67,7 +69,7 @@ def _ask_holder(now: Moment, name: str, *, is_parked: bool) -> Answer:
     if room.owner == name:
         left = lease_until_ms(room, now.facts, now.policy) - now.facts.now_ms
         if left <= 0:
-            hint = "Your lease is over; until somebody takes the stick over a heartbeat renews it."
+            hint = "Your lease has expired; a heartbeat renews it until another member takes over."
             return Answer(status=NOT_YET, reason="lease_expired", hint=hint)
         if is_parked:
             raise ParkRequiresRelease(room.id)
@@ -82,7 +84,7 @@ def _ask_holder(now: Moment, name: str, *, is_parked: bool) -> Answer:
 def _parked(room: Room) -> Answer:
     if room.pending is None:
         return Answer(status=NOT_YET)
-    hint = f"There is a pending handoff by {room.pending.by}; ask without parking to take the stick."
+    hint = f"There is a pending handoff by {room.pending.by}; claim without parking to take the stick."
     return Answer(status=NOT_YET, reason="auto_claim_disabled", hint=hint)
 
 
@@ -92,7 +94,7 @@ def _wait_for_others(now: Moment, me: Member) -> Answer | None:
     cooled = room.idle_since_ms + policy.cooldown_ms
     is_cooling = me.name == room.prior_owner and now.facts.now_ms < cooled
     if is_cooling and any(now.others(me.name, room.lapsed)):
-        hint = "You held the stick last; the others may take it first."
+        hint = "You owned the stick last; other members can take it first."
         return _deferred(now, "prior_owner_cooldown", cooled, hint)
     grace = room.idle_since_ms + policy.waiter_grace_ms
     if now.facts.now_ms < grace:
@@ -153,7 +155,7 @@ def pass_on(
     check_holder(room, name, turn, lease)
     member = find_member(room, to, lambda one: now.facts.of(one).is_present, asking=name)
     if member.name == name:
-        raise BadRequest("you hold the stick already; release it, or pass it to somebody else")
+        raise BadRequest("you already own the stick; release it, or pass it to another member")
     if not is_override and not now.facts.of(member.name).is_present:
         raise RecipientUnreachable(member.name)
     freed = Freed(
@@ -175,9 +177,11 @@ def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_
     check_turn(room, turn)
     loser = room.owner or room.reserved_for
     if not loser:
-        raise TakeoverNotAvailable("it lies free; claim it")
+        raise TakeoverNotAvailable("it is free; claim it")
     if loser == name:
-        raise TakeoverIneligible("it is yours; a heartbeat renews a lease, a claim takes what is reserved")
+        raise TakeoverIneligible(
+            "it is yours; use heartbeat to renew the lease, or claim if it is reserved for you"
+        )
     cause = Cause.OPERATOR_OVERRIDE if is_override else _cause(now, name)
     taken = TakenOver(
         room=room.id,
@@ -193,7 +197,7 @@ def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_
 def _cause(now: Moment, name: str) -> Cause:
     cause = outlook(now.room, now.facts, now.policy).cause
     if cause is None:
-        word = "holds it" if now.room.owner else "has it reserved"
+        word = "owns it" if now.room.owner else "has it reserved"
         raise TakeoverNotAvailable(f"{now.room.owner or now.room.reserved_for} {word} and still has time")
     if reason := _why_ineligible(now, name):
         raise TakeoverIneligible(reason)
@@ -205,7 +209,7 @@ def _why_ineligible(now: Moment, name: str) -> str:
     room = now.room
     if name != room.prior_owner or not any(now.others(name, room.owner, room.reserved_for)):
         return ""
-    return "you held it last, and others are there who can"
+    return "you owned it last, and other members can take it"
 
 
 def hand_on(now: Moment, turn: int, reason: str) -> Move | None:

@@ -80,9 +80,9 @@ class Brakes:
             return None
         fastest = max((self._count(caller.name, name, now_ms) for name in recipients), default=0)
         if self._limit_hops and chain is not None and chain.hops > self._limit_hops:
-            return f"{chain.hops} answers of agents to agents with no person in between"
+            return f"{chain.hops} replies between agents without a person in between"
         if self._limit_a_minute and fastest > self._limit_a_minute:
-            return f"more than {self._limit_a_minute} messages a minute from {caller.name} to one other"
+            return f"more than {self._limit_a_minute} messages a minute from {caller.name} to one agent"
         return None
 
     def untold(self, sender: str, seq: int, now_ms: int) -> tuple[int, ...] | None:

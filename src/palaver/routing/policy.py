@@ -70,7 +70,8 @@ def require_own_mail(caller: Caller) -> None:
     """Refuse an orphan that would take the messages of an agent: its origin is unknown."""
     if caller.is_orphan:
         raise NotPerson(
-            f"the process that started this one has ended, so it may not take the messages of {caller.name}: "
+            "the process that started this one has exited, so it may not read the messages of "
+            f"{caller.name}; "
             "run the command from the agent's own process"
         )
 

@@ -105,7 +105,7 @@ async def test_file_named_twice_is_read_and_stored_once(stage: Stage) -> None:
 
 @pytest.mark.parametrize("named", ["../secret", "{outside}/secret"])
 async def test_agent_cannot_bundle_files_outside_its_directory(stage: Stage, named: str) -> None:
-    with pytest.raises(NotPerson, match="lies outside the working directory"):
+    with pytest.raises(NotPerson, match="is outside the working directory"):
         await stage.run("create", "T", "--files", named.format(outside=stage.cwd.parent))
 
     assert stage.read == []
@@ -131,7 +131,7 @@ async def test_human_may_name_any_file_and_allow_any_directory(stage: Stage, cal
         (["--files", "src"], NotFound, "Is a directory"),
         (["--files", "large"], MessageTooLarge, "is larger than the limit of 1048576 bytes"),
         (["--files", "l1,l2,l3,l4,l5"], MessageTooLarge, "the bundle has 5242880 bytes"),
-        (["--events", "5-x"], BadRequest, "is no range"),
+        (["--events", "5-x"], BadRequest, "is not a range"),
         (["--events", "5"], NotFound, "there is no event 5"),
         (["--extends", UNKNOWN], NotFound, f"there is no bundle:{UNKNOWN}"),
         (
@@ -143,8 +143,8 @@ async def test_human_may_name_any_file_and_allow_any_directory(stage: Stage, cal
         (["--transcript", "1:loud"], BadRequest, "the levels of a transcript"),
         (["--transcript-file", "talk.jsonl"], UsageError, "add --transcript A-B"),
         (["--transcript", "1-3", "--transcript-file", "talk.jsonl"], NotFound, "it has 2 entries"),
-        (["--transcript", "1", "--transcript-file", "src/app.py"], BadRequest, "is no JSON object"),
-        (["--transcript", "1", "--transcript-file", "../secret"], NotPerson, "lies outside"),
+        (["--transcript", "1", "--transcript-file", "src/app.py"], BadRequest, "is not a JSON object"),
+        (["--transcript", "1", "--transcript-file", "../secret"], NotPerson, "is outside"),
     ],
 )
 async def test_invalid_bundle_is_refused_and_nothing_is_stored(
@@ -224,7 +224,7 @@ async def test_message_to_too_many_agents_creates_no_bundle(stage: Stage, to: tu
     stage.caller = replace(LUNA, harness="claude")
     call, _ = stage.call("send", "@all", "--title", "PR", "--files", "src/app.py")
 
-    with pytest.raises(BadRequest, match="this would go to 6 agents; add --yes"):
+    with pytest.raises(BadRequest, match="this would go to 6 agents; to confirm, add --yes"):
         await with_bundle(call, Send(text="look", to=to))
 
     assert stage.read == []
