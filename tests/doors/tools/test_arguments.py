@@ -57,10 +57,10 @@ def test_null_is_left_out_and_a_whole_float_is_a_number() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (None, "try_out needs text, which is a string"),
-        ({"text": None}, "try_out needs text"),
-        ({"text": 1}, "text of try_out is a string"),
-        ({"text": "\ud800"}, "text of try_out is a string"),
+        (None, "try_out requires text (a string)"),
+        ({"text": None}, "try_out requires text"),
+        ({"text": 1}, "text of try_out must be a string"),
+        ({"text": "\ud800"}, "text of try_out must be a string"),
         ({"text": "a", "texts": ["b", 1]}, "a string or a list of strings"),
         ({"text": "a", "number": 1.5}, "a whole number"),
         ({"text": "a", "number": True}, "a whole number"),

@@ -168,7 +168,7 @@ def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
 
 
 def check_utf8(parsed: Parsed) -> None:
-    """Refuse bytes that are not UTF-8 where text is wanted: everywhere but in the name of a file."""
+    """Refuse bytes that are not UTF-8 everywhere except in file names."""
     words = [*parsed.positionals, *(parsed.after or ()), parsed.as_name or ""]
     for name, value in parsed.options.items():
         if name != _FILE:
@@ -177,6 +177,4 @@ def check_utf8(parsed: Parsed) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise UsageError(
-                f"{word!r} is not UTF-8, and only the name of a file may be something else"
-            ) from None
+            raise UsageError(f"{word!r} is not UTF-8; only file names may contain other bytes") from None

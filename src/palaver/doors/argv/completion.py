@@ -155,7 +155,7 @@ def completion_script(shell: str) -> str:
     """Give the script for a shell. UsageError when there is none for it."""
     script = _SCRIPTS.get(shell)
     if script is None:
-        raise UsageError(f"there is no completion for {shell!r}, only for: {', '.join(_SCRIPTS)}")
+        raise UsageError(f"no completion for {shell!r}; supported shells: {', '.join(_SCRIPTS)}")
     return script
 
 

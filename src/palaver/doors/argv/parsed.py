@@ -1,4 +1,4 @@
-"""A command line that could be read, and the values that stand on it. Pure."""
+"""A parsed command line and access to its values. Pure."""
 
 import re
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ _SECONDS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """A command line that could be read.
+    """A parsed command line.
 
-    `positionals` are the arguments before `--`; a command without `rest` finds those behind it there too.
-    `after` is what stood behind `--`, None when there was none. With `is_help` nothing may be done but show
-    the help of `command` (its path is empty for the overview), and nothing else here is filled in.
+    `positionals` are the arguments before `--`; for a command without `rest` they include those after it.
+    `after` is the arguments after `--`, or None without `--`. With `is_help`, only show the help of `command`
+    (its path is empty for the overview); then the other fields are empty.
     """
 
     command: Command
@@ -34,23 +34,23 @@ class Parsed:
     is_help: bool = False
 
     def has(self, name: str) -> bool:
-        """Say whether a flag or option was given."""
+        """Return whether a flag or option was given."""
         return self._given(name) is not None
 
     def value(self, name: str) -> str | None:
-        """Give the value of an option that stands once at most, or None."""
+        """Return the value of an option that can be given once, or None."""
         given = self._given(name)
         assert given is None or isinstance(given, str), f"{name} is not an option with one value"
         return given
 
     def values(self, name: str) -> list[str]:
-        """Give all values of an option that may stand several times; none is an empty list."""
+        """Return all values of an option that can be repeated, or an empty list."""
         given = self._given(name)
         assert given is None or isinstance(given, list), f"{name} is not an option with many values"
         return given or []
 
     def number(self, name: str, least: int = 0) -> int | None:
-        """Give the value as a whole number that is not below the least, or None when it was not given."""
+        """Return the value as a whole number of at least `least`, or None if it was not given."""
         given = self.value(name)
         if given is None:
             return None
@@ -61,7 +61,7 @@ class Parsed:
         return int(given)
 
     def duration_s(self, name: str) -> float | None:
-        """Give the value as seconds: `30`, `0.5`, `90s`, `10m`, `2h`, `1d`. None when it was not given."""
+        """Return the value in seconds: `30`, `0.5`, `90s`, `10m`, `2h`, `1d`. None if it was not given."""
         given = self.value(name)
         if given is None:
             return None
@@ -74,6 +74,6 @@ class Parsed:
 
     def _given(self, name: str) -> Value | None:
         given = self.options.get(name)
-        # A handler that asks for what its command does not have would wait for ever; say it at once.
+        # A handler that reads an option its command does not have is a bug: fail at once.
         assert given is not None or any(one.name == name for one in self.command.options), name
         return given

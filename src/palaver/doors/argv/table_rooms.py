@@ -38,7 +38,10 @@ ROOM_COMMANDS: Final = (
             "messages, take turns with the stick and keep notes."
         ),
         is_group=True,
-        examples=(("pal room state", "show members and the owner of the stick"),),
+        examples=(
+            ("pal room join", "join the room of the working directory"),
+            ("pal room state", "show members and the owner of the stick"),
+        ),
     ),
     Command(
         path=("room", "join"),
@@ -134,7 +137,10 @@ NOTE_COMMANDS: Final = (
         summary="Keep lasting notes in a room.",
         description="Notes tell the other members what they need to know later, until a note is resolved.",
         is_group=True,
-        examples=(("pal note list", "show open notes"),),
+        examples=(
+            ('pal note add "CI has no libpq"', "a note for the other members"),
+            ("pal note list", "show open notes"),
+        ),
     ),
     Command(
         path=("note", "add"),

@@ -1,7 +1,7 @@
-"""The arguments of a tool call, checked against its parameters. Pure.
+"""Check the arguments of a tool call against its parameters. Pure.
 
-A model may leave an optional parameter out or give null for it, and may write a whole number as 5.0. All else
-that does not fit is refused with a sentence that says what would.
+A model may omit an optional parameter or pass null for it, and may write a whole number as 5.0. Every other
+mismatch is refused with an error that names the expected type.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _LIMIT_NUMBER: Final = 2**53
 
 
 def checked_arguments(tool: Tool, given: Mapping[str, object] | None) -> dict[str, object]:
-    """Give the arguments of a call by name, without those left out; raises BadRequest."""
+    """Return the given arguments of a call by name; raises BadRequest."""
     arguments = {name: value for name, value in (given or {}).items() if value is not None}
     known = {param.name: param for param in tool.params}
     for name in arguments:
@@ -31,7 +31,7 @@ def checked_arguments(tool: Tool, given: Mapping[str, object] | None) -> dict[st
             raise BadRequest(f"{tool.name} has no parameter {name[:64]!r}; it takes {takes}")
     for param in tool.params:
         if param.name not in arguments and not param.optional:
-            raise BadRequest(f"{tool.name} needs {param.name}, which is {_WANTED[param.kind]}")
+            raise BadRequest(f"{tool.name} requires {param.name} ({_WANTED[param.kind]})")
     return {name: _checked(tool, known[name], value) for name, value in arguments.items()}
 
 
@@ -39,9 +39,9 @@ def _checked(tool: Tool, param: Param, value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not _fits(param.kind, value):
-        raise BadRequest(f"{param.name} of {tool.name} is {_WANTED[param.kind]}")
+        raise BadRequest(f"{param.name} of {tool.name} must be {_WANTED[param.kind]}")
     if param.choices and value not in param.choices:
-        raise BadRequest(f"{param.name} of {tool.name} is one of {', '.join(param.choices)}")
+        raise BadRequest(f"{param.name} of {tool.name} must be one of {', '.join(param.choices)}")
     return value
 
 
@@ -49,7 +49,7 @@ def _fits(kind: Kind, value: object) -> bool:
     if kind == "text":
         return _is_text(value)
     if kind == "texts":
-        # A list without any is the desk's to refuse: what it means depends on the parameter.
+        # The desk checks an empty list: its meaning depends on the parameter.
         return _is_text(value) or (isinstance(value, list) and all(map(_is_text, value)))
     if kind == "number":
         return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
@@ -59,7 +59,7 @@ def _fits(kind: Kind, value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """True for a string that can be written as UTF-8: JSON may hold half of a pair."""
+    """Return whether a value is a string that UTF-8 can encode: JSON may contain a lone surrogate."""
     if not isinstance(value, str):
         return False
     try:

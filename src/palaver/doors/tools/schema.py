@@ -1,4 +1,4 @@
-"""The parameters of a tool, and how they are written for a model: as JSON Schema. Pure."""
+"""The parameters of a tool, and their JSON Schema. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class Param:
     optional: bool = False
     choices: tuple[str, ...] = ()
     schema: dict[str, object] | None = None
-    """More than the kind says, where a model needs it."""
+    """A more detailed schema than that of the kind."""
 
 
 def input_schema(params: Sequence[Param]) -> dict[str, object]:
-    """Write the parameters of a tool as JSON Schema."""
+    """Return the JSON Schema of the parameters of a tool."""
     schema: dict[str, object] = {
         "type": "object",
         "properties": {param.name: _schema(param) for param in params},
