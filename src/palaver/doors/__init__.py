@@ -1,1 +1,1 @@
-"""Where requests come in: a door turns bytes into requests, answers in its own wire, and decides nothing."""
+"""Protocol endpoints. A door turns bytes into requests and replies on its own wire; it decides nothing."""

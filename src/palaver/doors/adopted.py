@@ -1,10 +1,12 @@
-"""The door for what holders pass on: `adopt.sock`, mode 0600. One line and one descriptor, one answer.
+"""The door for connections that holders forward: `adopt.sock`, mode 0600.
 
-Whoever connects to an agent's own socket reaches its holder. The holder passes the open connection on to
-here, so that the daemon sees with its own eyes who that is, and reads itself what is asked: a holder says
-nothing in a caller's name. Only a process that holds the agent now may pass on, and only connections to
-that agent's own socket; what it passes is closed here in every case. Neither a holder that sends half a line
-nor a caller that never reads is waited for.
+A client that connects to an agent's own socket reaches the agent's holder. The holder forwards the open
+connection to this door: one line, one descriptor, one reply. The daemon then identifies the client from the
+descriptor and reads the request itself, so a holder cannot speak in a caller's name.
+
+Only the process that holds the agent now may forward, and only connections to that agent's own socket. The
+forwarded descriptor is closed here in every case. The door does not wait for a holder that sends half a line,
+or for a client that never reads.
 """
 
 import array
@@ -41,18 +43,18 @@ from palaver.model.request import Send
 from palaver.model.request_reader import RequestReader
 
 _LIMIT_S: Final = 5.0
-"""A holder sends its line at once; one that does not is not waited for."""
+"""Seconds for one line. Holders and their clients send it at once, so a late line is an error."""
 _LIMIT_DESCRIPTORS: Final = 16
 _PIECE_BYTES: Final = 64 * 1024
 _BACKLOG: Final = 128
 _NOT_INHERITED: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-"""Nothing that the daemon starts may have them; macOS has no such flag, and the daemon starts nothing."""
+"""Keeps received descriptors from child processes. macOS lacks it; there `subprocess` closes them."""
 
 _logger: Final = logging.getLogger("palaver.doors")
 
 
 class AdoptedDoor:
-    """Listens on `adopt.sock` of a home."""
+    """The listener on `adopt.sock` of a home."""
 
     def __init__(self, services: Services, doorstep: Doorstep, tasks: asyncio.TaskGroup) -> None:
         self._services = services
@@ -65,7 +67,7 @@ class AdoptedDoor:
         self._is_open = False
 
     def open(self) -> None:
-        """Listen. A socket file left by a daemon that died is replaced."""
+        """Start to listen. Replace a socket file that a crashed daemon left."""
         self._is_open = True
         self._listener = bind_socket(self._path)
         self._file = file_id(self._path)
@@ -85,7 +87,7 @@ class AdoptedDoor:
                 self._again.succeed()
 
     def close(self) -> None:
-        """Take nothing more in. Closing twice is harmless."""
+        """Accept no further connections. Safe to call twice."""
         self._is_open = False
         self._stop_listening()
 
@@ -99,13 +101,13 @@ class AdoptedDoor:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # it has gone again, or there are no descriptors left: the next one is accepted
+        except OSError:  # the peer hung up, or descriptors ran out; keep listening
             return
         connection.setblocking(False)
         self._tasks.create_task(self._serve(connection))
 
     async def _serve(self, connection: socket.socket) -> None:
-        """Answer one holder. Of this door, here alone refusals are caught."""
+        """Serve one holder. This is the only function of this door that catches errors of requests."""
         received = _Received()
         with connection:
             try:
@@ -121,7 +123,7 @@ class AdoptedDoor:
                 answer = refusal_line(error)
             finally:
                 received.close()
-            with suppress(OSError):  # it has gone, or reads nothing
+            with suppress(OSError):  # the holder hung up or does not read
                 connection.send(answer)
 
     async def _do(self, asked: ReadFor, descriptor: int, holder: Peer) -> bytes:
@@ -136,13 +138,13 @@ class AdoptedDoor:
                 line = await _read_request(passed)
                 caller = self._who(peer)
             if not line:
-                return ok_line(replied=True)  # it has gone without a request
+                return ok_line(replied=True)  # the client hung up without a request
             request = request_from_json(line)
             if request.type != "send":
                 who = {"name": caller.name, "standing": caller.standing.word, "kind": caller.kind}
                 return ok_line(**who, request=msgspec.Raw(line))
             reply = await self._sent(caller, asked.name, request)
-            with suppress(OSError):  # whoever asked has gone, or never reads
+            with suppress(OSError):  # the client hung up or does not read
                 passed.send(reply, socket.MSG_DONTWAIT)
         return ok_line(replied=True)
 
@@ -160,7 +162,7 @@ class AdoptedDoor:
             _logger.info("refused send of %s to %s: %s: %s", caller.name, name, error.code, error)
             return refusal_line(error)
         assert isinstance(sent, Sent)
-        assert sent.event is not None  # it was no dry run
+        assert sent.event is not None  # not a dry run
         return ok_line(message_id=sent.event.id, seq=sent.event.seq)
 
 
@@ -186,7 +188,7 @@ def _send_from(caller: Caller, name: str, request: SendRequest) -> Send:
 
 
 class _Received:
-    """Descriptors that came with a line. All of them are closed here, whatever becomes of the line."""
+    """The descriptors received with a line. `close` closes all of them, whatever happens to the line."""
 
     def __init__(self) -> None:
         self._descriptors: list[int] = []
@@ -201,7 +203,7 @@ class _Received:
         self.is_cut = self.is_cut or bool(flags & socket.MSG_CTRUNC)
 
     def only(self) -> int:
-        """Give the one descriptor that there must be."""
+        """Return the descriptor. Raise BadRequest unless exactly one was received."""
         if self.is_cut or len(self._descriptors) != 1:
             count = f"more than {_LIMIT_DESCRIPTORS}" if self.is_cut else str(len(self._descriptors))
             raise BadRequest(f"pass exactly one descriptor with the line; there came {count}")
@@ -214,7 +216,7 @@ class _Received:
 
 
 async def _receive(connection: socket.socket, received: _Received) -> bytes:
-    """Read one line and what comes with it; raises BadRequest when it never ends."""
+    """Read one line and its descriptors. Raise BadRequest if it is too long or the connection ends early."""
     line = bytearray()
     while b"\n" not in line:
         await _readable(connection)
@@ -235,7 +237,7 @@ async def _receive(connection: socket.socket, received: _Received) -> bytes:
 
 
 async def _read_request(passed: socket.socket) -> bytes:
-    """Read the one request of a caller, and nothing that came after it; empty when it sent nothing."""
+    """Read the one request of a client and leave all later bytes unread. Return b"" if it sent nothing."""
     reader = RequestReader(LIMIT_LINE_BYTES)
     try:
         async with asyncio.timeout(_LIMIT_S):
@@ -252,16 +254,16 @@ async def _read_request(passed: socket.socket) -> bytes:
     except TimeoutError:
         raise BadRequest("no request came in time: send it at once, in one line") from None
     except OSError:
-        return b""  # it has gone
+        return b""  # the client hung up
 
 
 def _is_bound_to(passed: socket.socket, path: Path) -> bool:
-    """Whether a connection was accepted by a listener at this path."""
+    """Return whether a listener at this path accepted the connection."""
     name = passed.getsockname()
-    # A relative name was bound in a folder that is not known here.
+    # A relative name depends on the folder that the listener was bound in, which is unknown here.
     if not isinstance(name, str) or not name.startswith("/") or PurePath(name).name != path.name:
         return False
-    if name.startswith(SHORT_PREFIX):  # the path was too long for an address, and was bound by its folder
+    if name.startswith(SHORT_PREFIX):  # too long for an address, so bound through its folder
         return not is_address(path)
     try:
         return PurePath(name).parent == path.parent or Path(name).parent.samefile(path.parent)
@@ -280,7 +282,7 @@ async def _readable(connection: socket.socket) -> None:
 
 
 def _socket_of(descriptor: int) -> socket.socket:
-    """Take a connection to a Unix socket; refuses any other descriptor. The copy is the caller's to close."""
+    """Return a Unix stream socket for a copy of the descriptor, or refuse it. The caller closes the copy."""
     try:
         copy = os.dup(descriptor)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What holders pass on by descriptor, and how it is answered. Pure: bytes in, values out.
+"""The wire between holders and `adopt.sock`: lines to forward a client's connection. Pure.
 
-{"do": "read", "name": "nova"}                       with the caller's descriptor; its request waits there
-{"ok": true, "message_id": "01J...", "seq": 42}      written to that descriptor, for a request to send
+{"do": "read", "name": "nova"}                       with the client's descriptor; its request is unread there
+{"ok": true, "message_id": "01J...", "seq": 42}      written to that descriptor, if the request is a send
 {"ok": true, "replied": true}                        then the reply to the holder; for any other request:
 {"ok": true, "name": "luna", "standing": "worker", "kind": "instance", "request": {"type": "stop"}}
 """
@@ -13,11 +13,11 @@ import msgspec
 from palaver.errors import BadRequest, PalaverError
 
 LIMIT_LINE_BYTES: Final = 1024 * 1024
-"""More than a message of the largest size needs, however it is written."""
+"""Enough for a message of the largest size in any JSON escaping."""
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
-    """A request at an agent's own socket, with the keys of that wire. Unknown ones are passed over."""
+    """A request at an agent's own socket, with the keys of that wire. Unknown keys are ignored."""
 
     type: str = "send"
     body: str = ""
@@ -33,7 +33,7 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "
 
 
 class ReadFor(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="read"):
-    """Read the request that waits at the descriptor, a connection to the socket of the agent `name`."""
+    """Read the request from the descriptor, which is a connection to the socket of the agent `name`."""
 
     name: str
 
@@ -44,7 +44,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_for_from_json(line: bytes) -> ReadFor:
-    """Read one line of a holder; raises BadRequest with a sentence that names the field."""
+    """Decode one line of a holder. Raise BadRequest with a sentence that names the bad field."""
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -52,7 +52,7 @@ def read_for_from_json(line: bytes) -> ReadFor:
 
 
 def request_from_json(line: bytes) -> SendRequest:
-    """Read the request of a caller; raises BadRequest with a sentence that names the field."""
+    """Decode the request of a client. Raise BadRequest with a sentence that names the bad field."""
     try:
         return _request_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -60,10 +60,10 @@ def request_from_json(line: bytes) -> SendRequest:
 
 
 def ok_line(**fields: object) -> bytes:
-    """Write that something was done, and what came of it."""
+    """Encode a success with its result fields."""
     return _encode({"ok": True, **fields}) + b"\n"
 
 
 def refusal_line(error: PalaverError) -> bytes:
-    """Write a refusal: the sentence, and the word for programs."""
+    """Encode an error: its sentence, and its code for programs."""
     return _encode({"ok": False, "error": str(error), "code": error.code}) + b"\n"

@@ -1,7 +1,7 @@
-"""Wakes those who wait for something in a room. It says that something may have changed, never what.
+"""Wake callers that wait for a change in a room. A signal says that something may have changed, never what.
 
-One subscription to the log serves everybody: a room's events ring in that room, what becomes of an agent
-rings in the rooms of which it is a member. Nobody polls.
+One subscription to the log serves all waiting callers. An event of a room signals that room. An event about
+an agent signals every room of which the agent is a member. No caller polls.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from palaver.model.life import AGENT_TYPES
 
 
 class Timer(Protocol):
-    """What can be called off."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -25,29 +25,29 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
 class Bell:
-    """Belongs to the loop's thread."""
+    """The signals of changes, one for each room. Use it only on the event loop's thread."""
 
     def __init__(
         self, log: Log, rooms_of: Callable[[str], Iterable[str]], call_later: CallLater | None = None
     ) -> None:
-        """`rooms_of` gives the rooms of an agent; `call_later` is the loop's own unless told otherwise."""
+        """`rooms_of` returns the rooms of an agent. `call_later` defaults to that of the running loop."""
         self._rooms_of = rooms_of
         self._call_later = call_later
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._unsubscribe = log.subscribe(self._hear)
 
     def close(self) -> None:
-        """Ring no more."""
+        """Stop reading the log. Later events wake no caller."""
         self._unsubscribe()
 
     def ring(self, room: str) -> None:
-        """Wake everybody who waits in a room."""
+        """Wake all callers that wait in a room."""
         for news in self._waiting.get(room, ()):
             news.set()
 
     @contextmanager
     def listening(self, room: str) -> Iterator["Listener"]:
-        """Hear the bell of a room for as long as the block runs; what rings while nobody waits is kept."""
+        """Listen to a room while the block runs. A signal that arrives between two waits is kept."""
         news = asyncio.Event()
         listeners = self._waiting.setdefault(room, set())
         listeners.add(news)
@@ -71,18 +71,18 @@ class Bell:
 
 
 class Listener:
-    """One who waits."""
+    """One waiting caller."""
 
     def __init__(self, news: asyncio.Event, call_later: CallLater) -> None:
         self._news = news
         self._call_later = call_later
 
     def look(self) -> None:
-        """What is looked at from now on is new: forget what rang before."""
+        """Forget earlier signals. Call this before each look at the room, so that no change is missed."""
         self._news.clear()
 
     async def wait(self, limit_ms: int | None) -> None:
-        """Wait until it rings, or so many milliseconds; None is for ever."""
+        """Wait for a signal, at most `limit_ms` milliseconds; None waits indefinitely."""
         if limit_ms is None:
             await self._news.wait()
             return

@@ -1,4 +1,4 @@
-"""Which process stands beside which session. One at a time, as long as it lives; in memory only."""
+"""The companion process of each session: at most one live process per session. In memory only."""
 
 from palaver.errors import BadRequest
 from palaver.links.process import Process, boot_id, is_alive
@@ -6,13 +6,13 @@ from palaver.model.agent import Seat
 
 
 class CompanionBook:
-    """The companions of this daemon. Belongs to the loop's thread."""
+    """The companions that this daemon knows. Use it only on the event loop's thread."""
 
     def __init__(self) -> None:
         self._beside: dict[tuple[str, str], Seat] = {}
 
     def take(self, harness: str, session: str, process: Process) -> None:
-        """Let a process stand beside a session; refuse it while another lives that does. Twice is once."""
+        """Register the companion of a session. Refuse it while another lives; repeats have no effect."""
         seat = Seat(pid=process.pid, start=process.start, boot=boot_id())
         known = self._beside.get((harness, session))
         if known not in (None, seat) and is_alive(known):

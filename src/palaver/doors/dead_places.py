@@ -1,7 +1,8 @@
-"""The folders in which a holder kept its harness's way in, once it was killed and could not take them away.
+"""Remove the folders of native integrations whose holder was killed before it could remove them.
 
-Only a folder that names its holder goes, and only when that very process has ended. One that is just being
-made names none yet. It is looked at in a thread: a file system that is slow holds nobody up.
+A folder is removed only if it names its holder and that same process has ended. A folder that is still being
+created names no holder yet. The file system is read in a thread, so a slow disk does not block the event
+loop.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ Read = Callable[[int], Process | None]
 
 
 class DeadPlaces:
-    """Takes them away: those of before at the start, and the others when a held agent is found gone."""
+    """The reactor that removes these folders: at the start, and each time a held agent has left."""
 
     def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup, read: Read = read_process) -> None:
-        """They are taken away in `tasks`."""
+        """The removal runs in `tasks`."""
         self._folder = home / NATIVE_FOLDER
         self._log = log
         self._tasks = tasks
@@ -46,7 +47,7 @@ class DeadPlaces:
         return agent is not None and bool(agent.holder)
 
     def _look(self) -> None:
-        """Look once more, and not twice at once: who asks meanwhile is served by one look afterwards."""
+        """Scan the folders soon. Requests during a scan are combined into one scan after it."""
         self._is_asked = True
         if self._removing is None or self._removing.done():
             self._removing = self._tasks.create_task(self._remove())
@@ -58,7 +59,7 @@ class DeadPlaces:
 
 
 def remove_dead(above: Path, read: Read) -> None:
-    """Take away every folder in one that a process had which has ended."""
+    """Remove every subfolder whose holder process has ended."""
     for folder in above.glob("*"):
         try:
             holder = parse_holder((folder / HOLDER_FILE).read_text(encoding="ascii"))

@@ -1,7 +1,7 @@
-"""The sockets of agents whose holder was killed: nobody listens there any more, and nobody takes them away.
+"""Remove the sockets of agents whose holder was killed before it could remove them.
 
-Only the socket of an agent that has left goes, and only when nobody listens at it. A holder opens its socket
-after the daemon has let it in, so none can come between the look and the removal: both are one step.
+A socket is removed only if its agent has left and no process listens on it. A holder opens its socket after
+the daemon has accepted it, and check and removal happen without an await, so no new socket is removed.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _ENDING: Final = ".sock"
 
 
 class DeadSockets:
-    """Takes them away: those of before at the start, and each one when its agent is found gone."""
+    """The reactor that removes these sockets: all at the start, and each one when its agent has left."""
 
     def __init__(self, home: Path, log: Log) -> None:
         self._folder = home / _FOLDER
@@ -50,4 +50,4 @@ class DeadSockets:
             with suppress(OSError):
                 path.unlink()
         except OSError:
-            return  # somebody is there, or it cannot be told
+            return  # a process listens there, or its state is unknown

@@ -1,7 +1,7 @@
-"""The desk: the one meaning of rooms, the stick and notes for every door.
+"""The one implementation of rooms, the stick and notes for every door.
 
-Parameters and results are those of the room tools, as plain objects; a refusal is raised. A door may change
-the wire and never the meaning. Paths are absolute: a relative one is the door's to complete.
+Parameters and results are those of the room tools, as plain objects; a refused request raises an error. A
+door may change the wire but never the meaning. Paths must be absolute; the door completes relative ones.
 """
 
 from palaver.doors.desk_parts import LIMIT_EVENTS, LIMIT_WAIT_MS, Answer
@@ -18,17 +18,17 @@ __all__ = ["LIMIT_WAIT_MS", "Answer", "Desk"]
 
 
 class Desk(RoomTools, StickTools, TalkTools):
-    """Serves every room tool. Rooms are in the log, and who waits is in attendance."""
+    """All room tools. Rooms are stored in the log; waiting callers are recorded in attendance."""
 
     async def list_agents(self, caller: Caller) -> Answer:
-        """Give `agents`, those present first."""
+        """Return `agents`, present ones first."""
         self.attendance.saw(caller.name)
         return {"agents": await self.show_agents()}
 
     async def inbox(self, caller: Caller, *, limit: int = 50) -> Answer:
-        """Give `messages`: the newest for the caller, each with its `state`. Reading marks nothing.
+        """Return `messages`: the newest for the caller, each with its `state`. None is marked as read.
 
-        A cursor at or behind one of them, brought to `wait_for_events`, says that it was read.
+        To mark a message as read, the caller passes a cursor at or after it to `wait_for_events`.
         """
         if caller.kind == EXTERNAL:
             raise WhoAreYou("you have no mail of your own: call join_path, or take a name with 'pal join'")
@@ -41,6 +41,6 @@ class Desk(RoomTools, StickTools, TalkTools):
         return {"messages": messages}
 
     def _is_open(self, name: str, seq: int) -> bool:
-        """Tell whether a message is unread mail of which an inbox shows what it says."""
+        """Return whether a message is unread and the inbox shows its text."""
         found = find_mail(self.log.rows, name, seq)
         return found is not None and not found[1].is_kept_back and not found[1].raw

@@ -1,6 +1,7 @@
-"""What the room tools are made of: the parts they share, and how a request is put to the broker.
+"""The base of the room tools: their shared parts, and the call of the broker.
 
-Knows no tool. The tools are in `desk_rooms.py`, `desk_stick.py` and `desk_talk.py`; `desk.py` is all of them.
+Contains no tool. The tools are in `desk_rooms.py`, `desk_stick.py` and `desk_talk.py`; `desk.py` combines
+them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,14 +30,14 @@ from palaver.rooms.room import Room
 Answer = dict[str, object]
 
 LIMIT_WAIT_MS: Final = 110_000
-"""How long a harness lets one tool call wait; a door whose caller can wait longer gives its own limit."""
+"""Milliseconds that every harness lets a tool call wait. A door whose caller can wait longer overrides it."""
 LIMIT_EVENTS: Final = 500
 _SHOWN: Final = 1024
-"""Events that are kept as they are shown: many wait for the same one."""
+"""Rendered events kept in a cache, because many callers wait for the same event. The oldest is dropped."""
 
 
 class Tools:
-    """What every room tool works with."""
+    """The state and the helper methods that every room tool uses."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Tools:
         inbox: Callable[[str, int], Awaitable[list[Answer]]],
         call_later: CallLater | None = None,
     ) -> None:
-        """`agents` and `inbox` show everybody, and the newest mail of a name."""
+        """`agents` returns the views of all agents; `inbox` returns the newest messages for a name."""
         self.log = log
         self.broker = broker
         self.clock = clock
@@ -67,27 +68,27 @@ class Tools:
         attendance.changed = self._bell.ring
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Stop waking waiting callers."""
         self._bell.close()
 
     async def submit(self, caller: Caller, request: Request, key: bytes | None) -> object:
-        """Put a request to the broker; who asks is at work."""
+        """Submit a request to the broker, and record that the caller is active."""
         self.attendance.saw(caller.name)
         return await self.broker.submit(caller, request, key=key)
 
     async def written(self, caller: Caller, request: Request, key: bytes | None) -> Event:
-        """Have a request written that is refused or written, and give its event."""
+        """Submit a request that is either refused or stored, and return its event."""
         written = await self.submit(caller, request, key)
         assert isinstance(written, Written)
-        assert written.event is not None  # else it would have been refused
+        assert written.event is not None  # a request without an event is refused
         return written.event
 
     def facts(self, room: Room) -> Facts:
-        """Look at everybody in a room."""
+        """Return presence and waits of all members of a room, as of now."""
         return take_facts(self.attendance, self.clock.now_ms(), room.id, room.names)
 
     def outcome(self, status: str, id: str) -> Answer:
-        """Give what became of a room."""
+        """Return a status together with the current state of a room."""
         room = find_room(self.log.rows, id)
         return {
             "status": status,
@@ -97,16 +98,16 @@ class Tools:
         }
 
     def wait_ms(self, asked_ms: int | None, limit_ms: int | None) -> int | None:
-        """Give how long to wait: as long as was asked, within what a caller can wait; None for ever."""
+        """Return how long to wait, within the limits of the caller and the policy; None is indefinitely."""
         if limit_ms is None:
             return None if asked_ms is None else max(0, asked_ms)
         longest = min(limit_ms, self.policy.long_poll_ms)
         return longest if asked_ms is None else max(0, min(asked_ms, longest))
 
     def page_of(self, caller: Caller, room: Room, events: Sequence[Event], after: int) -> Answer:
-        """Give events as the tools show them, with the place of the last one to go on behind.
+        """Return rendered events, and the seq of the last one as the cursor to continue after.
 
-        What of it is mail of the caller is remembered as handed to it.
+        Messages to the caller among them are recorded as shown to it.
         """
         mail = (event.seq for event in events if _is_mail_of(caller, event))
         self.attendance.shown.add(caller.name, room.id, mail)

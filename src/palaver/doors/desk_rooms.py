@@ -1,4 +1,4 @@
-"""Rooms as tools: joining, leaving, removing, closing, and what there is to see."""
+"""Room tools for rooms and members: join, leave, remove, close, list and show."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ _PERSONS: Final = frozenset({Standing.HUMAN, Standing.GUEST})
 
 
 class RoomTools(Tools):
-    """Serves what is about rooms themselves."""
+    """The tools for rooms and their members."""
 
     async def join_path(
         self,
@@ -33,11 +33,11 @@ class RoomTools(Tools):
         home: str = "",
         key: bytes | None = None,
     ) -> Answer:
-        """Join the deepest room that a path is in, or open the one it belongs to.
+        """Join the deepest open room that contains a path, or create the room it belongs to.
 
-        With `force_new` that is one at the very folder; never is it at the caller's own `home`. Gives
-        `room_id agent_id canonical_path members policy room_state cursor_event_seq`, and `warning` where it
-        is a room above, or one inside another.
+        With `force_new` it joins or creates only a room at exactly this folder. It refuses the caller's own
+        `home`. Returns `room_id agent_id canonical_path members policy room_state cursor_event_seq`, and
+        `warning` if the joined room is above the workspace root or the new room is inside another one.
         """
         self.attendance.saw(caller.name)
         place = await self.places.find(context_path, is_exact=force_new, home=home)
@@ -63,7 +63,7 @@ class RoomTools(Tools):
     async def list_rooms(
         self, caller: Caller, *, context_path: str | None = None, include_closed: bool = False
     ) -> Answer:
-        """Give `rooms`: all, or those at and above a path, the deepest first."""
+        """Return `rooms`: all of them, or those at and above a path, deepest first."""
         self.attendance.saw(caller.name)
         if context_path is None:
             walk = read_all_rooms if include_closed else read_open_rooms
@@ -73,7 +73,7 @@ class RoomTools(Tools):
         return {"rooms": [room_line(room, self.facts(room), self.policy, caller.name) for room in rooms]}
 
     async def leave_room(self, caller: Caller, *, room_id: str, key: bytes | None = None) -> Answer:
-        """Leave; `status` is `left`, with `remaining_members` and `room_state`."""
+        """Leave a room. `status` is `left`, with `remaining_members` and `room_state`."""
         room = find_room(self.log.rows, room_id)
         await self.submit(caller, LeaveRoom(room=room.id), key)
         return self.outcome("left", room.id)
@@ -88,7 +88,7 @@ class RoomTools(Tools):
         reason: str = "",
         key: bytes | None = None,
     ) -> Answer:
-        """Remove a member; `status` is `kicked`, with `target_was_owner` and `room_state`."""
+        """Remove a member. `status` is `kicked`, with `target_was_owner` and `room_state`."""
         before = find_room(self.log.rows, room_id)
         request = KickMember(room=before.id, target=target_agent_id, is_forced=force, reason=reason)
         event = await self.written(caller, request, key)
@@ -102,30 +102,32 @@ class RoomTools(Tools):
     async def close_room(
         self, caller: Caller, *, room_id: str, reason: str = "", key: bytes | None = None
     ) -> Answer:
-        """Close a room; `status` is `closed`. Its history stays readable."""
+        """Close a room. `status` is `closed`. Its history stays readable."""
         room = find_room(self.log.rows, room_id)
         await self.submit(caller, CloseRoom(room=room.id, reason=reason), key)
         return self.outcome("closed", room.id)
 
     async def room_here(self, caller: Caller, path: str) -> str | None:
-        """Give the room that a path means; None when there is none.
+        """Return the open room that a path selects; None if there is no such room.
 
-        That is the deepest one at or above the path in which the caller is a member, else the deepest one.
+        The deepest room at or above the path of which the caller is a member comes first, then the deepest
+        room.
         """
         rooms = await self._open_around(path)
         own = [room.id for room in rooms if room.member(caller.name) is not None]
         return next(iter([*own, *(room.id for room in rooms)]), None)
 
     async def own_room_here(self, caller: Caller, path: str) -> str | None:
-        """Give the deepest room at or above a path of which the caller is a member; None for no such room."""
+        """Return the deepest open room at or above a path of which the caller is a member, or None."""
         rooms = await self._open_around(path)
         return next((room.id for room in rooms if room.member(caller.name) is not None), None)
 
     async def room_meant(self, caller: Caller, path: str) -> str | None:
-        """Give the room that a caller means who names none and is in none at or above a path.
+        """Return the room for a caller that names none and is not a member of one at or above a path.
 
-        That is the only one that it is in, wherever it is; several are refused and listed. A person may look
-        into any room and speak there, and so means the one at the path first; others mean it last.
+        A person may read any room and write in it, so for a person the room at the path comes first. For any
+        caller the only room it is a member of comes next; several raise BadRequest with their ids. For agents
+        the room at the path comes last.
         """
         here = await self.room_here(caller, path)
         if here is not None and caller.standing in _PERSONS:
@@ -138,9 +140,9 @@ class RoomTools(Tools):
         return next(iter(own), here)
 
     async def get_room_state(self, caller: Caller, *, room_id: str) -> Answer:
-        """Give a room as it is now: members, stick, conditions, policy.
+        """Return the current state of a room: members, stick, conditions, policy.
 
-        `cursor_event_seq` is that of `join_path`: never behind a message that the caller has not read.
+        `cursor_event_seq` is the same as in `join_path`: never after a message that the caller has not read.
         """
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
@@ -157,6 +159,6 @@ class RoomTools(Tools):
             return []
 
     async def _around(self, path: str) -> list[Room]:
-        """Give the newest room at a path and at each one above it, the deepest first."""
+        """Return the newest room at a path and at each folder above it, deepest first."""
         place = await self.places.find(path)
         return [room for one in place.around if (room := read_room_at(self.log.rows, one)) is not None]

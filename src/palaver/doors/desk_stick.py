@@ -1,4 +1,4 @@
-"""The stick as tools: waiting for it, keeping it, giving it on."""
+"""Room tools for the stick: wait for it, keep it, release it, pass it, take it over."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,7 @@ _PARKED: Final = "parked"
 
 
 class StickTools(Tools):
-    """Serves what is about the stick."""
+    """The tools for the stick."""
 
     async def wait_for_turn(
         self,
@@ -37,12 +37,12 @@ class StickTools(Tools):
         limit_ms: int | None = LIMIT_WAIT_MS,
         key: bytes | None = None,
     ) -> Answer:
-        """Wait until the stick is the caller's, somebody may take it over, or the room is closed.
+        """Wait until the caller gets the stick, a takeover is possible, or the room is closed.
 
         `status` is `your_turn` (with `turn_id lease_id handoff from_agent_id reason`), `not_yet`,
-        `takeover_available` or `closed`. With `events`, or a place, the answer carries what happened in the
-        room for the caller behind `after_event_seq`. `limit_ms` None lets `max_wait_ms` be as long as it
-        likes, and None there wait for ever.
+        `takeover_available` or `closed`. With `events` or `after_event_seq` the result also contains the
+        room's events for the caller after that seq. If `limit_ms` is None, `max_wait_ms` has no upper limit,
+        and None there waits indefinitely.
         """
         if mode not in (_CLAIM, _PARKED):
             raise BadRequest(f"the modes are {_CLAIM} and {_PARKED}, not {mode!r}")
@@ -58,7 +58,7 @@ class StickTools(Tools):
     async def heartbeat(
         self, caller: Caller, *, room_id: str, lease_id: str, expected_turn_id: int
     ) -> Answer:
-        """Say that the owner is at work; `status` is `ok`, with `lease_expires_at`. Nothing is written."""
+        """Record that the owner is at work; `status` is `ok`, with `lease_expires_at`. Stores no event."""
         room = find_room(self.log.rows, room_id)
         check_holder(room, caller.name, expected_turn_id, lease_id)
         self.attendance.beat(room.id, caller.name)
@@ -80,7 +80,7 @@ class StickTools(Tools):
         handoff: Mapping[str, object],
         key: bytes | None = None,
     ) -> Answer:
-        """Give the stick back; `status` is `released`, `reserved_for` names the fairest waiter or is null."""
+        """Release the stick. `status` is `released`; `reserved_for` is the next waiting member or null."""
         request = ReleaseStick(room=room_id, turn=expected_turn_id, lease=lease_id, handoff=dict(handoff))
         return self._given("released", await self.written(caller, request, key))
 
@@ -96,7 +96,7 @@ class StickTools(Tools):
         operator_override: bool = False,
         key: bytes | None = None,
     ) -> Answer:
-        """Pass the stick to a member; `status` is `passed`, `reserved_for` names it."""
+        """Pass the stick to a member. `status` is `passed`; `reserved_for` is that member."""
         request = PassStick(
             room=room_id,
             turn=expected_turn_id,
@@ -117,14 +117,14 @@ class StickTools(Tools):
         operator_override: bool = False,
         key: bytes | None = None,
     ) -> Answer:
-        """Take the stick over where that is allowed: as `wait_for_turn` with `your_turn`, and `revoked`."""
+        """Take over the stick if that is allowed. Returns the fields of `your_turn`, and `revoked`."""
         request = TakeOver(room=room_id, turn=expected_turn_id, reason=reason, is_override=operator_override)
         turn = await self.submit(caller, request, key)
         assert isinstance(turn, Turn)
         return turn_view(turn, self.facts(turn.room), self.policy)
 
     def _given(self, status: str, event: Event) -> Answer:
-        """Give what became of a stick that was given up: for whom it is, and whether it stands aside."""
+        """Return the result of a release or pass: the member it is reserved for, and whether it is parked."""
         room, whom = str(event.payload["room"]), event.payload.get("reserved_for")
         return {
             "status": status,
@@ -137,7 +137,7 @@ class StickTools(Tools):
         }
 
     async def _events_with_turn(self, caller: Caller, turn: Turn, after: int | None) -> Answer:
-        """Give what happened for the caller meanwhile, without what it did itself and turns that are over."""
+        """Return the events for the caller after a seq, without its own and without claims of ended turns."""
         if after is None:
             after = self.waits.cursor(caller, turn.room)
         wanted = event_filter(caller=caller.name, target=SELF)

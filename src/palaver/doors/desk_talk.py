@@ -1,4 +1,4 @@
-"""Talk as tools: messages, what happens, and notes. Routing is not privacy: who reads a room reads it all."""
+"""Room tools for messages, events and notes. Recipients do not limit readers: a reader of a room sees all."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from palaver.rooms.room import Room
 
 
 class TalkTools(Tools):
-    """Serves what is said and left in rooms."""
+    """The tools for messages, events and notes."""
 
     async def send_message(
         self,
@@ -29,7 +29,7 @@ class TalkTools(Tools):
         delivery_hint: str = "normal",
         key: bytes | None = None,
     ) -> Answer:
-        """Write to a member, to several, or to the room: `event_seq event_id created_at`."""
+        """Send to members or the whole room. Returns `event_seq event_id created_at delivered_to`."""
         if not room_id:
             raise BadRequest("room_id is empty: say in which room; nothing was sent")
         to = () if to_agent_id is None else (to_agent_id,) if isinstance(to_agent_id, str) else to_agent_id
@@ -38,7 +38,7 @@ class TalkTools(Tools):
         request = Send(text=body, room=room_id, to=tuple(to), delivery_hint=delivery_hint)
         sent = await self.submit(caller, request, key)
         assert isinstance(sent, Sent)
-        assert sent.event is not None  # no dry run
+        assert sent.event is not None  # not a dry run
         return {
             "event_seq": sent.event.seq,
             "event_id": sent.event.id,
@@ -60,13 +60,15 @@ class TalkTools(Tools):
         limit: int = 100,
         limit_ms: int | None = LIMIT_WAIT_MS,
     ) -> Answer:
-        """Give what happened behind a place, or wait for it: `events cursor_event_seq`.
+        """Return the events after a seq, or wait for the first one: `events cursor_event_seq`.
 
-        Changes nothing about the room or anybody's place in line. Without a place it begins with the oldest
-        message that the caller has not read here, or with what comes from now on. A place that is brought
-        back says that the caller has read its messages up to there, as far as they were shown to it, be it by
-        a call that asked for something else. `since_event_seq` is the end of the log when the call was first
-        made, where a daemon has ended meanwhile: what has come since then is not what comes from now on.
+        Waiting changes neither the room nor the order of the waiting members. Without `after_event_seq` the
+        result starts at the oldest message of the room that the caller has not read, or else with the next
+        event. A given `after_event_seq` marks the caller's messages up to it as read, as far as any earlier
+        call has shown them.
+
+        `since_event_seq` is for a call that is repeated because the daemon restarted: the last seq at its
+        first start. Events stored since then count as new.
         """
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
@@ -92,7 +94,7 @@ class TalkTools(Tools):
     async def get_room_events(
         self, caller: Caller, *, room_id: str, after_event_seq: int = 0, limit: int = 100
     ) -> Answer:
-        """Give all that happened in a room behind a place, archived or not: `events cursor_event_seq`."""
+        """Return all events of a room after a seq, including archived ones: `events cursor_event_seq`."""
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
         found = await self.waits.stored(room, lambda event: True, after_event_seq, _page(limit))
@@ -107,7 +109,7 @@ class TalkTools(Tools):
         turn_id: int | None = None,
         key: bytes | None = None,
     ) -> Answer:
-        """Leave a note; gives it."""
+        """Store a note and return it."""
         event = await self.written(caller, AddNote(room=room_id, text=body, turn=turn_id), key)
         return self._note(str(event.payload["room"]), str(event.payload["note"]))
 
@@ -120,7 +122,7 @@ class TalkTools(Tools):
         include_resolved: bool = False,
         limit: int = 50,
     ) -> Answer:
-        """Give `notes`, oldest first."""
+        """Return `notes`, oldest first."""
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
         after = "" if after_note_id is None else after_note_id
@@ -132,13 +134,13 @@ class TalkTools(Tools):
     async def resolve_note(
         self, caller: Caller, *, room_id: str, note_id: str, key: bytes | None = None
     ) -> Answer:
-        """Say that a note is done with; gives it."""
+        """Mark a note as resolved and return it."""
         room = find_room(self.log.rows, room_id)
         await self.submit(caller, ResolveNote(room=room.id, note=note_id), key)
         return self._note(room.id, note_id)
 
     def _named(self, room: Room, word: str) -> str:
-        """Give the member that a word means; one that means nobody now may mean somebody who has left."""
+        """Return the name of the member that `word` selects; `word` itself if it may be a former member."""
         try:
             return find_member(room, word, self.attendance.is_present).name
         except UnknownMember:

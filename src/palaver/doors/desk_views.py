@@ -1,6 +1,6 @@
-"""Rooms, members, turns and notes as the room tools show them: plain objects, moments in Unix milliseconds.
+"""Rooms, members, turns and notes as plain objects for the room tools. Times are Unix milliseconds.
 
-Pure: what is known about now is handed in.
+Pure: presence and time are passed in.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ FindAgent = Callable[[str], Agent | None]
 
 
 def stick_view(room: Room, facts: Facts, policy: Policy) -> View:
-    """Give where the stick is: the part that every answer about a room holds."""
+    """Return the state of the stick, which is part of every result about a room."""
     is_owned = room.state == StickState.OWNED
     return {
         "room_id": room.id,
@@ -33,7 +33,7 @@ def stick_view(room: Room, facts: Facts, policy: Policy) -> View:
 
 
 def room_view(room: Room, facts: Facts, policy: Policy, find: FindAgent) -> View:
-    """Give a whole room as it is now."""
+    """Return all fields of a room as of now."""
     return {
         **stick_view(room, facts, policy),
         "name": room.name,
@@ -48,7 +48,7 @@ def room_view(room: Room, facts: Facts, policy: Policy, find: FindAgent) -> View
 
 
 def room_line(room: Room, facts: Facts, policy: Policy, caller: str) -> View:
-    """Give a room as a list shows it."""
+    """Return a room as an entry of a list."""
     return {
         **stick_view(room, facts, policy),
         "name": room.name,
@@ -62,7 +62,7 @@ def room_line(room: Room, facts: Facts, policy: Policy, caller: str) -> View:
 
 
 def member_view(room: Room, member: Member, facts: Facts, policy: Policy, find: FindAgent) -> View:
-    """Give one member, with how it stands in the room now."""
+    """Return one member with its current status in the room."""
     sight = facts.of(member.name)
     agent = find(member.name)
     here = "active" if sight.is_present else "away"
@@ -82,14 +82,14 @@ def member_view(room: Room, member: Member, facts: Facts, policy: Policy, find: 
 
 
 def handover_view(handover: Handover | None) -> View | None:
-    """Give a hand-over that waits for the next holder."""
+    """Return a handoff that waits for the next owner."""
     if handover is None:
         return None
     return {"from_agent_id": handover.by, "event_seq": handover.seq, "handoff": handover.fields}
 
 
 def turn_view(turn: Turn, facts: Facts, policy: Policy) -> View:
-    """Give what asking for the stick came to."""
+    """Return the result of a request for the stick."""
     view: View = {"status": turn.status, "reason": turn.reason or None}
     stick = stick_view(turn.room, facts, policy)
     if turn.status == "your_turn":
@@ -112,7 +112,7 @@ def turn_view(turn: Turn, facts: Facts, policy: Policy) -> View:
 
 
 def note_view(note: Note) -> View:
-    """Give one note."""
+    """Return one note."""
     return {
         "note_id": note.id,
         "room_id": note.room,
@@ -127,7 +127,7 @@ def note_view(note: Note) -> View:
 
 
 def policy_view(policy: Policy) -> View:
-    """Give the limits that whoever works in a room has to know."""
+    """Return the limits that a member of a room needs to know."""
     return {
         "lease_ms": policy.lease_ms,
         "heartbeat_interval_ms": policy.heartbeat_ms,

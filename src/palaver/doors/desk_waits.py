@@ -1,7 +1,7 @@
-"""Waiting in rooms: for one's turn, and for what happens. A wait ends with the connection that waits.
+"""Waiting in rooms: for the stick, and for events. A wait ends with its connection.
 
-Real push: whoever waits is woken by the room's own events and, where time alone can change the answer, at the
-moment that the answer itself named. Nobody polls, and waiting for events changes nothing at all.
+A waiting caller is woken by the room's events and, if time alone can change the result, at the time that the
+last result named. There is no polling. Waiting for events changes no state.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,13 +32,13 @@ from palaver.rooms.events import EventFilter, passes
 from palaver.rooms.room import Room
 
 LANE: Final = "room"
-"""What the ledger calls a reader that acknowledges by its cursor."""
+"""Name of the lane in the ledger for messages that a cursor acknowledges."""
 
 _SHORTEST_MS: Final = 20
-"""However soon an answer may change, it is not asked for again before this."""
+"""Shortest timed wait before the next request for the stick, in milliseconds, to bound the load."""
 _ENDS: Final = frozenset({"your_turn", "closed"})
 _SETTLED: Final = frozenset({"lease_expired"})
-"""Reasons for not yet that waiting does not change."""
+"""Reasons for `not_yet` that waiting cannot change."""
 _PARKED: Final = "auto_claim_disabled"
 
 Passes = Callable[[Event], bool]
@@ -46,7 +46,7 @@ Passes = Callable[[Event], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """Serves those who wait. Keeps nothing: who waits is in attendance."""
+    """The waits of all callers. Stateless: attendance records which callers wait."""
 
     log: Log
     broker: Broker
@@ -57,9 +57,9 @@ class Waits:
     async def turn(
         self, caller: Caller, room: Room, request: Claim, limit_ms: int | None, key: bytes | None
     ) -> Turn:
-        """Ask for the stick until there is an answer that waiting does not change, or the time is over.
+        """Request the stick until the result is final or the time is over.
 
-        An owner that is merely idle can be taken over, and does not end a wait.
+        An idle owner may be taken over, but that alone does not end the wait.
         """
         if room.member(caller.name) is None:
             return await self._ask(caller, request, key)  # It is refused, or the room is closed.
@@ -83,7 +83,7 @@ class Waits:
         return turn
 
     def _said_once(self, caller: Caller, turn: Turn) -> tuple[Turn, bool]:
-        """Tell somebody who is parked of a hand-over that waits, once for each; give whether this is news."""
+        """Report a pending handoff to a parked member once. Return the turn, and whether it is news."""
         if turn.reason != _PARKED or turn.room.pending is None:
             return turn, False
         if self.attendance.is_news(turn.room.id, caller.name, turn.room.pending.seq):
@@ -93,7 +93,7 @@ class Waits:
     async def events(
         self, room: Room, wanted: EventFilter, after: int, limit: int, limit_ms: int | None
     ) -> list[Event]:
-        """Give what passes behind a place, or wait for the first that does; empty when the time is over."""
+        """Return the events after a seq that pass the filter, or wait for the first; empty on timeout."""
         place, end_s = after, self._end(limit_ms)
         with self.bell.listening(room.id) as listener:
             while True:
@@ -105,13 +105,13 @@ class Waits:
                 await listener.wait(left_ms)
 
     async def stored(self, room: Room, is_wanted: Passes, after: int, limit: int) -> list[Event]:
-        """Give the first so many that are wanted of what is there behind a place, however far behind."""
+        """Return the first `limit` wanted events after a seq, including archived ones."""
         return (await self._scan(room, is_wanted, after, limit))[0]
 
     async def _scan(self, room: Room, is_wanted: Passes, place: int, limit: int) -> tuple[list[Event], int]:
-        """Look through what there is behind a place; give what passes and the place looked up to.
+        """Scan the stored events after a seq. Return those wanted and the seq that was scanned up to.
 
-        What is archived is history of the room like the rest, and may be mail that nobody has read yet.
+        Archived events are included: they are part of the room's history and may be unread messages.
         """
         last = self.log.last()
         query = Query(rooms=(room.id,), before=last + 1)
@@ -124,20 +124,20 @@ class Waits:
         return found[:limit], max(place, last)
 
     def cursor(self, caller: Caller, room: Room) -> int:
-        """Give the place to go on behind: before the oldest unread message, or else the end."""
+        """Return the seq to continue after: just before the oldest unread message, or else the last seq."""
         unread = self.first_unread(caller, room)
         return self.log.last() if unread is None else unread - 1
 
     def first_unread(self, caller: Caller, room: Room) -> int | None:
-        """Give the place of the oldest message of a room that its caller has not read."""
+        """Return the seq of the caller's oldest unread message of a room, or None."""
         unread = self._in_room(caller, room, read_mail(self.log.rows, caller.name))
         return min((event.seq for event in unread), default=None)
 
     async def acknowledge(self, caller: Caller, room: Room, up_to: int) -> None:
-        """Take a cursor as word that the caller has read what it was shown up to there.
+        """Mark the messages up to a cursor as read, as far as the caller was shown them.
 
-        That is what it was shown of this room, whatever it asks for now, and by its inbox, in rooms or not.
-        Where nothing of it is open nothing is written.
+        This covers messages shown by any call about this room and by its inbox, in any room or none. If none
+        of them is open, nothing is stored.
         """
         if caller.kind == EXTERNAL:
             return
@@ -154,7 +154,7 @@ class Waits:
                 shown.forget(caller.name, way, seqs)
 
     def _in_room(self, caller: Caller, room: Room, waiting: Iterable[Mail]) -> Iterator[Event]:
-        """Give what of somebody's open mail was said in a room; a script has no mail, and held mail waits."""
+        """Yield a caller's open messages of a room. A script has no mailbox; held messages are left out."""
         if caller.kind == EXTERNAL:
             return
         for mail in waiting:
@@ -166,7 +166,7 @@ class Waits:
         return None if limit_ms is None else self.clock.monotonic_s() + limit_ms / 1000
 
     def _left_ms(self, end_s: float | None) -> int | None:
-        """Give how long a wait may still last, rounded up; None for ever."""
+        """Return the remaining milliseconds of a wait, rounded up; None is indefinitely."""
         return None if end_s is None else max(0, ceil((end_s - self.clock.monotonic_s()) * 1000))
 
 
