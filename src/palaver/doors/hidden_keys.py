@@ -22,7 +22,7 @@ _ASK_S: Final = 1.0
 _GRACE_S: Final = 10.0
 """How long the keys are kept after they have expired: an offer may be on its way."""
 _COST: Final = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
-"""Of scrypt: about 50 ms for one guess, because a password is short."""
+"""Cost of scrypt: about 50 ms for one guess, because a password is short."""
 
 
 async def hide_keys(holds: Holds, request: Send) -> Send:

@@ -1,7 +1,7 @@
-"""The holders that are connected now: which agent each has, and what it is asked. Keeps nothing else.
+"""The holders that are connected now: the agent of each, and the open requests to it. In memory only.
 
-A question goes out as a `control` push and its answer comes back as a `tell` on the same connection. It ends
-with the connection: whoever asked is told that the holder has gone.
+A request goes out as a `control` push, and the reply comes back as a `tell` on the same connection. If the
+connection ends first, the caller gets Unavailable.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ PEEK: Final = "peek"
 STATUS: Final = "status"
 STOP: Final = "stop"
 KILL: Final = "kill"
-"""What a holder can be asked."""
+"""The requests that a holder serves."""
 
 Push = Callable[[Mapping[str, object]], None]
-"""Sends one `control` push off and does not wait."""
+"""Sends one `control` push without waiting."""
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """One agent in the hands of one connected holder."""
+    """One agent and the connected holder that has it."""
 
     name: str
     holder: Process
@@ -38,23 +38,23 @@ class Hold:
 
 
 class Holds:
-    """Every agent that a holder has now. Belongs to the loop's thread."""
+    """All agents that have a connected holder. Use it only on the event loop's thread."""
 
     def __init__(self, meet: Callable[[Process], None] = lambda _: None) -> None:
-        """`meet` is told of every process that holds an agent."""
+        """`meet` is called with every process that starts to hold an agent."""
         self._meet = meet
         self._holds: dict[str, Hold] = {}
         self._numbers = count(1)
         self._watching: list[Callable[[], None]] = []
         self.hidden: dict[str, bytes] = {}
-        """Raw keys for hidden prompts, by the hash that the log keeps of them. They are in no file."""
+        """Raw keys for hidden prompts, by their hash in the log. They are never written to a file."""
 
     def get(self, name: str) -> Hold | None:
-        """Give the hold on an agent, if somebody has it now."""
+        """Return the hold on an agent, or None if no connected holder has it."""
         return self._holds.get(name)
 
     def open(self, hold: Hold) -> None:
-        """A holder has an agent; one that had it before has it no longer."""
+        """Register the holder of an agent. An earlier holder of that agent loses it."""
         if (before := self._holds.get(hold.name)) is not None:
             self.close(before)
         self._holds[hold.name] = hold
@@ -63,26 +63,26 @@ class Holds:
             tell()
 
     def watch(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Call `tell` whenever a holder has come to have an agent, and return what ends that."""
+        """Call `tell` each time a holder registers an agent. Return a function that ends this."""
         self._watching.append(tell)
         return lambda: self._watching.remove(tell)
 
     def close(self, hold: Hold) -> None:
-        """A holder is gone, and what it was asked is not answered any more. Twice is once."""
+        """Remove a holder and end its open requests without a reply. Repeats have no effect."""
         if self._holds.get(hold.name) is hold:
             del self._holds[hold.name]
         for answers in hold.questions.values():
             answers.put_nowait(None)
 
     def told(self, hold: Hold, told: TellOp) -> None:
-        """Take a holder's word; one on a question that nobody asks any more is passed over."""
+        """Pass a holder's reply to its request. Ignore a reply to a request that has ended."""
         if (answers := hold.questions.get(told.ask)) is not None:
             answers.put_nowait(told)
 
     async def ask(self, name: str, verb: str, **fields: object) -> AsyncGenerator[TellOp, None]:
-        """Ask the holder of an agent, and give its words as they come; the last one is `done`.
+        """Send a request to the holder of an agent and yield its replies in order; the last one is `done`.
 
-        Raises NotFound when nobody holds it, Unavailable when the holder goes before it has answered.
+        Raises NotFound if the agent has no connected holder, and Unavailable if the holder disconnects first.
         """
         hold = self._holds.get(name)
         if hold is None:
@@ -102,7 +102,7 @@ class Holds:
             del hold.questions[number]
 
     async def ask_once(self, name: str, verb: str, *, limit_s: float, **fields: object) -> TellOp:
-        """Ask and give the last word; raises Unavailable when the holder does not answer in time."""
+        """Send a request and return the last reply. Raise Unavailable if it is not complete in `limit_s`."""
         try:
             async with asyncio.timeout(limit_s), aclosing(self.ask(name, verb, **fields)) as words:
                 told = await anext(words)

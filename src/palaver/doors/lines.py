@@ -1,9 +1,9 @@
 """The Unix door for programs: lines of JSON, many requests on one connection.
 
-Requests are started in the order in which they come and answered as they finish; those behind a `join`,
-`hold` or `leave` wait for it, because it decides who asks, and those behind a `permission`, because the next
-may take it back. Bad input is answered with an error and the connection goes on. A peer that does not read
-its answers, or asks faster than it can be served, is not read from meanwhile.
+Requests start in the order of arrival; each reply is sent when its request finishes. Requests after a `join`,
+`hold` or `leave` wait until it is done, because it decides the caller; those after a `permission` wait
+because the next one may withdraw it. Bad input gets an error reply and the connection continues. A peer that
+does not read its replies, or sends requests faster than they are served, is not read from in the meantime.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from palaver.model.lines.wire import Op
 from palaver.model.text import LIMIT_FRAME_BYTES
 
 _IN_ORDER: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp, PermissionOp)
-"""What must be done before the next is begun."""
+"""Requests that must be finished before the next one starts."""
 _LIMIT_RUNNING: Final = 4096
-"""Requests of one connection that are under way at once; the others wait in line."""
+"""Requests of one connection that run at once; further ones wait in order."""
 
 
 class LinesConnection(asyncio.Protocol):
-    """One program at the door."""
+    """The connection of one program."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class LinesConnection(asyncio.Protocol):
         tasks: asyncio.TaskGroup,
         ended: Callable[["LinesConnection"], None],
     ) -> None:
-        """`ended` is told when the connection is gone."""
+        """`ended` is called when the connection is closed."""
         self._link = link
         self._session = session
         self._tasks = tasks
@@ -54,7 +54,7 @@ class LinesConnection(asyncio.Protocol):
         self._is_lost = False
 
     def attach(self, transport: asyncio.Transport, first: bytes) -> None:
-        """Take a transport over, with what was already read of it."""
+        """Take over a transport, with the bytes that were already read from it."""
         self._transport = transport
         self._tasks.create_task(self._write_out())
         self.data_received(first)
@@ -71,9 +71,9 @@ class LinesConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """The peer says no more: what it has asked is still answered, and then the connection ends.
+        """Serve the requests that were read, then end the connection: the peer sends nothing more.
 
-        One that has gone altogether hears no answer: what only waits for it ends.
+        If the peer has closed the connection completely, requests that only wait for a result are cancelled.
         """
         if self._reader.rest().strip():
             self._answer(error_line(0, BadRequest("the connection ended in the middle of a line")))
@@ -84,21 +84,21 @@ class LinesConnection(asyncio.Protocol):
         return True
 
     def _has_hung_up(self) -> bool:
-        """Tell a peer that has gone from one that only says no more: the end of its input looks the same."""
+        """Return whether the peer has closed both directions; the end of its input looks the same."""
         assert self._transport is not None
         looking = select.poll()
         looking.register(self._transport.get_extra_info("socket").fileno(), 0)
         return any(found & (select.POLLHUP | select.POLLERR) for _, found in looking.poll(0))
 
     def finish(self) -> None:
-        """The daemon stops: take no more requests, answer those under way, and end."""
+        """Accept no more requests, reply to the running ones, and end. Called when the daemon stops."""
         self._session.let_go()
         self._line.clear()
         self._is_last = True
         self._advance()
 
     def abort(self) -> None:
-        """Cut the connection, whatever is still on its way."""
+        """Close the connection at once and drop unsent output."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -136,10 +136,10 @@ class LinesConnection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
-    # Answers: the outbox's writer is this connection.
+    # Replies: the outbox writes to this connection.
 
     def _answer(self, line: bytes) -> None:
-        """Answers are never dropped: while there is no room for one, nothing more is read."""
+        """Queue a reply. Replies are never dropped: while the outbox is full, nothing more is read."""
         if self._overflow or not self._link.outbox.offer(line):
             self._overflow.append(line)
             if len(self._overflow) == 1:

@@ -1,8 +1,8 @@
-"""The companions of sessions that `pal` did not start, and what people are asked at harnesses that tell us.
+"""Companions of sessions that `pal` did not start, and permission requests that harnesses report on lines.
 
-A companion sits its session down at the harness that started it, and at no other process. While it lives no
-other has that session's name and mail, and what another session of the harness runs has none. A request for a
-permission is a person's to answer, as everywhere; without the setting nothing waits here at all.
+A companion gives its session a seat at the harness process that started the companion, and at no other
+process. While it lives, no other process can have that session's name and messages. Only a person can decide
+a permission request; without the setting `approvals` no request waits here.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from palaver.model.permission import request_digest
 from palaver.model.request import Join
 
 Place = Callable[[str], Anchor]
-"""Says where a session with this key sits, seen from the process that asks; refuses what is somebody."""
+"""Returns the anchor of a session with this key for the calling process; raises if it may not join there."""
 See = Callable[[], list[Process]]
 Push = Callable[[Mapping[str, object]], None]
-"""Sends one `decision` push off and does not wait."""
+"""Sends one `decision` push without waiting."""
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Companions:
-    """The sessions that one connection accompanies."""
+    """The sessions whose companion uses one connection."""
 
     def __init__(self, services: Services, names: Names, see: See, place: Place) -> None:
         self._services = services
@@ -46,14 +46,14 @@ class Companions:
         self._place = place
 
     async def accompany(self, op: AccompanyOp) -> dict[str, object]:
-        """Give a session its name, the one it had before if it had one. What it then says has `by`."""
+        """Give a session its name, the former one if there is one. Its later requests carry `by`."""
         chain = self._see()
         if len(chain) < 2:
             raise BadRequest("the process that asks cannot be seen, so it can stand beside nobody")
         _check_own(chain, op)
         self._services.companions.take(op.harness, op.session, chain[0])
         agent = self._seated(op) or await self._sit_down(op)
-        assert agent.seat is not None  # both ways give it one
+        assert agent.seat is not None  # both branches set a seat
         self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER), by=SCRIPT.name)
         return {
             "name": agent.name,
@@ -66,7 +66,7 @@ class Companions:
         }
 
     def _seated(self, op: AccompanyOp) -> Agent | None:
-        """Find a session that has its seat already: its companion comes again."""
+        """Return the agent of a session that already has its seat, because its companion reconnects."""
         parents = self._see()[1:2]
         at = self._services.seats.at(parents[0]) if parents else []
         return next((one for one in at if _is_session(one, op) and not one.holder), None)
@@ -88,7 +88,7 @@ class Companions:
 
 
 class AskedOnLines:
-    """The requests for permissions that one connection has told of. They end with it."""
+    """The permission requests that one connection has reported. They end with it."""
 
     def __init__(self, services: Services, push: Push, spawn: Spawn) -> None:
         self._services = services
@@ -99,7 +99,7 @@ class AskedOnLines:
         self._is_closed = False
 
     async def hear(self, caller: Caller, op: PermissionOp) -> dict[str, object]:
-        """Take in that something is asked, or what became of it. The answer has the id, if there is one."""
+        """Record a new permission request or the outcome of one. The result has its `id`, if it waits."""
         if caller.kind != INSTANCE:
             raise BadRequest("only an agent asks leave: join first")
         key = caller.name, op.request
@@ -109,21 +109,21 @@ class AskedOnLines:
         if (known := self._open.get(key)) is not None:
             if known.digest == request_digest(op.session, op.tool, op.input):
                 return {"id": known.id}
-            self._settle(key, GONE)  # it has become another: nobody's word on the first one is for this
+            self._settle(key, GONE)  # it has changed: a decision on the old request must not apply
         agent = self._services.broker.directory.get(caller.name)
-        assert agent is not None  # who speaks for one is asked just before
+        assert agent is not None  # `Names.caller` has just found it
         asking = caller_for(agent, at_most=caller.standing)
         pending = await self._desk.take(asking, op.session, op.tool, op.input)
         if pending is None:
             return {"id": None}
         self._open[key] = pending
         if self._is_closed:
-            pending.leave()  # the connection went while it was written down
+            pending.leave()  # the connection closed while the request was stored
         self._spawn(self._wait(key, pending))
         return {"id": pending.id}
 
     async def _wait(self, key: tuple[str, str], pending: Pending) -> None:
-        """Bring a person's word to the harness, once there is one."""
+        """Push a person's decision to the harness, and wait until the harness has accepted it."""
         name, request = key
         try:
             verdict = await self._desk.verdict(pending, is_told=True)
@@ -132,7 +132,7 @@ class AskedOnLines:
                 self._push({"name": name, "request": request, **word})
                 await asyncio.wait({pending.arrived})
         except PalaverError:
-            pass  # the log is closing: the harness asks at its own terminal
+            pass  # the log is closing, so the harness asks at its own terminal
         finally:
             pending.leave()
             if self._open.get(key) is pending:
@@ -144,20 +144,20 @@ class AskedOnLines:
         if outcome == TAKEN:
             pending.arrive(has_it=True)
         elif outcome == GONE:
-            del self._open[key]  # asked again, it is another request
+            del self._open[key]  # the next report of it is a new request
             pending.leave()
         else:
             raise BadRequest(f"a request is {TAKEN} or {GONE} in the end, not {outcome!r}")
 
     def close(self) -> None:
-        """The connection is gone: what it told of is asked at the harness's own terminal."""
+        """End all requests of the closed connection; the harness asks at its own terminal."""
         self._is_closed = True
         for pending in list(self._open.values()):
             pending.leave()
 
 
 def _check_own(chain: Sequence[Process], op: AccompanyOp) -> None:
-    """Refuse what another session of the harness runs. With what that itself was started says nothing."""
+    """Refuse a process that another session of the harness started. Inherited marks are ignored."""
     own, above = (read_marks(process.pid) for process in chain[:2])
     for mark in SESSION_MARKS.get(op.harness, ()):
         if (named := own.get(mark)) not in (None, above.get(mark), op.session):

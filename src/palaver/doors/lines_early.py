@@ -1,7 +1,7 @@
-"""What a screen said too early: while a dialog is drawn, or drawn anew, it may look as if there were none.
+"""Screen states that are reported too early: while a dialog is drawn, the screen may look as if it had none.
 
-Such a word is kept for the moment that a dialog takes to be drawn. It counts then, when nothing else has been
-said of the agent: neither by its hooks nor by its screen.
+Such a report is kept for the time that drawing takes. Then it is stored, unless a hook or the screen has
+reported a newer state of the agent.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from palaver.model.request import SetStatus
 from palaver.model.terminal import DIALOG
 
 _DRAWING_MS: Final = 1500
-"""So long a dialog may take until it is on the screen."""
+"""Milliseconds that a dialog may take until it is on the screen."""
 
 Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
 
@@ -27,7 +27,7 @@ _logger: Final = logging.getLogger("palaver.doors")
 
 
 class EarlyWords:
-    """The early words of one holder, the last for each agent."""
+    """The early reports of one holder, at most one for each agent: the last."""
 
     def __init__(self, services: Services, start: Start) -> None:
         self._services = services
@@ -35,12 +35,12 @@ class EarlyWords:
         self._kept: dict[str, asyncio.Task[None]] = {}
 
     def drop(self, agent: str) -> None:
-        """The screen says something newer."""
+        """Discard the kept report of an agent, because a newer one arrived."""
         if (task := self._kept.pop(agent, None)) is not None:
             task.cancel()
 
     def keep(self, known: Agent, status: SetStatus) -> None:
-        """Say this of an agent later, if what is known of it is the same then."""
+        """Store this status later, if the agent's state has not changed by then."""
         self.drop(known.name)
         drawn_ms = self._services.clock.now_ms() + _DRAWING_MS
         self._kept[known.name] = self._start(self._say(known, status, drawn_ms))
@@ -61,18 +61,18 @@ class EarlyWords:
         return any(not level.is_open and level.reason == DIALOG for _, level in levels)
 
     def close(self) -> None:
-        """The holder has gone: nobody says anything more."""
+        """Discard all kept reports, because the holder has disconnected."""
         for name in list(self._kept):
             self.drop(name)
 
 
 def is_before_dialog(known: Agent, state: str) -> bool:
-    """Tell whether a screen at rest may be about to show the dialog that a hook has told of."""
+    """Return whether an idle screen may be about to show the dialog that a hook has reported."""
     return known.state == AgentState.BLOCKED and state == AgentState.IDLE and known.harness in LOOKED_UP
 
 
 def says_less(status: SetStatus, known: Agent) -> bool:
-    """Whether a screen shows that an agent waits for a person, and it is known already what for."""
+    """Return whether the status says only that the agent waits for a person, and the reason is known."""
     is_waiting = status.state == known.state == AgentState.BLOCKED
     return is_waiting and bool(status.detail) and known.detail.startswith(f"{status.detail}: ")
 

@@ -1,4 +1,4 @@
-"""What a holder asks on its connection: to have an agent, its gate, what a person typed, its answers."""
+"""The requests of a holder on its connection: hold an agent, report gates, typed lines and replies."""
 
 import hashlib
 import secrets
@@ -29,7 +29,7 @@ from palaver.model.text import check_text
 _LIMIT_REASON_BYTES: Final = 256
 
 See = Callable[[], list[Process]]
-"""Gives the process that asks and its parents."""
+"""Returns the calling process and its ancestors."""
 
 
 class Holding:
@@ -47,10 +47,10 @@ class Holding:
         self._early = EarlyWords(services, start)
 
     async def hold(self, op: HoldOp) -> dict[str, object]:
-        """Register the agent that a child of the holder is, or take it up again.
+        """Register the agent in a child of the holder, or resume it.
 
-        The agent is the child and all that runs below it. It is taken up only with the secret, so nobody but
-        its own holder can, and only at the same process.
+        The agent is the child process with all its descendants. Resuming needs the secret, so that only the
+        agent's own holder can do it, and the same process.
         """
         chain = self._see()
         if not chain:
@@ -64,7 +64,7 @@ class Holding:
             agent = await self._first(op, chain, holder)
         else:
             raise NotYou(op.name or "a held agent", "a holder with another secret")
-        assert agent.seat is not None  # both ways give it one
+        assert agent.seat is not None  # both branches set a seat
         self._names.take(agent)
         hold = Hold(agent.name, chain[0], self._push, op.cols, op.rows)
         self._holds[agent.name] = hold
@@ -80,7 +80,7 @@ class Holding:
         }
 
     def _known(self, op: HoldOp, holder: str) -> Agent | None:
-        """Find the agent of a holder that comes again; one whose first answer was lost has no name for it."""
+        """Return the agent of a returning holder. One that lost the first reply does not know its name."""
         directory = self._services.broker.directory
         found = [directory.get(op.name)] if op.name else directory.all()
         return next((agent for agent in found if agent is not None and agent.holder == holder), None)
@@ -111,7 +111,7 @@ class Holding:
 
     async def _again(self, op: HoldOp, holder: Process, known: Agent) -> Agent:
         if known.seat is not None and known.seat.pid == op.pid and not is_alive(known.seat):
-            return known  # It ended while nobody listened: its holder comes to say how.
+            return known  # It ended while the daemon was down; its holder will report how.
         seat = anchor_for_child(holder, _child(op.pid), self._services.seats, own=known.name)
         return await self._join(
             caller_for(known),
@@ -132,20 +132,20 @@ class Holding:
         return joined.agent
 
     def gate(self, op: GateOp) -> None:
-        """Take a holder's word on whether its lane lets mail through."""
+        """Set whether a lane of this holder accepts messages."""
         check_text(op.reason, "the reason", _LIMIT_REASON_BYTES)
         self._lanes.set_level(op.lane, Level(is_open=op.open, is_paused=op.paused, reason=op.reason))
 
     async def typed(self, op: TypedOp) -> None:
-        """Keep what a person typed at the agent's terminal."""
+        """Store a line that a person typed at the agent's terminal."""
         hold = self._held(op.name)
         request = Typed(name=hold.name, text=op.text, secret=op.secret)
         await self._services.broker.submit(SYSTEM_CALLER, request)
 
     def is_said_better(self, name: str, status: SetStatus) -> bool:
-        """Whether the hooks of a held agent have said the same of it, and more than a screen can show.
+        """Return whether hooks have reported this status of a held agent in more detail.
 
-        What the screen says too early to be believed is said later, unless something newer comes.
+        A status from the screen that may be too early is kept and stored later, unless a newer one arrives.
         """
         if name not in self._holds and not (name == "" and len(self._holds) == 1):
             return False
@@ -153,13 +153,13 @@ class Holding:
         if known is not None:
             self._early.drop(known.name)
         if known is not None and says_less(status, known):
-            return True  # also what was said to the daemon before, which knew the conversation
+            return True  # also for a report to an earlier daemon, whose conversation is not known here
         conversation = None if known is None else self._services.conversations.get(known.name)
         if known is None or conversation is None:
             return False
         if known.state == AgentState.BLOCKED and not conversation.has_said(known):
-            return False  # it was seen on the screen, and so is what it is now
-        # A screen at rest shows nothing of an allowance that is used up.
+            return False  # the screen reported it, so the screen may replace it
+        # An idle screen does not show that a usage limit was reached.
         is_resting = state == AgentState.IDLE and is_limited(known)
         is_early = known.ready and is_before_dialog(known, state)
         if is_early and not is_resting:
@@ -167,7 +167,7 @@ class Holding:
         return known.ready and (known.state == state or is_resting or is_early)
 
     def tell(self, op: TellOp) -> None:
-        """Pass a holder's answer to whoever asked."""
+        """Pass a holder's reply to the request it belongs to."""
         for hold in self._holds.values():
             self._services.holds.told(hold, op)
 
@@ -179,7 +179,7 @@ class Holding:
         return hold
 
     def close(self) -> None:
-        """The connection is gone, and with it all its holds."""
+        """Remove all holds of the closed connection."""
         self._early.close()
         for hold in self._holds.values():
             self._services.holds.close(hold)

@@ -1,4 +1,4 @@
-"""The lanes that one connection holds: offers go out as pushes, answers come back as requests."""
+"""The lanes of one connection: offers go out as pushes, outcomes come back as requests."""
 
 from collections.abc import Callable
 from itertools import count
@@ -17,7 +17,7 @@ from palaver.routing.policy import require_own_mail
 
 
 class Lanes:
-    """Opens lanes for names of this connection. `push` sends a line off and does not wait."""
+    """Lanes for the names of this connection. `push` sends a line without waiting."""
 
     def __init__(self, services: Services, push: Callable[[bytes], None]) -> None:
         self._services = services
@@ -31,9 +31,9 @@ class Lanes:
         return bool(self._lanes)
 
     async def open(self, caller: Caller, op: LaneOp) -> dict[str, object]:
-        """Open a lane, and take its holder's word on what it carried before.
+        """Open a lane, and store the outcomes of earlier offers that its holder reports.
 
-        What the holder still has in hand is an offer of this lane now, whose number the answer says.
+        Messages that the holder is still carrying become an offer of this lane; the result has its number.
         """
         if caller.kind != INSTANCE:
             raise WhoAreYou("only an agent has lanes: join first")
@@ -56,21 +56,21 @@ class Lanes:
 
         lane = self._services.delivery.open_lane(caller.name, ability, carry)
         self._lanes[number] = lane
-        offer = self._services.delivery.take_up(lane, op.carrying)  # No await before: it is in a hand.
+        offer = self._services.delivery.take_up(lane, op.carrying)  # No await before: else offered again.
         for outcome, answer in recovered:
             await self._services.delivery.recover(lane, outcome.messages, answer, grade=outcome.grade)
         await self._services.delivery.recovered(lane)
         return {"lane": number} if offer is None else {"lane": number, "offer": offer.number}
 
     def _has_native(self, agent: str) -> bool:
-        """Whether the harness of an agent opens a native lane by itself, apart from the holder's lanes."""
+        """Return whether the agent's harness opens a native lane itself, apart from the holder's lanes."""
         directory = self._services.broker.directory
         known = directory.get(agent)
         is_launched = known is not None and directory.is_launched(agent)
         return known is not None and is_launched and profile_of(known.harness).opens_native
 
     async def answer(self, op: AnswerOp) -> None:
-        """Take the word of a lane of this connection on an offer."""
+        """Store the outcome of an offer on a lane of this connection."""
         lane = self._lane(op.lane)
         answer = _parse_answer(op.answer)
         if len(op.evidence.encode()) > LIMIT_EVIDENCE_BYTES:
@@ -80,7 +80,7 @@ class Lanes:
         )
 
     def set_level(self, number: int, level: Level) -> None:
-        """Take the word of a lane of this connection on whether it lets mail through."""
+        """Set whether a lane of this connection accepts messages."""
         self._services.delivery.set_level(self._lane(number), level)
 
     def _lane(self, number: int) -> Lane:
@@ -90,7 +90,7 @@ class Lanes:
         return lane
 
     async def close(self, agent: str = "") -> None:
-        """The holder is gone, or one agent of it: what its lanes carried is unconfirmed."""
+        """Close the lanes of one agent, or all. Their open offers become unconfirmed."""
         for lane in self._lanes.values():
             if agent in ("", lane.agent):
                 await self._services.delivery.close_lane(lane)

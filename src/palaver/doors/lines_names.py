@@ -1,4 +1,4 @@
-"""The names of one connection: who asks by it, the names it opened, and who may still speak for them."""
+"""The names of one connection: the caller of each request, the opened names, and the right to use them."""
 
 import hashlib
 import secrets
@@ -21,11 +21,11 @@ from palaver.model.text import check_text
 _LIMIT_REASON_BYTES: Final = 1024
 
 Look = Callable[[], Caller]
-"""Says who is behind the connection now: the process itself, or the agent it belongs to."""
+"""Returns the current caller of the connection: the process itself, or the agent it belongs to."""
 
 
 class Names:
-    """Opens names on a link and gives the caller for each request. All of them close with the link."""
+    """The names opened on a link, and the caller for each request. All of them close with the link."""
 
     def __init__(self, services: Services, link: Link, look: Look) -> None:
         self._services = services
@@ -36,10 +36,10 @@ class Names:
         self._linked: set[str] = set()
 
     def caller(self, name: str) -> Caller:
-        """Who asks: one of the names opened here, or the process itself. Without a name, the only one opened.
+        """Return the caller: an opened name, or the process itself. Without `name`, the only name opened.
 
-        A name that has left, or that somebody else has taken over since, is no longer this connection's.
-        Whoever may speak for an agent may speak for its sub-agents, as long as they live.
+        Raises WhoAreYou for a name that has left or that another process has taken over since. A connection
+        that may speak for an agent may speak for its live sub-agents.
         """
         names = self._link.names
         if not name:
@@ -58,7 +58,7 @@ class Names:
         agent = self._services.broker.directory.get(name)
         if agent is not None and agent.parent and not agent.left:
             parent = self.caller(agent.parent)
-            # It has at most the standing of whoever speaks for its parent.
+            # Its standing is at most that of the caller that speaks for its parent.
             own = caller_for(agent, at_most=parent.standing)
             return replace(own, by=parent.by, is_orphan=parent.is_orphan)
         raise WhoAreYou(f"this connection has not opened the name {name}: join first")
@@ -74,7 +74,7 @@ class Names:
         return self._callers[name]
 
     async def join(self, op: JoinOp) -> dict[str, object]:
-        """Open a name, at most with the standing of whoever opens it."""
+        """Open a name, at most with the standing of the caller."""
         own = self._own()
         secret = op.secret or secrets.token_hex(16)
         session = hashlib.sha256(secret.encode()).hexdigest()
@@ -99,7 +99,7 @@ class Names:
         return {"name": agent.name, "secret": secret, "device": self._services.log.device}
 
     def take(self, agent: Agent, standing: Standing | None = None, by: str | None = None) -> None:
-        """Speak for an agent from now on, at most with the standing of whoever is behind the connection."""
+        """Speak for an agent from now on, by default at most with the standing of the caller."""
         if standing is None:
             standing = min(standing_of_role(agent.role), self._own().standing)
         self._link.open_name(agent.name, standing)
@@ -107,7 +107,7 @@ class Names:
         self._proofs[agent.name] = _proof_of(agent)
 
     async def leave(self, op: LeaveOp) -> str:
-        """Give a name up, and say which."""
+        """Remove a name and return it."""
         caller = self.caller(op.name)
         await self._services.broker.submit(caller, Leave(reason=op.reason))
         self._link.close_name(caller.name)
@@ -117,7 +117,7 @@ class Names:
         return caller.name
 
     async def begin_subagent(self, op: SubBeginOp) -> dict[str, object]:
-        """Give a sub-agent of one of the names its own name, and say which."""
+        """Register a sub-agent of one of the names and return its name."""
         parent = self._parent(op.name)
         agent = await self._services.subagents.begun(parent, op.key, op.type)
         if agent is None:
@@ -127,7 +127,7 @@ class Names:
         return {"name": agent.name}
 
     async def end_subagent(self, op: SubEndOp) -> str:
-        """Write that a sub-agent of one of the names has ended, and say which; empty when it was not."""
+        """Record the end of a sub-agent and return its name; empty if there was no such sub-agent."""
         check_text(op.reason, "the reason", _LIMIT_REASON_BYTES)
         parent, subagents = self._parent(op.name), self._services.subagents
         known = subagents.find(parent, op.key)
@@ -141,11 +141,11 @@ class Names:
         return caller.name
 
     def close(self) -> None:
-        """The connection is gone: its names have one link fewer."""
+        """Count one link less for each name of the closed connection."""
         for name in self._linked:
             self._services.presence.link_closed(name)
 
 
 def _proof_of(agent: Agent) -> str:
-    """Give what shows that an agent is still this connection's: the hash of the secret it was taken with."""
+    """Return the hash of the secret that the agent was taken with; a connection with another has lost it."""
     return agent.holder or agent.session

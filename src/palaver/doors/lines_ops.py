@@ -1,4 +1,4 @@
-"""What a program can ask over lines of JSON, put to the broker, the log and delivery. Knows no bytes."""
+"""The requests of programs on lines of JSON, passed to the broker, the log and delivery. No bytes here."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ Reply = Callable[[bytes], None]
 
 _LIMIT_EVENTS: Final = 10_000
 _LIMIT_UNACKED: Final = 1_000
-"""So much mail may be with a listener that has not acknowledged it; the rest waits here."""
+"""Unacknowledged messages that are pushed to one listener; further ones wait in the mailbox."""
 _LIMIT_EVENTS_BYTES: Final = LIMIT_FRAME_BYTES // 2
 _FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
 
@@ -51,7 +51,7 @@ class Session:
     def __init__(
         self, services: Services, link: Link, look: Look, see: See, tasks: asyncio.TaskGroup, place: Place
     ) -> None:
-        """`look` says who is behind the connection now, `see` gives its processes, `place` where it sits."""
+        """`look` returns the current caller, `see` its processes, and `place` the anchor of its seat."""
         self._services = services
         self._link = link
         self._tasks = tasks
@@ -69,7 +69,7 @@ class Session:
         link.on_close(self._end)
 
     async def serve(self, op: Op, reply: Reply) -> None:
-        """Do one request and answer it, whatever happens. Of this door, here alone refusals are caught."""
+        """Serve one request and always reply. Only this function of this door catches errors."""
         try:
             line = wire.answer_line(op.req, await self._do(op))
         except PalaverError as error:
@@ -78,7 +78,7 @@ class Session:
             line = wire.error_line(op.req, error)
         except Exception:
             reply(wire.error_line(op.req, _FAILED))
-            raise  # the daemon writes down what it was
+            raise  # the daemon logs it
         reply(line)
 
     async def _do(self, op: Op) -> object:
@@ -105,7 +105,7 @@ class Session:
                 request = SetStatus(
                     state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
                 )
-                # No hook of every harness names the files that are changed, and none may be left out.
+                # Not every harness has hooks that name changed files, and no change may be lost.
                 if not self._holding.is_said_better(op.name, request) or op.file:
                     await self._submit(op.name, request)
             case program.EventsOp():
@@ -188,7 +188,7 @@ class Session:
         self._spawn(self._push(line))
 
     async def _push(self, line: bytes) -> None:
-        """Put a line into the outbox, waiting for room: a peer that does not read holds up nobody else."""
+        """Put a line into the outbox, and wait while it is full. A slow peer delays only its own pushes."""
         while not self._link.outbox.offer(line):
             if not await self._link.outbox.wait_for_room():
                 raise asyncio.CancelledError
@@ -229,11 +229,11 @@ class Session:
     # The end
 
     def hang_up(self) -> None:
-        """The peer has gone: nothing waits for it any more, and what it has asked for otherwise is done."""
+        """Cancel the requests that only wait, because the peer has disconnected. Others continue."""
         self._tools.end()
 
     def let_go(self) -> None:
-        """The daemon stops: lanes and names are left as they are, for their holders to take up again."""
+        """Keep lanes and names when the daemon stops, so that holders can resume them with the next one."""
         self._is_let_go = True
         self._tools.end()
         self._asked.close()

@@ -1,4 +1,4 @@
-"""Tool calls on one connection: what models call over MCP, programs call here, with the same meaning."""
+"""Tool calls of programs on one connection: the same tools, with the same results, as over MCP."""
 
 import asyncio
 from typing import Final
@@ -15,7 +15,7 @@ _WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
 
 
 class Tools:
-    """The calls under way. Those that only wait end with the connection, and when the daemon stops."""
+    """The running calls. Those that only wait end with the connection, and when the daemon stops."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -23,7 +23,7 @@ class Tools:
         self._is_over = False
 
     async def call(self, caller: Caller, op: ToolOp) -> dict[str, object]:
-        """Do one call; a refusal is raised. ShuttingDown for a wait that is to be made anew."""
+        """Run one call. Raises ShuttingDown for a wait that must be repeated at the next daemon."""
 
         async def who(tool: Tool) -> Caller:
             return caller
@@ -35,7 +35,7 @@ class Tools:
         if self._is_over:
             raise ShuttingDown(_STOPS)
         asking = asyncio.current_task()
-        assert asking is not None  # whoever awaits something is a task
+        assert asking is not None  # a coroutine runs in a task
         work = asyncio.ensure_future(run_tool(self._services, TOOLS, asked))
         self._waiting.add(work)
         try:
@@ -49,7 +49,7 @@ class Tools:
             work.cancel()
 
     def end(self) -> None:
-        """Nobody waits here any more."""
+        """Cancel all waiting calls and refuse new ones."""
         self._is_over = True
         for work in self._waiting:
             work.cancel()

@@ -1,11 +1,11 @@
-"""Lines of JSON on the Unix door: cut out of a stream, read as requests, and how answers look. Pure.
+"""Lines of JSON on the Unix door: split a stream into lines, decode requests, encode replies. Pure.
 
-{"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, tagged by its sender
-{"req": 7, "ok": {...}}                                           its answer
+{"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, numbered by its sender
+{"req": 7, "ok": {...}}                                           its reply
 {"req": 7, "error": "unknown_recipient", "message": "...", "details": {...}}
-{"push": "message", "name": "luna", "message": {...}}             what nobody asked for just now
+{"push": "message", "name": "luna", "message": {...}}             sent without a request
 
-What can be asked, and how it is written, stands in `model/lines/`.
+The requests are defined in `model/lines/`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class LineReader:
-    """Cuts a stream of bytes into lines. Half a line waits for its other half; one too long is dropped."""
+    """Splits a stream of bytes into lines. An incomplete line is kept; a line over the limit is dropped."""
 
     def __init__(self, limit_bytes: int = LIMIT_FRAME_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -31,7 +31,7 @@ class LineReader:
         self._is_dropping = False
 
     def feed(self, data: bytes) -> Iterator[bytes | None]:
-        """Take bytes in and give every line that is whole, and None for each that was too long."""
+        """Add bytes and yield every complete line, and None for each line that was too long."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             if (whole := self._ended(line)) != b"":
@@ -45,7 +45,7 @@ class LineReader:
             yield None
 
     def rest(self) -> bytes:
-        """Give what was begun and never ended."""
+        """Return the incomplete line at the end."""
         return bytes(self._buffer)
 
     def _ended(self, line: bytes) -> bytes | None:
@@ -59,7 +59,7 @@ class LineReader:
 
 
 def op_from_json(line: bytes) -> Op:
-    """Read one request; raises BadRequest with a sentence that names the field."""
+    """Decode one request. Raise BadRequest with a sentence that names the bad field."""
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def op_from_json(line: bytes) -> Op:
 
 
 def req_of(line: bytes) -> int:
-    """Give the number of a request that could not be read, so that its error finds its way; 0 for none."""
+    """Return the number of a request that cannot be decoded, for its error reply; 0 if it has no number."""
     try:
         found = _number.decode(line).get("req", 0)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -76,19 +76,19 @@ def req_of(line: bytes) -> int:
 
 
 def answer_line(req: int, ok: object) -> bytes:
-    """Write the answer to a request."""
+    """Encode the reply to a request."""
     return _encode({"req": req, "ok": ok}) + b"\n"
 
 
 def error_line(req: int, error: PalaverError) -> bytes:
-    """Write a refusal. Its fields stand under `details` alone: beside them are the names of this wire."""
+    """Encode an error. Its fields are only in `details`, because the other keys belong to this wire."""
     return _encode({"req": req, **_named(error), **_detailed(error)}) + b"\n"
 
 
 def error_object(error: PalaverError) -> dict[str, object]:
-    """Give an error as commands and tools show it: its fields stand in the object itself, and in `details`.
+    """Return an error as commands and tools show it: its fields are at the top level and in `details`.
 
-    A field that is called like one of these words is found in `details` only.
+    A field that has the same name as a key of this object is only in `details`.
     """
     return {**_named(error), **error.details, **_named(error), **_detailed(error)}
 
@@ -102,5 +102,5 @@ def _detailed(error: PalaverError) -> dict[str, object]:
 
 
 def push_line(kind: str, fields: Mapping[str, object]) -> bytes:
-    """Write what nobody asked for just now."""
+    """Encode a push, which is sent without a request."""
     return _encode({"push": kind, **fields}) + b"\n"
