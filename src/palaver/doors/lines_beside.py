@@ -46,7 +46,7 @@ class Companions:
         self._place = place
 
     async def accompany(self, op: AccompanyOp) -> dict[str, object]:
-        """Give a session its name, the former one if there is one. Its later requests carry `by`."""
+        """Register a session under its former name, or a new one. Its later requests carry `by`."""
         chain = self._see()
         if len(chain) < 2:
             raise BadRequest("the process that asks cannot be seen, so it can stand beside nobody")

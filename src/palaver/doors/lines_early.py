@@ -1,4 +1,4 @@
-"""Screen states that are reported too early: while a dialog is drawn, the screen may look as if it had none.
+"""Screen states that are reported too early: a screen may look idle while it still draws a dialog.
 
 Such a report is kept for the time that drawing takes. Then it is stored, unless a hook or the screen has
 reported a newer state of the agent.

@@ -1,9 +1,8 @@
-"""What agents ask leave for, and the person's word that whoever asked for them waits for.
+"""Permission requests of agents, and the wait of hooks and connections for a person's decision.
 
-In memory only: a request lives as long as somebody waits for it, a hook or a connection. With the setting
-`approvals` off nobody waits. When nobody answers in time the answer is no. What is answered is the one
-request that was shown: it is known by a hash of its session, tool and input, and one that is over cannot be
-answered.
+In memory only: a request lives as long as a hook or a connection waits for it. With the setting `approvals`
+off no request waits. Without a decision in time the request is denied. A decision applies only to the request
+that was shown: it is identified by a hash of session, tool and input, and a closed request cannot be decided.
 """
 
 import asyncio
@@ -25,16 +24,16 @@ from palaver.model.permission import DENY, LIMIT_TEXT, NOTHING, AskPermission, C
 from palaver.model.request import SetStatus
 
 LIMIT_WAIT_S: Final = 3600
-"""Nobody waits longer, whatever the setting says: a harness gives up on its hook soon after."""
+"""Upper limit of the setting, in seconds: a harness stops waiting for its hook soon after."""
 _LIMIT_OVER: Final = 200
 _LIMIT_OPEN: Final = 500
 _LIMIT_OF_AGENT: Final = 20
-"""So many of one agent wait: no agent takes the room of all others."""
+"""Open requests of one agent. It keeps one agent from filling the limit of all."""
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """One request that waits. Belongs to the loop's thread."""
+    """One open request. Use it only on the event loop's thread."""
 
     id: str
     digest: str
@@ -48,13 +47,13 @@ class Pending:
     decided: "asyncio.Future[bool | None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Whether a person allowed it; None when nobody can answer any more."""
+    """Whether a person allowed it; None if it can no longer be decided."""
     arrived: "asyncio.Future[bool]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Whether the harness has the answer."""
+    """Whether the harness has received the decision."""
     is_taken: bool = False
-    """Somebody is answering it."""
+    """True while a decision is being stored."""
 
     @property
     def agent(self) -> str:
@@ -65,27 +64,27 @@ class Pending:
         return self.caller.harness
 
     def leave(self) -> None:
-        """Who waited has gone, or the agent has: nobody can answer any more."""
+        """End the request without a decision: its hook, connection or agent has exited."""
         if not self.decided.done():
             self.decided.set_result(None)
         self.arrive(has_it=False)
 
     def arrive(self, *, has_it: bool) -> None:
-        """It is known whether the harness has the answer."""
+        """Record whether the harness has received the decision."""
         if not self.arrived.done():
             self.arrived.set_result(has_it)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a request. None: nobody here has answered, and the harness asks its own user."""
+    """The outcome of a request. None: no decision was made here, and the harness asks its own user."""
 
     is_allowed: bool | None
     message: str = ""
 
 
 class PermissionBook:
-    """Every request that waits now, and for a while those that are over."""
+    """All open requests, and for a while the reasons why the others were closed."""
 
     def __init__(self) -> None:
         self._open: dict[str, Pending] = {}
@@ -93,7 +92,7 @@ class PermissionBook:
         self._count = 0
 
     def all(self) -> Sequence[Pending]:
-        """Those that wait, the oldest first."""
+        """Return the open requests, oldest first."""
         return tuple(self._open.values())
 
     def add(
@@ -106,7 +105,7 @@ class PermissionBook:
         now_ms: int,
         wait_ms: int,
     ) -> Pending:
-        """Take a request in. Raises BadRequest when too many wait, of the agent or of all."""
+        """Add a request. Raise BadRequest if there are too many, of this agent or in total."""
         if sum(one.agent == caller.name for one in self._open.values()) >= _LIMIT_OF_AGENT:
             raise _too_many(_LIMIT_OF_AGENT, f" of {caller.name}")
         if len(self._open) >= _LIMIT_OPEN:
@@ -128,7 +127,7 @@ class PermissionBook:
         return pending
 
     def take(self, id: str) -> Pending:
-        """Give the request that somebody answers now; raises what says why it cannot be answered."""
+        """Reserve a request for a decision and return it. Raise NotFound or BadRequest if it is late."""
         pending = self._open.get(id)
         if pending is None:
             hint = self._over.get(id, "'pal pending' shows those that can be answered")
@@ -139,7 +138,7 @@ class PermissionBook:
         return pending
 
     def close(self, pending: Pending, reason: str) -> None:
-        """It is over. The first reason counts."""
+        """Close a request. The first reason is kept; repeats have no effect."""
         if self._open.pop(pending.id, None) is None:
             return
         self._over[pending.id] = reason
@@ -148,7 +147,7 @@ class PermissionBook:
 
 
 class PermissionDesk:
-    """Takes requests in, and lets whoever asked wait for a person's word."""
+    """The steps of a permission request: open it, wait for a person's decision, close it."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -156,9 +155,10 @@ class PermissionDesk:
     async def take(
         self, caller: Caller, session: str, tool: str, given: Mapping[str, object]
     ) -> Pending | None:
-        """Take in what an agent asks leave for, however it is answered; None when nobody is to be waited for.
+        """Open a permission request and store it; None if the setting `approvals` is off.
 
-        `verdict` must follow. Raises BadRequest when too many wait, of the agent or of all.
+        The caller must then call `verdict`. Raises BadRequest if too many requests are open, of this agent or
+        in total.
         """
         services = self._services
         if not services.settings.approvals:
@@ -182,9 +182,9 @@ class PermissionDesk:
         return pending
 
     async def verdict(self, pending: Pending, *, is_told: bool = False) -> Verdict:
-        """Wait for a person's word. Leaves when the agent goes. When the time is over the answer is no.
+        """Wait for a person's decision. A timeout denies the request; the agent's end leaves it undecided.
 
-        `is_told`: whoever asks says itself what the agent does afterwards.
+        With `is_told` the caller itself reports the agent's state afterwards.
         """
         services = self._services
 
@@ -197,7 +197,7 @@ class PermissionDesk:
             wait_s = (pending.until_ms - pending.since_ms) / 1000
             await asyncio.wait({pending.decided}, timeout=wait_s)
             while pending.is_taken and not pending.decided.done():
-                await asyncio.wait({pending.decided})  # it is being written down
+                await asyncio.wait({pending.decided})  # a decision is being stored
             return await self._closed(pending, is_told=is_told)
         finally:
             unsubscribe()
@@ -223,7 +223,7 @@ class PermissionDesk:
         return Verdict(is_allowed=is_allowed, message="" if is_allowed else "a person said no")
 
     async def _goes_on(self, pending: Pending, *, is_allowed: bool) -> None:
-        """Write that the agent is blocked no more; its next hook says better what it does."""
+        """Store that the agent is no longer blocked; its next hook reports the exact state."""
         broker = self._services.broker
         known = broker.directory.get(pending.agent)
         if known is None or known.left or known.state != AgentState.BLOCKED:

@@ -1,7 +1,7 @@
-"""What holders could not tell because no daemon was there: their last reports, taken up at the start.
+"""Read the last reports of holders that ended while no daemon was running.
 
-A report lies beside the agent's socket, `agents/<name>.report.json`, and is believed for its secret alone:
-only the holder that had the agent knows it.
+A report is next to the agent's socket, `agents/<name>.report.json`. It is accepted only with the secret of
+the agent, which only the agent's holder knows.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ _logger: Final = logging.getLogger("palaver.doors")
 
 
 async def take_up_reports(services: Services) -> None:
-    """Write down what every report says, and remove it. One that cannot be written down now stays."""
+    """Store the content of every report and remove its file. Keep a report that cannot be stored now."""
     for path in sorted((services.home / "agents").glob(f"*{REPORT_END}")):
         try:
             report = msgspec.json.decode(_read(path), type=Report)
             await _take_up(services, report)
         except Unavailable:
             continue
-        except (PalaverError, OSError, ValueError) as error:  # msgspec refuses with one, too
+        except (PalaverError, OSError, ValueError) as error:  # msgspec raises a ValueError
             _logger.info("the report %s says nothing: %s", path.name, error)
         path.unlink(missing_ok=True)
 
@@ -59,7 +59,7 @@ async def _take_up(services: Services, report: Report) -> None:
 async def _recover(services: Services, agent: Agent, outcomes: Sequence[Outcome]) -> None:
     lane = services.delivery.open_lane(
         agent.name, _TERMINAL, lambda offer: None
-    )  # it begins closed, and stays so
+    )  # it starts closed and stays closed, so nothing is offered on it
     try:
         for outcome in outcomes:
             await services.delivery.recover(
@@ -70,7 +70,7 @@ async def _recover(services: Services, agent: Agent, outcomes: Sequence[Outcome]
 
 
 def _is_below(services: Services, agent: Agent, above: Agent) -> bool:
-    """Whether one is a sub-agent of another, at whatever depth."""
+    """Return whether one agent is a sub-agent of another, at any depth."""
     parent = services.broker.directory.get(agent.parent) if agent.parent else None
     return parent is not None and (parent.name == above.name or _is_below(services, parent, above))
 

@@ -1,4 +1,4 @@
-"""What the daemon hands to every door. Values and calls only: a door makes none of these itself."""
+"""The parts of the daemon that are passed to every door. Doors do not create any of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ from palaver.links.tickets import Tickets
 from palaver.log.api import Log
 
 if TYPE_CHECKING:
-    from palaver.doors.hooks.desk import HookDesk  # it imports what is imported by all doors
+    from palaver.doors.hooks.desk import HookDesk  # it imports modules that all doors import
     from palaver.doors.permissions import PermissionBook
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
-"""Why a door ends the daemon: for good, or for a newer one."""
+"""Reasons to end the daemon: stopped by the user, or replaced by a newer version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Services:
     home: Path
     settings: Settings
     origins: Mapping[str, Origin]
-    """For each setting, where its value came from at the start."""
+    """For each setting, the source of its value at the start."""
     clock: Clock
     log: Log
     broker: Broker
@@ -63,7 +63,7 @@ class Services:
     version: str
     started_ms: int
     stop: Callable[[str], None]
-    """Ends the daemon; the word says why."""
+    """Ends the daemon. The argument is the reason, DOWN or REPLACED."""
     companions: CompanionBook = field(default_factory=CompanionBook)
     exports: Exports = field(default_factory=Exports)
     describe_doors: Callable[[], dict[str, str]]

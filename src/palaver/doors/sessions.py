@@ -1,4 +1,4 @@
-"""Whose a harness's session is, and whether it is free: in one that somebody is in, one is somebody else."""
+"""The agent of a harness session, and whether the session is free for a new process."""
 
 from collections.abc import Iterable
 
@@ -9,25 +9,25 @@ from palaver.model.agent import Agent
 
 
 def free_session(services: Services, harness: str, session: str) -> str:
-    """Give the session, or nothing while somebody is in it: one conversation may run in two processes."""
+    """Return the session, or "" while a present agent is in it: two processes may share a conversation."""
     holder = holder_of_session(services, harness, session)
     if holder is None or not services.presence.is_present(holder.name):
         return session
-    # Its process can have ended just now, before anybody was told.
+    # Its process may have ended just now, before presence was updated.
     return session if holder.seat is not None and not is_alive(holder.seat) else ""
 
 
 def holder_of_session(services: Services, harness: str, session: str) -> Agent | None:
-    """Give the agent whose session it is, away or not; None when it is nobody's, or its agent has another."""
+    """Return the agent whose current session this is, present or not; None if there is no such agent."""
     name = read_session(services.log.rows, harness, session) if session else None
     known = services.broker.directory.get(name or "")
     return known if known is not None and known.session == session else None
 
 
 def only_session(services: Services, harness: str, among: Iterable[str]) -> str:
-    """Give the session that an agent is in, or was, where of all these none was ever another's; else nothing.
+    """Return the current session of the only agent that ever had one of these sessions; else "".
 
-    So whoever chooses from them goes on as that agent, whichever it is.
+    Then the result does not depend on which of them the user chooses.
     """
     names = {name for session in among if (name := read_session(services.log.rows, harness, session))}
     known = services.broker.directory.get(next(iter(names))) if len(names) == 1 else None

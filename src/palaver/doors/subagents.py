@@ -1,7 +1,7 @@
-"""The sub-agents that live now: whose they are, and that none outlives its parent. Every door asks here.
+"""The live sub-agents: the parent of each, and their end when the parent ends. Used by every door.
 
-What is durable is decided by the broker; here is only what the log says, held ready, so that a hook of a
-known sub-agent waits for no disk.
+The broker makes the durable decisions. This index of the log is in memory, so that a hook of a known
+sub-agent does not wait for the disk.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from palaver.model.request import Gone
 from palaver.model.subagent import BeginSubagent
 
 _LIMIT_CALLS: Final = 4096
-"""So many calls of tools are remembered; then the oldest is forgotten, and counts as the parent's."""
+"""Remembered tool calls. When full, the oldest is dropped and then counts as a call of the parent."""
 
 
 class Subagents:
-    """Begins and ends sub-agents. Belongs to the loop's thread."""
+    """The index of live sub-agents; it also begins and ends them. Use it only on the event loop's thread."""
 
     def __init__(self, log: Log, broker: Broker, tasks: asyncio.TaskGroup) -> None:
-        """What is written because a parent has ended runs in `tasks`."""
+        """Ends of sub-agents that follow from their parent's end are stored in `tasks`."""
         self._log = log
         self._broker = broker
         self._tasks = tasks
@@ -37,7 +37,7 @@ class Subagents:
         self._unsubscribe = log.subscribe(self._follow)
 
     def start(self) -> None:
-        """Take in who was here before, and end those whose parent went while nobody looked."""
+        """Load the stored sub-agents, and end those whose parent ended while no daemon was running."""
         for agent in list(self._broker.directory.all()):
             if agent.parent:
                 self._put(agent)
@@ -47,23 +47,24 @@ class Subagents:
         self._unsubscribe()
 
     def find(self, parent: str, key: str) -> Agent | None:
-        """Give a living sub-agent by the id that its harness has for it."""
+        """Return a live sub-agent by the id that its harness uses for it."""
         name = self._living.get(parent, {}).get(key)
         return None if name is None else self._broker.directory.get(name)
 
     def was_here(self, parent: str, key: str) -> bool:
-        """Tell whether a sub-agent has begun before, whether or not it lives."""
+        """Return whether a sub-agent has ever begun, live or not."""
         return read_subagent(self._log.rows, parent, key) is not None
 
     def of(self, parent: str) -> list[Agent]:
-        """Give the living sub-agents of an agent, the oldest first."""
+        """Return the live sub-agents of an agent, oldest first."""
         found = map(self._broker.directory.get, self._living.get(parent, {}).values())
         return [agent for agent in found if agent is not None]
 
     async def begun(self, parent: str, key: str, type: str = "") -> Agent | None:
-        """Give the sub-agent of an agent, with its own name or a new one; on return that is durable.
+        """Return a sub-agent with its former name or a new one. When this returns, the name is durable.
 
-        Nothing is written for one that lives. None when the parent is not there, or no name can be made.
+        For a live sub-agent nothing is stored. Returns None if the parent is not there or no name can be
+        made.
         """
         if (known := self.find(parent, key)) is not None:
             return known
@@ -76,30 +77,30 @@ class Subagents:
         return joined.agent
 
     async def ended(self, parent: str, key: str, reason: str = "ended") -> None:
-        """Write that a sub-agent has ended. Twice is once, and nobody is no error."""
+        """Store that a sub-agent has ended. Repeats and unknown keys have no effect."""
         if (agent := self.find(parent, key)) is not None:
             await self._end(agent, reason)
 
     async def left(self, name: str, reason: str) -> None:
-        """Write that a sub-agent has ended, by its name. One that is none, or nobody, is no error."""
+        """Store that a sub-agent has ended, by its name. Other names have no effect."""
         agent = self._broker.directory.get(name)
         if agent is not None and agent.parent and not agent.left:
             await self._end(agent, reason)
 
-    # Calls of tools, by the id that the harness has for each
+    # Tool calls, by the id that the harness uses for each
 
     def calls(self, call: str, key: str) -> None:
-        """A sub-agent makes a call: whoever brings the id of the call is that sub-agent."""
+        """Record that a sub-agent makes a tool call. A caller with the id of that call is this sub-agent."""
         self._calls.pop(call, None)
         self._calls[call] = key
         if len(self._calls) > _LIMIT_CALLS:
             del self._calls[next(iter(self._calls))]
 
     def caller_of(self, call: str) -> str:
-        """Give the key of the sub-agent that made a call; empty when it was none."""
+        """Return the key of the sub-agent that made a call; empty if no sub-agent did."""
         return self._calls.get(call, "")
 
-    # What the log says
+    # Following the log
 
     def _follow(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -122,7 +123,7 @@ class Subagents:
             del self._living[agent.parent]
 
     def _look_at(self, agent: Agent, parent: Agent | None) -> None:
-        """End a sub-agent whose parent has ended, or runs in another process than it began in."""
+        """End a sub-agent whose parent has ended, or now runs in another process than at its begin."""
         if parent is None or parent.left:
             why = f": {parent.detail}" if parent is not None and parent.detail else ""
             self._tasks.create_task(self._end(agent, f"{agent.parent} has ended{why}"))

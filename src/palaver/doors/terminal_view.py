@@ -1,4 +1,4 @@
-"""What doors show of an agent beside its page: its queue, gates and terminal. Reads and asks only."""
+"""Details of an agent for its page: queue, gates and terminal. Changes nothing."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ _TOLD: Final = ("cols", "rows", "last_activity")
 
 
 def queue_view(rows: Rows, name: str) -> dict[str, int]:
-    """Count what waits for an agent by priority, and what is held."""
+    """Count the waiting messages of an agent by priority, and the held ones."""
     counts = {format_priority(priority): 0 for priority in Priority} | {"held": 0}
     after = ""
     while page := rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
@@ -33,7 +33,7 @@ def queue_view(rows: Rows, name: str) -> dict[str, int]:
 
 
 async def terminal_view(services: Services, agent: Agent) -> dict[str, object]:
-    """Give the rest of an agent's page. A holder that does not answer at once leaves its part out."""
+    """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
     view: dict[str, object] = {
         "queue": queue_view(services.log.rows, agent.name),
         "paused": agent.paused,
@@ -62,7 +62,7 @@ def explain_gate(reason: str | None) -> str:
 
 
 def closed_gates(services: Services, name: str) -> str:
-    """Say which lanes of an agent are closed, why, and how to open them; empty when none is."""
+    """Return which lanes of an agent are closed, why, and how to open them; empty if all are open."""
     levels = services.delivery.levels(name)
     return "; ".join(
         f"{lane} lane closed ({explain_gate(level.reason)})" for lane, level in levels if not level.is_open
@@ -70,7 +70,7 @@ def closed_gates(services: Services, name: str) -> str:
 
 
 def terminal_lines(view: dict[str, object]) -> list[str]:
-    """Give the same to people: what waits, and why it does."""
+    """Return the same details as lines for people."""
     lines: list[str] = []
     queue, gates = view["queue"], view.get("gates", [])
     assert isinstance(queue, dict)

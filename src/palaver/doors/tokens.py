@@ -1,6 +1,7 @@
-"""Tokens of the TCP doors: who a caller is that no process can be seen of. Only hashes are kept.
+"""Tokens of the TCP doors. They identify callers whose process cannot be seen. Only hashes are stored.
 
-`tokens.json` in the home, 0600. A token is 32 random bytes, so its hash gives nothing away and needs no salt.
+They are in `tokens.json` in the home, mode 0600. A token is 32 random bytes, so its hash reveals nothing and
+needs no salt.
 """
 
 import asyncio
@@ -16,23 +17,23 @@ from palaver.errors import StorageFailed
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "pal_"
-"""With it whoever finds a token in a text knows what it is."""
+"""Lets people and scanners recognize a token in a text."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token as it is kept."""
+    """A stored token."""
 
     id: str
     name: str
     standing: str
-    """What the holder may do at the most, whatever the agent's role becomes."""
+    """The highest standing of its caller, even if the agent's role later allows more."""
     by: str
     ts: int
     hash: str
 
 
 class TokenBook:
-    """Every token of a home. Belongs to the loop's thread. A file that cannot be read is an error."""
+    """All tokens of a home. Use it only on the event loop's thread. An unreadable file is an error."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE_NAME
@@ -40,13 +41,13 @@ class TokenBook:
         self._lock = asyncio.Lock()
 
     def all(self) -> tuple[Token, ...]:
-        """Give every token, in the order of their making. Raises StorageFailed."""
+        """Return all tokens, oldest first. Raises StorageFailed."""
         if self._tokens is None:
             self._tokens = self._read()
         return self._tokens
 
     def find(self, secret: str) -> Token | None:
-        """Give the token with this secret, or None."""
+        """Return the token with this secret, or None. Raises StorageFailed."""
         hashed = _hash(secret)
         found = None
         for token in self.all():
@@ -55,14 +56,14 @@ class TokenBook:
         return found
 
     def has_one_of(self, name: str) -> bool:
-        """Tell whether there is a token for a name; none is known while the file cannot be read."""
+        """Return whether a name has a token; False while the file cannot be read."""
         try:
             return any(token.name == name for token in self.all())
         except StorageFailed:
             return False
 
     async def create(self, name: str, *, standing: str, by: str, ts: int) -> tuple[str, Token]:
-        """Make a token; its secret is given here and never again. Raises StorageFailed."""
+        """Create a token and return it with its secret, which is not stored. Raises StorageFailed."""
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(id=secrets.token_hex(4), name=name, standing=standing, by=by, ts=ts, hash=_hash(secret))
         async with self._lock:
@@ -70,7 +71,7 @@ class TokenBook:
         return secret, token
 
     async def revoke(self, ids: set[str]) -> None:
-        """Forget tokens. Raises StorageFailed, and then they still hold."""
+        """Remove tokens. Raises StorageFailed; then they stay valid."""
         async with self._lock:
             await self._write(tuple(token for token in self.all() if token.id not in ids))
 
@@ -96,7 +97,7 @@ def _hash(secret: str) -> str:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Put a new file in the place of the old one; whatever goes wrong, there is one of the two."""
+    """Replace a file atomically: after a failure or crash the old or the new content is there, complete."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

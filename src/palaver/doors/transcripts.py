@@ -1,21 +1,21 @@
-"""Which file each agent's transcript is, as its hooks tell. Kept in memory: the next hook tells it again."""
+"""The transcript file of each agent, as reported by its hooks. In memory: the next hook reports it again."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
 LIMIT_TOLD: Final = 10_000
-"""Agents whose transcripts are remembered; the one told longest ago is forgotten first."""
+"""Agents whose transcripts are remembered. When full, the one reported longest ago is dropped."""
 _LIMIT_PATH: Final = 4096
 
 
 @dataclass(slots=True)
 class TranscriptBook:
-    """What hooks have said. Nothing here opens a file, or believes that there is one."""
+    """The paths that hooks have reported. They are never opened or checked here."""
 
     _paths: dict[str, str] = field(default_factory=dict)
 
     def tell(self, name: str, path: str) -> None:
-        """Remember the transcript of an agent; a path that is not absolute says nothing."""
+        """Remember the transcript of an agent. A path that is not absolute or is too long is ignored."""
         if not path.startswith("/") or "\0" in path or len(path) > _LIMIT_PATH:
             return
         self._paths.pop(name, None)
@@ -24,5 +24,5 @@ class TranscriptBook:
             del self._paths[next(iter(self._paths))]
 
     def path_of(self, name: str) -> str:
-        """Give the file that was told last, or nothing."""
+        """Return the path that was reported last, or ""."""
         return self._paths.get(name, "")

@@ -19,10 +19,10 @@ _OTHER: Final = re.compile(r"[^0-9]")
 
 
 async def find_typed_secrets(log: Log) -> list[int]:
-    """Return the places of typed lines and raw keys that may be secrets, in order.
+    """Return the seqs of typed lines and raw keys that may be secrets, in order.
 
-    A line of which nothing else is known counts if it is one word of mixed signs, as passwords are. Raw keys
-    count too if the screen that was kept with them asked for a secret.
+    A line counts if it contains a known form of secret, or is a single word with digits and other characters,
+    like a password. Raw keys also count if the screen stored with them asked for a secret.
     """
     events = (await log.find_containing(_PIECES)).events
     asked = {seq for event in events for seq in _typed_at_secret_prompt(event)}

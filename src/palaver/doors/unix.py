@@ -1,7 +1,7 @@
-"""The Unix door: `daemon.sock`, mode 0600. Finds out who connects and which of the four wires it speaks.
+"""The Unix door: `daemon.sock`, mode 0600. Identifies each peer and selects one of four protocols.
 
-What begins like a magic word is the thin client's, with a command, a hook or as a pump of MCP; all else is
-lines of JSON. Another user's process is refused.
+A connection that starts with a magic string comes from the thin client: a command, a hook or an MCP pump. Any
+other is lines of JSON. A process of another user is refused.
 """
 
 import asyncio
@@ -43,15 +43,15 @@ _BACKLOG: Final = 512
 _FAMILY: Final = MAGIC[:3]
 _MAGICS: Final = (MAGIC, PUMP_MAGIC, HOOK_MAGIC)
 _SILENT_LIMIT_S: Final = 1.0
-"""How long a connection that is going to be refused may say nothing."""
+"""Seconds that a connection which will be refused may stay silent."""
 _FULL: Final = (
     "the daemon has too many open files to serve another caller: end some programs that are connected to it, "
     "or raise the limit ('ulimit -n') and restart it"
 )
 _LONGEST_PAUSE_LOOKS: Final = 8
-"""Looks, about a second each, between two tries to create a socket file again."""
+"""Longest pause between two tries to create a socket file again, in looks of about a second."""
 _STOP_GRACE_S: Final = 3.0
-"""How long requests that are under way may take when the daemon stops."""
+"""Seconds that running requests may take when the daemon stops."""
 
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -60,7 +60,7 @@ _Connection = ArgvConnection | LinesConnection | PumpConnection | HookConnection
 
 
 class UnixDoor:
-    """Listens on one socket file. Whoever opens it must own the home."""
+    """The listener on one socket file. Only the owner of the home can open it."""
 
     def __init__(self, services: Services, doorstep: Doorstep, tasks: asyncio.TaskGroup) -> None:
         self._services = services
@@ -81,14 +81,14 @@ class UnixDoor:
         self._unsubscribe = services.log.subscribe(self._follow_seats)
 
     async def open(self) -> None:
-        """Listen. A socket file left by a daemon that died is replaced."""
+        """Start to listen. Replace a socket file that a crashed daemon left."""
         listener = bind_socket(self._path)
         self._file = file_id(self._path)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: _Doorway(self), sock=listener, backlog=_BACKLOG)
 
     def look_after(self) -> None:
-        """Listen on a new socket file when ours was removed or replaced. Callers that are inside stay."""
+        """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
         if not self._is_shut and file_id(self._path) != self._file and self._again.is_due():
             self._tasks.create_task(self._open_again())
 
@@ -106,17 +106,17 @@ class UnixDoor:
             self.shut()
 
     def shut(self) -> None:
-        """Take no more callers. Those who are inside stay."""
+        """Accept no more connections. Open ones stay."""
         self._is_shut = True
         if self._server is not None:
             self._server.close()
         remove_socket(self._path, self._file)
 
     async def close(self, farewell: str | None) -> None:
-        """Let requests that are under way end, and then everybody go.
+        """Let running requests finish for a few seconds, then close all connections.
 
-        Commands that wait end with the farewell; without one they, like all programs, come back to the next
-        daemon.
+        Waiting commands end with the text `farewell`. If it is None, they reconnect to the next daemon, as
+        programs do.
         """
         self._nobody_left.clear()
         for connection in list(self._connections):
@@ -133,7 +133,7 @@ class UnixDoor:
         self._unsubscribe()
 
     def welcome(self, peer: Peer, transport: asyncio.Transport, first: bytes) -> asyncio.Protocol:
-        """Give a caller the conversation it began."""
+        """Select the protocol by the first bytes, and return the connection object."""
         if first[: len(MAGIC)] == MAGIC:
             command = ArgvConnection(peer, self._argv.run, self._tasks, self._ended)
             self._connections.add(command)
@@ -159,9 +159,10 @@ class UnixDoor:
         return lines
 
     def _look_at(self, peer: Peer) -> Look:
-        """Say who a peer is, looking again only when somebody has come or gone since.
+        """Return a function that identifies the peer, and repeats the search only after a seat has changed.
 
-        It says nothing of itself on this wire, so its environment says to which session it belongs.
+        This protocol carries no claim of the caller, so the session is read from the environment of its
+        process.
         """
         known: Caller | None = None
         seen = -1
@@ -180,7 +181,7 @@ class UnixDoor:
         return look
 
     def _first_look(self, look: Look) -> Caller:
-        """Let one in that could be several: each of its requests says which one, or is refused."""
+        """Accept a peer that may be several agents. Each request then names one, or is refused."""
         try:
             return look()
         except WhoAreYou:
@@ -200,7 +201,7 @@ class UnixDoor:
 
 
 class _Doorway(asyncio.Protocol):
-    """Looks at the first bytes of a connection and hands it on. One that says nothing just stays here."""
+    """A new connection until its first bytes select a protocol. A silent connection stays here."""
 
     def __init__(self, door: UnixDoor) -> None:
         self._door = door
@@ -216,10 +217,10 @@ class _Doorway(asyncio.Protocol):
         is_full = is_nearly_full(connection.fileno())
         if not is_full:
             self._peer = peer_of(connection)
-            # Many connections are accepted at once, before the first of them comes here.
+            # Many connections are accepted before the first of them reaches this line.
             is_full = self._peer.pidfd is not None and is_nearly_full(self._peer.pidfd)
         if is_full:
-            # It is refused once it has said which wire it speaks, and does not stay if it says nothing.
+            # Refuse it once its protocol is known, and close it if it stays silent.
             self._leaving = asyncio.get_running_loop().call_later(_SILENT_LIMIT_S, transport.abort)
             if self._peer is not None:
                 self._peer.close()
@@ -232,7 +233,7 @@ class _Doorway(asyncio.Protocol):
         if self._leaving is not None:
             self._refuse(Unavailable(_FULL))
             return
-        assert self._peer is not None  # it is handed on together with the transport
+        assert self._peer is not None  # it is passed on together with the transport
         try:
             self._peer.check_user()
             if self._first.startswith(_FAMILY) and not self._first.startswith(_MAGICS):
@@ -251,7 +252,7 @@ class _Doorway(asyncio.Protocol):
             self._peer.close()
 
     def _refuse(self, error: PalaverError) -> None:
-        """Say no in the words of the wire that the caller speaks."""
+        """Write the error in the protocol that the peer uses, and close."""
         assert self._transport is not None
         if self._first.startswith(_FAMILY):
             self._transport.write(frame(b"E", f"pal: {error}\n".encode()) + frame(b"Q", b"\1"))
@@ -261,7 +262,7 @@ class _Doorway(asyncio.Protocol):
 
 
 def remove_socket(path: Path, file: tuple[int, int] | None) -> None:
-    """Take away the file of a socket, unless another daemon has put its own there."""
+    """Remove a socket file, unless another daemon has put its own there."""
     if file_id(path) == file:
         with suppress(FileNotFoundError):
             path.unlink()
@@ -281,7 +282,7 @@ class SocketAgain:
         return self._looks_left < 0
 
     def fail(self, error: OSError) -> None:
-        """Wait longer after each failure, and log the first one with what to do."""
+        """Wait longer after each failure. Log the first one with instructions."""
         if not self._failures:
             _logger.error(
                 "%s was removed and cannot be created again (%s): remove the file or folder at that path and "

@@ -1,4 +1,4 @@
-"""What doors show of the state: agents, receipts, an inbox, the daemon. Reads only; reading marks nothing."""
+"""The state as doors show it: agents, receipts, inboxes, the daemon. Reads only; marks nothing as read."""
 
 import asyncio
 import os
@@ -22,11 +22,11 @@ from palaver.model.message import flat, is_lost, message_fields, readable_text
 from palaver.model.query import Query
 
 _LATELY: Final = 200
-"""How many of one's own messages are looked at for who has read the last one."""
+"""Messages of a sender that are searched for the last one to each recipient."""
 _RECENT: Final = 3
 _LOOKED_AT: Final = 50
 _SHOWN_AT_ONCE: Final = 20
-"""Agents that are shown in one step of the event loop: a few milliseconds of work."""
+"""Agents rendered in one step of the event loop: a few milliseconds of work."""
 _DAY_MS: Final = 24 * 3600 * 1000
 _ENDED_MS: Final = 3600 * 1000
 _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
@@ -34,7 +34,7 @@ _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
 def agent_view(services: Services, agent: Agent) -> dict[str, object]:
-    """Give one agent as programs read it."""
+    """Return one agent as programs read it."""
     view: dict[str, object] = {
         "name": agent.name,
         "base": agent.base,
@@ -69,7 +69,7 @@ def agent_view(services: Services, agent: Agent) -> dict[str, object]:
 
 
 def _is_asleep(services: Services, agent: Agent) -> bool:
-    """Tell whether mail of an agent at rest is held because nothing can wake it; the first so many count."""
+    """Return whether an idle agent has held messages because nothing can wake it. Reads a limited number."""
     if agent.left or agent.state != AgentState.IDLE:
         return False
     rows = services.log.rows
@@ -81,16 +81,16 @@ def _is_asleep(services: Services, agent: Agent) -> bool:
 
 
 def _is_stale(services: Services, agent: Agent) -> bool:
-    """Tell whether an agent says that it works, and has said nothing more for long. Nowhere stored."""
+    """Return whether an active agent has not reported for longer than the limit. Not stored."""
     limit_ms = services.settings.stale_after_s * 1000
     silent_ms = services.clock.now_ms() - agent.since
     return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
 
 
 async def agents_view(services: Services) -> list[dict[str, object]]:
-    """Give everybody, those present first, by name; sub-agents stand below their parents.
+    """Return all agents by name, present ones first; sub-agents follow their parents.
 
-    They come and go: those that have ended are shown for an hour.
+    Ended sub-agents are included for one hour.
     """
     since = services.clock.now_ms() - _ENDED_MS
     shown = (
@@ -101,13 +101,13 @@ async def agents_view(services: Services) -> list[dict[str, object]]:
     views = []
     for at, (_, agent) in enumerate(families):
         if at % _SHOWN_AT_ONCE == 0:
-            await asyncio.sleep(0)  # With hundreds of agents other callers are served in between.
+            await asyncio.sleep(0)  # Lets other callers run while hundreds of agents are rendered.
         views.append(agent_view(services, agent))
     return views
 
 
 def _family(services: Services, agent: Agent) -> tuple[str, ...]:
-    """Give the names from the one that is nobody's sub-agent down to an agent."""
+    """Return the names from the topmost parent down to an agent."""
     names = [agent.name]
     above: Agent | None = agent
     while above is not None and above.parent:
@@ -117,7 +117,7 @@ def _family(services: Services, agent: Agent) -> tuple[str, ...]:
 
 
 def caller_view(services: Services, caller: Caller) -> dict[str, object]:
-    """Give who is asking, as it was found out."""
+    """Return the identity of a caller as the daemon determined it."""
     view: dict[str, object] = {
         "name": caller.name,
         "kind": caller.kind,
@@ -136,8 +136,8 @@ def caller_view(services: Services, caller: Caller) -> dict[str, object]:
 
 
 def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
-    """Give the ledger of one message: a line for each recipient, in the order of sending."""
-    if is_lost(event):  # The ledger still knows what it no longer says itself.
+    """Return the receipts of one message, one for each recipient, in the order of sending."""
+    if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
         return [_receipt(services, event, name) for name in read_receivers(services.log.rows, event.seq)]
     lines = [_receipt(services, event, name) for name in recipients_of(event)]
     dead = message_fields(event).get("dead")
@@ -155,7 +155,7 @@ def _receipt(services: Services, event: Event, name: str) -> dict[str, object]:
 
 
 def receipts_view(services: Services, event: Event) -> dict[str, object]:
-    """Give one message's receipts as programs read them."""
+    """Return one message with its receipts as programs read them."""
     return {
         "seq": event.seq,
         "id": event.id,
@@ -168,7 +168,7 @@ def receipts_view(services: Services, event: Event) -> dict[str, object]:
 
 
 def message_view(event: Event) -> dict[str, object]:
-    """Give a message, or a foreign envelope that was delivered like one, as one flat object."""
+    """Return a message, or a foreign envelope that was delivered as one, as a flat object."""
     view = flat(event)
     if event.type != "message":
         view |= {
@@ -181,10 +181,9 @@ def message_view(event: Event) -> dict[str, object]:
 
 
 async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
-    """Give the newest messages that were meant for a name, each with its state there.
+    """Return the newest messages to a name, oldest first, each with its state there.
 
-    What is archived counts as long as it is open. Of what is held it shows that it is there, not what it
-    says.
+    Archived messages are included while they are open. Held messages are listed without their text.
     """
     events = await services.log.read(Query(targets=(name,), last=limit, limit=limit))
     events = [*_archived_mail(services, name, events, limit), *events]
@@ -201,7 +200,7 @@ def _is_kept_back(services: Services, event: Event, name: str) -> bool:
 
 
 async def mail_view(services: Services, name: str, limit: int) -> list[dict[str, object]]:
-    """Give the newest messages for a name as programs read them, each with its state there."""
+    """Return the newest messages to a name as programs read them, each with its state there."""
     found = await inbox_view(services, name, limit)
     return [{**message_view(event), "state": state} for event, state in found]
 
@@ -214,9 +213,9 @@ def _without_text(event: Event) -> Event:
 def open_mail(
     services: Services, name: str, limit: int, passes: Callable[[Event], bool] | None
 ) -> list[Event]:
-    """Give the unread mail of a name in the order in which it goes, also what somebody has in hand.
+    """Return up to `limit` unread messages of a name in delivery order, including those being delivered.
 
-    What is held is not its to read yet, and raw keys are nobody's to read.
+    Held messages are left out, because the recipient may not read them yet, and so are raw keys.
     """
     found: list[Event] = []
     for mail in read_mail(services.log.rows, name):
@@ -229,7 +228,7 @@ def open_mail(
 
 
 def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit: int) -> list[Event]:
-    """Give the newest open mail that is archived and lies before the others, up to `limit` with them."""
+    """Return the newest open archived messages before the others, up to `limit` together with them."""
     before = min(services.log.archived() + 1, behind[0].seq if behind else sys.maxsize)
     if before == 1 or len(behind) == limit:
         return []
@@ -238,7 +237,7 @@ def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit
 
 
 async def last_sent(services: Services, sender: str) -> dict[str, dict[str, object]]:
-    """Give, for everybody a sender wrote to lately, the newest such message and what became of it there."""
+    """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
     events = await services.log.read(Query(types=("message",), senders=(sender,), last=_LATELY))
     newest = {name: event for event in events for name in recipients_of(event)}
     return {
@@ -247,7 +246,7 @@ async def last_sent(services: Services, sender: str) -> dict[str, dict[str, obje
 
 
 async def recently_sent(services: Services, sender: str) -> list[dict[str, object]]:
-    """Give the newest messages of a sender within a day, newest first, each with those who have read it."""
+    """Return the newest messages of a sender within a day, newest first, each with its readers."""
     since = services.clock.now_ms() - _DAY_MS
     query = Query(types=("message",), senders=(sender,), since=since, last=_RECENT)
     return [_read_by(services, event) for event in reversed(await services.log.read(query))]
@@ -270,7 +269,7 @@ def _state(services: Services, event: Event, name: str) -> str:
 
 
 def sent_view(sent: Sent) -> dict[str, object]:
-    """Give what a sender is answered."""
+    """Return the result of a send as programs read it."""
     event = sent.event
     view: dict[str, object] = {} if event is None else {"seq": event.seq, "id": event.id}
     view |= {"to": list(sent.to), "delivered_to": list(sent.delivered_to)}
@@ -286,7 +285,7 @@ def sent_view(sent: Sent) -> dict[str, object]:
 
 
 def daemon_view(services: Services) -> dict[str, object]:
-    """Give the daemon itself."""
+    """Return the state of the daemon itself."""
     return {
         "pid": os.getpid(),
         "version": services.version,
