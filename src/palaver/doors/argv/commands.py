@@ -1,4 +1,4 @@
-"""Which function does which command. A test compares this with the table of commands."""
+"""Map each command to its function. A test compares this map with the table of commands."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final

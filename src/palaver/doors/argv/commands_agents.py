@@ -1,4 +1,4 @@
-"""The commands by which an agent comes, goes and is seen."""
+"""`pal join`, `leave`, `whoami`, `list` and `status set`."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ _STAYS_SCRIPT: Final = "this process and its children are a script from now on: 
 
 
 async def join(call: Call) -> int:
-    """Give the caller's process a name, or make an agent of another machine known."""
+    """Join the caller as an agent; with --remote register an agent of another machine."""
     if remote := call.parsed.value("--remote"):
         joined = await call.services.broker.submit(call.caller, Register(name=remote), key=call.asked.key)
     else:
@@ -34,7 +34,7 @@ async def _sit_down(call: Call) -> Outcome:
     try:
         anchor = call.place(parsed.number("--pid"))
     except AlreadyJoined:
-        # A client that lost the daemon asks again, and is somebody because it has joined with this very key.
+        # A client that lost the daemon repeats its request. If that request has joined, return its result.
         joined = await broker.outcome(Join, call.asked.key)
         if joined is None:
             raise
@@ -78,7 +78,7 @@ async def _say_joined(call: Call, joined: Joined) -> int:
 
 
 async def leave(call: Call) -> int:
-    """Give the caller's name up."""
+    """Let the caller's agent leave the bus. Its process stays a script."""
     await call.services.broker.submit(call.caller, Leave(), key=call.asked.key)
     if call.is_json:
         await call.say_json({"name": call.caller.name})
@@ -90,7 +90,7 @@ async def leave(call: Call) -> int:
 
 
 async def whoami(call: Call) -> int:
-    """Show who the caller is to the others."""
+    """Show the caller's name, standing and seat."""
     view = caller_view(call.services, call.caller)
     if call.is_json:
         await call.say_json(view)
@@ -107,7 +107,7 @@ async def whoami(call: Call) -> int:
 
 
 async def list_agents(call: Call) -> int:
-    """Show who is on the bus; with --verbose also those who left, and who has read what was sent lately."""
+    """Show the agents; with --verbose also agents that left, and who read the latest messages of each."""
     services, is_verbose = call.services, call.parsed.has("--verbose")
     views = [view for view in await agents_view(services) if is_verbose or "left" not in view]
     if is_verbose:
@@ -128,14 +128,14 @@ async def list_agents(call: Call) -> int:
     if not is_verbose:
         await call.say_lines(short_table(views, now, width=call.width, paint=call.paint))
         return 0
-    # A person and a script are in no list of agents, and want to know who has read what they wrote.
+    # A person or a script is not in the list of agents: show the receipts of its messages separately.
     own = [] if any(view["name"] == name for view in views) else await recently_sent(services, name)
     await call.say_lines(long_table(views, own, now, name=name, width=call.width, paint=call.paint))
     return 0
 
 
 async def set_status(call: Call) -> int:
-    """Say what the caller is doing."""
+    """Store the caller's state, detail, tool and file."""
     state = call.parsed.positionals[0]
     request = SetStatus(
         state=state,

@@ -1,4 +1,4 @@
-"""`pal archive`, `pal export` and `pal redact`: events leave the log, are copied out, or lose their text."""
+"""`pal archive`, `backup`, `export` and `redact`: move events to a file, copy them, or remove their text."""
 
 import asyncio
 import glob
@@ -31,13 +31,13 @@ from palaver.routing.policy import is_foreign_type, require
 _PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000
 _SHOWN: Final = 10
-"""How many places are named."""
+"""How many seqs a warning names."""
 _ID_END: Final = 8
-"""How many characters of an id the name of a message's file has."""
+"""How many characters of a message's id are in the name of its file."""
 
 
 async def archive(call: Call) -> int:
-    """Move what lies before a place or a time into a file."""
+    """Move the events before a seq or a time into an archive file."""
     before = min(await _place(call), call.services.log.last() + 1)
     moved = await call.services.broker.submit(call.caller, Archive(before=before), key=call.asked.key)
     assert isinstance(moved, Archived)
@@ -56,13 +56,13 @@ async def archive(call: Call) -> int:
 
 
 async def backup(call: Call) -> int:
-    """Let the client copy the log: it writes with its own rights, and the event loop has no part in it."""
+    """Let the client copy the log, with its own rights and without using the daemon's event loop."""
     call.connection.run_here(*format_argv(call.parsed))
     return 0
 
 
 async def export(call: Call) -> int:
-    """Write all that passes the filters, archived or not, page by page."""
+    """Write the events that pass the filters page by page, archived ones too unless --sql is given."""
     is_redacted = not call.parsed.has("--no-redact")
     if not is_redacted:
         require(call.caller, Standing.HUMAN, "export --no-redact")
@@ -84,14 +84,17 @@ async def export(call: Call) -> int:
     ):
         async for events in found:
             async with aclosing(process.write(events)) as written:
-                # One write for each event: a client that lost the daemon goes on behind those that it has.
+                # One write per event: a client that reconnects continues after the last event that it has.
                 async for output in written:
                     await call.write(output)
     return 0
 
 
 async def redact(call: Call) -> int:
-    """Remove the text of one event, and the files of it; say where else the text was found."""
+    """Remove the text of one event and its files, and report where else the same text is stored.
+
+    Return 1 if the text could not be removed yet.
+    """
     require(call.caller, Standing.HUMAN, "redact")
     event = await fetch_event(call.services.log, call.parsed.positionals[0])
     is_foreign = is_foreign_type(event.type)
@@ -149,7 +152,7 @@ def _warn_unredacted(call: Call, left: Mapping[int, str]) -> None:
 
 
 def _remove_files(home: Path, events: Sequence[Event]) -> int:
-    """Remove the files that terminal agents were given of some messages; return how many there were."""
+    """Remove the files that terminal agents received for these messages; return the number of files."""
     count = 0
     for event in events:
         for path in (home / "messages").glob(f"*/*{glob.escape(event.id[-_ID_END:])}.md"):
@@ -169,11 +172,11 @@ async def _place(call: Call) -> int:
     if found := _PLACE.fullmatch(given):
         return int(found[1])
     moment = moment_from(call, "--before")
-    assert moment is not None  # It was given.
+    assert moment is not None  # the option has a value, see above
     return await _first_since(call, moment)
 
 
 async def _first_since(call: Call, moment: int) -> int:
-    """The first place that is not older than a moment; the one behind the last when all are."""
+    """Return the first seq that is not older than a time; the seq after the last one if all are older."""
     found = await call.services.log.read(Query(since=moment, limit=1))
     return found[0].seq if found else call.services.log.last() + 1

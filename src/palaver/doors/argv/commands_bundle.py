@@ -1,6 +1,6 @@
-"""The commands that make and read bundles, and the bundle that `pal send` makes on the way.
+"""`pal bundle`, and the bundle that `pal send --title` creates.
 
-Files are read by the client, with its own rights: nothing here opens a path.
+The client reads all files with its own rights. Nothing here opens a path.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ from palaver.model.transcript import (
 
 
 async def create(call: Call) -> int:
-    """Make a bundle of what the options say."""
+    """Create a bundle from the options."""
     if let_client_take(call):
         return 0
     event = await _make(call, call.parsed.positionals[0], call.asked.key)
@@ -70,10 +70,10 @@ async def create(call: Call) -> int:
 
 
 async def with_bundle(call: Call, request: Send) -> Send:
-    """Give the message of a `pal send` line with the bundle that the line describes, made here and now.
+    """Return the request of a `pal send` command, after storing the bundle that the command describes.
 
-    Two events: the bundle first. None is made for a message that would be refused, or in a dry run. A
-    repeated command makes nothing twice, and neither does a message with an id of its own that is repeated.
+    The bundle is a separate event before the message. It is not created in a dry run, or if the message
+    would be refused. A repeated command creates no second bundle; nor does a repeat of a message with `--id`.
     """
     parsed = call.parsed
     title = parsed.value("--title")
@@ -86,25 +86,28 @@ async def with_bundle(call: Call, request: Send) -> Send:
     check = msgspec.structs.replace(request, is_dry_run=True)
     sent = await call.services.broker.submit(call.caller, check, key=call.asked.key)
     assert isinstance(sent, Sent)
-    check_breadth(call.caller, request, sent)  # A dry run may be as broad as it likes.
+    check_breadth(call.caller, request, sent)  # A dry run does not check this.
     made = await _make(call, title, _bundle_request_key(call, request))
     return msgspec.structs.replace(request, bundle_id=str(made.payload["bundle_id"]))
 
 
 def _is_sent(call: Call, request: Send) -> bool:
-    """Tell whether the caller has sent a message with this id: then it stays as it was, with its bundle."""
+    """Return whether the caller already sent a message with this id: that message keeps its bundle."""
     found = call.services.log.find(request.id) if request.id else []
     return any((one.id, one.sender) == (request.id, call.caller.name) for one in found)
 
 
 def _bundle_request_key(call: Call, request: Send) -> bytes:
-    """Give the key by which the bundle is made once, also when the message behind it was cut off."""
+    """Return the request key of the bundle.
+
+    It is the same in every repeat, so the bundle is created once even if its message was not stored.
+    """
     own = f"{call.caller.name} {request.id}".encode() if request.id else call.asked.key
     return hashlib.sha256(own + b"bundle").digest()[: len(call.asked.key)]
 
 
 async def show(call: Call) -> int:
-    """Show what a bundle holds, with --full all of it."""
+    """Show the parts of a bundle; with --full also their content."""
     log, is_full = call.services.log, call.parsed.has("--full")
     event = await find_bundle(log, call.parsed.positionals[0])
     bundle = bundle_from_payload(event.payload)
@@ -124,7 +127,7 @@ async def show(call: Call) -> int:
 
 
 async def list_bundles(call: Call) -> int:
-    """Show the newest bundles, the newest last."""
+    """Show the newest bundles, newest last."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_BUNDLES
     found = read_newest_bundles(call.services.log.rows, limit)
     if call.is_json:
@@ -150,7 +153,7 @@ async def list_bundles(call: Call) -> int:
 
 
 async def cat(call: Call) -> int:
-    """Print the files of a bundle and of those it builds on, the oldest first; or one, byte for byte."""
+    """Print the files of a bundle and of the bundles it extends, oldest first; or one file, byte for byte."""
     reference, *paths = call.parsed.positionals
     bundle = await _bundle(call, reference)
     if paths:
@@ -190,7 +193,7 @@ async def _make(call: Call, title: str, key: bytes) -> Event:
 
 
 async def _read_files(call: Call) -> tuple[BundleFile, ...]:
-    """Let the client read what may be read; each file once, and no more than a bundle can have."""
+    """Let the client read the files that it may add: each file once, up to the size limit of a bundle."""
     named = [_locate(call, given) for given in _divided(call.parsed.values("--files"))]
     files: list[BundleFile] = []
     size_bytes = 0
@@ -221,17 +224,17 @@ async def _take_transcripts(call: Call) -> tuple[Excerpt, ...]:
         lines = content.splitlines(keepends=True)
         return tuple(take_excerpt(JsonLines(), lines, stretch, agent) for stretch, agent in wanted)
 
-    # A transcript has many megabytes; read line by line in a thread, it holds up no other caller.
+    # A transcript may have many megabytes: parse it in a thread, so that other callers do not wait.
     return await asyncio.to_thread(take)
 
 
 def _locate(call: Call, given: str) -> Located:
-    # Whoever acts for an agent is still the human, who named the file.
+    # A human who acts for an agent (--as) named the file, so the human's rights apply.
     is_human = HUMAN in (call.caller.kind, call.caller.by)
     roots = call.parsed.values("--root")
     if roots and not is_human:
         raise NotPerson("only the human can allow more directories with --root")
-    # Following links looks at names only: it opens nothing.
+    # Resolving links reads names only; it opens no file.
     return locate_file(given, cwd=call.asked.cwd, roots=roots, is_human=is_human, real=os.path.realpath)
 
 
@@ -243,7 +246,7 @@ def _divided(values: Iterable[str]) -> list[str]:
 
 
 def _with_parents(call: Call, bundle: Bundle) -> Iterator[str]:
-    """Give the ids of a bundle and of those it builds on, the nearest first."""
+    """Yield the ids of a bundle and of the bundles it extends, nearest first."""
     yield bundle.bundle_id
     for bundle_id, _ in read_parents(call.services.log.rows, bundle.extends):
         yield bundle_id
@@ -254,7 +257,7 @@ async def _bundle(call: Call, reference: str) -> Bundle:
 
 
 async def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptFile]:
-    """Give the nearest file with this path, and the id of the bundle that has it."""
+    """Return the nearest file with this path, and the id of its bundle."""
     wanted = (given, path_in_bundle(given, call.asked.cwd))
     for bundle_id in _with_parents(call, bundle):
         for file in (await _bundle(call, bundle_id)).files:

@@ -1,4 +1,4 @@
-"""The commands for the bus itself."""
+"""`pal up`, `down`, `status`, `doctor` and `completion`."""
 
 import os
 import shutil
@@ -36,13 +36,13 @@ from palaver.routing.policy import require
 
 _LOW_DISK_BYTES = 200 * 1024 * 1024
 _SHOWN = 3
-"""How many lost files are named."""
+"""How many lost files or possible secrets a finding names."""
 _OFFERED = 20
-"""How many of a kind completion offers, the newest first."""
+"""How many notes or tasks completion offers, newest first."""
 
 
 async def up(call: Call) -> int:
-    """Say that the bus is up: the client has seen to it. Opens or shuts the HTTP door if that is asked."""
+    """Report that the bus is up: the client has started it. Open or shut the HTTP door if asked to."""
     await change_http(call)
     lift_stop(call.services.home)
     view = daemon_view(call.services)
@@ -57,7 +57,7 @@ async def up(call: Call) -> int:
 
 
 async def down(call: Call) -> int:
-    """Stop the bus, and leave word that it is meant to stay down."""
+    """Stop the bus, and create the marker that keeps clients from starting it before `pal up`."""
     require(call.caller, Standing.WORKER, "down")
     marker = call.services.home / "down"
     marker.touch(mode=0o600)
@@ -112,7 +112,7 @@ async def status(call: Call) -> int:
 
 
 def _family_lines(call: Call, agent: Agent) -> list[str]:
-    """Say whose sub-agent an agent is, and which sub-agents it has now."""
+    """Return lines that name the agent's parent, and its present sub-agents."""
     lines = [f"sub-agent of {agent.parent}"] if agent.parent else []
     children = _children(call, agent)
     return [*lines, f"sub-agents: {', '.join(children)}"] if children else lines
@@ -123,7 +123,10 @@ def _children(call: Call, agent: Agent) -> list[str]:
 
 
 async def doctor(call: Call) -> int:
-    """Look for trouble. Each finding says what to do; the status is 1 when something needs doing."""
+    """Diagnose problems and suggest a fix for each.
+
+    The client then checks the harnesses. Its exit status is 1 if one of all findings needs a fix.
+    """
     findings = [
         *_check_home(call.services.home),
         *await _check_log(call),
@@ -150,7 +153,7 @@ async def doctor(call: Call) -> int:
         "harnesses": call.parsed.values("--harness"),
         "is_self_test": call.parsed.has("--self-test"),
     }
-    # No harness is ever started by the daemon: the client looks at them, in its own process.
+    # The daemon never starts a harness: the client checks them, in its own process.
     call.connection.run_here("__doctor", msgspec.json.encode(order).decode())
     return 0
 
@@ -212,7 +215,7 @@ async def _check_archives(call: Call) -> Finding:
 
 
 async def _check_secrets(call: Call) -> Finding:
-    """Look for passwords among the lines and keys that people typed at terminals."""
+    """Search the lines and keys that people typed at terminals for passwords."""
     try:
         found = await find_typed_secrets(call.services.log)
     except StorageFailed as failure:
@@ -242,7 +245,7 @@ def _check_client(call: Call) -> Finding:
 
 
 def _check_profiles(home: Path) -> list[Finding]:
-    """Check the profile files that a user wrote for programs in terminals."""
+    """Check the user's profile files for programs in terminals."""
     found: list[Finding] = []
     for name, text in read_profile_files(str(home)):
         try:
@@ -272,7 +275,7 @@ async def completion(call: Call) -> int:
 
 
 async def complete_words(call: Call) -> int:
-    """Answer a completion script: one candidate a line."""
+    """Print the candidates for a completion script, one per line."""
     words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
     rows = call.services.log.rows
     recent = await call.services.log.read(Query(types=("message",), last=100))

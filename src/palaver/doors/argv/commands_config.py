@@ -1,4 +1,4 @@
-"""`pal config`: settings to look at and to change. They are read once, when the bus starts."""
+"""`pal config`: show and change the settings. The daemon reads them once, when it starts."""
 
 import textwrap
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _WIDEST: Final = 100
 
 
 async def list_settings(call: Call) -> int:
-    """Show every setting with its value, where that comes from, and what it means."""
+    """Show every setting: its value, the origin of the value, and its meaning."""
     coming = _coming(call)
     for key in KEYS:
         if call.is_json:
@@ -41,7 +41,7 @@ async def list_settings(call: Call) -> int:
 
 
 async def get_setting(call: Call) -> int:
-    """Show the value that one setting has now."""
+    """Show the present value of one setting."""
     key = call.parsed.positionals[0]
     check_key(key)
     view = _view(call, key, _coming(call))
@@ -55,7 +55,7 @@ async def get_setting(call: Call) -> int:
 
 
 async def set_setting(call: Call) -> int:
-    """Write one setting into the file, and into the log that it was changed."""
+    """Write one setting to the file, then store the change in the log."""
     require(call.caller, Standing.HUMAN, "config set")
     key, text = call.parsed.positionals
     value, home = typed(key, text), call.services.home
@@ -77,14 +77,14 @@ async def set_setting(call: Call) -> int:
 
 
 async def edit_settings(call: Call) -> int:
-    """Let the client open the file in the person's own editor."""
+    """Let the client open the file in the user's editor."""
     require(call.caller, Standing.HUMAN, "config edit")
     call.connection.run_here("config", "edit")
     return 0
 
 
 def _coming(call: Call) -> Settings | None:
-    """Give what the file says now, which holds from the next start on; None when it cannot be used."""
+    """Return the settings in the file, which apply from the next start; None if the file is not valid."""
     name = str(call.services.home / FILE_NAME)
     try:
         return parse_settings(read_settings_file(call.services.home), name)
@@ -94,7 +94,7 @@ def _coming(call: Call) -> Settings | None:
 
 
 def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
-    """Give one setting as programs read it; `next` only when the file says something else by now."""
+    """Return one setting for JSON output; `next` only if the file has a different value."""
     value, origin = _now(call, key)
     view: dict[str, object] = {
         "key": key,
@@ -109,7 +109,7 @@ def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
 
 
 def _now(call: Call, key: str) -> tuple[str | int, str]:
-    """Give the value that counts now, and where it comes from: 'pal up --http' is the one that changes it."""
+    """Return the present value and its origin. Only `pal up --http` changes a value while the bus runs."""
     changed = call.services.http.changed
     if key in changed:
         return changed[key], "file"

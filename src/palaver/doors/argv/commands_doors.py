@@ -1,4 +1,4 @@
-"""The commands for the doors beside this one."""
+"""The commands for the other doors: `pal mcp` and `pal token`."""
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.style import ago
@@ -9,12 +9,12 @@ from palaver.model.message import EXTERNAL
 
 
 async def mcp(call: Call) -> int:
-    """Refuse a client that does not pump: it is older than this command."""
+    """Refuse a client that sends `mcp` as a command: it is older than the MCP door and cannot serve it."""
     raise BadRequest("this client cannot serve MCP: install the one that belongs to this bus")
 
 
 async def create_token(call: Call) -> int:
-    """Make a token and print it, this once."""
+    """Create a token and print it. It cannot be shown again."""
     words = call.parsed.positionals
     if not words and call.caller.kind == EXTERNAL:
         raise BadRequest("you have no name: say whose token it is to be")
@@ -36,7 +36,7 @@ async def create_token(call: Call) -> int:
 
 
 async def list_tokens(call: Call) -> int:
-    """Show every token without what is secret of it."""
+    """Show every token without its secret."""
     now = call.services.clock.now_ms()
     tokens = _book(call).all()
     for token in tokens:
@@ -52,7 +52,7 @@ async def list_tokens(call: Call) -> int:
 
 
 async def revoke_token(call: Call) -> int:
-    """Make tokens worthless."""
+    """Revoke one token by its id, or all tokens of an agent by its name."""
     word = call.parsed.positionals[0].removeprefix("@").lower()
     meant = [token for token in _book(call).all() if word in (token.id, token.name)]
     if not meant:
@@ -69,7 +69,7 @@ async def revoke_token(call: Call) -> int:
 
 
 def _check_whose(call: Call, name: str, verb: str) -> None:
-    """An agent may for itself, a person for everybody, and nobody else."""
+    """Allow an agent its own tokens and a person all tokens; refuse everything else."""
     if call.caller.standing is not Standing.HUMAN and (call.caller.name != name or call.caller.by):
         raise NotAllowed(f"{verb} for {name}", call.caller.standing.word, Standing.HUMAN.word)
 

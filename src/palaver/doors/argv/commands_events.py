@@ -1,4 +1,4 @@
-"""`pal events`: reads, searches, waits for and follows the log. Follows places, and changes no ledger."""
+"""`pal events`: read, search, wait for and follow the log. Does not change the ledger."""
 
 import asyncio
 from contextlib import aclosing
@@ -24,11 +24,11 @@ _FILTERS: Final = (
     *("--file", "--status", "--search"),
 )
 _ALL_SHOWN: Final = b"shown"
-"""The token of a wait that is over."""
+"""The token of a wait whose events were all shown."""
 
 
 async def events(call: Call) -> int:
-    """Read the log; with --wait or --follow also what is yet to come."""
+    """Show the stored events that pass the filters; with --wait or --follow wait for new ones."""
     query = await _query(call, call.parsed)
     await doubt_names(call, (*query.agents, *query.senders))
     await doubt_types(call, query.types)
@@ -48,7 +48,7 @@ async def events(call: Call) -> int:
 
 
 async def _read(call: Call, query: Query) -> int:
-    """Show what is there, page by page, and give how many that were."""
+    """Show the events in the log, page by page; return how many were shown."""
     shown = 0
     if query.last is not None and query.last > _PAGE:
         end = call.services.log.last() + 1 if query.before is None else query.before
@@ -65,7 +65,7 @@ async def _read(call: Call, query: Query) -> int:
 
 
 async def _read_all(call: Call, query: Query) -> None:
-    """Show what is archived, and then what is there."""
+    """Show the archived events, then those in the log."""
     async with aclosing(pages(call.services.log, query)) as found:
         async for page in found:
             for event in page:
@@ -73,7 +73,7 @@ async def _read_all(call: Call, query: Query) -> None:
 
 
 def _can_be_archived(parsed: Parsed) -> bool:
-    """Tell whether somebody looks for something, and not only at what was last; SQL looks into no archive."""
+    """Return whether a filter is given that archived events could match. SQL never reads archives."""
     return any(map(parsed.has, _FILTERS)) and not parsed.has("--sql")
 
 
@@ -85,7 +85,7 @@ def _tell_of_archive(call: Call, query: Query) -> None:
 
 
 async def _wait(call: Call, query: Query) -> int:
-    """Show what comes next. A client that lost the daemon waits on from where it began, without a gap."""
+    """Show the next events. A client that lost the daemon continues from where it began, without a gap."""
     if call.asked.resume == _ALL_SHOWN:
         return 0
     timeout_s = call.parsed.duration_s("--wait")
@@ -106,7 +106,7 @@ async def _wait(call: Call, query: Query) -> int:
 
 
 async def _follow(call: Call, query: Query) -> int:
-    """Show what comes, for ever; SIGTERM and SIGHUP end it with everything flushed and the cursor said."""
+    """Show new events until the client ends. After SIGTERM or SIGHUP, flush them and print the cursor."""
     async with following(call, query) as follower:
         with call.connection.ending_gently():
             place = await follower.begin()

@@ -1,4 +1,7 @@
-"""Starting a harness as an agent: judged here, and done by the client. Its hooks have a door of their own."""
+"""`pal claude`, `codex`, `opencode` and `gemini`: check the request, and let the client start the harness.
+
+Hooks have a separate door, `doors/hooks`.
+"""
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.commands_terminals import launch
@@ -25,5 +28,5 @@ async def gemini(call: Call) -> int:
 
 
 async def hook(call: Call) -> int:
-    """Say nothing to a client that asks for a hook as for a command: it is older than the door of hooks."""
+    """Do nothing for a client that sends a hook as a command: it is older than the door for hooks."""
     return 0

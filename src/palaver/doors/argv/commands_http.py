@@ -1,6 +1,6 @@
-"""`pal up --http` and `--no-http`: the HTTP door opened or shut now, and in the settings for next time.
+"""`pal up --http` and `--no-http`: open or shut the HTTP door now, and in the settings for the next start.
 
-Only a person opens or shuts it.
+Only a person may do this.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,11 @@ _OPTIONS: Final = ("--http", "--http-remote", "--no-http")
 
 
 async def change_http(call: Call) -> None:
-    """Do what `pal up` says about HTTP; nothing when it says nothing. A taken port is an error here."""
+    """Apply the HTTP options of `pal up`; do nothing without them.
+
+    The door is opened or shut first, then the settings file is written, then the changes are stored in the
+    log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
+    """
     wanted = wanted_settings(call.parsed)
     if not wanted:
         return
@@ -50,7 +54,10 @@ def require_person(caller: Caller) -> None:
 
 
 def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
-    """Read what is asked for; nothing when nothing is. Raises BadRequest for what is no address."""
+    """Return the settings that the HTTP options select; empty without such options.
+
+    Raises BadRequest for an invalid address.
+    """
     if not any(name in parsed.options for name in _OPTIONS):
         return {}
     if parsed.has("--no-http"):
@@ -64,7 +71,7 @@ def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
 
 
 def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Write settings into the file, and give what they were there."""
+    """Write settings to the file, and return their previous values in it."""
     content = read_settings_file(home)
     given = parse_file(content, str(home / FILE_NAME))
     text = content.decode()

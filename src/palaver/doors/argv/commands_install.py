@@ -1,4 +1,4 @@
-"""`pal install` and `pal uninstall`: the client writes files, with its own rights. Opens nothing itself."""
+"""`pal install` and `pal uninstall`: let the client write the files, with its own rights. Opens no file."""
 
 from palaver.doors.argv.call import Call
 from palaver.doors.argv.parse import format_argv
@@ -6,7 +6,7 @@ from palaver.errors import UsageError
 
 
 async def install(call: Call) -> int:
-    """Let the client do it in its own process."""
+    """Let the client run the command in its own process."""
     if call.parsed.positionals[0] != "skill" and len(call.parsed.positionals) > 1:
         raise UsageError("a folder goes with the skill only; a harness says itself where its settings are")
     call.connection.run_here(*format_argv(call.parsed))

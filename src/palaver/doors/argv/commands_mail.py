@@ -1,4 +1,4 @@
-"""The commands that look at mail and look after it. Only `ack`, `release` and `redeliver` change anything."""
+"""`pal inbox`, `show`, `receipts`, `ack`, `release` and `redeliver`. Only the last three change anything."""
 
 from palaver.broker.lookup import fetch_event, find_message
 from palaver.broker.outcome import Written
@@ -14,7 +14,7 @@ from palaver.model.terminal import GATE_ADVICE
 
 
 async def inbox(call: Call) -> int:
-    """Show the newest messages, read or not."""
+    """Show the newest messages to the caller, read or not."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_INBOX
     found = await inbox_view(call.services, call.owner, limit)
     if call.is_json:
@@ -66,7 +66,7 @@ async def show(call: Call) -> int:
 
 
 async def receipts(call: Call) -> int:
-    """Show what became of a message, a line for each recipient."""
+    """Show the delivery state of a message, one line per recipient."""
     event = find_message(call.services.log, call.parsed.positionals[0])
     if call.is_json:
         await call.say_json(receipts_view(call.services, event))
@@ -96,7 +96,7 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
 
 
 async def ack(call: Call) -> int:
-    """Mark messages to the caller as seen."""
+    """Mark messages to the caller as seen. Messages to other recipients are refused."""
     name = call.owner
     events = [find_message(call.services.log, reference) for reference in call.parsed.positionals]
     seqs = tuple(event.seq for event in events)
@@ -112,14 +112,14 @@ async def ack(call: Call) -> int:
 
 
 async def release(call: Call) -> int:
-    """Put a message in line that is held."""
+    """Queue a held message for delivery."""
     reference = call.parsed.positionals[0]
     await call.services.broker.submit(call.caller, Release(message=reference), key=call.asked.key)
     return await _say_queued(call, reference, "is in line now")
 
 
 async def redeliver(call: Call) -> int:
-    """Put a message in line again for those who may not have it."""
+    """Queue a message again for the recipients that may not have it."""
     reference = call.parsed.positionals[0]
     await call.services.broker.submit(call.caller, Redeliver(message=reference), key=call.asked.key)
     return await _say_queued(call, reference, "is in line again")

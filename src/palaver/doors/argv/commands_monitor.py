@@ -1,9 +1,10 @@
-"""`pal monitor`: what a harness keeps running beside a session, so that messages come as lines at any time.
+"""`pal monitor`: a process that a harness keeps running during a session, and whose output lines it reads.
 
-A native lane. An offer is on its way until a hook shows its lines in a prompt; where no hooks come, nothing
-better will ever be known than that they were written out. The lane is closed while another line would pass
-the harness's own limit. If the agent is idle and no prompt has shown the lines, the harness has dropped them:
-the offer is withdrawn, and the message goes by another lane, or once more by this one.
+It is a native lane that can carry messages at any time. An offer stays open until a hook shows its lines in a
+prompt; without hooks, the only evidence is that the lines were written out. The lane is closed while another
+line would exceed the rate limit of the harness. If the agent is idle and no prompt has shown the lines, the
+harness has dropped them: the offer is withdrawn, and its messages go by another lane or once more by this
+one.
 """
 
 import asyncio
@@ -35,16 +36,16 @@ ABILITY: Final = Ability(
     idle_wait_s=15.0,
 )
 _LIMIT_HAD: Final = 40
-"""A token names at most so many messages: the client has room for 1,024 bytes."""
+"""How many messages a token names at most. A token has at most 1,024 bytes in the client."""
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
-    """What the client keeps for the next daemon: what it was given, and how much it may still write."""
+    """The state that a client keeps for the next daemon: open messages, and how much it may still write."""
 
     events: int
     since_s: float
     had: tuple[int, ...] | None
-    """The messages that it was given and that were not proven then; None when they are too many to name."""
+    """Messages that the client received and that were not confirmed; None if there are too many to name."""
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -52,7 +53,7 @@ _decode: Final = msgspec.json.Decoder(_Token).decode
 
 
 async def monitor(call: Call) -> int:
-    """Carry the caller's mail until its session ends. When the bus stops, the client waits for the next."""
+    """Carry the caller's messages until it leaves. If the bus stops, the client waits for the next one."""
     if call.caller.kind != INSTANCE:
         raise WhoAreYou("only an agent has mail that could come: join first with 'pal join'")
     require_own_mail(call.caller)
@@ -70,7 +71,7 @@ async def monitor(call: Call) -> int:
 def _read_token(token: bytes | None) -> _Token | None:
     try:
         return None if token is None else _decode(token)
-    except msgspec.DecodeError:  # of an older daemon
+    except msgspec.DecodeError:  # a token from an older daemon
         return None
 
 
@@ -78,7 +79,7 @@ class _Monitor:
     """One monitor and its lane."""
 
     def __init__(self, call: Call, before: _Token | None) -> None:
-        """`before` is what the client kept of an earlier daemon; None for a client that has just started."""
+        """`before` is the token of an earlier daemon; None for a client that has just started."""
         self._call = call
         self._clock = call.services.clock
         self._before = before
@@ -87,17 +88,17 @@ class _Monitor:
         self._offers: Offers = asyncio.Queue()
         self._lane: Lane | None = None
         self._written: set[int] = set()
-        """The offers whose lines the client has written out."""
+        """Numbers of the offers whose lines the client has written out."""
         self._withdrawn: set[int] = set()
-        """The messages that were withdrawn once. No message is withdrawn twice."""
+        """Messages that were withdrawn. No message is withdrawn twice."""
 
     def follow(self, events: Sequence[Event]) -> None:
-        """End with the agent."""
+        """End the monitor when its agent leaves."""
         if any(event.type == BYE and event.sender == self._call.caller.name for event in events):
             self._offers.put_nowait(None)
 
     async def run(self) -> int:
-        # The token goes first: a client that brings one can say of every offer since whether it had it.
+        # Send a token first: a client that brings one back knows which offers it received since.
         await self._call.write(b"", self._token(() if self._before is None else self._before.had))
         await self._call.connection.output.flushed()
         lane = await self._open()
@@ -109,7 +110,7 @@ class _Monitor:
             await self._write(lane, offer)
 
     async def _open(self) -> Lane:
-        """Open the lane, and tell what the client had of what an earlier daemon submitted."""
+        """Open the lane, and report which offers of an earlier daemon the client received."""
         services, name = self._call.services, self._call.caller.name
         delivery = services.delivery
         self._lane = lane = delivery.open_lane(name, ABILITY, self._offers.put_nowait)
@@ -118,14 +119,17 @@ class _Monitor:
         self._keep_pace(lane)
         had = None if self._before is None else self._before.had
         if had and (offer := delivery.take_up(lane, had)) is not None:
-            delivery.arrived(
-                lane, offer.number
-            )  # The harness has it, and a prompt may have shown it already.
+            # The harness has the lines, and a prompt may have shown them already.
+            delivery.arrived(lane, offer.number)
         await delivery.recovered(lane, knows_all=had is not None)
         return lane
 
     async def close(self) -> None:
-        """What was not handed to the client never left; of the rest nobody knows more than the hooks."""
+        """Close the lane.
+
+        Offers that were not written to the client are queued again. If the client has ended, the others
+        become unconfirmed; otherwise it reports them to the next daemon.
+        """
         if self._reopening is not None:
             self._reopening.cancel()
         if (lane := self._lane) is None:
@@ -133,7 +137,7 @@ class _Monitor:
         services = self._call.services
         await give_back(services.delivery, lane, self._offers, "the monitor ended before it left")
         services.conversations.remove_native(lane)
-        if self._call.connection.has_gone:  # The client is not there to say what it had.
+        if self._call.connection.has_gone:  # The client cannot report what it received.
             for number in list(lane.offers):
                 await services.delivery.answer(lane, number, Answer.UNCONFIRMED)
         await services.delivery.close_lane(lane)
@@ -163,10 +167,10 @@ class _Monitor:
         named = had if had is not None and len(had) <= _LIMIT_HAD else None
         return _encode(_Token(self._pace.events, round(self._pace.since_s, 3), named))
 
-    # The harness's limit
+    # The rate limit of the harness
 
     def _keep_pace(self, lane: Lane) -> None:
-        """Close the lane while the harness would drop another line."""
+        """Close the lane while the harness would drop another line, and reopen it afterwards."""
         wait_s = self._pace.wait_s(self._clock.monotonic_s())
         delivery = self._call.services.delivery
         if not wait_s:
@@ -176,12 +180,12 @@ class _Monitor:
         self._reopening = asyncio.get_running_loop().call_later(wait_s, self._keep_pace, lane)
 
     def _silence(self, offer: Offer) -> Answer:
-        """Say what it means that an idle agent was shown nothing of an offer.
+        """Return the outcome of an offer that no prompt of an idle agent has shown.
 
-        Hooks tell of every prompt. Lines that were written out and are in none were dropped.
+        Hooks report every prompt, so lines that were written out and are in no prompt were dropped.
         """
         lane = self._lane
-        assert lane is not None  # else nothing could be offered
+        assert lane is not None  # offers exist only on an open lane
         is_proven = (
             offer.number in self._written
             and offer.number not in lane.arrived

@@ -1,4 +1,4 @@
-"""`pal recv --peek` and `--after`: looks at the caller's mail, once or for ever, and marks nothing."""
+"""`pal recv --peek` and `--after`: show the caller's messages, once or continuously, and mark nothing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _PAGE: Final = 1000
 
 
 async def peek(call: Call, name: str, limit: int) -> int:
-    """Look without marking: what waits, or with --after everything behind a place."""
+    """Show messages without marking them: the open ones, or with --after all messages after a seq."""
     parsed = call.parsed
     after, timeout_s = parsed.number("--after"), parsed.duration_s("--timeout")
     if parsed.has("--follow"):
@@ -43,9 +43,9 @@ async def peek(call: Call, name: str, limit: int) -> int:
 
 
 async def _follow(call: Call, name: str, after: int | None, timeout_s: float | None) -> int:
-    """Show mail behind a place as it comes; SIGTERM and SIGHUP end it with the cursor said.
+    """Show the messages after a seq as they arrive. After SIGTERM or SIGHUP, print the cursor.
 
-    A client that comes back goes on behind what it had written out.
+    A client that reconnects continues after the last message that it had written out.
     """
     if after is None:
         raise UsageError(
@@ -75,7 +75,7 @@ async def _follow(call: Call, name: str, after: int | None, timeout_s: float | N
 
 
 class _Place:
-    """Up to where everything was written out."""
+    """The seq up to which everything was written out."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -85,13 +85,13 @@ class _Place:
 
 
 def _resumed(call: Call) -> int:
-    """Give the place up to which a client that lost the daemon had written everything; 0 for a new one."""
+    """Return the seq up to which a reconnected client had written everything; 0 for a new client."""
     token = call.asked.resume
     return int(token) if token is not None and token.isdigit() and len(token) <= _LONGEST_TOKEN else 0
 
 
 async def _all_behind(call: Call, query: Query) -> list[Event]:
-    """Give what is stored behind a place, archived or not, up to the limit."""
+    """Return the messages after a seq, archived or not, up to the limit."""
     found: list[Event] = []
     async with aclosing(pages(call.services.log, query)) as some:
         async for page in some:

@@ -1,4 +1,4 @@
-"""What agents ask leave for: shown to everybody, answered by the human in person and by nobody else."""
+"""`pal pending`, `approve` and `deny`: show permission requests to all; only the human in person decides."""
 
 import asyncio
 import json
@@ -17,11 +17,14 @@ from palaver.model.permission import ALLOW, DENY, AnswerPermission
 from palaver.model.visible import exact
 
 _ARRIVE_S: Final = 30.0
-"""So long a harness may take to say that it has a person's word; some are asked again first."""
+"""Seconds that a harness may take to confirm a decision; some ask once more before they take it."""
 
 
 async def pending(call: Call) -> int:
-    """Show what waits for a person: what is asked, those first that can be answered, and what is held."""
+    """Show everything that waits for a person: requests, then blocked agents, then held messages.
+
+    Only the requests, which come first, can be answered here.
+    """
     now, services = call.services.clock.now_ms(), call.services
     asked = services.permissions.all()
     names = {one.agent for one in asked}
@@ -60,12 +63,12 @@ async def pending(call: Call) -> int:
 
 
 async def approve(call: Call) -> int:
-    """Say yes."""
+    """Allow a permission request."""
     return await _answer(call, is_allowed=True)
 
 
 async def deny(call: Call) -> int:
-    """Say no."""
+    """Deny a permission request."""
     return await _answer(call, is_allowed=False)
 
 
@@ -79,7 +82,7 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
         await call.services.broker.submit(call.caller, request, key=call.asked.key)
     except BaseException:
         one.is_taken = False
-        one.leave()  # its own dialog is asked then
+        one.leave()  # the harness then shows its own dialog
         raise
     if not one.decided.done():
         one.decided.set_result(is_allowed)
@@ -96,7 +99,7 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
 
 
 def _check_answerable(call: Call, asked: str, verb: str) -> None:
-    """Say what or where to answer, when somebody is named: an answer is to a request, and never to a name."""
+    """Refuse the name of an agent, with the ids of its requests or the terminal: a decision needs an id."""
     agent = call.services.broker.directory.get(asked)
     if agent is None:
         return
@@ -112,7 +115,7 @@ def _check_answerable(call: Call, asked: str, verb: str) -> None:
 
 
 def _where(call: Call, agent: Agent) -> str:
-    """Say at which terminal to answer: a sub-agent has that of the agent in whose session it is."""
+    """Return the terminal to answer at; for a sub-agent it is that of the agent whose session it is in."""
     above, known = agent, call.services.broker.directory
     while above.parent and (parent := known.get(above.parent)) is not None:
         above = parent
@@ -159,6 +162,6 @@ def _agent_view(agent: Agent) -> dict[str, object]:
 
 
 def _input_lines(one: Pending) -> list[str]:
-    """Give every word of what is asked: nobody should allow what was not shown."""
+    """Return the complete input of a request: a person must not allow anything that was not shown."""
     written = json.dumps(one.input, indent=2, ensure_ascii=False, default=str)
     return [exact(line) for line in written.split("\n")]

@@ -1,4 +1,4 @@
-"""`pal recv`: takes the caller's mail. Shown, flushed, and only then written down as seen."""
+"""`pal recv`: read the caller's mailbox. Messages are shown, flushed, and only then stored as seen."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 async def recv(call: Call) -> int:
-    """Take what waits, or wait for it; with --follow go on for ever."""
+    """Show the waiting messages, or wait for some; with --follow continue until the client ends."""
     name = call.owner
     limit = call.parsed.number("--limit", least=1) or DEFAULT_RECV
     await doubt_names(call, call.parsed.values("--from"))
@@ -58,7 +58,10 @@ async def _take(call: Call, taker: Taker, limit: int) -> int:
 
 
 async def _follow(call: Call, taker: Taker, limit: int, timeout_s: float | None) -> int:
-    """Take what comes; SIGTERM and SIGHUP end it with all that was handed out flushed and written down."""
+    """Show messages as they arrive.
+
+    After SIGTERM or SIGHUP, flush the shown messages, store them as seen and print the cursor.
+    """
     deadline, status = _deadline(timeout_s), EXIT_NOTHING
     shown = Shown(call.services.log.last())
     with call.connection.ending_gently(shown.place):
@@ -73,7 +76,7 @@ async def _follow(call: Call, taker: Taker, limit: int, timeout_s: float | None)
 
 
 class Shown:
-    """What a follower of mail has flushed: of one batch, and the newest of all."""
+    """The messages that a follower has flushed: all of the present batch, and the newest seq of all."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -85,9 +88,9 @@ class Shown:
 
 
 async def _hand_out_singly(call: Call, taker: Taker, batch: Sequence[Event], shown: Shown) -> None:
-    """Show messages one by one, each a write of its own, and write down those that were flushed.
+    """Show messages one by one, each in a separate write, and store the flushed ones as seen.
 
-    So it is too when the client goes away in the middle: what it had flushed was seen, the rest is unread.
+    If the client disconnects in the middle, the flushed messages are seen and the rest stay unread.
     """
     output, connection = call.connection.output, call.connection
     shown.seqs = []
@@ -99,7 +102,7 @@ async def _hand_out_singly(call: Call, taker: Taker, batch: Sequence[Event], sho
         await output.flushed()
     except asyncio.CancelledError:
         if connection.is_asked_to_end and not connection.is_lost:
-            await output.flushed()  # What the client was sent before the signal it still writes out.
+            await output.flushed()  # The client still writes out what it received before the signal.
         raise
     finally:
         if shown.seqs:
@@ -111,7 +114,7 @@ def _deadline(timeout_s: float | None) -> float | None:
 
 
 async def _next(call: Call, taker: Taker, limit: int, deadline: float | None) -> list[Event] | None:
-    """Wait for mail; None when the time is over first."""
+    """Wait for messages; return None if the deadline passes first."""
     try:
         async with asyncio.timeout_at(deadline):
             with call.connection.waiting():
@@ -121,7 +124,7 @@ async def _next(call: Call, taker: Taker, limit: int, deadline: float | None) ->
 
 
 async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
-    """Show mail batch by batch: shown, written out, written down."""
+    """Show messages batch by batch; store each batch as seen after the client has flushed it."""
     rest = count_rest(call, events)
     for batch in batches(events):
         seqs = tuple(event.seq for event in batch)
@@ -131,7 +134,7 @@ async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
 
 
 async def _write_down(call: Call, taker: Taker, seqs: Sequence[int]) -> None:
-    """These were seen, even if the client goes away now: they stay in hand until that is written."""
+    """Store messages as seen, even if the client disconnects now. Until then no other reader takes them."""
     seen = asyncio.ensure_future(_seen(call, seqs))
     try:
         await asyncio.shield(seen)
@@ -148,7 +151,10 @@ async def _seen(call: Call, seqs: Sequence[int]) -> None:
 
 
 async def _has_resumed(call: Call) -> bool:
-    """A client that comes back says what it had written out: that was seen, and is not shown again."""
+    """Store as seen the messages that a reconnected client had written out; they are not shown again.
+
+    Return whether the client brought a token.
+    """
     if call.asked.resume is None:
         return False
     try:

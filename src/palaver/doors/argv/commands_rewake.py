@@ -1,7 +1,7 @@
-"""`pal rewake`: what a hook of Claude Code leaves running, so that a session at rest can be woken once.
+"""`pal rewake`: a process that a hook of Claude Code leaves running, to wake an idle session once.
 
-A native lane of one offer, for where no monitor runs: beside one it ends at once, and it ends when a newer
-one waits. While the agent works hooks carry its mail. Whatever is wrong it is silent and ends with 0.
+It is a native lane for one offer. It ends at once if a monitor runs, and when a newer rewake process waits.
+While the agent works, hooks carry its messages. On any error the client prints nothing and exits with 0.
 """
 
 import asyncio
@@ -26,24 +26,24 @@ from palaver.routing.policy import require_own_mail
 
 ABILITY: Final = Ability(kind=LaneKind.NATIVE, reaches_busy=False, wakes_idle=True, limit=LIMIT_MESSAGES)
 WAKES: Final = 2
-"""The status by which the harness puts what was said to its model."""
+"""The exit status that makes the harness show the output to its model."""
 _HARNESS: Final = "claude"
 _WAITED: Final = b"w"
-"""Brought by a client that has waited with an earlier daemon; the Unix time follows at which it began."""
+"""Token of a client that has waited with an earlier daemon, followed by the Unix time (ms) of its start."""
 _SAID: Final = b"-"
-"""Brought by a client that has said something, and lost the daemon before it was told to end."""
+"""Token of a client that has written its output, and lost the daemon before it received its exit status."""
 _HEAD: Final = "New messages:"
-"""The harness may put words of its own before the first line."""
+"""The first line, because the harness may put its own text before it."""
 _MONITOR_S: Final = 3.0
-"""So long a session that starts is given to bring its monitor up."""
+"""Seconds that a starting session has to start its monitor."""
 _NAME_S: Final = 5.0
-"""So long a session that starts may take until it has a name."""
+"""Seconds that a starting session may take to get a name."""
 _ARRIVAL_S: Final = 30.0
-"""So long nothing overtakes what has left. It is said no second time, whatever became of it."""
+"""Seconds in which no other lane overtakes a written offer. The offer is never written a second time."""
 
 
 async def rewake(call: Call) -> int:
-    """Wait for mail of the caller, and wake it. When the bus stops, the client waits for the next."""
+    """Wait for a message to the caller, and wake it. If the bus stops, the client waits for the next one."""
     call.connection.comes_back = True
     if call.asked.resume == _SAID:
         return WAKES
@@ -68,7 +68,7 @@ async def rewake(call: Call) -> int:
 
 
 def _waited_since(token: bytes | None) -> int | None:
-    """Return since when a client has waited with earlier daemons, 0 if it cannot tell; None for a new one."""
+    """Return the time (ms) since which a client has waited, 0 if it is unknown; None for a new client."""
     if token is None or not token.startswith(_WAITED):
         return None
     digits = token.removeprefix(_WAITED)
@@ -76,12 +76,18 @@ def _waited_since(token: bytes | None) -> int | None:
 
 
 def _has_its_own(call: Call) -> bool:
-    """True for an agent that `pal` has launched, when `pal install` has set this up: it has another one."""
+    """Return whether the agent has another rewake process.
+
+    An agent that `pal` launched has one; this one comes from `pal install`.
+    """
     return call.parsed.has(INSTALLED) and call.services.broker.directory.is_launched(call.caller.name)
 
 
 async def _is_somebody_new(call: Call) -> bool:
-    """Wait until somebody has joined: it may be the session whose first hook is on its way, too."""
+    """Wait until any agent joins: it may be this session, whose first hook may still be on its way.
+
+    Return False if no agent joins in time.
+    """
     joined = asyncio.Event()
 
     def follow(events: Sequence[Event]) -> None:
@@ -100,7 +106,7 @@ async def _is_somebody_new(call: Call) -> bool:
 
 
 class _Waiter:
-    """One process that waits, and its lane."""
+    """One waiting process and its lane."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -110,12 +116,12 @@ class _Waiter:
         self._wake = Wake(lambda: self._offers.put_nowait(None))
 
     def follow(self, events: Sequence[Event]) -> None:
-        """End with the agent."""
+        """End the process when its agent leaves."""
         if any(event.type == BYE and event.sender == self._agent for event in events):
             self._wake.end()
 
     async def run(self, *, is_new: bool, since_ms: int) -> int:
-        """Give the status to end with. A client that has waited since then has had nothing since."""
+        """Return the exit status. The client has received nothing since `since_ms`, unless that is 0."""
         if self._natives.monitors:
             return 0
         self._natives.wait(self._wake)
@@ -123,7 +129,7 @@ class _Waiter:
         await self._call.write(b"", b"%b%d" % (_WAITED, begun_ms))
         delivery = self._call.services.delivery
         self._wake.lane = lane = delivery.open_lane(self._agent, ABILITY, self._offers.put_nowait)
-        if is_new:  # closed it keeps mail from being typed meanwhile
+        if is_new:  # while closed, this lane keeps messages from being typed
             delivery.set_level(lane, NOT_YET)
             if await self._ends_soon():
                 return 0
@@ -149,19 +155,22 @@ class _Waiter:
         written = wake_lines([injection_line(one, self._agent, services.log.device) for one in offer.events])
         remember_cut(services.conversations.get(self._agent), offer, written)
         text = "\n".join([_HEAD, *(line for line, _ in written), ""])
-        self._call.connection.spawn(let_pass(services.delivery, lane, _ARRIVAL_S))  # also if it never says it
+        # Even if the client never writes the offer, other lanes wait only this long.
+        self._call.connection.spawn(let_pass(services.delivery, lane, _ARRIVAL_S))
         try:
             await self._call.write(text.encode("utf-8", "backslashreplace"), _SAID)
             await self._call.connection.output.flushed()
-        except BaseException:  # it may have said nothing, so no hook proves it, and nothing is held up
+        except BaseException:
+            # Perhaps nothing was written: hooks prove nothing about it, and other lanes need not wait.
             self._natives.take_back(lane)
             raise
         return WAKES
 
     async def close(self) -> None:
-        """What was not handed to the client never left; of what it has said the hooks will tell.
+        """Close the lane, unless the client has written an offer: then hooks report the outcome.
 
-        What it was handed and has not said is unconfirmed, unless a prompt shows it after all.
+        An offer that was not sent to the client is queued again. One that was sent and perhaps not written is
+        unconfirmed, unless a prompt shows it later.
         """
         services, lane = self._call.services, self._wake.lane
         self._natives.forget(self._wake)
@@ -172,7 +181,7 @@ class _Waiter:
 
 
 async def let_pass(delivery: Delivery, lane: Lane, wait_s: float) -> None:
-    """Let other lanes carry mail again, when what left has not arrived by then."""
+    """Let other lanes carry messages after `wait_s` seconds, even if the written offer has not arrived."""
     await asyncio.sleep(wait_s)
     if lane.is_open and not lane.is_spent:
         lane.is_spent = True

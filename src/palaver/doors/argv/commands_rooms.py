@@ -1,4 +1,4 @@
-"""`pal room` and `pal note`: joining, looking, leaving, and what lasts. The desk says what that means."""
+"""`pal room` and `pal note`: read the options, call the service for rooms, and show the result."""
 
 from palaver.broker.outcome import Written
 from palaver.doors.argv.call import Call
@@ -12,9 +12,9 @@ from palaver.model.text import LIMIT_BODY_BYTES
 
 
 async def room_of(call: Call, path: str = "") -> str:
-    """Give the room that a command is about: the one it names, the one at or above a path, or the caller's.
+    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
 
-    Without a word that is the one it is in here, else the only one it is in.
+    The caller's room is the one that it is in at the current directory, else the only one that it is in.
     """
     if (named := call.parsed.value("--room")) is not None:
         if path:
@@ -24,12 +24,12 @@ async def room_of(call: Call, path: str = "") -> str:
 
 
 async def room_here_or_named(call: Call, path: str = "") -> str:
-    """Give the room that is to lose somebody or to end: one elsewhere only when it was named."""
+    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
     return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
 
 
 async def named_room(call: Call, word: str) -> str:
-    """Give the room that `--room` names: a word stays as it is, a path means the room at or above it."""
+    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
     is_path = "/" in word or word.startswith(".")
     return await _room_at(call, word) if is_path else word
 
@@ -52,9 +52,9 @@ async def _own_room(call: Call) -> str:
 
 
 async def room_of_repeat(call: Call) -> str | None:
-    """Give the room in which this very request was done already; None when it was not.
+    """Return the room in which this same request was already done; None if it was not.
 
-    A client that lost the daemon asks again. What it did must not be refused because it has been done.
+    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
     """
     done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
     event = done.event if isinstance(done, Written) else None
@@ -62,7 +62,7 @@ async def room_of_repeat(call: Call) -> str | None:
 
 
 async def text_from_stdin(call: Call, limit_bytes: int) -> str:
-    """Let the client read its standard input, which must be a text."""
+    """Let the client read its standard input; raise BadRequest if it is not UTF-8."""
     try:
         return (await call.connection.read_stdin(limit_bytes)).decode()
     except UnicodeDecodeError:
@@ -70,7 +70,7 @@ async def text_from_stdin(call: Call, limit_bytes: int) -> str:
 
 
 async def join(call: Call) -> int:
-    """Become a member of the room at a path."""
+    """Make the caller a member of the room at a path."""
     answer = await call.services.desk.join_path(
         call.caller,
         context_path=call.absolute(_path(call)),
@@ -86,14 +86,14 @@ async def join(call: Call) -> int:
 
 
 async def leave(call: Call) -> int:
-    """Be a member no longer."""
+    """End the caller's membership in a room."""
     room = await room_of(call, _path(call, ""))
     answer = await call.services.desk.leave_room(call.caller, room_id=room, key=call.asked.key)
     return await _said(call, answer, f"you have left {room}")
 
 
 async def list_rooms(call: Call) -> int:
-    """Show the rooms, or those around a path."""
+    """Show all rooms, or the rooms around a path."""
     path = _path(call, "")
     answer = await call.services.desk.list_rooms(
         call.caller,
@@ -108,7 +108,7 @@ async def list_rooms(call: Call) -> int:
 
 
 async def state(call: Call) -> int:
-    """Show one room as it is now."""
+    """Show the present state of one room."""
     answer = await call.services.desk.get_room_state(
         call.caller, room_id=await room_of(call, _path(call, ""))
     )
@@ -136,7 +136,7 @@ async def kick(call: Call) -> int:
 
 
 async def close(call: Call) -> int:
-    """Close a room for good."""
+    """Close a room permanently."""
     room = await room_here_or_named(call, _path(call, ""))
     answer = await call.services.desk.close_room(
         call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
@@ -145,7 +145,7 @@ async def close(call: Call) -> int:
 
 
 async def add_note(call: Call) -> int:
-    """Leave a note."""
+    """Add a note to a room."""
     room = await room_of(call)
     turn = call.parsed.number("--turn")
     answer = await call.services.desk.add_note(
@@ -172,7 +172,7 @@ async def list_notes(call: Call) -> int:
 
 
 async def resolve_note(call: Call) -> int:
-    """Say that a note is done with."""
+    """Mark a note as resolved."""
     answer = await call.services.desk.resolve_note(
         call.caller,
         room_id=await room_of(call),

@@ -1,4 +1,4 @@
-"""`pal send`: what stands on the line becomes recipients and a text."""
+"""`pal send`: read recipients and text from the command line, and send the message."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ from palaver.model.text import LIMIT_BODY_BYTES
 
 
 async def send(call: Call) -> int:
-    """Store a message for everybody it is meant for, and say where it went."""
+    """Store a message for its recipients, and report them."""
     parsed = call.parsed
     if parsed.has("--title") and not parsed.has("--dry-run") and let_client_take(call):
-        return 0  # the client takes its transcripts first, before anything else is read
+        return 0  # the client reads the transcripts first, and then repeats the command
     targets, text, has_mentions = await _read(call)
     expires_s = parsed.duration_s("--expires")
     request = Send(
@@ -44,12 +44,12 @@ async def send(call: Call) -> int:
     )
     if parsed.has("--raw"):
         request = _as_keys(call, request)
-        await wait_for_holder(call, request.recipient)  # only it knows whether the prompt hides the keys
+        await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
         request = await hide_keys(call.services.holds, request)
     request = await with_bundle(call, request)
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
-    if request.raw and sent.event is not None and is_raw(sent.event):  # an id may be that of a text
+    if request.raw and sent.event is not None and is_raw(sent.event):  # --id may name an earlier text
         return await say_outcome(call, sent)
     if call.is_json:
         await call.say_json(sent_view(sent))
@@ -59,9 +59,9 @@ async def send(call: Call) -> int:
 
 
 async def _room(call: Call, targets: Sequence[str]) -> str:
-    """Give the room in which it is said: the one on the line, or for `room` alone the one that is here.
+    """Return the room of the message: the one that --room names, or for the recipient `room` the caller's.
 
-    Where there is none it is refused: nobody who says `room` means the one of another folder.
+    Return an empty string if the message is not for a room. Raises RoomNotFound if the caller has no room.
     """
     named = call.parsed.value("--room")
     is_said = any(target.startswith("#") for target in targets)
@@ -77,7 +77,7 @@ def _is_here(target: str) -> bool:
 
 
 def _as_keys(call: Call, request: Send) -> Send:
-    """Make the text the very bytes to type, for the one agent with exactly that name."""
+    """Return the request with the text as raw keys, for exactly one agent."""
     if len(request.to) != 1:
         raise UsageError("raw keys go into one terminal: pal send NAME --raw -- KEYS")
     return structs.replace(
@@ -99,7 +99,7 @@ def _milliseconds(expires_s: float | None) -> int:
 
 
 async def _read(call: Call) -> tuple[list[str], str, bool]:
-    """Give recipients, text, and whether `@words` in the text are recipients too."""
+    """Return the recipients, the text, and whether `@words` in the text are also recipients."""
     parsed = call.parsed
     words = list(parsed.positionals)
     path = parsed.value("--file")
@@ -120,7 +120,7 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
 
 
 async def _content(call: Call, path: str | None) -> str:
-    """Let the client read a file, or standard input, with its own rights."""
+    """Let the client read a file or standard input, with its own rights."""
     if path is None:
         content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
     else:
@@ -132,14 +132,14 @@ async def _content(call: Call, path: str | None) -> str:
 
 
 def _room_of(sent: Sent) -> str:
-    """Give the room in which it was said; empty for what has to do with none."""
+    """Return the room of a sent message; empty if it was not for a room."""
     if sent.event is not None:
         return str(sent.event.payload.get("room", ""))
     return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
 
 
 def _sentence(sent: Sent) -> str:
-    """Say in one line, and for each oddity one more, what came of it."""
+    """Return the result in one line, and one more line for each group or path without recipients."""
     names = ", ".join(sent.delivered_to) or "nobody"
     if room := _room_of(sent):
         names = f"{names} in {room}"

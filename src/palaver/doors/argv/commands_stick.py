@@ -1,4 +1,4 @@
-"""`pal stick`: waiting for a turn, and giving it on. What the stick means is the desk's affair."""
+"""`pal stick`: read the options, call the service for rooms, and show the result."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ _LIMIT_HANDOFF_BYTES: Final = 1024 * 1024
 
 
 async def wait(call: Call) -> int:
-    """Wait until the stick is the caller's."""
+    """Wait until the caller owns the stick, or until the timeout."""
     timeout = timeout_ms(call.parsed, "--timeout")
     clock = call.services.clock
     end_s = None if timeout is None else clock.monotonic_s() + timeout / 1000
@@ -48,15 +48,16 @@ async def wait(call: Call) -> int:
             )
         if answer.get("reason") != _HANDOVER_WAITS or left == 0:
             if answer.get("status") == "not_yet" and answer.get("reason") is None:
-                answer = {**answer, **told}  # It is said once, and this command has heard it.
+                # The service reports it only once, and this command received it earlier.
+                answer = {**answer, **told}
             return await _turn(call, answer, can_be_idle=True)
-        # Who is parked is told of a hand-over that waits for somebody, and waits on.
+        # A parked member is notified of a waiting handoff, and continues to wait.
         told = {name: answer[name] for name in ("reason", "hint") if name in answer}
         _murmur(call, str(answer.get("hint", "")))
 
 
 async def claim(call: Call) -> int:
-    """Take the stick if it is free; ask once."""
+    """Take the stick if it is free; do not wait."""
     answer = await call.services.desk.wait_for_turn(
         call.caller,
         room_id=await room_of(call),
@@ -68,7 +69,7 @@ async def claim(call: Call) -> int:
 
 
 async def heartbeat(call: Call) -> int:
-    """Say that the holder is at work."""
+    """Renew the owner's lease: the owner is still working."""
     room = await room_of(call)
     lease, turn = await _lease(call, room)
     answer = await call.services.desk.heartbeat(
@@ -82,7 +83,7 @@ async def heartbeat(call: Call) -> int:
 
 
 async def release(call: Call) -> int:
-    """Give the stick back."""
+    """Release the stick, with a handoff."""
     room = await room_of(call)
     lease, turn = await _lease(call, room)
     handoff = await _handoff(call)
@@ -98,7 +99,7 @@ async def release(call: Call) -> int:
 
 
 async def pass_on(call: Call) -> int:
-    """Pass the stick to one member."""
+    """Pass the stick to one member, with a handoff."""
     room = await room_of(call)
     lease, turn = await _lease(call, room)
     handoff = await _handoff(call)
@@ -116,7 +117,7 @@ async def pass_on(call: Call) -> int:
 
 
 async def takeover(call: Call) -> int:
-    """Take the stick from one who lost it."""
+    """Take the stick from an owner that has lost its right to it, or with --override from any owner."""
     reason = call.parsed.value("--reason")
     if not reason:
         raise UsageError("say why: pal stick takeover --reason TEXT")
@@ -134,7 +135,7 @@ async def takeover(call: Call) -> int:
 
 
 async def _lease(call: Call, word: str) -> tuple[str, int]:
-    """Give lease and turn: those on the line, or those that the caller holds."""
+    """Return the lease and turn: those in the options, or those of the caller as the owner."""
     lease, turn = call.parsed.value("--lease"), call.parsed.number("--turn")
     room = find_room(call.services.log.rows, word)
     is_holder = room.owner == call.caller.name
@@ -153,7 +154,7 @@ async def _handoff(call: Call) -> dict[str, object]:
 
 
 async def _turn(call: Call, answer: Answer, *, can_be_idle: bool = False) -> int:
-    """Show what asking came to, and end as it says; `can_be_idle`: an idle holder is waited for."""
+    """Show the result, and return its exit status; with `can_be_idle` an idle owner counts as waiting."""
     status, reason = answer.get("status"), answer.get("reason")
     is_waiting = status == "not_yet" or (can_be_idle and reason == _OWNER_IDLE)
     if call.is_json:
@@ -181,7 +182,7 @@ async def _given(call: Call, answer: Answer) -> int:
 
 
 def _murmur(call: Call, text: str) -> None:
-    """Leave a word on a terminal: a command that is silent for long looks as if it were stuck."""
+    """Print a hint on a terminal: a command that is silent for a long time looks as if it hangs."""
     asked = call.asked
     if asked.stderr_is_terminal and not call.is_json:
         paint = paint_for(asked.environment, is_terminal=True, harness=call.caller.harness)

@@ -1,4 +1,4 @@
-"""`pal events sub`, `subs` and `unsub`: being told of events, and of requests that stay unanswered."""
+"""`pal events sub`, `subs` and `unsub`: subscriptions to events, and watches of unanswered requests."""
 
 import shlex
 from typing import Final
@@ -39,13 +39,13 @@ _OPTIONS: Final = {
     "files": "--file",
     "statuses": "--status",
 }
-"""The option that gives each filter."""
+"""The option of each filter."""
 
 _PRESETS_WITH_NAMES: Final = (IDLE, STOPPED, BLOCKED)
 
 
 async def subscribe(call: Call) -> int:
-    """Have events told to the caller, or to another."""
+    """Subscribe the caller, or with --for another agent, to events."""
     preset = _preset(call.parsed)
     request = Subscribe(
         filter=_filter(call, preset),
@@ -71,7 +71,7 @@ async def subscribe(call: Call) -> int:
 
 
 async def subscriptions(call: Call) -> int:
-    """Show what the caller, or with --all everybody, is told of."""
+    """Show the subscriptions and watches of the caller, or with --all of every agent."""
     rows = call.services.log.rows
     owner = None if call.parsed.has("--all") else call.owner
     made = [one for one in read_subscriptions(rows) if not one.spent and owner in (None, one.owner)]
@@ -132,7 +132,7 @@ def _filter(call: Call, preset: str) -> Filter:
 
 
 def _asked_for(made: Subscription) -> str:
-    """Write a subscription as it is typed: `--idle nova --once`."""
+    """Format a subscription as its options: `--idle nova --once`."""
     words = [] if not made.preset else [f"--{made.preset}"]
     if made.preset in _PRESETS_WITH_NAMES:
         words = [word for name in made.filter.agents for word in (f"--{made.preset}", name)]

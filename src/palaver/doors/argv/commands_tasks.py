@@ -1,4 +1,4 @@
-"""`pal task`: what is to be done, by whom, and how it stands."""
+"""`pal task`: create, change, complete and show tasks."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,7 +18,7 @@ _SINGULAR: Final = {"--status", "--title", "--description", "--assignee"}
 
 
 async def create(call: Call) -> int:
-    """Make a task and tell those it is for."""
+    """Create a task and notify its assignees."""
     parsed = call.parsed
     request = CreateTask(
         title=parsed.positionals[0],
@@ -31,7 +31,7 @@ async def create(call: Call) -> int:
 
 
 async def update(call: Call) -> int:
-    """Change what is given of a task."""
+    """Change the fields of a task that are given."""
     parsed = call.parsed
     if not any(map(parsed.has, _SINGULAR)):
         raise UsageError("say what changes: --status, --title, --description or --assignee")
@@ -47,7 +47,7 @@ async def update(call: Call) -> int:
 
 
 async def complete(call: Call) -> int:
-    """Say that a task is done."""
+    """Mark a task as completed."""
     parsed = call.parsed
     request = CompleteTask(
         task=parsed.positionals[0],
@@ -58,7 +58,7 @@ async def complete(call: Call) -> int:
 
 
 async def list_tasks(call: Call) -> int:
-    """Show the newest tasks that pass the filters, the newest last."""
+    """Show the newest tasks that pass the filters, newest last."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_TASKS
     found = _newest(call, limit)
     if call.is_json:
@@ -85,7 +85,7 @@ async def list_tasks(call: Call) -> int:
 
 
 async def show(call: Call) -> int:
-    """Show one task with all that is known of it."""
+    """Show all fields of one task."""
     task = find_task(call.services.log, call.parsed.positionals[0])
     if call.is_json:
         await call.say_json(task_view(task))
@@ -95,7 +95,7 @@ async def show(call: Call) -> int:
 
 
 def task_view(task: Task) -> dict[str, object]:
-    """Give one task as programs read it."""
+    """Return one task for JSON output."""
     return {
         "task_id": task.id,
         "seq": task.seq,
@@ -131,7 +131,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
 
 
 def _newest(call: Call, limit: int) -> list[Task]:
-    """Give the newest so many that pass the filters, the newest last."""
+    """Return the `limit` newest tasks that pass the filters, newest last."""
     rows, parsed = call.services.log.rows, call.parsed
     names = (
         {call.owner}
@@ -155,7 +155,7 @@ def _newest(call: Call, limit: int) -> list[Task]:
 
 
 def _whose(task: Task) -> str:
-    """Say who has a task: as it was written where that was a group, and by name where it is one agent."""
+    """Return the assignee of a task: the name of a single agent, else the group as it was written."""
     return task.assignees[0] if len(task.assignees) == 1 else task.assignee
 
 

@@ -1,4 +1,4 @@
-"""The commands for agents that run in a terminal. What needs one is done by the client and the holder."""
+"""The commands for terminal agents. They check the request; the client and the holder do the work."""
 
 import asyncio
 from pathlib import PurePath
@@ -33,11 +33,11 @@ _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
 _PEEK_S: Final = 5.0
 _END_S: Final = 120.0
-"""A holder ends its program well within this, whatever the program does."""
+"""Seconds. A holder ends its program well within this time, whatever the program does."""
 
 
 async def run(call: Call) -> int:
-    """Judge whether this agent may be, and let the client run it."""
+    """Check the request, and let the client run the command as an agent."""
     parsed = call.parsed
     require(call.caller, Standing.WORKER, "run")
     if parsed.positionals or not parsed.after:
@@ -63,7 +63,7 @@ async def run(call: Call) -> int:
 
 
 def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
-    """Judge whether a harness may be started as an agent, and let the client start it in its own way."""
+    """Check the request, and let the client start a harness as an agent, with its integration."""
     parsed = call.parsed
     require(call.caller, Standing.WORKER, harness)
     argv = (*LAUNCHED, harness, *args)
@@ -87,7 +87,7 @@ def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
 
 
 async def resume(call: Call) -> int:
-    """Let the client start again what ran under a name."""
+    """Let the client start the command of an earlier agent again, under the same name."""
     agent = call.agent(call.parsed.positionals[0])
     caller = call.caller
     if caller.standing < Standing.OPERATOR and not _has_started(caller, agent):
@@ -114,7 +114,7 @@ async def resume(call: Call) -> int:
 
 
 def _asker(call: Call) -> tuple[int, int]:
-    """Return the pid and start of the process that asks. The client runs the command in this very process."""
+    """Return the pid and start time of the client's process. The client runs the command in this process."""
     chain = call.connection.peer.chain(lambda process: True)
     if not chain:
         raise WhoAreYou("the process that asked cannot be seen or has ended, so it cannot run an agent")
@@ -148,9 +148,9 @@ def _let_run(
 
 
 def _hooks_of(call: Call, *, is_again: bool) -> str:
-    """Say which hooks Codex may have: only a person is asked, and only a person can agree.
+    """Return which hooks Codex may have: only a person is asked, and only a person can agree.
 
-    Who resumes it is asked nothing: what was agreed to before holds.
+    On resume no question is asked: the earlier decision still applies.
     """
     if not call.services.settings.codex_hooks or (not is_again and call.parsed.has("--no-hooks")):
         return "off"
@@ -160,7 +160,7 @@ def _hooks_of(call: Call, *, is_again: bool) -> str:
 
 
 def _check_command(argv: tuple[str, ...], cwd: str) -> None:
-    """Refuse what could not be kept: it is started again from what the log has of it."""
+    """Refuse a command that the log could not store: `pal resume` starts it from the log."""
     check_text(cwd, "the name of this folder")
     size = sum(len(word.encode()) + 1 for word in argv)
     if size > _LIMIT_ARGV_BYTES:
@@ -175,7 +175,7 @@ def _check_role(call: Call, role: str) -> None:
 
 
 def _check_free(call: Call, name: str) -> None:
-    """Refuse a name early that could not be had, before anything is started."""
+    """Refuse a name that the caller could not get, before anything is started."""
     parts = split_name(name)
     known = call.services.broker.directory.get(name)
     if known is None:
@@ -188,7 +188,7 @@ def _check_free(call: Call, name: str) -> None:
 
 
 def _has_started(caller: Caller, agent: Agent) -> bool:
-    """Whether this one brought the agent into being; scripts are many, and have one name."""
+    """Return whether the caller started the agent. Never true for a script: all scripts share one name."""
     return caller.kind == INSTANCE and caller.name == agent.by
 
 
@@ -198,7 +198,7 @@ def _harness_of(argv: tuple[str, ...]) -> str:
 
 
 async def attach(call: Call) -> int:
-    """Let the client sit down at an agent's terminal. Its keyboard is the human's alone."""
+    """Let the client attach to an agent's terminal. Only the human may use its keyboard."""
     if call.caller.kind != HUMAN or call.caller.by is not None:
         raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
     agent = await _in_terminal(call, call.parsed.positionals[0])
@@ -207,7 +207,7 @@ async def attach(call: Call) -> int:
 
 
 async def peek(call: Call) -> int:
-    """Print the screen of an agent."""
+    """Print the screen of an agent's terminal."""
     lines = call.parsed.number("--lines") or 0
     if not 0 <= lines <= _LIMIT_LINES:
         raise UsageError(f"--lines is at most {_LIMIT_LINES}")
@@ -223,12 +223,12 @@ async def peek(call: Call) -> int:
 
 
 async def pause(call: Call) -> int:
-    """Hand an agent nothing but interrupts."""
+    """Deliver only interrupts to an agent."""
     return await _set_paused(call, is_paused=True)
 
 
 async def unpause(call: Call) -> int:
-    """Hand an agent its mail again."""
+    """Deliver all messages to an agent again."""
     return await _set_paused(call, is_paused=False)
 
 
@@ -245,7 +245,7 @@ async def _set_paused(call: Call, *, is_paused: bool) -> int:
 
 
 async def stop(call: Call) -> int:
-    """End an agent, politely first."""
+    """End an agent: ask its program to stop, and kill it if that does not help."""
     return await _end(call, STOP)
 
 
@@ -270,7 +270,7 @@ async def _end(call: Call, verb: str) -> int:
 
 
 async def _in_terminal(call: Call, name: str) -> Agent:
-    """Find an agent with a terminal; one that runs to the end of a turn in its caller's place has none."""
+    """Return an agent with a terminal; raise NotFound for an agent that its holder runs without one."""
     agent = await _held(call, name)
     hold = call.services.holds.get(agent.name)
     if hold is not None and not hold.cols:

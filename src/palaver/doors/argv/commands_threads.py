@@ -1,4 +1,4 @@
-"""`pal thread`: conversations to read. Changes nothing."""
+"""`pal thread`: show threads. Changes nothing."""
 
 from contextlib import aclosing
 from difflib import get_close_matches
@@ -17,11 +17,11 @@ from palaver.model.query import Query
 
 _PAGE: Final = 500
 _LOOKED_AT: Final = 500
-"""Among how many threads, those written in last, the name is looked for that was meant."""
+"""How many of the latest threads are searched for a similar name."""
 
 
 async def list_threads(call: Call) -> int:
-    """Show the threads written in last, the newest first."""
+    """Show the threads with the latest messages, newest first."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_THREADS
     threads = read_threads(call.services.log.rows, limit)
     if call.is_json:
@@ -53,7 +53,7 @@ async def list_threads(call: Call) -> int:
 
 
 async def show_thread(call: Call) -> int:
-    """Show a thread from its first message to its last, page by page."""
+    """Show the messages of a thread in their order; with --last only the newest ones."""
     name = call.parsed.positionals[0]
     if read_thread(call.services.log.rows, name) is None:
         near = get_close_matches(name, [one.name for one in read_threads(call.services.log.rows, _LOOKED_AT)])

@@ -1,4 +1,4 @@
-"""`pal trace`: every step of one message, from the log, from delivery and from holders. Changes nothing."""
+"""`pal trace`: show every step of one message, from the log, delivery and the holders. Changes nothing."""
 
 import asyncio
 import json
@@ -27,12 +27,12 @@ from palaver.model.query import Query
 
 _PAGE: Final = 1000
 _LIMIT_EVENTS: Final = 20_000
-"""Events after the message that are searched."""
+"""How many events after the message are searched."""
 _OPEN: Final = frozenset({State.QUEUED, State.SUBMITTED, State.HELD})
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a message: when, where it was seen, for whom, what happened, and why."""
+    """One step of a message: its time, source, recipient, lane and reason."""
 
     ts: int
     source: str
@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     lane: str = ""
     detail: str = ""
     seq: int = 0
-    """The place of the event, for a step from the log."""
+    """The seq of the event, for a step from the log."""
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ _line: Final = msgspec.json.Decoder(_Line).decode
 
 
 async def trace(call: Call) -> int:
-    """Show the steps of a message in the order of time."""
+    """Show the steps of a message in the order of time, then the present state of the lanes."""
     event = find_message(call.services.log, call.parsed.positionals[0])
     receipts = receipt_lines(call.services, event)
     names = [str(line["name"]) for line in receipts]
@@ -103,7 +103,7 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
 
 
 def _step_of(event: Event, message: Event) -> Step | None:
-    """Return what an event says of a message; None when it is about another."""
+    """Return the step that an event means for a message; None if it is not about the message."""
     if event.type == "delivery":
         report = msgspec.convert(event.payload, DeliveryReport)
         if message.seq not in report.messages:
@@ -149,7 +149,7 @@ def _state(event: Event) -> Step:
 
 
 def _holders(call: Call, names: Sequence[str]) -> list[str]:
-    """Return whose holders may know of a message: the recipients', and those of the parents of sub-agents."""
+    """Return the agents whose holders may know a message: its recipients, and the parents of sub-agents."""
     found = dict.fromkeys(names)
     for name in names:
         agent = call.services.broker.directory.get(name)
@@ -161,7 +161,7 @@ def _holders(call: Call, names: Sequence[str]) -> list[str]:
 def _from_files(
     files: Sequence[tuple[str, Path]], message: Event, names: frozenset[str], end: int
 ) -> list[Step]:
-    """Read the steps of a message, and those of its recipients' lanes until it came to its end."""
+    """Read the steps of a message, and the steps of its recipients' lanes from its time until `end`."""
     return [
         Step(ts=line.ts, source=source, agent=line.agent, step=line.step, lane=line.lane, detail=line.detail)
         for source, path in files
@@ -179,7 +179,7 @@ def _lines(path: Path) -> Iterator[_Line]:
     for line in content.splitlines():
         try:
             yield _line(line)
-        except (msgspec.DecodeError, json.JSONDecodeError):  # cut by a full disk or a crash of the machine
+        except (msgspec.DecodeError, json.JSONDecodeError):  # a partial line, after a full disk or a crash
             continue
 
 

@@ -1,4 +1,4 @@
-"""`pal transcript`: the daemon says which session it is, and the client reads it."""
+"""`pal transcript`: tell the client which session to read. The daemon itself reads no transcript."""
 
 from typing import Final
 
@@ -43,7 +43,7 @@ async def transcript(call: Call) -> int:
 
 
 def session_of_agent(call: Call, agent: Agent) -> KnownSession:
-    """Say what the daemon knows of an agent's session."""
+    """Return what the daemon knows about an agent's session."""
     return known_session(
         agent,
         path=call.services.transcripts.path_of(agent.name),
@@ -53,7 +53,7 @@ def session_of_agent(call: Call, agent: Agent) -> KnownSession:
 
 
 def _span(text: str) -> tuple[int, int | None]:
-    """Read a range from the command line, where what cannot be read is a matter of usage."""
+    """Parse a range from the command line; an invalid one is a UsageError."""
     try:
         return parse_span(text)
     except BadRequest as error:
