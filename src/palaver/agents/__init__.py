@@ -1,1 +1,1 @@
-"""What stands near an agent: the holder of its terminal, its screen, its gates, its own lanes."""
+"""The holder process of an agent: its terminal, its screen, its gates and its native lanes."""

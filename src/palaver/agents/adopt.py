@@ -1,7 +1,8 @@
-"""Pass a caller on to the daemon by its descriptor, so that the daemon sees the caller and not the holder.
+"""Forward a caller's connection to the daemon by its descriptor, so that the daemon identifies the caller.
 
-The daemon reads the request from that descriptor itself, looks at the process at its other end, and answers
-it or us. Nothing is decided here, and nothing can be said in a caller's name.
+The daemon reads the request from the descriptor itself, identifies the process at the other end, and either
+replies to the caller directly or returns the request to the holder. This module makes no decisions and cannot
+make a request on behalf of a caller.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ _AWAY: Final = "the bus is not running, so nobody can say who you are: 'pal up' 
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon said: what a caller asks and who it is, or that it was served."""
+    """The daemon's result: the request and the identity of the caller, or that the caller was served."""
 
     is_ok: bool = msgspec.field(name="ok")
     error: str = ""
@@ -32,18 +33,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     standing: str = ""
     kind: str = ""
     request: msgspec.Raw = msgspec.Raw(b"")
-    """The request that the daemon read; empty when the caller sent nothing, or was served."""
+    """The request that the daemon read; empty if the caller sent nothing or was served already."""
     replied: bool = False
-    """The caller has its answer already."""
+    """Whether the daemon has already sent the reply to the caller."""
 
 
 _verdict: Final = msgspec.json.Decoder(Verdict).decode
 
 
 async def ask_daemon(home: str, name: str, descriptor: int) -> Verdict:
-    """Have the daemon read the request that waits at a descriptor of the agent's socket.
+    """Let the daemon read the request that is waiting on a connection to the agent's socket.
 
-    Raises Disconnected when the daemon is away or says nothing. The descriptor stays ours, too.
+    The descriptor stays open here as well. Raises Disconnected if the daemon is not running or does not reply
+    within `_LIMIT_S` seconds.
     """
     request = {"do": "read", "name": name}
     try:
@@ -57,7 +59,8 @@ async def _exchange(home: str, descriptor: int, line: bytes) -> bytes:
     loop = asyncio.get_running_loop()
     with await _connect(Path(home) / "adopt.sock") as wire:
         sent = await _send_with(loop, wire, line, descriptor)
-        with suppress(BrokenPipeError):  # it has read enough to say no, and that is still to be read
+        # The daemon may refuse before it has read everything; its reply can still be read.
+        with suppress(BrokenPipeError):
             while sent < len(line):
                 await _wait_writable(loop, wire)
                 sent += wire.send(line[sent:])
@@ -71,15 +74,15 @@ async def _connect(path: Path) -> socket.socket:
     while True:
         try:
             return connect_socket(path, can_wait=False)
-        except BlockingIOError:  # many callers are before us
+        except BlockingIOError:  # The backlog of the socket is full.
             await asyncio.sleep(_PAUSE_S)
 
 
 async def _send_with(
     loop: asyncio.AbstractEventLoop, wire: socket.socket, line: bytes, descriptor: int
 ) -> int:
-    """Send the first bytes together with the descriptor, when there is room."""
-    own = os.dup(descriptor)  # whoever has the caller may close it meanwhile
+    """Send the first bytes together with the descriptor, as soon as the socket is writable."""
+    own = os.dup(descriptor)  # The caller's connection may be closed in the meantime.
     try:
         while True:
             try:

@@ -1,6 +1,7 @@
-"""One agent that runs in a terminal here: its station, its lane, its socket, and the report of its end.
+"""One agent in a terminal: its terminal host, its lane, its socket, and the report of its exit.
 
-It begins once its name is known and its process may run. The connection to the daemon comes and goes.
+An `Agent` exists from the time its name is known and its process may run. It outlives connections to the
+daemon.
 """
 
 import asyncio
@@ -34,36 +35,36 @@ from palaver.model.delivery import AgentState
 from palaver.model.lines.holder_ops import TypedOp
 
 VIEWER_LIMIT_S: Final = 3.0
-"""So long an ended agent's holder waits for the terminal that it was started from."""
+"""Seconds that the holder of an exited agent waits for the terminal that the agent was started from."""
 _OFF_THE_BUS: Final = "not on the bus"
 _LIMIT_OUTPUT_LINES: Final = 200
 _LIMIT_TYPED: Final = 100
-"""Lines from input bars that are remembered while the daemon is away; then the oldest is forgotten."""
+"""Lines from input bars that are kept while the daemon is offline; when full, the oldest is dropped."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What an agent has around it: the bus, the time, and what its holder does for it."""
+    """The services of a holder for its agent: the connection to the bus, the clock, and callbacks."""
 
     bus: Bus
     clock: Clock
     spawn: Spawn
-    """Owns what is started here."""
+    """Runs a coroutine as a task that the holder owns."""
     on_hangup: Callable[[], None]
-    """Look whether the process has ended."""
+    """Check whether the process has ended."""
     on_outcome: Callable[[], None]
-    """An offer came to its end."""
+    """Called when the outcome of an offer is known."""
     renew: Callable[[], None]
-    """Become the newer version of this process."""
+    """Replace this process with its newer version."""
 
 
 class Agent:
-    """From the moment it may run until the daemon knows of its end."""
+    """One agent, from the time its process may run until its exit is reported to the daemon."""
 
     def __init__(self, running: Running, around: Surroundings, held: Held, listener: socket.socket) -> None:
-        """`held` is what the daemon knows it as, `listener` the socket at which it is asked."""
+        """Start serving the agent's socket `listener`. `held` is the agent as the daemon knows it."""
         self._running, self._around = running, around
         self._name, self._listener = held.name, listener
         self._bus, self._spawn = around.bus, around.spawn
@@ -72,19 +73,19 @@ class Agent:
         self._typed: list[str | int] = []
         self._is_disowned = False
         self._is_hidden = False
-        """The program asks for a secret."""
+        """Whether the program is asking for a secret."""
         self.awaits_viewer = False
-        """Whoever started it is about to attach."""
+        """Whether the terminal that started the agent is about to attach."""
         self._word = Word(state=AgentState.STARTING)
         self._has_started = False
-        """The screen has shown that the program is ready, or asks something."""
+        """Whether the screen has shown that the program is ready or has a question."""
         profile = choose_profile(running.home, held.harness, running.command, running.prompt)
         self.station = self._make_station(profile)
         self._lane = Lane(running.home, around.bus, self.station.typist, self._end_offer)
         self._native = self._make_native(held.harness)
         self._farewell = Farewell(running.home, around.bus, self._lane, self._native, around.clock)
         self.is_reported = self._farewell.is_said
-        """Set when nothing more is to be said about the end."""
+        """Set when the exit is reported, or does not have to be."""
         self.house = self._make_house(profile)
         self._spawn(AgentServer(running.home, held.name, listener, self.house).run())
 
@@ -130,30 +131,31 @@ class Agent:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no offer is in hand."""
+        """Whether no offer is in progress."""
         return self._lane.is_at_rest and self._native.is_at_rest
 
     def has_life(self, *, is_harness: bool) -> bool:
-        """Whether the program shows that it has started: by its screen, or because it reads its terminal.
+        """Return whether the program has started: by its screen, or because it reads its terminal.
 
-        A harness can switch the terminal to single keys and still fail, so this is no sign of its life.
+        A raw terminal counts only for a program that is not a harness: a harness can switch the terminal to
+        raw mode and still fail.
         """
         is_raw = not is_harness and self._running.pty.is_raw
         return self._has_started or is_raw or self.station.has_reader()
 
     def last_output(self) -> str:
-        """Return the last lines that the terminal shows, for the user who started a program that failed."""
+        """Return the last lines of the terminal, for the user who started a program that failed."""
         lines = [*self.station.screen.scrollback, *self.station.look().text.split("\n")]
         return "\n".join(line.rstrip() for line in lines[-_LIMIT_OUTPUT_LINES:]).strip("\n")
 
     def stop(self) -> None:
-        """End it politely."""
+        """Ask the agent to quit; see `House.stop`."""
         self.house.stop()
 
     # The daemon
 
     async def connected(self) -> None:
-        """Say all that a new connection must know, the outcomes of before first."""
+        """Report on a new connection: the status, earlier outcomes, typed lines, and the exit if any."""
         self._say_status()
         self._native.connected()
         await self._lane.open()
@@ -163,7 +165,7 @@ class Agent:
         await self._farewell.connected()
 
     def hear(self, line: Line) -> None:
-        """Take what the daemon pushes."""
+        """Handle a line that the daemon pushed."""
         if line.push == "offer":
             self._native.take(line, self._lane.take)
         elif line.push == "control":
@@ -172,7 +174,7 @@ class Agent:
             self._native.decide(line)
 
     def disown(self, refusal: PalaverError) -> None:
-        """Run on without the bus, which says that the name is another's. Whoever is attached is told."""
+        """Continue without the bus after the daemon refused the name permanently, and notify the viewers."""
         _logger.error("%s runs on without the bus: %s: %s", self._name, refusal.code, refusal)
         self._is_disowned = True
         self._farewell.forget()
@@ -207,25 +209,29 @@ class Agent:
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
-            self._bus.mention(status_of(running(self._word)))  # the next connection begins with it
+            # A status that is lost with the connection is sent again on the next one.
+            self._bus.mention(status_of(running(self._word)))
 
     def _end_offer(self) -> None:
         self.station.check_level()
         self._around.on_outcome()
 
     def _on_typed(self, typed: str | int) -> None:
-        """Report a line of the input bar that was typed; of a secret only the number of its characters."""
+        """Report a line typed in the input bar; for a secret, only its number of characters.
+
+        While the daemon is offline, the last `_LIMIT_TYPED` lines are kept for the next connection.
+        """
         if self._bus.is_connected:
             self._bus.mention(_typed_op(typed))
         else:
             self._typed = [*self._typed, typed][-_LIMIT_TYPED:]
 
-    # The end
+    # Exit
 
     def ended(self, ended: Exit) -> None:
-        """Its process has ended: show the last of it, let everybody go, and report.
+        """Handle the end of the process: show its last output, disconnect the viewers, and report the exit.
 
-        Who started it to see it may still be on the way here, and is waited for a little.
+        If a viewer was announced and has not attached yet, wait up to `VIEWER_LIMIT_S` seconds for it.
         """
         self._exit = self.house.exit = ended
         station = self.station
@@ -254,17 +260,20 @@ class Agent:
         self._spawn(self._farewell.say(str(ended)))
 
     def close(self) -> None:
-        """Take the socket away and let go of the terminal."""
+        """Remove the socket and close the terminal."""
         with suppress(OSError):
             socket_path(self._running.home, self._name).unlink()
         self._listener.close()
         self._native.clear()
         self.station.close()
 
-    # A newer version of this process
+    # Upgrade
 
     def keep(self, held: Held, awaiting: int | None) -> Kept:
-        """Give all that the newer version needs. Nothing may happen here afterwards but the change."""
+        """Return the state that the newer version needs, and release the terminal and the viewers.
+
+        Afterwards nothing may be done here except the upgrade itself.
+        """
         running = self._running
         painted = self.station.redraw()
         unsent = self.station.pump.release()
@@ -291,7 +300,7 @@ class Agent:
         )
 
     def take_up(self, kept: Kept) -> None:
-        """Go on with what the older version had."""
+        """Restore the state of the older version."""
         self._lane.remember(kept.outcomes)
         self._native.remember(kept.native_outcomes)
         self._typed = list(kept.typed)

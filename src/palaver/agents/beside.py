@@ -1,7 +1,7 @@
-"""Beside a session of a harness that was started without `pal`: on the bus as the agent that it is.
+"""A companion of one harness session that was started without `pal`: connects it to the bus as an agent.
 
-It starts no daemon and waits for one as long as it takes. How the session is found, and when it has ended, is
-the affair of each harness.
+A companion never starts a daemon; it waits for one indefinitely. Finding the session and noticing its end is
+left to the module of each harness.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ _PAUSE_S: Final = 0.2
 _logger: Final = logging.getLogger("palaver.holder")
 
 Make = Callable[[Bus, Spawn, Tell], WayIn]
-"""Takes the bus, what runs work, and who is told of a new word."""
+"""Makes the integration: takes the bus, the task spawner, and the callback for a new status."""
 
 
 class Beside:
-    """One session, from the moment that somebody works in it."""
+    """One session, from the time an agent works in it."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Beside:
         is_news: Callable[[Word, Word], bool] = lambda before, now: True,
         tries: int = 1,
     ) -> None:
-        """`on_held` is told whose session it is, and `is_news` says which words are told behind another.
+        """`on_held` receives the agent of the session; `is_news` decides which status changes are reported.
 
-        So often as `tries` says it is tried where the session seems to be somebody already.
+        Retry up to `tries` times if the session already has an agent.
         """
         self._session = hold.session
         self._on_news = on_held
@@ -57,11 +57,11 @@ class Beside:
         """Set when the harness cannot be reached any more."""
 
     def start(self) -> None:
-        """Reach the harness, whether there is a daemon or not."""
+        """Connect to the harness, whether or not a daemon is running."""
         self._way.start()
 
     async def run(self) -> PalaverError:
-        """Be on the bus until cancelled, or refused for good: gives why."""
+        """Stay on the bus until cancelled or refused permanently; return the refusal."""
         try:
             refusal = await self._serve()
             _logger.warning("session %s is not on the bus: %s: %s", self._session, refusal.code, refusal)
@@ -83,7 +83,7 @@ class Beside:
                 await asyncio.sleep(_PAUSE_S)
 
     async def leave(self, reason: str) -> None:
-        """The session is gone for good."""
+        """Report that the session has ended permanently. If the daemon cannot be reached, only log it."""
         try:
             await self._bus.ask(LeaveOp(reason=reason))
         except PalaverError as error:
@@ -117,14 +117,14 @@ class Beside:
 
 
 async def _start_nothing() -> bool:
-    """A harness that was started without `pal` starts no daemon either."""
+    """Start no daemon: the user started the harness without `pal`."""
     return False
 
 
 def run_beside(work: Coroutine[Any, Any, int]) -> int:
-    """Run a companion in this process, and give its exit status."""
+    """Run a companion in this process and return its exit status."""
     os.umask(0o077)
-    os.chdir("/")  # a folder that somebody wants to take away is not held by this
+    os.chdir("/")  # Do not keep a directory in use that the user may want to remove.
     logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(message)s", level=logging.WARNING)
     gc.freeze()
     return asyncio.run(work)

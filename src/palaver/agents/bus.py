@@ -1,7 +1,8 @@
-"""A holder's way to the bus: one agent, held across restarts of the daemon. Knows no meaning of requests.
+"""A holder's connection to the daemon: holds one agent across daemon restarts. Does not interpret requests.
 
-While there is no daemon it tries again, less and less often, and gives up only when the daemon says that the
-agent is another's. What was asked on a lost connection fails, and whoever asked says it anew on the next one.
+While no daemon is reachable, it retries at increasing intervals. It gives up only when the daemon says that
+another process has the agent. Requests on a lost connection fail; the caller must repeat them on the next
+one.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose terminal it is."""
+    """The agent that this process holds, as the daemon knows it."""
 
     name: str
     secret: str = ""
@@ -39,7 +40,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     harness: str = ""
     device: str = ""
     unsure: tuple[int, ...] = ()
-    """Messages of before of which nobody knows whether they were read."""
+    """The seqs of earlier messages whose outcome is unconfirmed."""
 
 
 _held: Final = msgspec.json.Decoder(Held).decode
@@ -48,7 +49,7 @@ OnHeld = Callable[[Held], Awaitable[None]]
 
 
 class Bus:
-    """One connection at a time. `on_held` is awaited after each one was made."""
+    """At most one connection at a time. `on_held` is awaited after each new connection."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Bus:
         on_push: Callable[[Line], None],
         start: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`start` starts a daemon where there is none, and says whether it did; without it we do it here."""
+        """`start` starts a daemon and returns whether it did; by default connecting starts one."""
         self._home = home
         self._start = start
         self._hold = hold
@@ -72,18 +73,18 @@ class Bus:
         self._hurry = asyncio.Event()
         self._is_hurried = False
         self.connections = 0
-        """How many there have been: what was numbered on one of them means nothing on the next."""
+        """The number of connections so far. Numbers of lanes and offers are valid on one connection only."""
         self.held: Held | None = None
-        """What the first answer said; None until then."""
+        """The result of the latest hold request; None before the first."""
         self._trace: TraceFile | None = None
 
     @property
     def is_connected(self) -> bool:
-        """Whether the daemon knows of us now: it has said who we are on the connection that there is."""
+        """Whether the daemon has accepted the hold request on the current connection."""
         return self._is_known
 
     def trace(self, seqs: Sequence[int], step: str, lane: str, detail: str = "", *, name: str = "") -> None:
-        """Note a step of messages for `pal trace`; `name` is their recipient, else the agent that is held."""
+        """Record a delivery step for `pal trace`; `name` is the recipient, by default the held agent."""
         if self.held is None:
             return
         if self._trace is None:
@@ -92,9 +93,10 @@ class Bus:
         self._trace.note(name or self.held.name, seqs, step, lane, detail)
 
     async def run(self) -> None:
-        """Hold the agent until cancelled. Raises what the first attempt is refused with; later NotYou.
+        """Hold the agent until cancelled, and reconnect as needed.
 
-        Who is told that the agent is another's would be told so for ever: its secret does not change.
+        Raises the refusal of the first attempt; after that only `NotYou`. `NotYou` is permanent: the secret
+        of the agent never changes, so retrying cannot succeed.
         """
         pauses_s = chain(_PAUSES_S, repeat(_LONGEST_PAUSE_S))
         while True:
@@ -117,7 +119,7 @@ class Bus:
                 self.drop()
 
     def hurry(self) -> None:
-        """Try often from now on: there is little time left."""
+        """Retry at short intervals from now on, because little time is left."""
         self._is_hurried = True
         self._hurry.set()
 
@@ -143,22 +145,25 @@ class Bus:
         try:
             return await open_wire(self._home, self._hear, self._lose, can_start=self._start is None)
         except Disconnected:
-            # Who has little time left, because the agent has ended, leaves starting to others.
+            # If the agent has exited, there is too little time to start a daemon: leave it to others.
             if self._start is None or self._is_hurried or not await self._start():
                 raise
         return await open_wire(self._home, self._hear, self._lose, can_start=False)
 
     def take_up(self, held: Held) -> None:
-        """Go on as who was held before, by an earlier version of this process."""
+        """Continue with the agent that an earlier version of this process held."""
         self.held = held
 
     def resized(self, cols: int, rows: int) -> None:
-        """Say with the next connection how large the terminal is."""
-        assert isinstance(self._hold, HoldOp)  # nobody else has one
+        """Set the size of the terminal that the next connection reports."""
+        assert isinstance(self._hold, HoldOp)  # Only a holder has a terminal.
         self._hold = msgspec.structs.replace(self._hold, cols=cols, rows=rows)
 
     def bind(self, session: str) -> None:
-        """Say which session of its harness the agent is in, now and with every connection to come."""
+        """Set the harness session of the agent: report it now if connected, and on every later connection.
+
+        Does nothing for a companion: its session is fixed.
+        """
         if session == self._hold.session or isinstance(self._hold, AccompanyOp):
             return
         self._hold = msgspec.structs.replace(self._hold, session=session)
@@ -167,7 +172,10 @@ class Bus:
             self.mention(msgspec.structs.replace(self._hold, name=held.name, secret=held.secret, ticket=""))
 
     def ask(self, request: Op) -> "asyncio.Future[msgspec.Raw]":
-        """Send a request; the future gives its answer, its refusal, or Disconnected when it is lost."""
+        """Send a request and return a future for its result.
+
+        The future raises the refusal, or Disconnected if the connection is lost.
+        """
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         if self._wire is None:
             answer.set_exception(Disconnected("the daemon is away"))
@@ -178,11 +186,11 @@ class Bus:
         return answer
 
     def mention(self, request: Op) -> None:
-        """Send a request whose answer matters to nobody; lost with the connection."""
+        """Send a request and ignore its result. It is lost if the connection is lost."""
         self.ask(request).add_done_callback(_pass_over)
 
     def drop(self) -> None:
-        """End the connection; `run` makes the next one. Offers that were not answered are in doubt."""
+        """Close the connection; `run` makes the next one. Offers without an outcome become unconfirmed."""
         wire, self._wire = self._wire, None
         self._is_known = False
         if wire is not None and wire.error is None:
@@ -215,4 +223,4 @@ class Bus:
 
 def _pass_over(answer: "asyncio.Future[msgspec.Raw]") -> None:
     if not answer.cancelled():
-        answer.exception()  # asked for, so that nobody complains that nobody asked
+        answer.exception()  # Retrieve the exception, or asyncio logs that it was never retrieved.

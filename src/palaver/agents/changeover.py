@@ -1,6 +1,6 @@
-"""Whether and when a holder becomes its newer version: once that one loads, and nothing is in hand.
+"""Decide when a holder becomes its newer version: once that version loads and no offer is in progress.
 
-How it is done, and what is kept, is in `renewal.py`.
+The upgrade itself, and the state that survives it, is in `renewal.py`.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from palaver.agents.launch import check_command
 _logger: Final = logging.getLogger("palaver.holder")
 
 Run = Callable[[list[str]], Awaitable[int]]
-"""Runs a command and gives its exit status."""
+"""Runs a command and returns its exit status."""
 
 
 class Changeover:
-    """Of one holder. Asked for twice, it happens once."""
+    """The upgrade of one holder. Requesting it twice performs it once."""
 
     def __init__(self, run: Run, change: Callable[[], None]) -> None:
-        """`change` does it, or nothing while something is in hand: it is asked again after each outcome."""
+        """`change` upgrades, or does nothing during an offer; it is called after each outcome."""
         self._run = run
         self._change = change
         self._is_wanted = False
         self._is_trying = False
 
     async def ask(self) -> None:
-        """See that the newer version loads, and change to it as soon as nothing is in hand."""
+        """Check that the newer version loads, then upgrade as soon as no offer is in progress."""
         if self._is_wanted:
             return
         self._is_wanted = self._is_trying = True
@@ -40,6 +40,6 @@ class Changeover:
             self._change()
 
     def look(self) -> None:
-        """Something is no longer in hand: change soon, if that is wanted."""
+        """Upgrade soon if requested. Call this after each outcome."""
         if self._is_wanted and not self._is_trying:
             asyncio.get_running_loop().call_soon(self._change)

@@ -1,7 +1,7 @@
-"""Starting the program of an agent: in a session and terminal of its own, with an environment that is clean.
+"""Start the program of an agent in its own session and terminal, with a clean environment.
 
-It waits between fork and exec until its seat on the bus is known, so that it is somebody from its first
-instruction. What it runs is never looked at.
+The child waits between fork and exec until its seat is known, so the daemon can identify it from its first
+instruction. This module does not interpret the command.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ SESSION_VARIABLES: Final = frozenset(
         "OPENCODE_PROCESS_ROLE",
     }
 )
-"""What harnesses give to the processes of one session, and what must not reach another one."""
+"""Variables that harnesses set for the processes of one session; they must not reach another session."""
 
 WINDOW_VARIABLES: Final = frozenset(
     {
@@ -65,7 +65,7 @@ WINDOW_VARIABLES: Final = frozenset(
         *("GHOSTTY_RESOURCES_DIR", "GHOSTTY_BIN_DIR", "KONSOLE_VERSION", "VSCODE_INJECTION"),
     }
 )
-"""What belongs to the window of whoever starts it: the agent has a terminal of its own."""
+"""Variables of the caller's window; they must not reach the agent, which has its own terminal."""
 
 _DEFAULT_TERM: Final = "xterm-256color"
 _GO: Final = b"\n"
@@ -76,14 +76,14 @@ _NOT_FOUND: Final = 127
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and with what of its caller. Bytes as the system has them."""
+    """The program to run, with the directory, environment and umask for it. Raw bytes, not decoded."""
 
     argv: tuple[bytes, ...]
     cwd: bytes
     environment: tuple[bytes, ...]
     umask: int = 0o022
     last_signal: int = int(signal.SIGTERM)
-    """What it gets when its holder is killed: some programs live on behind a terminal that is hung up."""
+    """The signal sent if the holder is killed: some programs survive the hangup of their terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +92,25 @@ class Waiting:
 
     pid: int
     go: int
-    """Written to, it starts; closed without a word, it ends."""
+    """The write end of a pipe: the seat starts the program; closing it without data ends the child."""
     failure: int
-    """Its end says that the program runs; else four bytes come first, the error number."""
+    """The read end of a pipe: on failure 4 bytes of errno, otherwise only end of file."""
 
 
 def clean_environment(environment: Mapping[str, str], home: str) -> dict[str, str]:
-    """Give the caller's environment without what belongs to another agent, session or window."""
+    """Return the caller's environment without the variables of another agent, session or window."""
     kept = {
         name: value
         for name, value in environment.items()
         if not name.startswith(PREFIX) and name not in SESSION_VARIABLES | WINDOW_VARIABLES
     }
     if kept.get("TERM", "dumb") == "dumb":
-        kept["TERM"] = _DEFAULT_TERM  # it gets a terminal now, whatever its caller had
+        kept["TERM"] = _DEFAULT_TERM  # The agent always has a terminal; the caller may not.
     return {**kept, HOME: home}
 
 
 def prepare(program: Program, slave: int) -> Waiting:
-    """Fork the child; it has the terminal and waits. Call it before any thread runs."""
+    """Fork a child that has the terminal and waits. Call this before any thread starts."""
     go_read, go = os.pipe()
     failure, failure_write = os.pipe()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -125,17 +125,17 @@ def prepare(program: Program, slave: int) -> Waiting:
 
 
 def let_go(waiting: Waiting, seat: str) -> None:
-    """Tell the child who it is, and to start. What becomes of it is said at `failure`."""
+    """Send the child its seat, which starts the program. The result can be read from `failure`."""
     try:
         os.write(waiting.go, seat.encode() + _GO)
     except BrokenPipeError:
-        pass  # it was ended meanwhile, and its status says how
+        pass  # The child has ended already; its exit status says why.
     finally:
         os.close(waiting.go)
 
 
 def failure_from_bytes(report: bytes) -> OSError | None:
-    """Read what came at `failure` up to its end; None: the program runs."""
+    """Decode everything read from `failure`; None means that the program runs."""
     if len(report) != 4:
         return None
     number = int.from_bytes(report, "big")
@@ -143,8 +143,8 @@ def failure_from_bytes(report: bytes) -> OSError | None:
 
 
 async def read_failure(waiting: Waiting) -> OSError | None:
-    """Wait until the child runs its program, or say why it cannot; holds nobody up."""
-    import asyncio  # the client needs all of this but that, and loading it takes long
+    """Wait until the child runs its program, and return the error if it cannot. Does not block the loop."""
+    import asyncio  # The client uses this module without asyncio, which is slow to import.
 
     loop = asyncio.get_running_loop()
     os.set_blocking(waiting.failure, False)
@@ -166,7 +166,7 @@ async def read_failure(waiting: Waiting) -> OSError | None:
 
 
 def _become(program: Program, slave: int, go: int, failure: int, others: tuple[int, int]) -> NoReturn:
-    """In the child. Makes nothing but system calls, and never returns."""
+    """Run in the child: make only system calls, and never return."""
     status = _CANNOT_RUN
     try:
         for fd in others:
@@ -183,7 +183,7 @@ def _become(program: Program, slave: int, go: int, failure: int, others: tuple[i
         environment = dict(entry.split(b"=", 1) for entry in program.environment if b"=" in entry[1:])
         environment[SEAT_MARK.encode()] = seat
         os.chdir(program.cwd)
-        os.execvpe(program.argv[0], program.argv, environment)  # noqa: S606 - a shell has no part in it
+        os.execvpe(program.argv[0], program.argv, environment)  # noqa: S606 - no shell is involved
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             status = _NOT_FOUND
@@ -193,7 +193,7 @@ def _become(program: Program, slave: int, go: int, failure: int, others: tuple[i
 
 
 def _wait_for_seat(go: int) -> bytes | None:
-    """Read up to the word to start; None when the holder is gone."""
+    """Read the seat that starts the program; None if the holder has exited."""
     said = b""
     while not said.endswith(_GO):
         piece = os.read(go, _READ_BYTES)
@@ -204,11 +204,11 @@ def _wait_for_seat(go: int) -> bytes | None:
 
 
 def _default_signals() -> None:
-    """Leave behind what Python and the holder set: the program decides for itself."""
+    """Reset the signal handlers and the mask that Python and the holder set."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         try:
             signal.signal(number, signal.SIG_DFL)
         except (OSError, ValueError):
-            continue  # two of them nobody may touch, and some are the C library's
+            continue  # SIGKILL and SIGSTOP cannot be set, and the C library reserves some.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

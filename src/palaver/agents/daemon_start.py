@@ -1,9 +1,9 @@
-"""Starting the daemon for holders: in a process of its own, one at a time, and only where one is wanted.
+"""Start the daemon on behalf of holders: in a separate process, one at a time, and only if it is wanted.
 
     python -I -m palaver.agents.daemon_start HOME
 
-A holder collects every process below it that ends, so it must not wait for children in a second place. And it
-comes back by itself: it starts nothing in a home that is gone or whose bus was stopped.
+A holder collects all of its ended descendants in one place, so it must not wait for a child anywhere else.
+Holders reconnect automatically, so this must not start a daemon in a home that was removed or stopped.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ from palaver.client.start import StartError, ensure_daemon, find_python
 MODULE: Final = "palaver.agents.daemon_start"
 
 Run = Callable[[list[str]], Awaitable[int]]
-"""Runs a command and gives its exit status."""
+"""Runs a command and returns its exit status."""
 
 
 async def start_daemon(home: str, run: Run) -> bool:
-    """Have the daemon of a home started; False when it may not be, or another holder is at it."""
+    """Start the daemon of a home. Return False if that fails, is not wanted, or is already under way."""
     if not _is_wanted(home):
         return False
     try:
@@ -43,11 +43,11 @@ def _is_wanted(home: str) -> bool:
 
 
 def main() -> int:
-    """Start the daemon of the home that was named."""
+    """Start the daemon of the home given as the argument."""
     try:
         ensure_daemon(sys.argv[1], person=False)
     except StartError as error:
-        sys.stderr.write(f"{error}\n")  # the log of holders
+        sys.stderr.write(f"{error}\n")  # stderr is the log file of holders.
         return 1
     return 0
 

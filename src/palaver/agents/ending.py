@@ -1,7 +1,7 @@
-"""Ending an agent: politely by its own keys, then by SIGTERM, then by SIGKILL, with time between them.
+"""End an agent: by its own quit keys, then SIGTERM, then SIGKILL, with a grace period after each.
 
-What it started and left behind is ended after it, whatever session it has: first SIGTERM, then SIGKILL.
-Whoever runs it waits for the end elsewhere: here signals are sent, and each step is said.
+Descendants that the agent leaves running are ended after it, in whatever session they are: SIGTERM, then
+SIGKILL. This module only sends signals and reports each step; the holder waits for the process.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 class Ending:
-    """One agent's end. Asked twice, it ends once; a kill overtakes a stop."""
+    """The end of one agent. A second request changes nothing, except that a kill overtakes a stop."""
 
     def __init__(self, child: int, has_ended: asyncio.Event) -> None:
         self._child = child
@@ -38,11 +38,11 @@ class Ending:
         self._is_at_rest.set()
 
     def listen(self, say: Say) -> None:
-        """Have every step from now on said here."""
+        """Call `say` with every step from now on."""
         self._words.append(say)
 
     async def settle(self) -> None:
-        """Wait until all that is to end has ended."""
+        """Wait until no stop or kill is in progress."""
         await self._is_at_rest.wait()
 
     @asynccontextmanager
@@ -57,7 +57,10 @@ class Ending:
                 self._is_at_rest.set()
 
     async def stop(self, quit_keys: Sequence[Press], press: Callable[[bytes], bool]) -> None:
-        """Ask it to quit, then tell it to, then make it. `press` says whether the keys could be pressed."""
+        """Press the quit keys, then send SIGTERM, then SIGKILL.
+
+        `press` returns whether the keys could be pressed. Afterwards end the remaining descendants.
+        """
         async with self._working():
             if not await self._has_quit(quit_keys, press):
                 self._signal(signal.SIGTERM)
@@ -76,7 +79,7 @@ class Ending:
         return False
 
     async def kill(self) -> None:
-        """End it and all that it has started, now."""
+        """End the agent and its descendants immediately."""
         async with self._working():
             self._signal(signal.SIGKILL)
             self._say("sent SIGKILL")
@@ -84,7 +87,7 @@ class Ending:
             await self._end_rest(_NOW)
 
     async def _end_rest(self, steps: Sequence[tuple[signal.Signals, float]]) -> None:
-        """End what the agent left behind, once it has ended itself. What cannot be ended is given up."""
+        """End the remaining descendants, if the agent has ended. Give up on those that survive."""
         loop = asyncio.get_running_loop()
         for number, limit_s in steps if self._has_ended.is_set() else ():
             told: set[int] = set()
@@ -108,7 +111,7 @@ class Ending:
         return True
 
     def _signal(self, number: signal.Signals) -> None:
-        """Tell everything in the agent's session: a job of a shell has a group of its own."""
+        """Signal every process in the agent's session: jobs of a shell have their own process groups."""
         if self._has_ended.is_set():
             return
         rest = left_behind(self._child)
@@ -126,11 +129,11 @@ def _session_of(pid: int) -> int:
 def _tell(pid: int, number: signal.Signals) -> None:
     _send(pid, number)
     if number == signal.SIGTERM:
-        _send(pid, signal.SIGCONT)  # one that is stopped would never hear of it
+        _send(pid, signal.SIGCONT)  # A stopped process handles SIGTERM only after SIGCONT.
 
 
 def _send(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        return  # it has ended, or is another user's by now
+        return  # The process has ended, or its pid belongs to another user now.

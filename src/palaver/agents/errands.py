@@ -1,4 +1,4 @@
-"""Commands that a holder runs for itself: started here, and collected where all that ends below it is."""
+"""Commands that a holder runs for itself. Started here; the holder collects them with its orphans."""
 
 import asyncio
 import os
@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 
 class Errands:
-    """What is under way. Nothing in here waits for a process: whoever collects them says how they ended."""
+    """The running commands. Nothing here waits for a process: the holder reports the exit statuses."""
 
     def __init__(self) -> None:
         self._awaited: dict[int, asyncio.Future[int]] = {}
 
     async def run(self, command: list[str]) -> int:
-        """Run a command and give its status once it was collected."""
-        # No await between here and the entry: it may end at once.
+        """Run a command and return its exit status after it was collected."""
+        # No await between here and the entry: the process may end at once.
         pid = os.posix_spawnp(command[0], command, os.environ)  # noqa: ASYNC221 - it is not waited for here
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._awaited[pid] = ended
         return await ended
 
     def collected(self, statuses: Mapping[int, int]) -> None:
-        """Say which processes have ended, and how."""
+        """Take the exit statuses of ended processes by pid; unknown pids are ignored."""
         for pid, status in statuses.items():
             ended = self._awaited.pop(pid, None)
             if ended is not None and not ended.done():

@@ -1,4 +1,4 @@
-"""The report of an agent's end: told to the daemon, or left in a file for the next one."""
+"""The report of an agent's exit: sent to the daemon, or written to a file for the next daemon."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ from palaver.model.last_report import Report
 from palaver.model.lines.program_ops import LeaveOp
 
 REPORT_LIMIT_S: Final = 3.0
-"""So long an ended agent's holder waits for a daemon that is away."""
+"""Seconds that the holder of an exited agent waits for a daemon that is offline."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
 
 class Farewell:
-    """Of one agent; it is said once."""
+    """The exit report of one agent. It is sent once."""
 
     def __init__(self, home: str, bus: Bus, lane: Lane, native: Native, clock: Clock) -> None:
         self._home = home
@@ -31,10 +31,10 @@ class Farewell:
         self._reason = ""
         self._is_wanted = True
         self.is_said = asyncio.Event()
-        """Set when nothing more is to be said about the end."""
+        """Set when the exit is reported, or does not have to be."""
 
     async def say(self, reason: str) -> None:
-        """Tell the daemon how it ended; while it is away wait a little, and then leave it in a file."""
+        """Report the exit to the daemon, or after `REPORT_LIMIT_S` seconds write it to a file."""
         self._reason = reason
         try:
             async with asyncio.timeout(REPORT_LIMIT_S):
@@ -43,7 +43,7 @@ class Farewell:
                 if not self._is_wanted:
                     self.is_said.set()
                 elif self._lane.outcomes:
-                    self._bus.drop()  # the next connection begins with them
+                    self._bus.drop()  # The next connection starts with them.
                 elif self._bus.is_connected:
                     await self.connected()
                 await self.is_said.wait()
@@ -53,19 +53,19 @@ class Farewell:
             self.is_said.set()
 
     def forget(self) -> None:
-        """Say nothing: the bus knows the agent as somebody else's."""
+        """Send no report: on the bus, the agent belongs to another process."""
         self._is_wanted = False
         if self._reason:
             self.is_said.set()
 
     async def connected(self) -> None:
-        """Say it on the connection that there is, once it is due."""
+        """Report the exit on the current connection, if there is one to report."""
         if not self._reason:
             return
         try:
             await self._bus.ask(LeaveOp(reason=self._reason))
         except Unavailable:
-            return  # the next connection says it
+            return  # It is sent on the next connection.
         except PalaverError as error:
             _logger.info("nobody wants to know: %s: %s", error.code, error)
         self.is_said.set()

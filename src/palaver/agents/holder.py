@@ -1,10 +1,11 @@
-"""The process that has an agent's terminal: it lives as long as the agent, with or without a daemon.
+"""The holder: the process that owns an agent's terminal for as long as the agent runs.
 
     python -I -m palaver.agents.holder --start-fd N --ready-fd M
 
-It lets its program start before it loads everything that serves it, because a person waits for the program.
-It is the parent of all that the agent leaves behind, comes back to a restarted daemon, and ends when the
-agent has ended and the daemon knows it. SIGUSR2 makes it its own newer version; SIGTERM ends the agent.
+It does not depend on a running daemon and reconnects to a restarted one. It starts the program before it
+loads its other modules, because the user is waiting for the program. It is the parent of all descendants that
+the agent leaves running. It ends when the agent has ended and the exit is reported. SIGUSR2 upgrades it to
+its newer version; SIGTERM ends the agent.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from palaver.errors import BadRequest, Disconnected, PalaverError, Unavailable
 from palaver.model.lines.holder_ops import HoldOp
 from palaver.model.lines.program_ops import LeaveOp
 
-if TYPE_CHECKING:  # see load_everything
+if TYPE_CHECKING:  # Imported late at run time; see load_everything.
     from palaver.agents.agent import Agent
     from palaver.agents.renewal import Kept
 
@@ -47,7 +48,7 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class Holder:
-    """One agent's terminal and its process, from the first to the last."""
+    """One agent's terminal and process, from the start to the reported exit."""
 
     def __init__(self, running: Running, hold: HoldOp, clock: Clock) -> None:
         self._running = running
@@ -61,7 +62,7 @@ class Holder:
         )
         self._agent: Agent | None = None
         self._early: list[Line] = []
-        """What was asked before the program ran."""
+        """Pushed lines that arrived before the program ran; when full, later ones are dropped."""
         self._exit: Exit | None = None
         self._waiting: Waiting | None = None
         self._starter = Starter(None, is_awaited=False)
@@ -76,14 +77,14 @@ class Holder:
 
     @classmethod
     def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder | None":
-        """Make the terminal and the child of a new agent. Call it before any thread runs.
+        """Make the terminal and the child of a new agent. Call this before any thread starts.
 
         Return None if there are no orders: the caller needs no holder after all.
         """
         start = read_start(start_fd)
         if start is None:
             return None
-        os.set_inheritable(ready_fd, False)  # its end would come with the agent's
+        os.set_inheritable(ready_fd, False)  # Otherwise the agent would keep the pipe open.
         pty, slave = Pty.open(start.cols, start.rows)
         waiting = prepare(start.program, slave)
         os.close(slave)
@@ -114,7 +115,7 @@ class Holder:
 
     @classmethod
     def renewed(cls, resume_fd: int, clock: Clock) -> "Holder":
-        """Go on with what an older version of this process had."""
+        """Continue with the state of an older version of this process."""
         from palaver.agents.renewal import take_up
 
         kept = take_up(resume_fd)
@@ -135,7 +136,7 @@ class Holder:
         return holder
 
     async def run(self) -> None:
-        """Live until the agent has ended and that is reported, or it could not be started."""
+        """Run until the agent has ended and its exit is reported, or until it could not be started."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         loop.add_signal_handler(signal.SIGUSR2, self._renew)
@@ -172,10 +173,10 @@ class Holder:
             except PalaverError as refusal:
                 if self._agent is None:
                     self._fail(refusal)
-                else:  # an agent runs on without the bus, and its terminal can be used
+                else:  # The agent keeps running without the bus, and its terminal stays usable.
                     self._agent.disown(refusal)
                 return
-            except Exception:  # without a daemon an agent runs on, but not for ever
+            except Exception:  # An agent can run without a daemon, but keep trying to reconnect.
                 _logger.exception("the connection to the daemon went wrong")
                 await asyncio.sleep(_PAUSE_S)
 
@@ -191,12 +192,12 @@ class Holder:
         elif len(self._early) < _LIMIT_EARLY:
             self._early.append(line)
 
-    # The beginning
+    # Start
 
     async def _begin(self, held: Held) -> None:
-        """Open the agent's socket and let the child go: the daemon knows it from its first instruction.
+        """Open the agent's socket and start the program: the daemon knows it from its first instruction.
 
-        Only then is the rest loaded. Until that is done the terminal keeps what the program writes.
+        The rest of the holder is loaded after that. Until then the terminal buffers the program's output.
         """
         assert self._waiting is not None
         try:
@@ -240,16 +241,16 @@ class Holder:
         return Agent(self._running, around, held, listener)
 
     async def _wait_for_life(self, agent: "Agent", name: str) -> None:
-        """Say that the program runs once it shows that, or after a time. Its end is said elsewhere."""
+        """Report that the program runs once it shows that, or after a time limit. `_reap` reports its end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._life_limit_s):
-                while not agent.has_life(is_harness=self._is_harness):  # noqa: ASYNC110 - nothing tells when a program begins to read
+                while not agent.has_life(is_harness=self._is_harness):  # noqa: ASYNC110 - there is no event for the first read of a program
                     await asyncio.sleep(_LIFE_LOOK_S)
         if self._exit is None:
             self._starter.ready(Ready(name=name))
 
     async def _give_up(self, error: PalaverError) -> None:
-        """It could not be started: let the name go, and say why."""
+        """Report why the agent could not be started, and release its name."""
         with suppress(PalaverError):
             await self._bus.ask(LeaveOp(reason="could not be started"))
         self._fail(error)
@@ -258,10 +259,10 @@ class Holder:
         self._starter.ready(ready_error(error))
         self._finished.set()
 
-    # The end
+    # Exit
 
     def _reap(self) -> None:
-        """Collect what has ended. The agent itself stays uncollected until its end is reported."""
+        """Collect ended processes. The agent itself stays uncollected until its exit is reported."""
         child = self._running.child
         self._errands.collected(collect_orphans(child))
         if self._exit is None and self._agent is not None and (ended := exit_of(child)) is not None:
@@ -283,15 +284,15 @@ class Holder:
         else:
             self._agent.stop()
 
-    # A newer version of this process
+    # Upgrade
 
     def _renew(self) -> None:
-        """Become the newer version as soon as nothing is in hand."""
+        """Request the upgrade; it happens as soon as no offer is in progress."""
         if self._agent is not None and self._exit is None:
             self._spawn(self._changeover.ask())
 
     def _become_new(self) -> None:
-        """Change, in one step: nothing is read or written between what is kept and the exec."""
+        """Upgrade in one step: no reads or writes between saving the state and the exec."""
         from palaver.agents.renewal import become_new
 
         assert self._agent is not None
@@ -302,7 +303,8 @@ class Holder:
             self._starter.ready(Ready(name=self._bus.held.name))
         try:
             become_new(self._agent.keep(self._bus.held, self._starter.descriptor))
-        except OSError as error:  # too late to go on as before: the terminal's traffic was let go of
+        # The old version cannot continue: it has released the terminal and the viewers.
+        except OSError as error:
             _logger.critical("the newer version cannot be run: %s", error)
             os._exit(1)
 
@@ -314,15 +316,15 @@ class Holder:
 
 
 def load_everything() -> None:
-    """Import all that a holder needs: a later version may replace the files below it at any time."""
+    """Import everything a holder needs, because an upgrade can replace the files on disk at any time."""
     import palaver.agents.agent
-    import palaver.agents.renewal  # noqa: F401 - loading both is all
+    import palaver.agents.renewal  # noqa: F401 - imported only to load them
 
     gc.freeze()
 
 
 async def _guard(work: Coroutine[Any, Any, None]) -> None:
-    """Do some work; what goes wrong in it must not end the agent."""
+    """Run a task and log its errors; they must not end the agent."""
     try:
         await work
     except Exception:
@@ -330,7 +332,7 @@ async def _guard(work: Coroutine[Any, Any, None]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a holder. With `--check` only see that it loads."""
+    """Run a holder. With `--check`, only test that it loads."""
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__)
     parser.add_argument("--start-fd", type=int)
     parser.add_argument("--ready-fd", type=int)

@@ -1,6 +1,6 @@
-"""What a holder is asked, at its agent's socket and by the daemon: how it is, to show, to attach, to end.
+"""The control requests to a holder, from its agent's socket and from the daemon: status, show, attach, stop.
 
-Whoever asks here was found to be allowed to.
+The caller's rights are checked before these functions are called; nothing here checks them.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ _LIMIT_TEXT_BYTES: Final = 768 * 1024
 _IN_THE_WAY: Final = frozenset(
     {"dialog", "secret", "shell", "foreground", "tool", "gone", "exited", "unreadable", "passthrough"}
 )
-"""Why a gate is closed to the keys that ask a program to quit. A draft is no reason: it is leaving."""
+"""Reasons of a closed gate that also block the quit keys. A draft does not: the program is ending anyway."""
 
 
 class House:
-    """The holder as others see it."""
+    """The control interface of one holder."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class House:
         spawn: Spawn,
         renew: Callable[[], None],
     ) -> None:
-        """`spawn` runs work that somebody waits for; `renew` becomes the newer version."""
+        """`spawn` runs a coroutine as a task of the holder; `renew` upgrades it to the newer version."""
         self._home = home
         self._name = name
         self._child = child
@@ -68,13 +68,13 @@ class House:
         self._renew = renew
         self._since_ms = clock.now_ms()
         self.state = "starting", ""
-        """The agent's state and its reason."""
+        """The state of the agent and its detail."""
         self._ending = Ending(child, has_ended)
         self._is_stopping = False
         self.exit: Exit | None = None
 
     def set_state(self, state: str, detail: str) -> bool:
-        """Note how the agent is; False when it was so before."""
+        """Set the state of the agent. Return False if it is unchanged."""
         if (state, detail) == self.state:
             return False
         self.state, self._since_ms = (state, detail), self._clock.now_ms()
@@ -83,7 +83,7 @@ class House:
     # At the agent's socket
 
     def status(self) -> dict[str, object]:
-        """Give how the agent is, for programs."""
+        """Return the status of the agent as JSON values."""
         self._station.is_current()
         cols, rows = self._station.screen.size
         return {
@@ -112,7 +112,10 @@ class House:
         return self._clock.now_ms() - (self._station.now_ms() - output_ms)
 
     async def show(self, message_id: str) -> dict[str, object]:
-        """Give what became of a message: as the ledger says, or while the daemon is away as it was here."""
+        """Return a message and its delivery state: from the ledger, or from this lane without a daemon.
+
+        Raises NotFound if neither knows the message.
+        """
         try:
             told = msgspec.json.decode(
                 await self._bus.ask(ReceiptsOp(message=message_id)), type=dict[str, object]
@@ -121,7 +124,8 @@ class House:
             told = {}
         except PalaverError as error:
             raise NotFound(f"message {message_id}", str(error)) from error
-        here = self._lane.find(str(told.get("id", message_id)))  # a part of an id only the bus can read
+        # Only the daemon can resolve an abbreviated id.
+        here = self._lane.find(str(told.get("id", message_id)))
         if not told and here is None:
             raise NotFound(f"message {message_id}", "it was not offered here, and the bus is not running")
         shown = {
@@ -137,14 +141,14 @@ class House:
         return told | shown
 
     def _file_of(self, told: Mapping[str, object]) -> str:
-        """Find the file of a message that was not offered here: it is there from the moment it is queued."""
+        """Return the file of a message that was not offered here: it exists once the message is queued."""
         message_id, ts, text = told.get("id"), told.get("ts"), told.get("text")
         if not isinstance(message_id, str) or not isinstance(ts, int) or not isinstance(text, str):
             return ""
         return find_message(self._home, self._name, message_id, ts, text)
 
     def _state_in(self, told: Mapping[str, object]) -> str:
-        """Find this agent's line among the receipts of a message."""
+        """Return this agent's state from the receipts of a message."""
         receipts = told.get("receipts")
         for line in receipts if isinstance(receipts, list) else ():
             if isinstance(line, dict) and line.get("name") == self._name:
@@ -152,7 +156,7 @@ class House:
         return ""
 
     def attach(self, connection: socket.socket, request: AgentRequest) -> None:
-        """Take a person's terminal in. Its size is the agent's from now on."""
+        """Attach a viewer. The size of its terminal becomes the size of the agent's terminal."""
         if len(self._station.viewers) >= LIMIT_CLIENTS:
             raise Unavailable(f"{LIMIT_CLIENTS} terminals are attached already: leave one of them")
         self._station.resize(request.cols, request.rows)
@@ -161,41 +165,41 @@ class House:
         self._station.viewers.adopt(connection, greeting=greeting, size=size)
 
     def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
-        """Take what a harness says of itself: it knows better than the screen."""
+        """Apply an event that the harness reports about itself; it overrides what the screen shows."""
         detail = payload.get("decision") or payload.get("notification_type") or ""
         session = payload.get("session_id") or ""
         self._station.screen.hear(event_name, session=str(session), detail=str(detail))
         self._station.check_level()
 
     def stop(self) -> None:
-        """End the agent politely; once is enough."""
+        """Ask the agent to quit. Repeats have no effect."""
         if not self._is_stopping and not self._has_ended.is_set():
             self._is_stopping = True
             self._spawn(self._ending.stop(self._profile.quit, self._press_quit))
 
     async def settle(self) -> None:
-        """Wait until all has ended that is to end with the agent."""
+        """Wait until everything that must end with the agent has ended."""
         await self._ending.settle()
 
     def kill(self) -> None:
-        """End the agent now."""
+        """Kill the agent immediately."""
         self._spawn(self._ending.kill())
 
     def _press_quit(self, keys: bytes) -> bool:
-        """Press keys that ask the program to quit, unless something else would take them."""
+        """Press the quit keys. Return False if a dialog, a shell or unsent keys would receive them."""
         station = self._station
         station.is_current()
         gate = check(station.look(), station.facts(is_interrupt=False))
         if gate.reason in _IN_THE_WAY or station.has_unsent():
             return False
-        # No await between the look above and the keys.
+        # No await between the gate check above and the keys.
         station.press(keys, is_persons=False)
         return True
 
     # From the daemon
 
     def control(self, line: Line) -> None:
-        """Do what the daemon asks, and tell it."""
+        """Execute a control request of the daemon, and report the result to it."""
         match line.verb:
             case "peek":
                 self._tell(line.ask, self._peek(line.lines))

@@ -1,7 +1,7 @@
-"""What the bus offers an agent in a terminal: each message into its file, typed, and answered.
+"""The terminal lane of an agent: writes each offered message to its file, types it, and reports the outcome.
 
-One offer at a time. What became of an offer is remembered until the daemon has it, also across connections:
-a lane is opened only once the message in hand has come to its end, and the outcomes go along with it.
+One offer at a time. Outcomes are kept until the daemon has them, also across connections: opening a lane
+reports them, together with the offer that is still in progress.
 """
 
 import logging
@@ -33,7 +33,7 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
-    """One message, as the bus offers it."""
+    """One offered message, as the daemon sends it."""
 
     seq: int
     id: str
@@ -46,11 +46,11 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from
     intent: str | None = None
     expects_reply: bool = False
     hash: str = ""
-    """Of raw keys that are a secret. The keys themselves come with the offer alone."""
+    """The hash of secret raw keys. The keys themselves are sent only with the offer and never stored."""
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The number of a lane, and of the offer that stands for what was still in hand."""
+    """The number of a lane, and the number of a new offer for the message that was still in progress."""
 
     lane: int
     offer: int = 0
@@ -62,7 +62,7 @@ _opened: Final = msgspec.json.Decoder(Opened).decode
 
 @dataclass(slots=True)
 class Handled:
-    """A message that was offered here, and what became of it. What it says lies in its file."""
+    """A message that was offered here, and its state. Its text is in its file."""
 
     id: str
     seq: int
@@ -70,13 +70,13 @@ class Handled:
     priority: str
     file: str = ""
     beginning: str = ""
-    """Of one that has no file, the first words."""
+    """The beginning of the text, for a message without a file."""
     state: str = "submitted"
 
 
 @dataclass(slots=True)
 class _InHand:
-    """An offer, and its end once it has one. Its numbers are those of the newest connection."""
+    """An offer in progress, with its end once it has one. Its numbers are those of the newest connection."""
 
     lane: int
     offer: int
@@ -86,7 +86,7 @@ class _InHand:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What became of an offer."""
+    """The result of an offer, its outcome for the daemon, and the evidence."""
 
     done: Done
     outcome: Outcome
@@ -97,7 +97,7 @@ class Lane:
     """The terminal as a lane of the bus."""
 
     def __init__(self, home: str, bus: Bus, typist: Typist, on_change: Callable[[], None]) -> None:
-        """`on_change` is told whenever an offer came to its end."""
+        """`on_change` is called whenever an offer ends."""
         self._home = home
         self._bus = bus
         self._typist = typist
@@ -110,28 +110,29 @@ class Lane:
         self._told: tuple[Gate, bool] | None = None
         self._saying = Work()
         self.handled: dict[str, Handled] = {}
-        """The last messages offered here, by id."""
+        """The last messages offered here, by id; when full, the oldest is dropped."""
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is in hand."""
+        """Whether no offer is in progress."""
         return self._in_hand is None
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What the daemon has not heard of yet."""
+        """The outcomes that the daemon does not have yet."""
         return tuple(self._outcomes)
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
-        """Take up what an earlier version of this process had not told yet."""
+        """Add the unreported outcomes of an earlier version of this process."""
         self._outcomes.extend(outcomes)
 
-    # With each connection
+    # Connections
 
     async def open(self) -> None:
-        """Open the lane on a new connection: first the outcomes of before, then what can come through now.
+        """Open the lane on a new connection: report earlier outcomes first, then the level of the gate.
 
-        What is in hand goes on; the daemon is told of it, and hears its end as that of an offer of its own.
+        A message in progress continues. The daemon gives it a new offer number, under which its outcome is
+        reported.
         """
         self._number = 0
         told, in_hand = self.outcomes, self._in_hand
@@ -142,12 +143,12 @@ class Lane:
         self._number, self._connection, self._told = opened.lane, self._bus.connections, None
         if in_hand is not None:
             in_hand.lane, in_hand.offer = opened.lane, opened.offer
-            if in_hand.end is not None:  # it came to its end meanwhile
+            if in_hand.end is not None:  # It ended while the lane was being opened.
                 self._saying.spawn(self._answer(in_hand, in_hand.end))
         self._tell_level()
 
     def set_level(self, gate: Gate, *, is_paused: bool) -> None:
-        """Say whether a message could be typed now. Told at every change, and with every new lane."""
+        """Set whether a message can be typed now. It is reported at every change and with every new lane."""
         self._level = gate, is_paused
         self._tell_level()
 
@@ -159,15 +160,16 @@ class Lane:
 
     @property
     def _is_open(self) -> bool:
-        """Whether the number is one of the connection that there is now."""
+        """Whether the lane number belongs to the current connection."""
         return self._number != 0 and self._connection == self._bus.connections
 
     # Offers
 
     def take(self, line: Line) -> None:
-        """Take an offer in hand. What cannot be read is refused, and nothing of it typed.
+        """Start an offer. An offer that cannot be read is refused, and nothing is typed.
 
-        A person's raw keys go in beside a message that is in hand: they may answer what it waits for.
+        Raw keys are pressed even while a message is in progress: they may answer the dialog it waits for. Any
+        other second offer is deferred.
         """
         try:
             (message,) = _offered(line.messages)
@@ -193,7 +195,7 @@ class Lane:
         self._bus.trace((message.seq,), step, "terminal", detail)
 
     def _prepare(self, message: Offered) -> Offer | Done:
-        """Write the file, and give what is typed; or say that it cannot be done now."""
+        """Write the file and return the text to type, or the result if it cannot be typed."""
         priority = parse_priority(message.priority)
         handled = self._remember_handled(message)
         if message.hash and not message.raw:
@@ -229,25 +231,25 @@ class Lane:
         return handled
 
     def find(self, message_id: str) -> Handled | None:
-        """Give a message by its id, or by its place: `7`, `#7`."""
+        """Return a message by its id or its seq: `7`, `#7`."""
         place = message_id.removeprefix("#")
         return self.handled.get(message_id) or next(
             (one for one in self.handled.values() if str(one.seq) == place), None
         )
 
     def _end(self, done: Done, screen: str) -> None:
-        """What was in hand has come to its end."""
+        """Finish the offer in progress."""
         assert self._in_hand is not None
         in_hand, self._in_hand = self._in_hand, None
         self._settle(in_hand, done, screen)
 
     def _settle(self, in_hand: _InHand, done: Done, screen: str) -> None:
-        """Write down what became of an offer, and tell."""
+        """Record the outcome of an offer and report it."""
         message = in_hand.message
         self._trace(message, f"ended {done.answer}", done.reason or done.grade or "")
         if (handled := self.handled.get(message.id)) is not None:
             handled.state = done.answer
-        self._on_change()  # The level goes first: the next offer follows the answer.
+        self._on_change()  # Report the level before the outcome: the outcome triggers the next offer.
         outcome = Outcome(messages=(message.seq,), answer=done.answer, grade=done.grade or "")
         self._outcomes.append(outcome)
         evidence = clip(_without_keys(screen, message), LIMIT_EVIDENCE_BYTES) if message.raw else ""
@@ -256,7 +258,7 @@ class Lane:
 
     async def _answer(self, in_hand: _InHand, end: _End) -> None:
         if not self._is_open or in_hand.lane != self._number or not in_hand.offer:
-            return  # another connection by now: it was told when its lane was opened, or will be
+            return  # The connection has changed: opening the new lane reports this outcome.
         done = end.done
         request = AnswerOp(
             lane=in_hand.lane,
@@ -268,19 +270,19 @@ class Lane:
         )
         try:
             await self._bus.ask(request)
-        except PalaverError as error:  # it is told again with the next lane
+        except PalaverError as error:  # It is reported again when the next lane is opened.
             _logger.info("an answer was not taken: %s: %s", error.code, error)
             return
         self._forget((end.outcome,))
         self._trace(in_hand.message, "told the daemon")
         if done.answer is Answer.DEFERRED:
-            self._told = None  # 'not now' ends when it can come through: that is said again
+            self._told = None  # A deferred offer is repeated when the level is reported, so report it again.
             self._tell_level()
 
-    # Saying
+    # Reports
 
     async def settle(self) -> None:
-        """Wait until all that was being said is said, or the connection lost."""
+        """Wait until all outcomes are reported, or the connection is lost."""
         await self._saying.settle()
 
     def _forget(self, told: tuple[Outcome, ...]) -> None:
@@ -288,12 +290,12 @@ class Lane:
 
 
 def _without_keys(screen: str, message: Offered) -> str:
-    """Return the screen without the keys of a secret, should it show them."""
+    """Return the screen with the keys of a secret replaced, in case it shows them."""
     keys = raw_from_text(message.raw).decode("utf-8", "replace").strip() if message.hash else ""
     return screen.replace(keys, "[secret]") if keys else screen
 
 
 def clip(text: str, limit_bytes: int) -> str:
-    """Give the end of a text that fits; a screen's newest lines are its last."""
+    """Return the end of a text that fits into `limit_bytes`: the newest lines of a screen are last."""
     raw = text.encode("utf-8", "replace")
     return raw[-limit_bytes:].decode("utf-8", "ignore") if len(raw) > limit_bytes else text

@@ -1,6 +1,6 @@
-"""Starting a holder: in a session of its own, with nothing of its caller but what its agent is to have.
+"""Start a holder in its own session, with only those properties of the caller that its agent needs.
 
-The caller waits until the holder says that its agent runs, or why not. Attaches to nothing.
+The caller waits until the holder reports that its agent runs, or the error. This module never attaches.
 """
 
 import os
@@ -16,7 +16,7 @@ from palaver.errors import Disconnected, PalaverError, error_from_wire
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a holder needs to know to begin."""
+    """Everything a holder needs to start its agent."""
 
     home: str
     ticket: str
@@ -24,44 +24,44 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     cols: int
     rows: int
     native: str = ""
-    """Where the harness's own way in will be, where it has one."""
+    """The address of the harness's native integration; empty if it has no such integration."""
     session: str = ""
-    """The conversation that the harness goes on with, where that is known."""
+    """The session that the harness resumes, if known."""
     among: tuple[str, ...] = ()
-    """Those that a person chooses from, where it is not."""
+    """The sessions that the user can choose from, if `session` is not known."""
     prompt: str = ""
-    """A regular expression for the line at which the program takes a message."""
+    """A regular expression for the line at which the program accepts a message."""
     is_awaited: bool = False
-    """Whoever starts it waits for its end, and is told the exit status."""
+    """Whether the caller waits for the agent to exit and needs the exit status."""
     life_limit_s: float = 0.0
-    """How long the caller waits to see whether the program survives its start; 0: not at all."""
+    """Seconds that the caller waits to see whether the program survives its start; 0 means no wait."""
     is_harness: bool = False
-    """It is a harness that `pal` started in the way made for it, so its screen can be read."""
+    """Whether `pal` started a harness in its standard way, so that its screen can be read."""
     is_watched: bool = False
-    """Whoever starts it attaches at once, and wants to see also what ends as soon as it began."""
+    """Whether the caller attaches at once and must also see a program that exits immediately."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a holder says once: whose terminal it has, or what went wrong."""
+    """The first report of a holder: the name of its agent, or the error."""
 
     name: str = ""
     error: str = ""
     message: str = ""
     details: dict[str, object] = {}
     ended: int | None = None
-    """The exit status of a program that ended while it was starting."""
+    """The exit status of a program that ended during its start."""
     reason: str = ""
-    """How it ended, as a person reads it."""
+    """How it ended, as text for the user."""
     output: str = ""
-    """What its terminal showed then."""
+    """The last output of its terminal."""
 
 
 def start_holder(
     start: Start, process: HolderProcess | None = None, meanwhile: Callable[[], None] = lambda: None
 ) -> Ready:
-    """Start a holder and return its report; raises the refusal, or Disconnected when the holder is lost.
+    """Start a holder and return its report; raise the refusal, or Disconnected if the holder is lost.
 
-    `process` is a holder that loads already. `meanwhile` is called while it loads.
+    `process` is a holder that is already loading. `meanwhile` is called while it loads.
 
     With `life_limit_s` the report comes when the program shows that it runs, when it has ended, or after that
     time.
@@ -74,7 +74,7 @@ def run_to_the_end(
 ) -> int:
     """Start a holder and wait until its agent has ended; return the status that a shell would show.
 
-    `on_ready` gets the agent's name once it runs. Raises as start_holder does.
+    `on_ready` receives the agent's name once it runs. Raises as start_holder does.
     """
     ready, rest = _start(start, process, on_ready)
     if not rest:
@@ -108,7 +108,7 @@ def check_command() -> list[str]:
 
 
 def read_start(descriptor: int) -> Start | None:
-    """In the holder: read its orders; None if its caller needs no holder after all, or was killed."""
+    """In the holder: read its orders; None if the caller needs no holder after all, or was killed."""
     with open(descriptor, "rb") as file:
         try:
             return msgspec.json.decode(file.read(), type=Start)
@@ -117,22 +117,25 @@ def read_start(descriptor: int) -> Start | None:
 
 
 class Starter:
-    """In the holder: whoever started it, and waits for a word. It may have gone already."""
+    """In the holder: the process that started it and waits for a report. It may have exited already."""
 
     def __init__(self, descriptor: int | None, *, is_awaited: bool) -> None:
-        """`is_awaited`: it waits for the end, too."""
+        """`is_awaited`: the caller also waits for the agent to exit."""
         self.descriptor = descriptor
-        """Where it listens; None when nothing more is to be said."""
+        """The pipe to the caller; None after the last report."""
         self._is_awaited = is_awaited
         self._is_ready = False
 
     @property
     def awaits_ready(self) -> bool:
-        """Whether it has not had its first word yet."""
+        """Whether the first report is still due."""
         return self.descriptor is not None and not self._is_ready
 
     def ready(self, ready: Ready) -> None:
-        """Let it go on."""
+        """Send the first report.
+
+        It is also the last one if it is an error or the caller does not wait for the exit.
+        """
         self._is_ready = True
         if self.descriptor is not None:
             is_last = not self._is_awaited or bool(ready.error)
@@ -140,7 +143,7 @@ class Starter:
             self.descriptor = None if is_last else self.descriptor
 
     def end(self, status: int) -> None:
-        """Tell it how the agent ended."""
+        """Report the exit status of the agent."""
         if self.descriptor is not None:
             _say(self.descriptor, b"%d" % status, is_last=True)
             self.descriptor = None
@@ -157,7 +160,7 @@ def _say(descriptor: int, word: bytes, *, is_last: bool) -> None:
 
 
 def ready_error(error: PalaverError) -> Ready:
-    """Say a refusal."""
+    """Return the report of a refusal."""
     return Ready(error=error.code, message=str(error), details=dict(error.details))
 
 
@@ -172,7 +175,7 @@ def _ready_from(said: bytes, home: str) -> Ready:
 
 
 def file_with(content: bytes) -> int:
-    """Give a descriptor from which the content can be read; its place has no name."""
+    """Return a descriptor from which the content can be read. The file has no name."""
     if sys.platform == "linux":
         file = os.memfd_create("palaver-start")
     else:  # pragma: no cover - macOS

@@ -1,7 +1,7 @@
-"""A used-up allowance that only a screen shows: until when that is believed.
+"""A usage limit that only the screen shows, and how long to believe it.
 
-The screen shows it for as long as nobody does anything. So the moment at which it ends is taken down once,
-and behind that moment the agent rests, whatever still stands there.
+A screen can show the limit long after it has ended. So the end is computed once, when the limit first
+appears, and after that time the agent counts as idle whatever the screen shows.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ from palaver.harness.usage_reset import fix_limit, is_counted_from_then, limit_e
 from palaver.model.delivery import AgentState
 
 _STALE_MS: Final = 12 * 60 * 60_000
-"""So long after its end the same words on a screen are the old ones, and no new limit."""
+"""For this long after its end, the same text on a screen is the old limit and not a new one."""
 GRACE_MS: Final = 5_000
-"""So long after such a dialog it may turn out that the turn ends for want of allowance after all."""
+"""For this long after the dialog about a limit was answered, the turn may still end because of the limit."""
 
 
 class LimitWatch:
-    """Makes a state of what a screen at rest says about its allowance."""
+    """Derives the agent state from the usage limit shown on an idle screen."""
 
     def __init__(self, clock: Clock, on_end: Callable[[], None]) -> None:
-        """`on_end` is told when there should be more again."""
+        """`on_end` is called when the state must be checked again, such as at the end of the limit."""
         self._clock = clock
         self._on_end = on_end
         self._shown = ""
         self._detail = ""
         self._ends_ms: int | None = None
         self._before = ("", "", 0)
-        """The last limit whose end was known: its words, what was said of it, and its end."""
+        """The last limit whose end was known: its text on the screen, its detail, and its end."""
         self._timer: asyncio.TimerHandle | None = None
         self._asked: Word | None = None
         self._answered_ms: int | None = None
 
     def see(self, word: Word) -> Word:
-        """Give what the agent does: blocked while its allowance is used up, as far as that is known."""
+        """Return the state of the agent: blocked while its usage limit is reached, as far as known."""
         word = self._see_dialog(word)
         shown = word.detail if word.state is AgentState.IDLE and word.detail.startswith(USED_UP) else ""
         if shown != self._shown:
@@ -49,7 +49,7 @@ class LimitWatch:
         return Word(state=AgentState.BLOCKED, detail=self._detail)
 
     def _see_dialog(self, word: Word) -> Word:
-        """Have the answer to a dialog about it count only once it is seen what came of it."""
+        """Keep the state of an answered limit dialog for `GRACE_MS`, until its effect is visible."""
         if word.state is AgentState.BLOCKED and word.detail.startswith(USED_UP_ASKED):
             self._asked, self._answered_ms = word, None
         elif self._asked is not None and word.state is AgentState.ACTIVE:
@@ -65,11 +65,11 @@ class LimitWatch:
         return word
 
     def close(self) -> None:
-        """Forget it."""
+        """Forget the limit and cancel the timer."""
         self._begin("")
 
     def _look_in(self, wait_ms: int) -> None:
-        """Have it seen again after so long."""
+        """Call `on_end` after `wait_ms`, instead of any earlier plan."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_end)

@@ -1,7 +1,8 @@
-"""The harness's own way in beside its terminal, where it has one: which lane carries, and whose word counts.
+"""Choose between the native integration of a harness and its terminal.
 
-While the way in is there, nothing is typed: the terminal is closed to mail, and open to a person as ever.
-When it is gone, or could never be reached, the terminal is what is left.
+While the native integration works, nothing is typed: it carries the messages and reports the agent's status,
+the terminal lane is closed, and the user can type as usual. When it has ended or could never be reached, the
+terminal lane is used.
 """
 
 import shutil
@@ -25,7 +26,7 @@ _NATIVE: Final = Gate(is_open=False, reason="native")
 
 
 Make = Callable[[str, Bus, Clock, Spawn, Tell, Tell], WayIn]
-"""Takes the address, the bus, the clock, what runs work, and who is told of a new word and of an outcome."""
+"""Takes the address, the bus, the clock, the task spawner, and callbacks for a status and an outcome."""
 
 
 # Each integration is imported when its holder starts, so that no other harness waits for it to load.
@@ -44,11 +45,14 @@ def _opencode(address: str, bus: Bus, clock: Clock, spawn: Spawn, on_word: Tell,
 
 
 WAYS_IN: Final[dict[str, Make]] = {"codex": _codex, "opencode": _opencode}
-"""By harness."""
+"""The constructors of native integrations by harness."""
 
 
 class Native:
-    """What a holder knows of its agent's own way in; of one that has none, nothing."""
+    """The native integration of one agent, from the view of its holder.
+
+    Does nothing if there is no integration.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class Native:
         on_word: Tell,
         on_change: Tell,
     ) -> None:
-        """`address` is where the way in will be: a path, or a URL. Empty: there is none."""
+        """`address` is the future address of the integration: a path or a URL. Empty means no integration."""
         self.address = address
         self._limit = LimitWatch(clock, on_word)
         make = WAYS_IN.get(harness) if address else None
@@ -69,38 +73,41 @@ class Native:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is in hand, for the agent or one of its sub-agents."""
+        """Whether no offer is in progress, for the agent and its sub-agents."""
         return self._way is None or self._way.reach.is_at_rest
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What the daemon has not heard of yet, for the agent or one of its sub-agents."""
+        """The outcomes that the daemon does not have yet, for the agent and its sub-agents."""
         return () if self._way is None else self._way.reach.outcomes
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
-        """Take up what an earlier version of this process had not told yet."""
+        """Add the unreported outcomes of an earlier version of this process."""
         if self._way is not None:
             self._way.reach.remember(outcomes)
 
     def connected(self) -> None:
-        """Open the lane on a new connection of the bus, as soon as nothing is in hand."""
+        """Open the native lane on a new connection, as soon as no offer is in progress."""
         if self._way is not None:
             self._way.reach.connected(is_there=self._way.word is not None)
 
     def take(self, line: Line, otherwise: Callable[[Line], None]) -> None:
-        """Take an offer that is for this lane, and give any other to whom it is for."""
+        """Take an offer for the native lanes, and pass any other to `otherwise`."""
         if self._way is None:
             otherwise(line)
         else:
             self._way.reach.claim(line, otherwise)
 
     def decide(self, line: Line) -> None:
-        """Take a person's word on what the harness asks."""
+        """Apply the user's decision on a request of the harness."""
         if self._way is not None:
             self._way.reach.decide(line)
 
     def see(self, look: Look, gate: Gate) -> tuple[Word, Gate]:
-        """Give what the agent does and what may be typed: the harness knows the first better."""
+        """Return the agent's status and the gate of the terminal lane.
+
+        The status comes from the integration if there is one, and the terminal lane is closed then.
+        """
         seen = self._limit.see(Word(state=look.state, detail=look.reason))
         way = self._way
         if way is None or way.is_over or look.state is AgentState.EXITED:
@@ -108,24 +115,24 @@ class Native:
         if look.state is not AgentState.STARTING:
             way.start()
         word = way.word or Word(state=AgentState.STARTING)
-        # A dialog of its start is a person's to answer, and mail waits behind it as behind any; all else is
-        # not yet known well enough.
+        # A dialog at the start must be answered by the user, and messages wait for that as usual. Any other
+        # screen is not conclusive before the integration has a status.
         is_asked = word.state is AgentState.STARTING and look.state is AgentState.BLOCKED
         return (seen, _NATIVE if gate.is_open else gate) if is_asked else (word, _NATIVE)
 
     async def settle(self) -> None:
-        """Wait until all that was being said is said."""
+        """Wait until all outcomes are reported."""
         if self._way is not None:
             await self._way.reach.settle()
 
     def ended(self) -> None:
-        """The agent has ended: let go of its way in."""
+        """Close the integration: the agent has ended."""
         self._limit.close()
         if self._way is not None:
             self._way.reach.lane.end()
             self._way.close()
 
     def clear(self) -> None:
-        """Take away what the way in left on the disk: its folder is its own."""
+        """Remove the integration's files; it has its own directory."""
         if self._way is not None and self.address.startswith("/"):
             shutil.rmtree(Path(self.address).parent, ignore_errors=True)

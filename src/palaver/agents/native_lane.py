@@ -1,7 +1,8 @@
-"""A harness's own way in as a lane of the bus: messages in one fence, each with a key that proves it arrived.
+"""A native integration as a lane of the bus.
 
-One offer at a time. What became of an offer is remembered until the daemon has it, also across connections.
-How a text gets into the harness is the affair of whoever carries it.
+The messages of an offer are sent as one text, with a key that proves its arrival. One offer at a time.
+Outcomes are kept until the daemon has them, also across connections. Putting the text into the harness is
+left to the `carry` function.
 """
 
 import asyncio
@@ -28,11 +29,11 @@ _LIMIT_DOUBTFUL: Final = 100
 _logger: Final = logging.getLogger("palaver.holder")
 
 Carry = Callable[[str, str], Awaitable[Done]]
-"""Takes a text and its key to the harness, and says what became of it."""
+"""Takes a text and its key to the harness, and returns the result."""
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
-    """One message, as the bus offers it."""
+    """One offered message, as the daemon sends it."""
 
     seq: int
     id: str
@@ -53,61 +54,69 @@ _opened: Final = msgspec.json.Decoder(_Opened).decode
 
 
 class NativeLane:
-    """Offers in, answers out. `carry` is asked with one offer at a time."""
+    """Takes offers and reports outcomes. `carry` is called for one offer at a time."""
 
     def __init__(self, bus: Bus, carry: Carry, on_change: Callable[[], None], *, name: str = "") -> None:
-        """`on_change` is told whenever an offer came to its end. `name` is whose lane, else the one held."""
+        """`on_change` is called whenever an offer ends.
+
+        `name` is the lane's agent, by default the held agent.
+        """
         self._bus = bus
         self._name = name
         self._carry = carry
         self._on_change = on_change
         self._number = 0
         self._in_hand: tuple[int, int] | None = None
-        """The lane and the number of the offer that is being carried."""
+        """The lane and the number of the offer in progress."""
         self._was_open = False
-        """It was open before, so it knows of every offer since: one that it does not know never came here."""
+        """Whether the lane was open before.
+
+        Then it knows all offers since: an unknown one never arrived here.
+        """
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._opening = asyncio.Lock()
         self._outcomes: list[Outcome] = []
         self._doubtful: dict[str, tuple[int, ...]] = {}
-        """What left without a proof, by its key."""
+        """The seqs of messages sent without proof of arrival, by key; when full, the oldest are dropped."""
         self._level: tuple[Gate, bool] | None = None
         self._told: tuple[Gate, bool] | None = None
         self._saying = Work()
         self._is_closed = False
         self._early: list[tuple[Line, Callable[[Line], None]]] | None = None
-        """Offers that came while the lane's number was on its way; None when it is not."""
+        """Offers that arrived while the lane was being opened; None otherwise."""
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is in hand."""
+        """Whether no offer is in progress."""
         return self._in_hand is None
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What the daemon has not heard of yet."""
+        """The outcomes that the daemon does not have yet."""
         return tuple(self._outcomes)
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
-        """Take up what an earlier version of this process had not told yet."""
+        """Add the unreported outcomes of an earlier version of this process."""
         self._outcomes.extend(outcomes)
         self._was_open = bool(outcomes)
 
     def has(self, lane: int) -> bool:
-        """Whether an offer with this number of a lane is for this one."""
+        """Return whether an offer with this lane number is for this lane."""
         return self._number == lane != 0
 
-    # With each connection
+    # Connections
 
     def lose(self) -> None:
-        """The connection is gone, and with it the lane."""
+        """Forget the lane number: it was valid on the lost connection only."""
         self._number = 0
 
     async def open(self) -> None:
-        """Open the lane on this connection, once nothing is in hand: first the outcomes of before.
+        """Open the lane on this connection, once no offer is in progress.
 
-        One that is open stays as it is.
+        Earlier outcomes are reported with it.
+
+        An open lane stays as it is.
         """
         async with self._opening:
             await self._at_rest.wait()
@@ -115,7 +124,7 @@ class NativeLane:
                 await self._open()
 
     async def try_open(self) -> None:
-        """Open the lane as `open` does; when the connection is lost meanwhile, the next one opens it."""
+        """Open the lane as `open` does; if the connection is lost meanwhile, the next one opens it."""
         try:
             await self.open()
         except PalaverError as error:
@@ -138,7 +147,10 @@ class NativeLane:
             self.claim(line, otherwise)
 
     def set_level(self, gate: Gate, *, is_paused: bool) -> None:
-        """Say what can come through now. Told at every change, and with every new lane."""
+        """Set whether a message can be delivered now.
+
+        It is reported at every change and with every new lane.
+        """
         self._level = gate, is_paused
         self._tell_level()
 
@@ -149,12 +161,18 @@ class NativeLane:
         self._bus.mention(GateOp(lane=self._number, open=gate.is_open, paused=is_paused, reason=gate.reason))
 
     def end(self) -> None:
-        """The agent has ended, and what it says last ends the lane too: what is in hand stays in doubt."""
+        """End the lane after the agent has exited.
+
+        An offer in progress stays unconfirmed, without a report.
+        """
         self._number, self._is_closed = 0, True
         self._saying.cancel()
 
     def close(self) -> None:
-        """The way in is gone. What is in hand is in doubt, and the daemon is told so."""
+        """Close the lane because the harness cannot be reached.
+
+        Report an offer in progress as unconfirmed.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -165,14 +183,15 @@ class NativeLane:
                 lane, offer = in_hand
                 self._bus.mention(AnswerOp(lane=lane, offer=offer, answer=Answer.UNCONFIRMED))
             self._number = 0
-            self._bus.drop()  # The lane ends with its connection; the next one has no such lane.
+            self._bus.drop()  # A lane lasts as long as its connection; the next one has no such lane.
 
     # Offers
 
     def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
-        """Take an offer that is for this lane, and give any other to whom it is for.
+        """Take an offer for this lane, and pass any other to `otherwise`.
 
-        The first offer can come together with the lane's number, and is understood only after it.
+        The first offer can arrive together with the lane number, so offers wait while the lane is being
+        opened.
         """
         if self._early is not None:
             self._early.append((line, otherwise))
@@ -182,7 +201,7 @@ class NativeLane:
             otherwise(line)
 
     def take(self, line: Line) -> None:
-        """Take an offer in hand. What cannot be read is refused, and nothing of it carried."""
+        """Start an offer. An offer that cannot be read is refused, and nothing is carried."""
         try:
             messages = _offered(line.messages)
         except msgspec.DecodeError as error:
@@ -190,7 +209,7 @@ class NativeLane:
             reason = "the holder cannot read it"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
-        if self._in_hand is not None:  # The daemon has waited for that one long enough.
+        if self._in_hand is not None:  # The daemon offers again after its own timeout.
             reason = "another message is in hand"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="deferred", reason=reason))
             return
@@ -217,7 +236,7 @@ class NativeLane:
 
     def _end(self, lane: int, offer: int, messages: tuple[Offered, ...], done: Done) -> None:
         self._trace(messages, f"ended {done.answer}", done.reason or done.grade or "")
-        self._on_change()  # The level goes first: the next offer follows the answer.
+        self._on_change()  # Report the level before the outcome: the outcome triggers the next offer.
         outcome = Outcome(
             messages=tuple(message.seq for message in messages), answer=done.answer, grade=done.grade or ""
         )
@@ -231,9 +250,9 @@ class NativeLane:
             del self._doubtful[next(iter(self._doubtful))]
 
     def prove(self, key: str) -> None:
-        """Something that was in doubt is in a request to the model after all: the daemon is told.
+        """Report that an unconfirmed message has reached the model after all.
 
-        Outcomes of before are told when a lane is opened, so with nothing in hand it is opened anew.
+        Late outcomes are reported when a lane is opened, so reconnect if no offer is in progress.
         """
         messages = self._doubtful.pop(key, None)
         if messages is None or self._is_closed:
@@ -246,15 +265,16 @@ class NativeLane:
         request = AnswerOp(lane=lane, offer=offer, answer=outcome.answer, grade=outcome.grade, reason=reason)
         try:
             await self._bus.ask(request)
-        except PalaverError as error:  # it is told again with the next lane
+        except PalaverError as error:  # It is reported again when the next lane is opened.
             _logger.info("an answer was not taken: %s: %s", error.code, error)
         else:
             self._forget((outcome,))
             if self._outcomes and self._in_hand is None and not self._is_closed:
-                self._bus.drop()  # what was proven meanwhile is told with the next lane
+                # Reconnect: outcomes that were proven meanwhile are reported with the next lane.
+                self._bus.drop()
 
     async def settle(self) -> None:
-        """Wait until all that was being said is said, or the connection lost."""
+        """Wait until all outcomes are reported, or the connection is lost."""
         await self._saying.settle()
 
     def _forget(self, told: tuple[Outcome, ...]) -> None:
@@ -262,7 +282,7 @@ class NativeLane:
 
 
 def fenced(messages: tuple[Offered, ...], recipient: str) -> str:
-    """Write messages as an agent reads them; what a person sent from the input bar stands for itself."""
+    """Format messages for an agent; text from the user's input bar is added without a fence."""
     lines = [
         FencedLine(
             seq=message.seq,

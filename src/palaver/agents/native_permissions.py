@@ -1,8 +1,8 @@
-"""What people are asked by a harness with a way in of its own, told to the bus, and a word brought back.
+"""Permission requests of a harness with a native integration: reported to the bus, and decisions returned.
 
-Nothing is answered here but what the daemon says a person has decided, and only while the harness still asks
-exactly that. A permission is given for this once and never for good. With the setting off the daemon says
-nothing, and so nothing is ever answered.
+The harness receives a decision only if the daemon reports that the user made it, and only while the harness
+still has exactly that request open. A permission is granted once, never permanently. With the setting off,
+the daemon sends no decisions.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,37 +17,37 @@ from palaver.model.permission import request_digest
 
 
 class Asker(Protocol):
-    """A harness that asks."""
+    """A harness that requests permissions."""
 
     def asked(self) -> Mapping[str, Asked]:
-        """Give what is asked now and can be answered from elsewhere, for the agent and all below it."""
+        """Return the open requests that can be decided remotely, for the agent and its sub-agents, by id."""
 
     async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
-        """Pass a person's word on, if the very same is still asked, and say whether it was taken."""
+        """Pass a decision on if the same request is still open; return whether the harness accepted it."""
 
 
 class Permissions:
-    """The requests of one agent and of those below it."""
+    """The permission requests of one agent and its sub-agents."""
 
     def __init__(self, bus: Bus, asker: Asker, *, spawn: Spawn, name_of: Callable[[str], str]) -> None:
-        """`name_of` says whose session one is; empty for the agent itself."""
+        """`name_of` returns the agent of a session; empty for the agent itself."""
         self._bus = bus
         self._asker = asker
         self._spawn = spawn
         self._name_of = name_of
         self._told: dict[str, tuple[Asked, str]] = {}
-        """What the daemon knows of, and in whose name."""
+        """The requests that were reported to the daemon, with the agent's name."""
         self._answered: dict[str, Asked] = {}
-        """What a word was passed on to, or could not be, and which the harness has not yet let go of."""
+        """The decided requests that the harness still shows as open."""
 
     def connected(self) -> None:
-        """Tell a daemon that has just come all that is asked now."""
+        """Report all open requests to a new connection."""
         self._told.clear()
         self._answered.clear()
         self.look()
 
     def look(self) -> None:
-        """Tell what is newly asked, and what is asked no more: answered at the terminal, or given up."""
+        """Report new requests, and those no longer open: decided at the terminal, or withdrawn."""
         if not self._bus.is_connected:
             return
         now = self._asker.asked()
@@ -59,11 +59,11 @@ class Permissions:
                 self._tell(request, asked)
 
     def decide(self, line: Line) -> None:
-        """Take a person's word on one request; on what nobody asks, or asks otherwise by now, it is none."""
+        """Apply a decision to one request. Ignore it if the request is not open or has changed."""
         known = self._told.get(line.request)
         if known is not None and line.digest in ("", _digest(known[0])):
             del self._told[line.request]
-            self._answered[line.request] = known[0]  # what is said of it from now on is an answer to this
+            self._answered[line.request] = known[0]  # From now on, do not report this request again.
             self._spawn(self._reply(line.request, *known, is_allowed=line.allowed))
 
     async def _reply(self, request: str, asked: Asked, name: str, *, is_allowed: bool) -> None:

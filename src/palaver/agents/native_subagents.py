@@ -1,7 +1,7 @@
-"""The sub-agents of a harness with a way in of its own: each with a name, a lane and a state of its own.
+"""The sub-agents of a harness with a native integration: each has its own name, lane and state.
 
-What lives is the harness's to say. One change is told at a time and in order: who started another begins
-before it and ends behind it, and what one has read is said before it has gone.
+The harness says which sub-agents exist. Changes are reported one at a time and in order: a parent begins
+before its children and ends after them, and the outcomes of a sub-agent are reported before its end.
 """
 
 import asyncio
@@ -27,26 +27,26 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class Below(Protocol):
-    """What a harness says of those that its agent has started. `key` is what it calls one."""
+    """The sub-agents as the harness reports them. `key` is the harness's id of one."""
 
     @property
     def ending(self) -> str:
-        """Why one ends, in a few words."""
+        """The reason for an end, in a few words."""
 
     def living(self) -> Mapping[str, tuple[str, str]]:
-        """Give those that live, outer first: by key, who started each and what kind it is."""
+        """Return the running sub-agents by key, parents first: the parent's key and the kind of each."""
 
     def level_of(self, key: str) -> Level:
-        """What can come through to one now."""
+        """Return whether a message can be delivered to this sub-agent now."""
 
     def word_of(self, key: str) -> Word:
-        """What one does now."""
+        """Return the current status of this sub-agent."""
 
     def is_waiting(self, key: str) -> bool:
-        """Whether a text was put to one and has not been seen, as far as is known."""
+        """Return whether a text was sent to this sub-agent and is not known to be seen yet."""
 
     async def carry(self, key: str, text: str, mark: str) -> Done:
-        """Put a text to one, and say what became of it. `mark` is what it is known by there."""
+        """Send a text to this sub-agent and return the result. `mark` identifies the text in the harness."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -58,20 +58,20 @@ _named: Final = msgspec.json.Decoder(_Named).decode
 
 @dataclass(slots=True, eq=False)
 class _SubAgent:
-    """One that the daemon has given a name."""
+    """A sub-agent that has a name from the daemon."""
 
     name: str
     parent: str
-    """The name of who started it; empty for the agent itself."""
+    """The name of its parent; empty for the agent itself."""
     kind: str
     lane: NativeLane
     word: Word | None = None
     is_told: bool = True
-    """Whether the daemon was told of it on this connection."""
+    """Whether its begin was reported on this connection."""
 
 
 class Subagents:
-    """Begins and ends sub-agents as the harness does."""
+    """Begins and ends sub-agents on the bus as the harness does."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Subagents:
         on_change: Callable[[], None],
         on_begun: Callable[[str, str], None] = lambda key, name: None,
     ) -> None:
-        """`on_change`: an offer to one came to its end. `on_begun` is told the key and the name of each."""
+        """`on_change` is called when an offer to a sub-agent ends, `on_begun` with its key and name."""
         self._bus = bus
         self._below = below
         self._spawn = spawn
@@ -90,19 +90,19 @@ class Subagents:
         self._on_begun = on_begun
         self._known: dict[str, _SubAgent] = {}
         self._refused: set[str] = set()
-        """Those that the daemon does not want on this connection."""
+        """The keys that the daemon refused on this connection."""
         self._remembered: list[Outcome] = []
         self._changing = asyncio.Lock()
         self._is_closed = False
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no lane here has an offer in hand."""
+        """Whether no lane here has an offer in progress."""
         return all(one.lane.is_at_rest for one in self._known.values())
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What the daemon has not heard of yet, each with the name of whose it is."""
+        """The outcomes that the daemon does not have yet, each with the name of its sub-agent."""
         untold = [
             msgspec.structs.replace(outcome, name=one.name)
             for one in self._known.values()
@@ -111,30 +111,30 @@ class Subagents:
         return (*self._remembered, *untold)
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
-        """Take up what an earlier version of this process had not told yet."""
+        """Add the unreported outcomes of an earlier version of this process."""
         self._remembered.extend(outcomes)
 
     async def settle(self) -> None:
-        """Wait until all that was being said is said, or the connection lost."""
+        """Wait until all outcomes are reported, or the connection is lost."""
         for one in list(self._known.values()):
             await one.lane.settle()
 
     def name_of(self, key: str) -> str:
-        """Give the name of one; empty for what is none that is known."""
+        """Return the name of a sub-agent; empty if the key is unknown."""
         known = self._known.get(key)
         return known.name if known is not None else ""
 
     def connected(self) -> None:
-        """The daemon knows nothing of us yet: every one begins anew, and keeps its name."""
+        """Report all sub-agents again on a new connection; they keep their names."""
         self._refused.clear()
         for one in self._known.values():
-            one.lane.lose()  # the numbers of lanes are those of a connection
+            one.lane.lose()  # Lane numbers are valid on one connection only.
             one.word, one.is_told = None, False
         if not self._is_closed:
             self._spawn(self._change())
 
     def look(self) -> None:
-        """See who has come and gone, and tell what each does."""
+        """Report changes: new and ended sub-agents, and the status of each."""
         if self._is_closed or not self._bus.is_connected:
             return
         for key, one in self._known.items():
@@ -144,18 +144,18 @@ class Subagents:
             self._spawn(self._change())
 
     def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
-        """Take an offer that is for a lane here, and give any other to whom it is for."""
+        """Take an offer for a lane here, and pass any other to `otherwise`."""
         for one in self._known.values():
             otherwise = partial(one.lane.claim, otherwise=otherwise)
         otherwise(line)
 
     def prove(self, mark: str) -> None:
-        """A text that was given up is seen after all."""
+        """Report that an unconfirmed text was seen after all."""
         for one in self._known.values():
             one.lane.prove(mark)
 
     def close(self) -> None:
-        """The agent has gone, and with it all that it started: the daemon ends them with it."""
+        """Close all lanes without a report: the daemon ends the sub-agents together with the agent."""
         self._is_closed = True
         for one in self._known.values():
             one.lane.end()
@@ -163,12 +163,13 @@ class Subagents:
     # Changes
 
     def _next(self) -> tuple[str, bool] | None:
-        """Say who is to begin, or to end, next: its key, and whether it begins."""
+        """Return the next change: the key, and whether the sub-agent begins."""
         living = self._below.living()
         for key in reversed(self._known):
             one = self._known[key]
             if key not in living:
-                return key, not one.is_told and bool(one.lane.outcomes)  # what it has read is still to say
+                # Its outcomes must be reported before its end.
+                return key, not one.is_told and bool(one.lane.outcomes)
         for key in living:
             if key not in self._refused and (key not in self._known or not self._known[key].is_told):
                 return key, True
@@ -204,7 +205,7 @@ class Subagents:
         await self._open(key, self._take(key, name, above, kind))
 
     def _take(self, key: str, name: str, above: str, kind: str) -> _SubAgent:
-        """Know one by the name that the daemon gives it."""
+        """Record a sub-agent under the name that the daemon gave it."""
         one = self._known.get(key)
         if one is None or one.name != name:
             self._forget(key)
@@ -225,17 +226,17 @@ class Subagents:
         if one.lane.is_at_rest:
             await one.lane.open()
         else:
-            self._spawn(one.lane.try_open())  # nobody else waits for what it has in hand
+            self._spawn(one.lane.try_open())  # Do not delay the other sub-agents until its offer ends.
 
     async def _end(self, key: str) -> None:
         one = self._known[key]
         if not self._below.is_waiting(key):
-            await one.lane.settle()  # what it has read is said before it has gone
-        one.lane.lose()  # nothing more is put to it
+            await one.lane.settle()  # Report its outcomes before its end.
+        one.lane.lose()  # Accept no more offers.
         try:
             await self._bus.ask(SubEndOp(name=one.parent, key=key, reason=self._below.ending))
         except Unavailable:
-            raise  # with the next connection it is told again
+            raise  # The next connection reports it again.
         except PalaverError as refusal:
             _logger.info("the end of a sub-agent was not taken: %s: %s", refusal.code, refusal)
         self._forget(key)

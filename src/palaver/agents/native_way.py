@@ -1,4 +1,4 @@
-"""A harness's own way in: whom it reaches, and how whoever has to do with one sees it."""
+"""The interface between a native integration and the bus: the agent, its sub-agents and their permissions."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -16,9 +16,9 @@ Tell = Callable[[], None]
 
 
 class Reach:
-    """All whom one way in reaches: the agent, those below it, and the person whom they ask.
+    """Connects one integration to the bus: the agent, its sub-agents, and their permission requests.
 
-    What the bus sees of it is the same, whatever the harness is.
+    It is the same for every harness.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Reach:
         on_change: Tell,
         on_child: Callable[[str, str], None] = lambda key, name: None,
     ) -> None:
-        """`carry` puts a text to the agent itself; `on_child` hears the key and the name of each below it."""
+        """`carry` sends a text to the agent; `on_child` receives the key and name of each sub-agent."""
         self._spawn = spawn
         self.lane = NativeLane(bus, carry, on_change)
         self.subagents = Subagents(bus, below, spawn=spawn, on_change=on_change, on_begun=on_child)
@@ -40,66 +40,66 @@ class Reach:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is in hand, for the agent or one below it."""
+        """Whether no offer is in progress, for the agent and its sub-agents."""
         return self.lane.is_at_rest and self.subagents.is_at_rest
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What the daemon has not heard of yet, for the agent or one below it."""
+        """The outcomes that the daemon does not have yet, for the agent and its sub-agents."""
         return self.lane.outcomes + self.subagents.outcomes
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
-        """Take up what an earlier version of this process had not told yet."""
+        """Add the unreported outcomes of an earlier version of this process."""
         self.lane.remember(tuple(one for one in outcomes if not one.name))
         self.subagents.remember(tuple(one for one in outcomes if one.name))
 
     def connected(self, *, is_there: bool) -> None:
-        """The bus knows of us anew: tell it all that it must know beside the state.
+        """Report everything except the agent's status on a new connection.
 
-        `is_there`: the harness can be reached, so its lane opens as soon as nothing is in hand.
+        `is_there`: the harness can be reached, so its lane opens as soon as no offer is in progress.
         """
-        self.lane.lose()  # the numbers of lanes are those of a connection
+        self.lane.lose()  # Lane numbers are valid on one connection only.
         if is_there:
             self._spawn(self.lane.try_open())
         self.subagents.connected()
         self.permissions.connected()
 
     def claim(self, line: Line, otherwise: Callable[[Line], None]) -> None:
-        """Take an offer that is for one of the lanes here, and give any other to whom it is for."""
+        """Take an offer for one of the lanes here, and pass any other to `otherwise`."""
         self.lane.claim(line, lambda other: self.subagents.claim(other, otherwise))
 
     def decide(self, line: Line) -> None:
-        """Take a person's word on what the harness asks leave for."""
+        """Apply the user's decision on a permission request."""
         self.permissions.decide(line)
 
     async def settle(self) -> None:
-        """Wait until all that was being said is said."""
+        """Wait until all outcomes are reported."""
         await self.lane.settle()
         await self.subagents.settle()
 
     def close(self) -> None:
-        """Nobody can be reached any more: what was in hand stays in doubt."""
+        """Close all lanes because the harness cannot be reached. Offers in progress become unconfirmed."""
         self.subagents.close()
         self.lane.close()
 
 
 class WayIn(Protocol):
-    """One agent, reached by what its harness has for that."""
+    """A native integration of one agent."""
 
     @property
     def reach(self) -> Reach:
-        """The agent and those below it, as the bus knows them."""
+        """The lanes and permission requests of the agent and its sub-agents."""
 
     @property
     def word(self) -> Word | None:
-        """What the agent does, while that is known."""
+        """The status of the agent; None while unknown."""
 
     @property
     def is_over(self) -> bool:
-        """It is gone for good, or could never be reached."""
+        """Whether the integration has ended permanently or could never be reached."""
 
     def start(self) -> None:
-        """Reach the harness, once it is up; again is nothing."""
+        """Connect to the harness once it runs. Repeats have no effect."""
 
     def close(self) -> None:
-        """Let go of the harness."""
+        """Disconnect from the harness."""

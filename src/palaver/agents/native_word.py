@@ -1,4 +1,4 @@
-"""What a native lane knows of its agent: what it does, what it asks, what can come through. Values only."""
+"""The knowledge of a native lane about its agent: status, open requests and gate. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from palaver.model.lines.program_ops import StatusOp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """What the agent does now."""
+    """The status of an agent."""
 
     state: AgentState
     detail: str = ""
@@ -20,12 +20,12 @@ class Word:
 
 
 def running(word: Word) -> Word:
-    """Give what is said of a program that runs: when a session of it is over, it may begin another."""
+    """Return the status of a running program: an ended session counts as idle, as the next one may begin."""
     return replace(word, state=AgentState.IDLE) if word.state is AgentState.EXITED else word
 
 
 def status_of(word: Word, name: str = "") -> StatusOp:
-    """Write what an agent does for the daemon; `name` is whose word it is, empty for who says it."""
+    """Return the status request for the daemon; `name` is the sub-agent, empty for the agent itself."""
     return StatusOp(
         name=name,
         state=word.state,
@@ -38,7 +38,7 @@ def status_of(word: Word, name: str = "") -> StatusOp:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What can come through now; paused, only interrupts."""
+    """Whether a message can be delivered now. If paused, only interrupts can."""
 
     gate: Gate
     is_paused: bool = False
@@ -46,24 +46,24 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a person is asked: what the harness calls it, and all that it says of it, exactly as it stands."""
+    """An open request to the user: its id in the harness, and its content exactly as the harness sent it."""
 
     id: int | str
     session: str
     text: str = ""
-    """In a few words."""
+    """A short description."""
     tool: str = ""
-    """Empty: it is answered at the terminal alone."""
+    """The name of the tool; empty if the request can be answered only at the terminal."""
     given: Mapping[str, object] = field(default_factory=dict)
     call: tuple[str, str] = ("", "")
-    """The call of a tool that it is about, where the harness names one and says nothing more of it."""
+    """The message and call ids of a tool call, if the harness refers to one without describing it."""
 
     @property
     def request(self) -> str:
-        """What the bus knows it by."""
+        """The id of the request on the bus."""
         return str(self.id)
 
     @property
     def is_answerable(self) -> bool:
-        """Whether a person can say yes or no to it from elsewhere."""
+        """Whether the user can decide it remotely."""
         return bool(self.tool)

@@ -1,4 +1,4 @@
-"""Choosing the profile of the program in a terminal: the user's own, the harness's, or the generic one."""
+"""Choose the profile of the program in a terminal: the user's own, the harness's, or the generic one."""
 
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""A holder that becomes its own newer version, with the terminal, its watchers and its memory kept.
+"""Upgrade a holder to its newer version in the same process; the terminal, viewers and state are kept.
 
-The process stays the same, so its child stays its child. The new version is tried out before: one that does
-not even load must not take a terminal with it.
+The pid stays the same, so the agent stays its child. The newer version must be checked before this: if it
+does not load, the terminal is lost.
 """
 
 import os
@@ -19,11 +19,11 @@ from palaver.client.start import find_python
 from palaver.model.last_report import Outcome
 
 _HEARD: Final = (signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP)
-"""What a holder hears. Each would end a process that does not, and the agent with it."""
+"""The signals that a holder handles. Unhandled, each would end the process and the agent with it."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a holder knows and its newer version cannot find out."""
+    """The state of a holder that its newer version cannot find out."""
 
     home: str
     held: Held
@@ -35,26 +35,26 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     painted: bytes
     remembered: Remembered | None = None
-    """None: an older version knew nothing of it."""
+    """None if the older version did not store it."""
     readers: tuple[tuple[int, int], ...] = ()
     """The processes that are the agent itself, each with its pid and start time."""
     prompt: str = ""
     """The rule of `pal run --prompt`."""
     unsent: bytes = b""
     awaiting: int | None = None
-    """Where somebody waits to be told how the agent ends."""
+    """The pipe to a caller that waits for the exit status."""
     outcomes: tuple[Outcome, ...] = ()
     native: str = ""
     native_outcomes: tuple[Outcome, ...] = ()
     typed: tuple[str | int, ...] = ()
-    """Lines that were typed and not reported yet; a number stands for a secret with as many characters."""
+    """Typed lines that were not reported yet; a number is the length of a secret."""
     viewers: tuple[KeptViewer, ...] = ()
 
 
 def become_new(kept: Kept) -> NoReturn:
-    """Run the newer version in this process; raises OSError when it cannot be run.
+    """Execute the newer version in this process; raise OSError if that fails.
 
-    Signals wait until it hears them: it takes a while to load.
+    Signals are blocked until the newer version handles them, because it takes time to load.
     """
     descriptors = _descriptors(kept)
     state = file_with(msgspec.json.encode(kept))
@@ -65,7 +65,7 @@ def become_new(kept: Kept) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     try:
         words = [python, "-I", "-m", MODULE, "--resume-fd", str(state)]
-        os.execv(python, words) if "/" in python else os.execvp(python, words)  # noqa: S606 - a shell has no part in it
+        os.execv(python, words) if "/" in python else os.execvp(python, words)  # noqa: S606 - no shell is involved
     except OSError:
         hear_signals()
         for descriptor in descriptors:
@@ -76,7 +76,7 @@ def become_new(kept: Kept) -> NoReturn:
 
 
 def hear_signals() -> None:
-    """Let signals in that have waited, now that somebody hears them."""
+    """Unblock the signals, now that they are handled."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
 
 
@@ -86,7 +86,7 @@ def _descriptors(kept: Kept) -> list[int]:
 
 
 def take_up(descriptor: int) -> Kept:
-    """In the newer version: read what the older one knew. Its descriptors are ours alone again."""
+    """In the newer version: read the state of the older one. Its descriptors become non-inheritable again."""
     with open(descriptor, "rb") as file:
         kept = msgspec.json.decode(file.read(), type=Kept)
     for kept_descriptor in _descriptors(kept):

@@ -1,10 +1,11 @@
-"""What can be asked on an agent's own socket: one JSON request, one JSON reply. Pure.
+"""The protocol of an agent's socket: one JSON request, one JSON reply. Pure.
 
-{"type": "send", "priority": "normal", "from": "luna", "body": "hello"}
-{"ok": true, "message_id": "01K..."}                    {"ok": false, "error": "unknown request type: nope"}
+    {"type": "send", "priority": "normal", "from": "luna", "body": "hello"}
+    {"ok": true, "message_id": "01K..."}
+    {"ok": false, "error": "unknown request type: nope"}
 
-The request ends with its line, or with its last brace where the line end is missing, so that what stands
-behind it is never taken for a part of it.
+The request ends with its line, or with its last brace if the line end is missing, so that bytes after it are
+never taken for a part of it.
 """
 
 from typing import Final
@@ -19,13 +20,13 @@ REQUEST_TYPES: Final = ("send", "attach", "show", "status", "hook_event", "stop"
 MIN_COLS: Final = 1
 MIN_ROWS: Final = 3
 LIMIT_SIDE: Final = 0xFFFF
-"""A terminal has no side longer than this."""
+"""The longest side of a terminal, in cells."""
 
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from"}, omit_defaults=True):
-    """One request, with the keys of every type. `from` is a hint: who asks is found out."""
+    """One request, with the keys of all types. `from` is only a hint: the daemon identifies the caller."""
 
     type: str
     priority: str | None = None
@@ -40,7 +41,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": 
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The one answer."""
+    """The reply to a request."""
 
     is_ok: bool = msgspec.field(name="ok")
     error: str = ""
@@ -57,7 +58,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def request_from_json(line: bytes) -> AgentRequest:
-    """Read one request; raises BadRequest with the sentence that goes into the reply."""
+    """Decode a request; raises BadRequest with the sentence for the reply."""
     try:
         request = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -70,17 +71,17 @@ def request_from_json(line: bytes) -> AgentRequest:
 
 
 def request_to_json(request: AgentRequest) -> bytes:
-    """Write a request as `request_from_json` reads it, with its line end."""
+    """Encode a request as `request_from_json` reads it, with its line end."""
     return _encode(request) + b"\n"
 
 
 def reply_to_json(reply: Reply) -> bytes:
-    """Write the answer, with its line end."""
+    """Encode a reply, with its line end."""
     return _encode(reply) + b"\n"
 
 
 def reply_from_json(line: bytes) -> Reply:
-    """Read an answer; raises BadRequest for what is none."""
+    """Decode a reply; raises BadRequest if it is malformed."""
     try:
         return _decode_reply(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -88,12 +89,12 @@ def reply_from_json(line: bytes) -> Reply:
 
 
 def refusal(sentence: str) -> bytes:
-    """Write a no."""
+    """Encode a refusal."""
     return reply_to_json(Reply(is_ok=False, error=sentence))
 
 
 def is_size(cols: object, rows: object) -> bool:
-    """Whether a terminal can be so large: whole numbers, at least 1 by 3. Anything else is passed over."""
+    """Return whether these are integers and a possible terminal size: at least 1 by 3."""
     return (
         isinstance(cols, int)
         and isinstance(rows, int)

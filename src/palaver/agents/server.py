@@ -1,7 +1,7 @@
-"""An agent's own socket: one request and one reply for each caller; who attaches, stays.
+"""An agent's socket: one request and one reply for each caller; only an attached viewer stays connected.
 
-Who is asking is never what the caller says. The holder only looks at a request without reading it. Whatever
-needs to know the caller goes on to the daemon by its descriptor: the daemon reads the request itself.
+A caller is never identified by its own claim. The holder peeks at a request without consuming it. Any request
+that depends on the caller is forwarded to the daemon by its descriptor, and the daemon reads it from there.
 """
 
 import asyncio
@@ -26,45 +26,45 @@ from palaver.model.request_reader import RequestReader
 
 _READ_BYTES: Final = 65536
 LIMIT_CALLERS: Final = 128
-"""Callers that have not been served yet. One more takes the place of the one that has been silent longest."""
+"""Callers that have not been served yet. When full, the one that has been silent longest is refused."""
 REQUEST_LIMIT_S: Final = 5.0
-"""So long a caller may take to say what it wants."""
+"""Seconds that a caller may take to send its request."""
 _OPERATORS: Final = ("human", "operator")
 _FOR_ALL: Final = ("status", "show")
-"""Requests that everybody may make, with or without a daemon."""
+"""Requests that every caller may make, with or without a daemon."""
 _PAUSE_S: Final = 0.01
-"""Between two looks at a request that has not ended yet."""
+"""Seconds between two peeks at an incomplete request."""
 _HUNG_UP: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 _logger: Final = logging.getLogger("palaver.holder")
 
 
 class House(Protocol):
-    """What an agent's socket can ask of its holder."""
+    """The functions of a holder that its agent's socket uses."""
 
     def show(self, message_id: str) -> Awaitable[dict[str, object]]:
-        """Give what is known of a message; raises NotFound."""
+        """Return a message and its state; raises NotFound."""
         ...
 
     def status(self) -> dict[str, object]:
-        """Give how the agent is."""
+        """Return the status of the agent."""
         ...
 
     def attach(self, connection: socket.socket, request: AgentRequest) -> None:
-        """Take a person's connection over. What it sent after its request is still to be read."""
+        """Take over the connection of a viewer. Bytes after its request are still unread."""
         ...
 
     def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
-        """Take what a harness says of itself."""
+        """Apply an event that the harness reports about itself."""
         ...
 
     def stop(self) -> None:
-        """End the agent politely."""
+        """Ask the agent to quit."""
         ...
 
 
 class AgentServer:
-    """Serves callers until it is cancelled. One that says nothing costs a descriptor, and nobody waits."""
+    """Serves callers until cancelled. A silent caller costs a descriptor and delays no other."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class AgentServer:
         self._silent: dict[socket.socket, asyncio.Timeout] = {}
 
     async def run(self) -> None:
-        """Take callers in."""
+        """Accept callers until cancelled."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as callers:
             while True:
                 connection, _ = await self._accept(loop)
                 if self._room.locked():
-                    await asyncio.sleep(0)  # those who came just now have said nothing yet either
+                    await asyncio.sleep(0)  # Let the newest callers register as silent first.
                     self._end_longest_silence()
                 await self._room.acquire()
                 callers.create_task(self._serve(connection))
@@ -103,12 +103,12 @@ class AgentServer:
         while True:
             try:
                 return await loop.sock_accept(self._listener)
-            except OSError as error:  # no descriptor left, or a caller that went at once
+            except OSError as error:  # Out of descriptors, or the caller disconnected at once.
                 _logger.warning("no caller taken: %s", error)
                 await asyncio.sleep(0.1)
 
     async def _serve(self, connection: socket.socket) -> None:
-        """Answer one caller, whatever it sends. Of this socket, here alone refusals are caught."""
+        """Serve one caller. This is the only function of this socket that catches refusals."""
         connection.setblocking(False)
         is_kept = False
         try:
@@ -116,8 +116,8 @@ class AgentServer:
         except PalaverError as error:
             await self._reply(connection, refusal(str(error)))
         except OSError:
-            pass  # it has gone
-        except Exception:  # one caller's trouble must not end the agent
+            pass  # The caller has disconnected.
+        except Exception:  # An error in one request must not end the agent.
             _logger.exception("a request at the socket of %s went wrong", self._name)
             await self._reply(
                 connection, refusal("this went wrong in the holder; agents/holder.log says how")
@@ -128,7 +128,7 @@ class AgentServer:
                 connection.close()
 
     async def _answer(self, connection: socket.socket) -> bool:
-        """Do what is asked; True when somebody else has the connection now."""
+        """Execute the request; return True if the connection now belongs to a viewer."""
         line, size = await self._look_at_request(connection)
         request = request_from_json(line) if line else None
         if request is None or request.type not in _FOR_ALL:
@@ -141,7 +141,7 @@ class AgentServer:
         return False
 
     async def _pass_on(self, connection: socket.socket) -> bool:
-        """Let the daemon read the request, and do what it allows. A message it sends by itself."""
+        """Let the daemon read the request, and execute what it allows. The daemon sends messages itself."""
         who = await ask_daemon(self._home, self._name, connection.fileno())
         if not who.is_ok:
             raise RequestError(who.error)
@@ -164,10 +164,10 @@ class AgentServer:
         return False
 
     async def _look_at_request(self, connection: socket.socket) -> tuple[bytes, int]:
-        """Return the request that waits, unread, and its size in bytes; raise BadRequest when it is late.
+        """Return the waiting request without consuming it, and its size in bytes.
 
-        A long request is not seen whole: then the line is empty, and the daemon reads it. Nothing at all has
-        the size 0.
+        Raises BadRequest after a timeout. A request that is too long to be peeked at has an empty line; the
+        daemon reads it. A caller that sends nothing has the size 0.
         """
         try:
             async with asyncio.timeout(self._request_limit_s) as limit:
@@ -196,7 +196,7 @@ class AgentServer:
         try:
             await asyncio.get_running_loop().sock_sendall(connection, line)
         except OSError:
-            return  # it does not want to know
+            return  # The caller has disconnected.
 
 
 async def _readable(connection: socket.socket) -> None:
@@ -210,7 +210,7 @@ async def _readable(connection: socket.socket) -> None:
 
 
 def _has_hung_up(connection: socket.socket) -> bool:
-    """Whether nothing more can come."""
+    """Return whether the caller has closed its side."""
     poll = select.poll()
     poll.register(connection, _HUNG_UP)
     return bool(poll.poll(0))

@@ -1,7 +1,7 @@
-"""Where an agent's socket lies, and how it is opened.
+"""The path of an agent's socket, and how to open it.
 
-The file has mode 0600 in a folder of 0700. What a holder that died left behind is replaced; the socket of one
-that lives is not.
+The socket has mode 0600 in a directory of mode 0700. The socket of a dead holder is replaced; that of a
+running holder is not.
 """
 
 import os
@@ -17,12 +17,12 @@ _BACKLOG: Final = 128
 
 
 def socket_path(home: str, name: str) -> Path:
-    """Give the place of an agent's socket."""
+    """Return the path of an agent's socket."""
     return Path(home) / "agents" / f"{name}.sock"
 
 
 def listen(path: Path) -> socket.socket:
-    """Open an agent's socket; raises NameTaken when somebody listens there, OSError when that fails."""
+    """Open an agent's socket; raises NameTaken if another holder listens there, OSError if it fails."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if _is_live(path):
         raise NameTaken(path.stem, "a holder of that name runs here already")
@@ -47,7 +47,7 @@ def _is_live(path: Path) -> bool:
     try:
         connect_socket(path, can_wait=False).close()
     except BlockingIOError:
-        return True  # too busy to take one more caller, and so alive
+        return True  # Its backlog is full, so it is running.
     except OSError:
         return False
     return True

@@ -1,6 +1,6 @@
-"""Start the process of a holder before it is known what it will run, so that it loads in the meantime.
+"""Start the process of a holder before its program is known, so that it loads in the meantime.
 
-A start of a harness waits for this module, so it imports little.
+The start of a harness waits for this module, so it must import little.
 """
 
 import _socket
@@ -18,16 +18,19 @@ _START_FD = 3
 _READY_FD = 4
 _NO_SIGNAL = _socket.MSG_NOSIGNAL if sys.platform == "linux" else 0
 _SO_NOSIGPIPE = 0x1022
-"""The same for macOS, as an option of the socket. Python does not name it."""
+"""The same on macOS, as an option of the socket. Python has no name for it."""
 
 
 class HolderProcess:
-    """A holder that loads and waits for its orders. Without any it ends, also when its caller is killed."""
+    """A holder that loads and waits for its orders.
+
+    It ends if they never come, or if its caller is killed.
+    """
 
     def __init__(self, home: str) -> None:
         orders, self._orders = _socket.socketpair()
         self.ready, report = os.pipe()
-        """Here the holder says that its agent runs, or why not. The caller closes it."""
+        """The pipe on which the holder reports that its agent runs, or the error. The caller closes it."""
         waits, self._release = os.pipe()
         self._child = os.fork()
         if self._child == 0:
@@ -39,23 +42,24 @@ class HolderProcess:
         os.close(waits)
 
     def order(self, content: bytes) -> None:
-        """Say what to run. If the holder was lost, nothing happens here: `ready` ends without a report."""
+        """Send the orders. If the holder was lost, do nothing: `ready` ends without a report."""
         try:
             if sys.platform == "darwin":
                 self._orders.setsockopt(_socket.SOL_SOCKET, _SO_NOSIGPIPE, 1)
-            self._orders.sendall(content, _NO_SIGNAL)  # a signal would end the client without a sentence
+            # SIGPIPE would end the client without an error message.
+            self._orders.sendall(content, _NO_SIGNAL)
         except (BrokenPipeError, ConnectionResetError):
             pass
         finally:
             self._orders.close()
 
     def release(self) -> None:
-        """Let go of the holder once it has reported: it continues without this process."""
+        """Release the holder after its report: it continues without this process."""
         os.close(self._release)
         os.waitpid(self._child, 0)
 
     def discard(self) -> None:
-        """End the holder without any orders."""
+        """End the holder without orders."""
         self._orders.close()
         os.close(self.ready)
         self.release()
@@ -64,21 +68,21 @@ class HolderProcess:
 def _detach(home: str, orders: int, report: int, waits: int) -> None:
     """In the child: become the holder in a grandchild, so that no process must wait for it. Never returns.
 
-    The child stays until the caller has the holder's report: the ticket is valid only below the process that
-    asked for it.
+    The child stays until the caller has the holder's report: the ticket is valid only for descendants of the
+    process that requested it.
     """
     try:
         os.setsid()
         if os.fork():
             os.dup2(waits, 0)
             os.closerange(1, os.sysconf("SC_OPEN_MAX"))  # orders of another holder must not stay open here
-            os.read(0, 1)  # nothing is written: it ends with the caller's end of the pipe
+            os.read(0, 1)  # Nothing is written: the read ends when the caller closes its end.
             os._exit(0)
         _shed(home, orders, report)
         report = _READY_FD
         words = [find_python(), "-I", "-m", MODULE]
         words += ["--start-fd", str(_START_FD), "--ready-fd", str(_READY_FD)]
-        os.execvpe(words[0], words, _environment(home))  # noqa: S606 - a shell has no part in it
+        os.execvpe(words[0], words, _environment(home))  # noqa: S606 - no shell is involved
     except OSError as error:
         import json  # needed only here
 

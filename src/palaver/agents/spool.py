@@ -1,6 +1,6 @@
-"""The last report of a holder that could not be told: a small file beside the agent's socket.
+"""The last report of a holder that could not reach the daemon: a small file next to the agent's socket.
 
-Written when the agent has ended and the daemon is away for good. Whoever takes it up removes it.
+It is written when the agent has ended and the daemon stays offline. The daemon that reads it removes it.
 """
 
 import os
@@ -12,7 +12,7 @@ from palaver.model.last_report import REPORT_END, Report
 
 
 def write_report(home: str, report: Report) -> Path:
-    """Leave a report, whole or not at all; a later one of the same agent takes its place."""
+    """Write a report atomically and durably; a later report of the same agent replaces it."""
     path = Path(home) / "agents" / f"{report.name}{REPORT_END}"
     fresh = path.with_suffix(".new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""One terminal with all that is around it: its bytes, its screen, those who watch, and the one who types.
+"""One terminal and everything connected to it: its bytes, its screen, its viewers, and the typist.
 
-Bytes go to the watchers first and are understood when there is time. The daemon has no part in it: an agent
-runs on, and people type, whether there is a daemon or not.
+Output goes to the viewers first and is parsed when there is time. This module does not need the daemon: the
+agent runs, and users type, with or without it.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ _FLOOD_PAUSE_S: Final = 0.004
 _FLOOD_LOOK_S: Final = 0.25
 """Interval at which viewers that missed output see the newest screen of an endless flood."""
 _LIMIT_UNSENT_BYTES: Final = 256 * 1024
-"""Keys that may wait for a program that does not read; then nobody's keyboard is read from."""
+"""Keys that may wait for a program that does not read; above this, viewers' keyboards are not read."""
 _LOOK_PAUSE_S: Final = 0.02
-"""So long output goes on before it is looked at again: a look costs more than the bytes."""
+"""Minimum time between two checks of the screen during output: a check costs more than parsing."""
 
 _ELSEWHERE: Final = "another terminal has the keyboard: take it over, or wait until it gives it up"
 
@@ -53,11 +53,11 @@ _logger: Final = logging.getLogger("palaver.holder")
 _HIDDEN: Final = "the terminal asks for a secret, and a queue is kept in the log: send it as 'normal' (Tab)"
 
 OnTyped = Callable[[str | int], None]
-"""Called with the line that was typed, or with the number of its characters where it is a secret."""
+"""Called with the typed line, or with the number of its characters if it is a secret."""
 
 
 class Station:
-    """Everything near the terminal. Whoever owns it is told of the level of the gate by `on_level`."""
+    """The host of one terminal. It reports the level of the gate to its owner with `on_level`."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Station:
         on_size: Callable[[int, int], None],
         on_stop: Callable[[], None],
     ) -> None:
-        """`on_typed` gets the lines of input bars that were typed."""
+        """`on_typed` is called with each line of an input bar that was typed."""
         self._pty = pty
         self._profile = profile
         self._clock = clock
@@ -95,15 +95,15 @@ class Station:
         self.typist = Typist(self, self.screen.leftover, profile)
         self._bar = InputBar(self, settle_ms=profile.settle_ms)
         self.hears_only_urgent = False
-        """A busy program does not read: nothing but an interrupt has a way in."""
+        """Whether the program is busy and does not read, so that only an interrupt can be delivered."""
         self._look_in(0)
 
     def now_ms(self) -> int:
-        """Time that never steps, for all that is compared here."""
+        """Return monotonic time in milliseconds, for all comparisons here."""
         return int(self._clock.monotonic_s() * 1000)
 
     def close(self) -> None:
-        """Let go of the terminal and of everybody."""
+        """Stop all timers and close the terminal."""
         if self._timer is not None:
             self._timer.cancel()
         self._bar.close()
@@ -156,11 +156,11 @@ class Station:
             self.pump.write(answers)
 
     def redraw(self) -> bytes:
-        """Give the screen as it is, and the beginning of a sequence that the program is in the middle of."""
+        """Return the bytes that redraw the screen, followed by an incomplete escape sequence, if any."""
         return redraw(self.screen.terminal) + unfinished(self._recent)
 
     def take_up(self, painted: bytes, remembered: Remembered | None) -> None:
-        """Begin with a screen that an earlier version of this process had."""
+        """Restore the screen of an earlier version of this process."""
         self._recent = painted[-LIMIT_TAIL_BYTES:]
         self.screen.take_up(painted, remembered)
 
@@ -176,7 +176,7 @@ class Station:
     # The level of the gate
 
     def _look_in(self, seconds: float) -> None:
-        """Look again after so long, or sooner when that is planned already."""
+        """Check the level after this many seconds, or earlier if that is already planned."""
         moment = self._loop.time() + seconds
         if self._timer is not None and not self._timer.cancelled() and self._timer.when() <= moment:
             return
@@ -185,7 +185,7 @@ class Station:
         self._timer = self._loop.call_at(moment, self.check_level)
 
     def check_level(self) -> None:
-        """See whether a message could be typed now, and plan to see again when that may change."""
+        """Check whether a message can be typed now, report it, and plan the next check."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -197,7 +197,7 @@ class Station:
         if gate.is_open:
             self._reading.prove()
         is_busy = gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
-        # One that does not stop for the interrupt keys is left alone until it reads or rests.
+        # If the program ignored the interrupt keys, do not interrupt it again until it reads or is idle.
         if not is_busy:
             self.typist.has_interrupted_in_vain = False
         self.hears_only_urgent = is_busy and not self.typist.has_interrupted_in_vain
@@ -210,14 +210,14 @@ class Station:
             is_soon = level.is_reading and not level.has_unread and not has_tool
             self._look_in(LOOK_SOON_S if is_soon else LOOK_LATER_S)
 
-    # What the typist needs
+    # Used by the typist
 
     def is_current(self) -> bool:
-        """Read what the program has written until now; looking then understands all of it."""
+        """Read all output so far, so that the next look at the screen includes it."""
         return self.pump.drain_output()
 
     def has_unsent(self) -> bool:
-        """Whether keys still wait, or a person's line stands there without its Enter."""
+        """Return whether keys are still unsent, or a line of the input bar has no Enter yet."""
         return self.pump.unsent > 0 or self._bar.is_typing
 
     def has_reader(self) -> bool:
@@ -225,23 +225,23 @@ class Station:
         return self._reading.has_reader()
 
     def look(self, typed: str = "") -> Look:
-        """See the screen as it is. What cannot be understood is a screen that cannot be read.
+        """Return the state of the screen. If parsing fails, return an unreadable screen.
 
         `typed` is the line of an input bar that was just typed: a question in it is not the program's.
         """
         try:
             return self.screen.look(self.now_ms(), ours=squeeze(typed) or self.typist.ours)
-        except Exception:  # whatever it is, it closes the gates and leaves the terminal alone
+        except Exception:  # Any error closes the gates and leaves the terminal alone.
             _logger.exception("the screen cannot be understood")
             return Look(state=AgentState.ACTIVE, is_readable=False)
 
     def facts(self, *, is_interrupt: bool) -> Facts:
-        """An interrupt goes past a person who has the keyboard; all else waits."""
+        """Return the facts for the gate. A viewer with the keyboard blocks all messages except interrupts."""
         is_passthrough = self.viewers.holds_mail and not is_interrupt
         return self._reading.facts(self.now_ms(), is_passthrough=is_passthrough)
 
     def press(self, keys: bytes, *, is_persons: bool) -> None:
-        """Write what the bus sends; a person's own keys count as typed by that person."""
+        """Write keys from the bus; `is_persons` makes them count as typed by the user."""
         if is_persons:
             self.press_for_person(keys)
         else:
@@ -257,21 +257,24 @@ class Station:
     def changed(self) -> None:
         self._look_in(0)
 
-    # What the input bar needs
+    # Used by the input bar
 
     def can_begin(self) -> bool:
         """Whether no message is being typed."""
         return not self.typist.has_typed
 
     def has_dialog(self, ours: str) -> bool:
-        """Whether a line, or its Enter, would answer a dialog. A hidden prompt is meant to be answered."""
+        """Return whether a line, or its Enter, would answer a dialog.
+
+        A prompt for a secret does not count.
+        """
         look = self.look(ours)
         if self._pty.is_secret or (not look.has_composer_rule and asks_secret(look.before_cursor)):
             return False
         return look.has_dialog
 
     def press_line(self, text: str) -> None:
-        """Write a line as a person's own keys, made fit for the program."""
+        """Write a line as the user's own keys, cleaned for the program."""
         has_paste_mode = self.look().has_paste_mode
         has_lists = self._profile.read_composer is not None
         clean = clean_text(text, has_paste_mode=has_paste_mode, has_lists=has_lists)
@@ -279,23 +282,23 @@ class Station:
         self.press_for_person(PASTE_BEGIN + data + PASTE_END if has_paste_mode else data)
 
     def on_rest(self) -> None:
-        """Let a message that waited for the bar go on."""
+        """Resume a message that waited for the input bar."""
         self._on_drained()
 
     def is_hidden(self, look: Look) -> bool:
-        """Whether the program asks for a secret now: the terminal echoes nothing, or its prompt says so."""
+        """Return whether the program asks for a secret: the terminal does not echo, or the prompt says so."""
         return self._pty.is_secret or asks_secret(look.before_cursor)
 
-    # What people do
+    # Viewers
 
     def on_keys(self, viewer: Viewer, keys: bytes) -> bool:
-        """Pass a person's keys on, in any case in order; False when enough of them wait."""
+        """Pass a viewer's keys on, always in order; return False if too many are waiting."""
         if self.viewers.can_type(viewer):
             self.press_for_person(keys)
         return self.pump.unsent <= _LIMIT_UNSENT_BYTES
 
     def on_gone(self, viewer: Viewer) -> None:
-        """Let go of keys that a program does not read and whose owner has left."""
+        """Drop keys that the program does not read if their viewer has disconnected."""
         if not self.viewers.stalled:
             self.pump.drop_unsent()
 
@@ -335,7 +338,7 @@ class Station:
                 raise BadRequest(f"unknown control: {kind}")
 
     def resize(self, cols: object, rows: object) -> None:
-        """Change the window; a size that no terminal has is passed over."""
+        """Resize the terminal; ignore an impossible size."""
         if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
             self.screen.resize(cols, rows)
             self._pty.resize(cols, rows)
@@ -344,7 +347,10 @@ class Station:
             self._look_in(0)
 
     def sized(self, viewer: Viewer, cols: object, rows: object) -> None:
-        """Take in the size of a viewer's terminal: it counts until another says its own, or it leaves."""
+        """Set the size of a viewer's terminal.
+
+        It is used until another viewer sends one or this one leaves.
+        """
         if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
             self.viewers.sized(viewer, (cols, rows))
 
@@ -363,7 +369,7 @@ class Station:
         if priority != "normal":
             if self.is_current() and self.is_hidden(self.look()):
                 raise BadRequest(_HIDDEN)
-            # A message in the person's name comes from the person's own process, never from here.
+            # A message in the user's name must come from the user's own process, never from the holder.
             viewer.send(control_to_bytes({"type": "send", "priority": priority}))
             return
         if not self.viewers.can_type(viewer):
@@ -381,7 +387,7 @@ class Station:
         self.has_been_watched.set()
         self._look_in(0)
         if (size := self.viewers.size) is not None and size != self.screen.size:
-            self.resize(*size)  # the one whose size counted has left
+            self.resize(*size)  # The viewer whose size was used has disconnected.
         self.viewers.tell_state()
 
 

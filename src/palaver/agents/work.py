@@ -1,4 +1,4 @@
-"""Work that nobody waits for in its place: each piece in a task of its own, owned here."""
+"""Background tasks: each coroutine runs in its own task, owned by the object that started it."""
 
 import asyncio
 import logging
@@ -8,17 +8,17 @@ from typing import Any, Final
 _logger: Final = logging.getLogger("palaver.holder")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
-"""Starts a piece of work that whoever gave it this owns."""
+"""Starts a coroutine as a task; the provider of this function owns the task."""
 
 
 class Work:
-    """The pieces that are under way. What goes wrong in one is written down and ends no other."""
+    """The running tasks. An error in one is logged and does not affect the others."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start one."""
+        """Start a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
@@ -29,11 +29,11 @@ class Work:
             _logger.error("something went wrong", exc_info=error)
 
     async def settle(self) -> None:
-        """Wait until none is left, those included that begin meanwhile."""
+        """Wait until all tasks have ended, including those that start meanwhile."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
-        """End them all; `settle` waits until they have ended."""
+        """Cancel all tasks; `settle` waits until they have ended."""
         for task in list(self._tasks):
             task.cancel()
