@@ -15,6 +15,7 @@ from palaver.errors import StorageFailed
 from palaver.log import redaction
 from palaver.log.archive_file import ArchiveFile
 from palaver.log.sqlite import SqliteLog
+from palaver.log.storage import FILE_NAME
 from palaver.model.envelope import Event
 from palaver.model.query import Query
 
@@ -206,3 +207,14 @@ async def test_damaged_line_stays_and_the_others_are_redacted(log: SqliteLog, tm
     assert path.read_bytes().startswith(b"\xff damaged\n")
     assert log.recall(event.seq) == scrub(event)
     assert log.event(first.seq) is None
+
+
+async def test_search_in_a_damaged_file_fails_with_a_sentence(log: SqliteLog, tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.rename(tmp_path / "aside")
+    path.write_bytes(b"x" * 4096)
+
+    with pytest.raises(StorageFailed, match="doctor --repair"):
+        await log.find_containing([SECRET])
+
+    (tmp_path / "aside").rename(path)
