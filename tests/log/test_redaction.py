@@ -209,12 +209,15 @@ async def test_damaged_line_stays_and_the_others_are_redacted(log: SqliteLog, tm
     assert log.event(first.seq) is None
 
 
-async def test_search_in_a_damaged_file_fails_with_a_sentence(log: SqliteLog, tmp_path: Path) -> None:
+async def test_search_fails_with_a_sentence_if_the_log_cannot_be_opened(
+    log: SqliteLog, tmp_path: Path
+) -> None:
     path = tmp_path / FILE_NAME
     path.rename(tmp_path / "aside")
-    path.write_bytes(b"x" * 4096)
+    path.mkdir()
 
-    with pytest.raises(StorageFailed, match="doctor --repair"):
+    with pytest.raises(StorageFailed, match="unable to open"):
         await log.find_containing([SECRET])
 
+    path.rmdir()
     (tmp_path / "aside").rename(path)
