@@ -1,1 +1,1 @@
-"""Codex's own way in: its app-server, its threads, and what brings mail into them."""
+"""The native integration of Codex: its app-server, its threads, and the delivery of messages into them."""

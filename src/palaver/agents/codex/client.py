@@ -1,7 +1,7 @@
-"""A second client of a Codex app-server, beside the person's own screen: it asks, and it hears.
+"""A client of a Codex app-server, in addition to the user's own terminal UI: sends requests, receives news.
 
-The server asks its clients too, for permissions above all. Those are a person's to answer: here they are
-heard, and what a person has said is passed on. Nothing is answered by itself.
+The server also sends requests to its clients, mostly for permissions. Only the user may answer those: this
+client receives them and passes the user's decision on. It never answers by itself.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class Refused(Exception):
-    """The app-server did not do what it was asked, and said why. It never leaves the lane."""
+    """The app-server refused a request. This error is handled inside the lane."""
 
     def __init__(self, refusal: wire.Refusal) -> None:
         super().__init__(refusal.message)
         self.message = refusal.message
         self.is_unknown = refusal.code == _NO_METHOD
-        """It does not know the question: another version."""
+        """Whether the app-server does not know the method: a different version of Codex."""
 
     def __str__(self) -> str:
         return self.message or "the app-server refused without a word"
 
 
 class CodexClient:
-    """One connection. `on_news` hears what nobody asked for; `on_lost` the end, once."""
+    """One connection. `on_news` receives everything except results; `on_lost` is called once, at the end."""
 
     def __init__(
         self, path: Path, on_news: Callable[[wire.Said], None], on_lost: Callable[[Disconnected], None]
@@ -50,18 +50,18 @@ class CodexClient:
         self._socket: WebSocket | None = None
 
     async def open(self) -> None:
-        """Connect and say who we are; raises Disconnected, or Refused when we are not wanted."""
+        """Connect and initialize; raises Disconnected, or Refused if the server rejects this client."""
         self._socket = await open_websocket(self._path, self._hear, self._lose)
         await self.ask(*wire.initialize(__version__))
         self._socket.send(wire.to_json(wire.INITIALIZED))
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
 
     async def ask(self, method: str, params: dict[str, object]) -> msgspec.Raw:
-        """Ask, and give the answer; raises Refused, or Disconnected when nobody knows if it was heard."""
+        """Send a request and return its result; raises Refused, or Disconnected if the outcome is unknown."""
         if self._socket is None:
             raise Disconnected("the app-server is gone")
         number = next(self._numbers)
@@ -74,7 +74,10 @@ class CodexClient:
             del self._calls[number]
 
     def answer(self, question: int | str, result: dict[str, object]) -> None:
-        """Pass on a person's word on what the server asks; raises Disconnected. It says when it is taken."""
+        """Send the user's decision on a request of the server; raises Disconnected.
+
+        The server reports separately when it has accepted the decision.
+        """
         if self._socket is None:
             raise Disconnected("the app-server is gone")
         self._socket.send(wire.to_json(wire.Reply(id=question, result=result)))

@@ -1,12 +1,11 @@
-"""The process that stands beside a session of Codex started without `pal`: a hook of its start runs one.
+"""The companion process of a Codex session that was started without `pal`; the hook of its start runs it.
 
     python -I -m palaver.agents.codex.companion --home HOME      with the input of the hook
 
-It is a client of the server in which the session lives, the one that every plain Codex shares, and so wakes
-the session when it rests and brings it a person's word. It has to do with this one session and with no other.
-It starts no daemon, waits for one as long as it takes, and ends with the session: Codex ends it then, or the
-server is gone. A Codex without such a server cannot be reached, and it ends at once; so it does where `pal`
-runs that Codex.
+It is a client of the app-server that all plain Codex processes share. It wakes its session when idle, and
+passes on the user's decisions. It handles this one session only. It starts no daemon, waits for one
+indefinitely, and ends when Codex ends it with the session or the server exits. It ends at once if there is no
+such server, or if `pal` runs that Codex.
 """
 
 import argparse
@@ -39,17 +38,17 @@ _LIMIT_INPUT: Final = 1024 * 1024
 _LOCK: Final = "codex-companions.lock"
 _PLACES: Final = 2**40
 _TRIES: Final = 5
-"""The hook that sits the session down runs at the same time: one of the two is second."""
+"""The hook that joins the session as an agent runs at the same time, so the first attempts can be refused."""
 
 
 def shared_server(environment: Mapping[str, str]) -> Path:
-    """Say where the server listens that every plain Codex shares."""
+    """Return the socket of the app-server that all plain Codex processes share."""
     folder = environment.get("CODEX_HOME") or f"{environment.get('HOME', '')}/.codex"
     return Path(folder) / "app-server-control" / "app-server-control.sock"
 
 
 def beside_session(home: str, server: Path, session: str, cwd: str) -> Beside:
-    """Make what stands beside one session of a server, and of no other."""
+    """Return the companion of one session of a server."""
 
     def make(bus: Bus, spawn: Spawn, on_word: Tell) -> WayIn:
         return CodexLane(
@@ -67,12 +66,12 @@ def beside_session(home: str, server: Path, session: str, cwd: str) -> Beside:
 
 
 def _is_news(before: Word, now: Word) -> bool:
-    """Say how the session is, and which files it changes. What else it does, its hooks say."""
+    """Return whether the state or the changed file is new. Hooks report everything else."""
     return now.state != before.state or bool(now.file and now.file != before.file)
 
 
 async def attend(beside: Beside) -> int:
-    """Be there until the session is gone, or the bus does not want it."""
+    """Run until the session has ended or the daemon refuses it."""
     beside.start()
     tasks = {asyncio.ensure_future(beside.run()), asyncio.ensure_future(beside.is_over.wait())}
     try:
@@ -85,7 +84,7 @@ async def attend(beside: Beside) -> int:
 
 
 def lock_session(home: str, session: str) -> int | None:
-    """Give a lock on a session, held while it is open; None: another process has it."""
+    """Return a lock on a session, held until it is closed; None if another process has it."""
     folder = Path(home) / "harness"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -103,7 +102,7 @@ async def _run(home: str, server: Path, session: str, cwd: str) -> int:
 
 
 def main() -> int:
-    """Stand beside the session that the input of the hook names."""
+    """Run the companion of the session named in the input of the hook."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--home", required=True)
     home = parser.parse_args().home

@@ -1,6 +1,6 @@
-"""What Codex works on, as its app-server says it, in a few words. Pure.
+"""The work items of Codex as short status values. Pure.
 
-The names of tools are those that its hooks use. What is no work (texts, thoughts, plans) gives nothing.
+Tool names are those that its hooks use. Items that are not work (texts, reasoning, plans) have no status.
 """
 
 import shlex
@@ -13,18 +13,18 @@ from palaver.harness.hook_states import COMPACTING, TOOL_USE
 from palaver.model.delivery import AgentState
 
 _UNSTEERABLE: Final = frozenset({"contextCompaction", "enteredReviewMode"})
-"""Work during which Codex takes no text."""
+"""Item types during which Codex accepts no text."""
 _SHELL_WORDS: Final = 3
 _SHELLS: Final = frozenset(
     f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("sh", "bash", "zsh")
 )
-"""Programs that surely do with a text what it says. Any other may only be called so."""
+"""The paths of standard shells. A program elsewhere may have the same name and do something else."""
 BASH: Final = "Bash"
 PATCH: Final = "apply_patch"
 
 
 def work_of(item: Mapping[str, object]) -> Word | None:
-    """Give what a thread works on, None for what is no work: texts, thoughts, plans."""
+    """Return the status for a work item; None if it is not work, such as texts, reasoning and plans."""
     kind = item.get("type")
     match kind:
         case "commandExecution":
@@ -55,9 +55,9 @@ def _at_work(tool: str, *, command: str = "", file: str = "") -> Word:
 
 
 def plain_command(command: str) -> str:
-    """Give what a shell of this machine is told to run, without the shell; any other program stands there.
+    """Return the command that a standard shell runs, without the shell; any other command stays as it is.
 
-    For a few words about it. What a person allows is the command as it is.
+    This is for display only. The user approves the full command.
     """
     try:
         words = shlex.split(command)
@@ -69,7 +69,7 @@ def plain_command(command: str) -> str:
 
 
 def paths_in(item: Mapping[str, object]) -> list[str]:
-    """Give the files that a piece of work changes."""
+    """Return the files that a work item changes."""
     changes = item.get("changes")
     if item.get("type") != "fileChange" or not isinstance(changes, list):
         return []
@@ -77,5 +77,5 @@ def paths_in(item: Mapping[str, object]) -> list[str]:
 
 
 def edits_of(item: Mapping[str, object]) -> list[Word]:
-    """Give one word for each file but the first, which is the word for all of it."""
+    """Return a status for each changed file except the first: that one is in the status of the item."""
     return [_at_work(PATCH, file=path) for path in paths_in(item)[1:]]

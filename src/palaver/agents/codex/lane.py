@@ -1,9 +1,9 @@
-"""Codex's own way in: a second client of its app-server that brings mail into the thread a person works in.
+"""The native lane of Codex: a client of its app-server that delivers messages into the user's thread.
 
-Idle, a message starts a turn. Busy with a tool, it goes along with what the tool gives. While the model
-speaks only an interrupt goes in, because it stops the model. While a person is asked something nothing does.
-That a text is in the thread is proven by the server's own word on it. Its sub-agents have lanes of their own.
-When the server is lost, so are all of them: what was in hand stays in doubt.
+In an idle thread, a message starts a turn. During a tool call, it is added to the turn. While the model
+writes, only an interrupt is delivered, because it stops the model. While a question to the user is open,
+nothing is delivered. The server's own report proves that a text is in the thread. Sub-agents have their own
+lanes. If the server is lost, all lanes end, and offers in progress become unconfirmed.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from palaver.harness.hook_news import one_line
 from palaver.harness.usage_reset import limit_ends_ms
 
 _SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""A thread can be heard once its file is there, which takes a moment after its first word."""
+"""Seconds between attempts. A new thread accepts subscribers only after its file exists."""
 _LOADING_PAUSES_S: Final = (*_SUBSCRIBE_PAUSES_S, *[2.0] * 30)
 _TOOLS_LIMIT_S: Final = 60.0
 """Longest wait for our tools to start. Codex itself gives an MCP server less time by default."""
 _LIMIT_TROUBLE: Final = 200
 _LIMIT_S: Final = 300.0
-"""So long a used-up allowance is believed in when nobody says when it ends."""
+"""Seconds for which a usage limit is assumed if its end is unknown."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
 
 class CodexLane:
-    """From the moment the app-server can be reached until it is gone."""
+    """The integration, from the time the app-server can be reached until it exits."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class CodexLane:
         only: str = "",
         tools_limit_s: float = _TOOLS_LIMIT_S,
     ) -> None:
-        """`on_word`: the agent's state has changed, or this lane has come or gone.
+        """`on_word` is called when the agent's status changes, and when this lane begins or ends.
 
-        `only` names the one thread that is the agent's, in a server that others use too. After
-        `tools_limit_s` seconds messages go in even if our tools have not started.
+        `only` is the id of the agent's thread, for a server with other users. After `tools_limit_s` seconds
+        messages are delivered even if our tools have not started.
         """
         self._tools_limit_s = tools_limit_s
         self._bus = bus
@@ -69,7 +69,7 @@ class CodexLane:
         self._client = CodexClient(path, self._hear, self._lose)
         self._threads = Threads(only)
         self._heard: set[str] = set()
-        """The threads whose news come to us."""
+        """The threads that we are subscribed to."""
         self._looks = Looks(self._look_at, spawn)
         self._texts = Texts(self._client, self._threads, spawn, self._on_begun)
         below = ThreadsBelow(self._threads, self._texts)
@@ -78,12 +78,15 @@ class CodexLane:
         self._lift: asyncio.TimerHandle | None = None
         self._has_started = False
         self.is_over = False
-        """It is gone for good, or could never be reached."""
+        """Whether the integration has ended permanently or could never be reached."""
         self.word: Word | None = None
-        """What the agent does, while we know."""
+        """The status of the agent; None while unknown."""
 
     def start(self) -> None:
-        """Reach the server. The person's own screen must have reached it before: the first one names it."""
+        """Connect to the server.
+
+        The user's terminal UI must be connected already: the server is named after its first client.
+        """
         if not self._has_started:
             self._has_started = True
             self._spawn(self._run())
@@ -110,11 +113,11 @@ class CodexLane:
         try:
             answer = await self._client.ask(*wire.read_thread(thread))
         except Refused:
-            return None  # it has ended meanwhile
+            return None  # The thread has ended in the meantime.
         return wire.result_as(answer, wire.ThreadRead).thread
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect from the server."""
         self._client.close()
         self._give_up("")
 
@@ -134,7 +137,7 @@ class CodexLane:
         self.reach.close()
         self._on_word()
 
-    # What the server says
+    # Messages of the server
 
     def _hear(self, said: wire.Said) -> None:
         before = self._threads.current
@@ -149,7 +152,7 @@ class CodexLane:
         self._update()
 
     async def _look_at(self, thread: str) -> None:
-        """Look at a thread that is new to us."""
+        """Read a thread that is new to us."""
         found = await self._read(thread)
         if found is None:
             self._threads.refused(thread)
@@ -162,7 +165,7 @@ class CodexLane:
         self._update()
 
     async def _wait_until_loaded(self) -> None:
-        """Look again at a thread that is still being made: nobody tells when that is done."""
+        """Poll a thread that is still loading: the server does not report when it is loaded."""
         for pause_s in _LOADING_PAUSES_S:
             if self.is_over or not self._threads.is_loading:
                 return
@@ -176,7 +179,7 @@ class CodexLane:
                 self._update()
 
     async def _wait_for_tools(self, thread: str) -> None:
-        """Keep a thread closed until its MCP server of ours has started, or say why it has not."""
+        """Keep a thread closed until our MCP server has started; report the reason if it fails."""
         trouble = ""
         try:
             async with asyncio.timeout(self._tools_limit_s):
@@ -200,7 +203,7 @@ class CodexLane:
             self._spawn(self._subscribe(thread))
 
     def _follow_below(self, thread: str) -> None:
-        """Hear of a sub-agent: its news come by themselves, and what was before them is asked for."""
+        """Follow a sub-agent: its news arrive without a subscription, its earlier items must be requested."""
         self._spawn(self._catch_up(thread))
 
     async def _catch_up(self, thread: str) -> None:
@@ -215,7 +218,10 @@ class CodexLane:
         self._update()
 
     async def _subscribe(self, thread: str) -> None:
-        """Hear the news of a thread, and of no other. A fresh one can be heard only after its first word."""
+        """Subscribe to a thread and unsubscribe from all others.
+
+        A new thread accepts this only after its first message.
+        """
         self._heard.add(thread)
         for pause_s in (*_SUBSCRIBE_PAUSES_S, 0.0):
             try:
@@ -225,7 +231,7 @@ class CodexLane:
             except Refused as refusal:
                 can_come = self._threads.is_busy or self._texts.are_any
                 if refusal.is_unknown or not can_come or not pause_s:
-                    self._heard.discard(thread)  # again when something happens in it
+                    self._heard.discard(thread)  # It is tried again when something happens in the thread.
                     return
                 await asyncio.sleep(pause_s)
             except PalaverError as error:
@@ -234,7 +240,7 @@ class CodexLane:
         if thread == self._threads.current:
             page = subscribed.initial_turns_page
             turns = page.data if page is not None else []
-            if not any(map(self._threads.has_ended, turns)):  # else what we have heard is newer
+            if not any(map(self._threads.has_ended, turns)):  # Otherwise the received news are newer.
                 self._threads.found(subscribed.thread)
             for turn in turns:
                 self._texts.take(self._threads.begun(turn, thread))
@@ -250,7 +256,7 @@ class CodexLane:
             _logger.info("still hearing of thread %s: %s", thread, error)
 
     def _update(self) -> None:
-        """Tell what has changed."""
+        """Report all changes."""
         for thread in self._threads.await_tools() if not self.is_over else ():
             self._spawn(self._wait_for_tools(thread))
         level = self._threads.level
@@ -270,7 +276,7 @@ class CodexLane:
             self._on_word()
 
     def _plan_lift(self) -> None:
-        """Try again when more may be used: as soon as that is said to be so."""
+        """Plan the end of the usage limit: at its known end, or after `_LIMIT_S` seconds."""
         if self._lift is not None:
             self._lift.cancel()
             self._lift = None
@@ -283,7 +289,7 @@ class CodexLane:
         self._threads.lifted()
         self._update()
 
-    # What we say
+    # Delivery
 
     async def _carry(self, text: str, key: str) -> Done:
         try:
@@ -293,7 +299,7 @@ class CodexLane:
             return Done(Answer.DEFERRED, str(error))
 
     def _on_begun(self, thread: str) -> None:
-        """A text of ours has begun a turn."""
+        """Handle a turn that our text has started."""
         if thread == self._threads.current:
             self._follow(thread)
         self._update()

@@ -1,4 +1,4 @@
-"""Looks at threads of a Codex that are new to us: one look at a time, however much is said of a thread."""
+"""Queries about threads that are new to us: one at a time per thread, however often it is mentioned."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -10,16 +10,16 @@ _LOOKS: Final = 2
 
 
 class Looks:
-    """Those that are under way. `look` asks about a thread, and raises PalaverError when nobody answers."""
+    """The queries in progress. `look` queries a thread and raises PalaverError if there is no reply."""
 
     def __init__(self, look: Callable[[str], Awaitable[None]], spawn: Spawn) -> None:
         self._look = look
         self._spawn = spawn
         self._under_way: dict[str, bool] = {}
-        """Whether something was said of a thread since the look at it began."""
+        """Whether a thread was mentioned again since its query began."""
 
     def at(self, thread: str) -> None:
-        """Look at a thread, and once more if it is named again meanwhile: the look may have missed that."""
+        """Query a thread, and once more if it is mentioned meanwhile: the first result may be outdated."""
         if thread in self._under_way:
             self._under_way[thread] = True
         else:

@@ -1,6 +1,7 @@
-"""What a Codex asks people leave for, and a person's word passed on to it.
+"""The permission requests of Codex, and the user's decisions passed on to it.
 
-Its server takes a word without an answer, and says later that the question is over: so long it is waited for.
+The server does not reply to a decision; it reports later that the request is resolved. `reply` waits for
+that.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class CodexAsker:
-    """The questions in the agent's thread and in those below it."""
+    """The requests in the agent's thread and those of its sub-agents."""
 
     def __init__(self, client: CodexClient, threads: Threads) -> None:
         self._client = client
@@ -25,11 +26,11 @@ class CodexAsker:
         self._waiting: dict[str, tuple[Asked, asyncio.Future[bool]]] = {}
 
     def asked(self) -> dict[str, Asked]:
-        """Give what is asked now and can be answered from elsewhere."""
+        """Return the open requests that can be decided remotely."""
         return self._threads.questions()
 
     async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
-        """Pass a person's word on, if the very same is still asked, and say whether it was taken."""
+        """Pass a decision on if the same request is still open; return whether the server accepted it."""
         if self._threads.questions().get(asked.request) != asked:
             return False
         try:
@@ -42,13 +43,13 @@ class CodexAsker:
         return await over
 
     def look(self) -> None:
-        """See which questions are over."""
+        """Finish the replies whose requests are resolved."""
         now = self._threads.questions()
         for request in [one for one, (asked, _) in self._waiting.items() if now.get(one) != asked]:
             self._settle(request, is_taken=True)
 
     def close(self) -> None:
-        """The server is gone: nobody knows whether it took what was passed on."""
+        """Fail all waiting replies: the server is lost, so it is unknown whether it accepted them."""
         for request in list(self._waiting):
             self._settle(request, is_taken=False)
 

@@ -1,4 +1,4 @@
-"""Where the server of a Codex listens, and which of its conversations was the last in a folder."""
+"""The address of a Codex app-server, and the last Codex session in a directory."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Final
 from palaver.model.native_place import NATIVE_FOLDER
 
 PREFIX: Final = "codex-"
-"""How the folder of a server begins; the rest is drawn."""
+"""The prefix of a server's directory; the rest is random."""
 
 _LIMIT_PATH_BYTES: Final = 100
 _LIMIT_LOOKED_AT: Final = 200
@@ -18,16 +18,16 @@ _LIMIT_LINE_BYTES: Final = 1024 * 1024
 
 
 def codex_address(home: str) -> str:
-    """Choose a place for a server: in the home of the bus, or where that is too deep elsewhere."""
+    """Return a new socket path for a server: in the Palaver home, or under /tmp if that path is too long."""
     name = f"{PREFIX}{secrets.token_hex(6)}"
     path = f"{home}/{NATIVE_FOLDER}/{name}/server.sock"
     if len(os.fsencode(path)) <= _LIMIT_PATH_BYTES:
         return path
-    return f"/tmp/palaver-{os.getuid()}/{name}/server.sock"  # noqa: S108 - its folders are ours alone
+    return f"/tmp/palaver-{os.getuid()}/{name}/server.sock"  # noqa: S108 - its directories have mode 0700
 
 
 def last_codex_session(environment: Mapping[str, str], cwd: str) -> str:
-    """Give the conversation that Codex would go on with in a folder, empty when there is none."""
+    """Return the session that Codex would resume in a directory; empty if there is no session."""
     folder = environment.get("CODEX_HOME") or f"{environment.get('HOME', '')}/.codex"
     files = sorted(_rollouts(Path(folder) / "sessions"), reverse=True)
     for _, path in files[:_LIMIT_LOOKED_AT]:
@@ -42,11 +42,11 @@ def _rollouts(folder: Path) -> Iterator[tuple[float, Path]]:
         try:
             yield path.stat().st_mtime, path
         except OSError:
-            continue  # it was removed meanwhile
+            continue  # It was removed meanwhile.
 
 
 def _head(path: Path) -> tuple[str, str]:
-    """Read whose conversation a file holds, and where it was begun."""
+    """Read the session id and the start directory from a session file; both empty if it is unreadable."""
     try:
         with path.open("rb") as file:
             found = json.loads(file.readline(_LIMIT_LINE_BYTES))["payload"]

@@ -1,7 +1,8 @@
-"""What an app-server of Codex asks a person, and what a person's yes or no is on its wire. Pure.
+"""The requests of a Codex app-server to the user, and the encoding of the decision. Pure.
 
-Answered can be only what is shown whole: a command, or a change of files whose every line is known. All else
-(a network for good, a form, a question of the model) is asked at the terminal alone.
+A request can be decided remotely only if it can be shown in full: a command, or a file change of which every
+line is known. Everything else (permanent network access, a form, a question of the model) must be answered at
+the terminal.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ _FILES: Final = "item/fileChange/requestApproval"
 _FORM: Final = "mcpServer/elicitation/request"
 _ACCEPT: Final = "accept"
 _DECLINE: Final = "decline"
-"""No, and the turn goes on: the model is told so."""
+"""Declines the request and lets the turn continue; the model is notified."""
 _NOT_SHOWN: Final = frozenset(
     {
         *("threadId", "turnId", "itemId", "approvalId", "startedAtMs", "kind"),
@@ -25,13 +26,13 @@ _NOT_SHOWN: Final = frozenset(
         "proposedNetworkPolicyAmendments",
     }
 )
-"""What tells requests apart, or is offered for more than this once: no part of what is asked."""
+"""Fields that only identify a request, or offer more than a single approval: not shown to the user."""
 
 
 def question_of(said: Said, item: Mapping[str, object]) -> Asked:
-    """Read a request; `item` is the piece of work that it is about, as far as that is known."""
+    """Decode a request; `item` is the work item it refers to, as far as known."""
     params, session = said.params, text_in(said.params, "threadId")
-    assert said.id is not None  # it is a question
+    assert said.id is not None  # A request always has an id.
     tool, given = _asked(said.method, params, item)
     what = (
         plain_command(text_in(given, "command")) or text_in(given, "file_path") or text_in(params, "reason")
@@ -42,7 +43,7 @@ def question_of(said: Said, item: Mapping[str, object]) -> Asked:
 
 
 def decision(*, is_allowed: bool) -> dict[str, object]:
-    """Write a person's word: for this once, and never for good."""
+    """Encode the user's decision. It applies to this request only, never permanently."""
     return {"decision": _ACCEPT if is_allowed else _DECLINE}
 
 
@@ -67,5 +68,5 @@ def _can_accept(params: Mapping[str, object]) -> bool:
 
 
 def changes_in(item: Mapping[str, object]) -> Mapping[str, object]:
-    """Give what must be remembered of a piece of work: a question about it names it and says no more."""
+    """Return the part of a work item that must be kept: a later request only refers to it by id."""
     return item if item.get("type") == "fileChange" else as_map(None)

@@ -1,8 +1,8 @@
-"""The server of a Codex, watched over from its start: it ends with the screen that it works for.
+"""Start and supervise a Codex app-server: it ends together with the terminal UI that uses it.
 
-Asked to end, an app-server first lets its turns end, and one that waits for a person never does. So somebody
-stands between it and the screen: a process that outlives the screen by a moment, ends the server, and takes
-its folder away, whoever was killed before.
+When asked to end, an app-server first waits for its turns, and a turn that waits for the user never ends. So
+a supervisor process runs between the terminal UI and the server: it briefly outlives the UI, ends the server
+and removes its directory, whichever process was killed first.
 """
 
 import ctypes
@@ -32,9 +32,9 @@ _HEARD: Final = (signal.SIGTERM, signal.SIGCHLD)
 
 
 def start_server(words: list[str], path: Path) -> bool:
-    """Start a server and wait until it listens; False when it does not come up. Raises OSError.
+    """Start a server and wait until it listens; return False if it does not start. Raises OSError.
 
-    Call it in the process that becomes the screen, before any thread runs.
+    Call this in the process that becomes the terminal UI, before any thread starts.
     """
     make_place(path)
     log = os.open(path.with_name(LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -60,7 +60,7 @@ def start_server(words: list[str], path: Path) -> bool:
 
 
 def make_place(path: Path) -> None:
-    """Make the server's own folder, and take away those of servers that are gone."""
+    """Create the server's directory, and remove those of servers that no longer run."""
     folder = path.parent
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -72,7 +72,7 @@ def make_place(path: Path) -> None:
 
 
 def listens(path: Path) -> bool:
-    """Whether somebody takes callers at a socket."""
+    """Return whether a process accepts connections on a socket."""
     try:
         connect_socket(path, can_wait=False).close()
     except BlockingIOError:
@@ -83,7 +83,7 @@ def listens(path: Path) -> bool:
 
 
 def _watch_over(words: list[str], log: int, screen: int, path: Path) -> None:
-    """Run the server until it ends or the screen does. In a group of its own: keys are not for it."""
+    """Run the server until it or the terminal UI ends. It has its own group, so keys do not signal it."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
@@ -106,7 +106,7 @@ def _watch_over(words: list[str], log: int, screen: int, path: Path) -> None:
         _become_server(words, log)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
-        os.dup2(null, descriptor)  # the terminal must be free to end
+        os.dup2(null, descriptor)  # Do not keep the terminal open.
     while not has_end and os.getppid() == screen:
         if os.waitpid(server, os.WNOHANG)[0]:
             _forget(path)
@@ -120,7 +120,7 @@ def _watch_over(words: list[str], log: int, screen: int, path: Path) -> None:
 
 
 def _forget(path: Path) -> None:
-    """Take away what a server leaves that was killed: it listens elsewhere, and a link leads there."""
+    """Remove the leftovers of a killed server: it listens elsewhere, and `path` is a link to that socket."""
     with suppress(OSError):
         target = path.readlink()
         if target.parent.name == f"codex-daemon-{os.getuid()}":
@@ -129,7 +129,10 @@ def _forget(path: Path) -> None:
 
 
 def _end(server: int) -> None:
-    """End the whole group: started by way of another process, the server hears it twice and waits no more."""
+    """End the whole process group, first with repeated SIGTERM, then with SIGKILL.
+
+    A second SIGTERM makes the server stop waiting for its turns.
+    """
     limit = time.monotonic() + _END_LIMIT_S
     number = signal.SIGTERM
     while True:
@@ -168,7 +171,7 @@ def _become_server(words: list[str], log: int) -> NoReturn:
         null = os.open(os.devnull, os.O_RDONLY)
         for target, source in ((0, null), (1, log), (2, log)):
             os.dup2(source, target)
-        os.execvp(words[0], words)  # noqa: S606 - a shell has no part in it
+        os.execvp(words[0], words)  # noqa: S606 - no shell is involved
     except OSError as error:
         os.write(log, f"{words[0]} cannot be run: {error.strerror}\n".encode())
     finally:

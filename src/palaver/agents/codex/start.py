@@ -1,10 +1,10 @@
-"""Starts Codex in its terminal: first a server of its own, then its screen in this very process.
+"""Start Codex in its terminal: first its own app-server, then its terminal UI in this same process.
 
     python -I -m palaver.agents.codex.start ADDRESS [--hooks] -- codex ARGUMENTS...
 
-The server is a child of the screen, so all that it runs is the agent, and it ends with the screen. Where it
-cannot be had, Codex runs without it: mail is then typed. With `--hooks`, which a person has agreed to, it has
-hooks for this session.
+The server is a child of the terminal UI, so all its processes belong to the agent, and it ends with the UI.
+If the server cannot start, Codex runs without it, and messages are typed. `--hooks`, which requires the
+user's consent, adds hooks for this session.
 """
 
 import json
@@ -35,10 +35,10 @@ _LIMIT_SAID: Final = 500
 
 
 def main(words: list[str]) -> NoReturn:
-    """Become Codex."""
+    """Replace this process with Codex."""
     address, has_hooks = words[0], HOOKS in words[: words.index("--")]
     command = words[words.index("--") + 1 :]
-    home = os.environ["PALAVER_HOME"]  # every agent that `pal` starts has it
+    home = os.environ["PALAVER_HOME"]  # `pal` sets it for every agent.
     is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
     told = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
     if theirs := _own_settings():
@@ -48,14 +48,14 @@ def main(words: list[str]) -> NoReturn:
     if launch.server and not _has_server(command[0], launch.server, Path(address)):
         launch = plan_launch(command[1:], address="", settings=settings, told=told)
     try:
-        os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - a shell has no part in it
+        os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - no shell is involved
     except OSError as error:
         sys.stderr.write(f"pal: {command[0]} cannot be run: {error.strerror}\n")
         sys.exit(_CANNOT_RUN)
 
 
 def _own_name(home: str) -> str:
-    """Ask the bus who we are: the seat is ours already."""
+    """Ask the daemon for our name: this process already has its seat."""
     try:
         with connect_socket(Path(home) / "daemon.sock") as asking, asking.makefile("rb") as answers:
             asking.settimeout(_ASK_LIMIT_S)
@@ -66,7 +66,7 @@ def _own_name(home: str) -> str:
 
 
 def _own_settings() -> str:
-    """Give what a person's own settings tell every agent: ours goes behind it, and not in its place."""
+    """Return the instructions from the user's own settings; ours are appended to them."""
     folder = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
     try:
         return instructions_in(Path(folder, "config.toml").read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def _own_settings() -> str:
 
 
 def _has_server(program: str, arguments: tuple[str, ...], path: Path) -> bool:
-    """Start the server; say on the terminal what went wrong."""
+    """Start the server; print the error on the terminal if that fails."""
     try:
         if start_server([program, *arguments], path):
             return True

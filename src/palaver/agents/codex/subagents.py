@@ -1,4 +1,4 @@
-"""The sub-agents of a Codex, as its threads tell of them: each has a thread below the agent's own."""
+"""The sub-agents of Codex, derived from its threads: each has a child thread of the agent's thread."""
 
 from palaver.agents.codex.texts import Texts, UnknownQuestion
 from palaver.agents.codex.threads import Threads
@@ -7,7 +7,7 @@ from palaver.agents.typing.steps import Answer, Done
 
 
 class ThreadsBelow:
-    """Those of one server. They begin and end with their threads."""
+    """The sub-agents of one server. They begin and end with their threads."""
 
     ending = "its thread was closed"
 
@@ -16,23 +16,23 @@ class ThreadsBelow:
         self._texts = texts
 
     def living(self) -> dict[str, tuple[str, str]]:
-        """Give those that live, outer first: by thread, the one that started each and its role."""
+        """Return the running sub-agents by thread, parents first: the parent thread and the role of each."""
         return self._threads.subagents()
 
     def level_of(self, key: str) -> Level:
-        """What can come through to a thread now."""
+        """Return whether a message can be delivered to a thread now."""
         return self._threads.level_of(key)
 
     def word_of(self, key: str) -> Word:
-        """What is done in a thread now."""
+        """Return the current status of a thread."""
         return self._threads.word_of(key)
 
     def is_waiting(self, key: str) -> bool:
-        """Whether a text was put to a thread and is not in it, as far as is known."""
+        """Return whether a text was sent to a thread and is not known to be in it yet."""
         return self._texts.is_waiting(key)
 
     async def carry(self, key: str, text: str, mark: str) -> Done:
-        """Put a text to a thread, and say what became of it."""
+        """Send a text to a thread and return the result."""
         try:
             return await self._texts.put(key, text, mark)
         except UnknownQuestion as error:

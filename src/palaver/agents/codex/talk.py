@@ -1,4 +1,4 @@
-"""One thread of a Codex as its app-server tells it: what runs, what is asked, what can come through. Pure."""
+"""The state of one Codex thread as its app-server reports it: status, open requests, gate. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from palaver.model.delivery import AgentState
 from palaver.model.terminal import DIALOG, USAGE_LIMIT
 
 _AGAIN: Final = re.compile(r"\btry\s+again\s+at\s+([^.\n]{1,60})")
-"""How Codex tells a person when its allowance is there again."""
+"""The text with which Codex tells the user when its usage limit ends."""
 _LIMITED: Final = frozenset({"usageLimitExceeded", "sessionBudgetExceeded"})
 
 
 @dataclass(slots=True)
 class Talk:
-    """One thread as it is now."""
+    """The current state of one thread."""
 
     parent: str = ""
-    """The thread that started it, for a sub-agent's."""
+    """The parent thread, for a sub-agent."""
     role: str = ""
     is_loaded: bool = True
     is_active: bool = False
@@ -32,19 +32,19 @@ class Talk:
     turn: str = ""
     works: dict[str, Word] = field(default_factory=dict)
     changes: dict[str, Mapping[str, object]] = field(default_factory=dict)
-    """The changes of files that are under way: who is asked about one is not told it again."""
+    """The file changes in progress: a permission request refers to them without repeating them."""
     asked: dict[str, Asked] = field(default_factory=dict)
     has_tools: bool | None = None
     """Whether our tools have started, or will not start; None if that was not asked for yet."""
     trouble: str = ""
-    """Why it has none of our tools."""
+    """Why our tools are missing."""
     limit: str = ""
-    """Set while the last turn ended because no more may be used: when it ends, where that is known."""
+    """Set while the last turn ended because of a usage limit; includes its end, if known."""
 
-    # What is told
+    # Updates
 
     def set_status(self, status: Mapping[str, object]) -> None:
-        """Take in what the server says of the whole thread."""
+        """Set the status of the whole thread."""
         kind, flags = status.get("type"), status.get("activeFlags")
         self.is_loaded = kind != "notLoaded"
         if not self.is_loaded:
@@ -59,11 +59,11 @@ class Talk:
             self.changes.clear()
 
     def begin_turn(self, turn: str) -> None:
-        """A turn runs."""
+        """Begin a turn."""
         self.turn, self.limit = turn, ""
 
     def end_turn(self, turn: Mapping[str, object], resets_at: int | None) -> None:
-        """A turn is over; `resets_at` is when an allowance is there again, where that was said apart."""
+        """End a turn; `resets_at` is the end of the usage limit, if the server reported it separately."""
         if turn.get("id") == self.turn:
             self.turn = ""
         error = as_map(turn.get("error"))
@@ -74,7 +74,7 @@ class Talk:
             self.limit = f"{USAGE_LIMIT} until {until}" if until else USAGE_LIMIT
 
     def begin_item(self, item: Mapping[str, object]) -> None:
-        """A piece of work begins; what is no work is passed over."""
+        """Begin a work item; ignore items that are not work."""
         name = text_in(item, "id")
         if (work := work_of(item)) is not None:
             self.works[name] = work
@@ -82,15 +82,15 @@ class Talk:
             self.changes[name] = changes
 
     def end_item(self, item: Mapping[str, object]) -> None:
-        """A piece of work has ended."""
+        """End a work item."""
         self.works.pop(text_in(item, "id"), None)
         self.changes.pop(text_in(item, "id"), None)
 
-    # What is asked
+    # Queries
 
     @property
     def word(self) -> Word:
-        """What is done in it now."""
+        """The current status of the thread."""
         if not self.is_loaded:
             return Word(state=AgentState.STARTING)
         if self.flags:
@@ -109,12 +109,15 @@ class Talk:
 
     @property
     def awaits_tools(self) -> bool:
-        """Whether our tools are still starting: a message would come before the agent can answer it."""
+        """Whether our tools are still starting: the agent could not reply to a message yet."""
         return self.has_tools is False
 
     @property
     def level(self) -> Level:
-        """What can come through now. While the model speaks a text would stop it: only an interrupt may."""
+        """Whether a message can be delivered now.
+
+        While the model writes, only an interrupt: a text stops it.
+        """
         if not self.is_loaded or (self.awaits_tools and not self.flags):
             return Level(Gate(is_open=False, reason="starting"))
         if self.flags:

@@ -1,7 +1,7 @@
-"""Texts on their way into the threads of a Codex: put there by its app-server, and proven by its own word.
+"""Texts on their way into Codex threads: sent through the app-server, and proven by its reports.
 
-Idle, a text starts a turn; busy, it goes into the turn that runs. A turn that is over without it is looked at
-once more; one that was ended before it took a text never will.
+In an idle thread a text starts a turn; in a busy thread it is added to the running turn. When a turn ends
+without reporting the text, the turn is read once more; a turn that ended before it took the text never will.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from palaver.model.delivery import Grade
 
 _TRIES: Final = 3
 _TURNS: Final = 20
-"""So many turns may have begun behind the one that is looked at."""
+"""The number of newest turns to read: others may have begun after the turn in question."""
 _SEEN: Final = Done(Answer.SEEN, grade=Grade.CONTEXT)
 _LEFT_OUT: Final = Done(Answer.DEFERRED, "its turn was ended before it took the message")
 _UNKNOWN: Final = Done(Answer.UNCONFIRMED, "nobody can see whether its turn took the message")
 _CLOSED: Final = Done(Answer.UNCONFIRMED, "its thread was closed")
 _ENDED: Final = 20
-"""Turns whose end is remembered: it can be heard before the word that they began."""
+"""Ended turns to remember: the report of an end can arrive before the result that the turn began."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """One text, and what became of it."""
+    """One text and its result."""
 
     thread: str
     became: "asyncio.Future[Done]"
@@ -42,16 +42,16 @@ class _Text:
 
 
 class UnknownQuestion(Exception):
-    """This Codex takes no texts by its app-server. It never leaves the lane."""
+    """This Codex does not accept texts through its app-server. This error is handled inside the lane."""
 
 
 class Texts:
-    """What was put to the threads of one server and is not proven yet."""
+    """The texts that were sent to the threads of one server and are not proven yet."""
 
     def __init__(
         self, client: CodexClient, threads: Threads, spawn: Spawn, on_begun: Callable[[str], None]
     ) -> None:
-        """`on_begun` is told of the thread in which a text has just begun a turn."""
+        """`on_begun` is called with the thread in which a text has started a turn."""
         self._client = client
         self._threads = threads
         self._spawn = spawn
@@ -61,22 +61,23 @@ class Texts:
 
     @property
     def are_any(self) -> bool:
-        """Whether some are on their way."""
+        """Whether any text is in progress."""
         return bool(self._texts)
 
     def is_waiting(self, thread: str) -> bool:
-        """Whether a text was put to this thread and is not in it, as far as is known."""
+        """Return whether a text was sent to this thread and is not known to be in it yet."""
         return any(text.thread == thread and not text.became.done() for text in self._texts.values())
 
     def close(self) -> None:
-        """The server is lost: nobody knows what became of them."""
+        """Fail all texts: the server is lost, so their outcome is unknown."""
         for text in self._texts.values():
             if not text.became.done():
                 text.became.set_exception(Disconnected("the app-server is lost"))
-                text.became.exception()  # asked for, so that nobody complains where nobody waits any more
+                # Retrieve the exception, or asyncio logs that it was never retrieved.
+                text.became.exception()
 
     def take(self, heard: Heard) -> None:
-        """Take in what the server has said."""
+        """Apply a report of the server."""
         for key in heard.seen:
             self._settle(key, heard.thread, _SEEN)
         for key, text in self._texts.items():
@@ -93,7 +94,7 @@ class Texts:
             text.became.set_result(done)
 
     async def _look_back(self, thread: str, turn: str) -> None:
-        """Ask the thread which texts a turn that is over took: of a fresh one not all news come to us."""
+        """Read which texts an ended turn took: not all news of a new thread are received."""
         turns: dict[str, frozenset[str]] = {}
         try:
             answer = await self._client.ask(*wire.subscribe(thread, _TURNS))
@@ -103,11 +104,14 @@ class Texts:
             _logger.info("the end of a turn of thread %s cannot be looked at: %s", thread, error)
         shown = frozenset[str]().union(*turns.values())
         for key in [key for key, text in self._texts.items() if text.turn == turn]:
-            # Only a turn that was seen can be known to have left it out.
+            # Only a turn that was read can prove that it left the text out.
             self._settle(key, thread, _SEEN if key in shown else _LEFT_OUT if turn in turns else _UNKNOWN)
 
     async def put(self, thread: str, text: str, key: str) -> Done:
-        """Put a text to a thread and say what became of it. Raises UnknownQuestion where that cannot be."""
+        """Send a text to a thread and return the result.
+
+        Raises UnknownQuestion if Codex does not support it.
+        """
         waiting: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._texts[key] = _Text(thread, waiting)
         try:
@@ -120,7 +124,7 @@ class Texts:
             del self._texts[key]
 
     async def _send(self, thread: str, text: str, key: str) -> str:
-        """Put a text to a thread, and say why it was not taken; nothing when it was."""
+        """Send a text to a thread; return why it was not accepted, or an empty string."""
         reason = ""
         for _ in range(_TRIES):
             level = self._threads.level_of(thread)
@@ -137,7 +141,7 @@ class Texts:
         return reason
 
     async def _say(self, thread: str, text: str, key: str) -> None:
-        """Put the text into the turn that runs, or begin one with it."""
+        """Add the text to the running turn, or start a turn with it."""
         known, turn = self._texts[key], self._threads.turn_in(thread)
         if turn:
             known.turn = turn

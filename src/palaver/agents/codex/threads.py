@@ -1,9 +1,8 @@
-"""What the app-server of Codex says of its threads, made into one state. Pure: it hears, and is asked.
+"""The state of all threads of a Codex app-server, computed from its reports. Pure.
 
-Of all threads in a server one is the agent's: the one that a person works in, and of several the newest; or
-the one that was named, and then no other. Sub-agents have threads of their own, below it. Titles and reviews
-have threads too: what they do changes nothing here. Words that cannot be read are passed over, so a newer
-Codex may say more.
+One thread is the agent's: the newest one that the user works in, or only the thread named by `only`.
+Sub-agents have child threads of it. Threads of titles and reviews are ignored. Unknown reports are ignored
+too, because a newer Codex may send more.
 """
 
 from collections import deque
@@ -21,69 +20,69 @@ from palaver.harness.hook_news import as_map, as_number, text_in
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What follows from one word of the server."""
+    """The consequences of one report of the server."""
 
     thread: str = ""
-    """Where `seen` and `ended` happened."""
+    """The thread of `seen` and `ended`."""
     seen: frozenset[str] = frozenset()
-    """The keys of our own texts that are now in that thread."""
+    """The keys of those texts from us that are now in that thread."""
     stranger: str = ""
-    """A thread that was named and is not known: somebody should look."""
+    """An unknown thread that was mentioned and should be read."""
     ended: str = ""
-    """The turn that is over: what it has not taken it will not take any more."""
+    """The turn that ended: it takes no more texts."""
     edits: tuple[Word, ...] = ()
-    """Files that are being changed beside the one that the agent's word names."""
+    """Files that are being changed, in addition to the one in the agent's status."""
     closed: frozenset[str] = frozenset()
-    """The threads that are gone: what was on its way into them is not heard of any more."""
+    """The threads that were closed: texts on their way into them are not reported any more."""
 
 
 _NOTHING: Final = Heard()
 _CLOSED: Final = frozenset({"thread/closed", "thread/deleted"})
 _BEGINNINGS: Final = frozenset({"thread/started", "thread/status/changed", "turn/started"})
 _ENDED: Final = 50
-"""Turns whose end is remembered: an answer that was made before it can come behind it."""
+"""Ended turns to remember: an older result can arrive after the report of the end."""
 _NO_TALK: Final = Talk(is_loaded=False)
-"""What stands for a thread that is not there. Nothing is written into it."""
+"""Represents a thread that does not exist. It must not be changed."""
 
 
 class Threads:
-    """Every thread of one server. `current` is the agent's, empty while there is none."""
+    """All threads of one server. `current` is the agent's; empty if there is no such thread."""
 
     def __init__(self, only: str = "") -> None:
-        """`only` names the one thread that is the agent's, whatever else happens in the server."""
+        """`only` is the id of the agent's thread, if no other thread may be the agent's."""
         self._only = only
         self._talks: dict[str, Talk] = {}
         self._others: set[str] = set()
-        """Threads that are nobody here: titles, reviews, and what others do."""
+        """Threads to ignore: titles, reviews, and those of other users."""
         self._refused: set[str] = set()
-        """Threads that the server would not show: not again until something begins in them."""
+        """Threads that the server refused to show; they are read again only when something begins in them."""
         self._resets_at: int | None = None
         self._ended: deque[str] = deque(maxlen=_ENDED)
         self.current = ""
 
     @property
     def turn(self) -> str:
-        """The turn that runs in the agent's thread, empty when none is known."""
+        """The running turn of the agent's thread; empty if not known."""
         return self.turn_in(self.current)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn runs."""
+        """Whether a turn is running."""
         return self._talk(self.current).is_active
 
     @property
     def is_loading(self) -> bool:
-        """Whether the agent's thread is there and cannot be written to yet."""
+        """Whether the agent's thread exists but cannot be written to yet."""
         return self.current in self._talks and not self._talks[self.current].is_loaded
 
-    # What is told
+    # Updates
 
     def refused(self, thread: str) -> None:
-        """The server does not show a thread: it has ended, or has not yet begun."""
+        """Record that the server does not show a thread: it has ended, or has not begun yet."""
         self._refused.add(thread)
 
     def found(self, thread: Thread) -> bool:
-        """Take in a thread that exists; True when it is the agent's from now on and was not before."""
+        """Add or update a thread; return True if it has just become the agent's."""
         self._refused.discard(thread.id)
         is_below = thread.is_subagent and (thread.parent_thread_id or "") in self._talks
         if not is_below and (not thread.is_ours or self._only not in ("", thread.id)):
@@ -99,7 +98,7 @@ class Threads:
         return is_new
 
     def begun(self, turn: Turn, thread: str = "") -> Heard:
-        """Take in a turn of a thread, or of the agent's, as an answer has it, with what is in it already."""
+        """Apply a turn from a result, with its items, to a thread or by default to the agent's thread."""
         thread = thread or self.current
         if self.has_ended(turn):
             return Heard(thread=thread, seen=keys_of(turn), ended=turn.id)
@@ -116,7 +115,7 @@ class Threads:
         return Heard(thread=thread, seen=keys_of(turn), ended=ended)
 
     def has_ended(self, turn: Turn) -> bool:
-        """Whether a turn is over by now that was running when the answer was made which shows it."""
+        """Return whether a turn that a result shows as running has ended since."""
         return turn.status == "inProgress" and turn.id in self._ended
 
     def await_tools(self) -> list[str]:
@@ -127,17 +126,17 @@ class Threads:
         return found
 
     def equipped(self, thread: str, trouble: str = "") -> None:
-        """The start of our tools in a thread has ended; `trouble` says why there are none."""
+        """Record that the start of our tools in a thread has finished; `trouble` is the error, if any."""
         if (talk := self._talks.get(thread)) is not None:
             talk.has_tools, talk.trouble = True, trouble
 
     def lifted(self) -> None:
-        """More may be used again."""
+        """End all usage limits."""
         for talk in self._talks.values():
             talk.limit = ""
 
     def hear(self, said: Said) -> Heard:
-        """Take in one word of the server."""
+        """Apply one message of the server."""
         params = said.params
         if said.method == "account/rateLimits/updated":
             self._hear_limits(params)
@@ -167,7 +166,7 @@ class Threads:
 
     def _hear_started(self, params: Mapping[str, object]) -> Heard:
         thread = _part(params, "thread").get("id")
-        # Whoever listens asks about it: one look says all, whatever this word carries.
+        # The caller reads the thread; that returns everything, whatever this report contains.
         return Heard(stranger=thread) if isinstance(thread, str) else _NOTHING
 
     def _hear_talk(self, method: str, params: Mapping[str, object], thread: str, talk: Talk) -> Heard:
@@ -176,7 +175,7 @@ class Threads:
                 was_active = talk.is_active
                 talk.set_status(_part(params, "status"))
                 if talk.is_active and not was_active and not talk.parent:
-                    self.current = thread  # a person has gone back to it
+                    self.current = thread  # The user has returned to this thread.
             case "thread/closed" | "thread/deleted":
                 return Heard(closed=frozenset(self._close(thread)))
             case "turn/started":
@@ -198,7 +197,7 @@ class Threads:
         return _NOTHING
 
     def _close(self, thread: str) -> Iterator[str]:
-        """Forget a thread that is gone, and what it had started; gives each of them."""
+        """Remove a closed thread and its child threads; yield each of them."""
         for below in [one for one, talk in self._talks.items() if talk.parent == thread]:
             yield from self._close(below)
         del self._talks[thread]
@@ -206,50 +205,50 @@ class Threads:
         yield thread
 
     def _hear_limits(self, params: Mapping[str, object]) -> None:
-        """Remember when the window that is used up most begins anew."""
+        """Store when the full rate-limit windows reset; with two, the later time."""
         limits = _part(params, "rateLimits")
         windows = [_part(limits, name) for name in ("primary", "secondary")]
         full = [window for window in windows if as_number(window.get("usedPercent")) >= 100]
         moments = [as_number(window.get("resetsAt")) for window in full]
         self._resets_at = max(filter(None, moments), default=None)
 
-    # What is asked
+    # Queries
 
     @property
     def is_limited(self) -> bool:
-        """Whether the agent may use no more for now."""
+        """Whether the agent has reached its usage limit."""
         return bool(self._talk(self.current).limit)
 
     @property
     def word(self) -> Word:
-        """What the agent does now."""
+        """The current status of the agent."""
         return self._talk(self.current).word
 
     @property
     def level(self) -> Level:
-        """What can come through to the agent now."""
+        """Whether a message can be delivered to the agent now."""
         return self.level_of(self.current)
 
     def has(self, thread: str) -> bool:
-        """Whether a thread is there, and the agent's or below it."""
+        """Return whether a thread is known as the agent's or a sub-agent's."""
         return thread in self._talks
 
     def word_of(self, thread: str) -> Word:
-        """What is done in a thread now."""
+        """Return the current status of a thread."""
         return self._talk(thread).word
 
     def level_of(self, thread: str) -> Level:
-        """What can come through to a thread now."""
+        """Return whether a message can be delivered to a thread now."""
         return self._talk(thread).level
 
     def turn_in(self, thread: str) -> str:
-        """The turn that runs in a thread, empty when none is known."""
+        """Return the running turn of a thread; empty if not known."""
         return self._talk(thread).turn
 
     def subagents(self) -> dict[str, tuple[str, str]]:
-        """Give the threads below the agent's, each with the one that started it and its role, outer first."""
+        """Return the sub-agent threads, parents first, each with its parent and role."""
         found: dict[str, tuple[str, str]] = {}
-        # One that Codex has closed is not in memory any more, until it is taken up again.
+        # Codex unloads a closed sub-agent until it is resumed.
         open_ones = {one: talk for one, talk in self._talks.items() if talk.parent and talk.is_loaded}
         above, left = {self.current}, open_ones
         while below := {one: talk for one, talk in left.items() if talk.parent in above}:
@@ -258,7 +257,7 @@ class Threads:
         return found
 
     def questions(self) -> dict[str, Asked]:
-        """Give what is asked in the agent's thread and below it, and can be answered from elsewhere."""
+        """Return the open requests of the agent and its sub-agents that can be decided remotely."""
         talks = [self._talk(self.current), *(self._talk(one) for one in self.subagents())]
         return {
             key: one for talk in talks if talk.flags for key, one in talk.asked.items() if one.is_answerable
@@ -269,7 +268,7 @@ class Threads:
 
 
 def keys_of(turn: Turn) -> frozenset[str]:
-    """Give the keys of our own texts in what is loaded of a turn."""
+    """Return the keys of the texts from us in the loaded items of a turn."""
     return frozenset(filter(None, map(_key_of, turn.items)))
 
 

@@ -1,7 +1,7 @@
-"""What is said to the app-server of Codex, and what it says: JSON-RPC without its version word. Pure.
+"""The messages to and from a Codex app-server: JSON-RPC without the version field. Pure.
 
-A request of the server is a question to a person, about permissions above all. What answers it (`Reply`) is a
-person's word, and is written where such a word comes in and nowhere else.
+Requests of the server are questions to the user, mostly for permissions. A `Reply` carries the user's
+decision and must not be created for any other reason.
 """
 
 from typing import Final, TypeVar
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request of ours."""
+    """A request to the server."""
 
     id: int
     method: str
@@ -26,20 +26,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said and not answered."""
+    """A notification to the server; it has no reply."""
 
     method: str
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's word on a question of the server."""
+    """The user's decision on a request of the server."""
 
     id: int | str
     result: dict[str, object]
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the server: an answer, its refusal, news, or a question (an id and a method)."""
+    """A message of the server: a result, a refusal, a notification, or a request (id and method)."""
 
     id: int | str | None = None
     method: str = ""
@@ -49,12 +49,12 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_question(self) -> bool:
-        """Whether the server asks something."""
+        """Whether it is a request of the server."""
         return bool(self.method) and self.id is not None
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the server did not do it."""
+    """Why the server refused a request."""
 
     message: str = ""
     code: int = 0
@@ -66,7 +66,7 @@ INITIALIZED: Final = Notice(method="initialized")
 
 
 def said_from_json(data: bytes) -> Said:
-    """Read one message; raises BadRequest for what is none."""
+    """Decode a message; raises BadRequest if it is malformed."""
     try:
         return _said(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -74,15 +74,15 @@ def said_from_json(data: bytes) -> Said:
 
 
 def to_json(message: Call | Notice | Reply) -> bytes:
-    """Write one message."""
+    """Encode a message."""
     return _encode(message)
 
 
-# What is asked
+# Requests
 
 
 def initialize(version: str) -> tuple[str, dict[str, object]]:
-    """Say who we are. Some of what we need is called experimental."""
+    """Introduce this client. Some methods that we use require the experimental API."""
     return "initialize", {
         "clientInfo": {"name": CLIENT, "title": "Palaver", "version": version},
         "capabilities": {"experimentalApi": True},
@@ -90,41 +90,42 @@ def initialize(version: str) -> tuple[str, dict[str, object]]:
 
 
 def list_loaded() -> tuple[str, dict[str, object]]:
-    """Ask which threads are in memory."""
+    """List the threads in memory."""
     return "thread/loaded/list", {}
 
 
 def read_thread(thread: str) -> tuple[str, dict[str, object]]:
-    """Ask about one thread, without its turns."""
+    """Read a thread, without its turns."""
     return "thread/read", {"threadId": thread}
 
 
 def subscribe(thread: str, turns: int = 1) -> tuple[str, dict[str, object]]:
-    """Ask to hear what happens in a thread, and for its newest turns. Changes nothing about it."""
+    """Subscribe to a thread and read its newest turns. Does not change the thread."""
     page = {"limit": turns, "itemsView": "full"}
     return "thread/resume", {"threadId": thread, "excludeTurns": True, "initialTurnsPage": page}
 
 
 def unsubscribe(thread: str) -> tuple[str, dict[str, object]]:
-    """Ask to hear no more of a thread, so that it can be let go of."""
+    """Unsubscribe from a thread, so that the server can unload it."""
     return "thread/unsubscribe", {"threadId": thread}
 
 
 def list_tools(thread: str) -> tuple[str, dict[str, object]]:
-    """Ask for the state of our MCP server in one thread.
+    """Read the state of our MCP server in one thread.
 
-    Codex answers when the start of that server has ended. Without `serverName` it would start a second one.
+    Codex replies when the start of that server has finished. Without `serverName` it would start a second
+    one.
     """
     return "mcpServerStatus/list", {"threadId": thread, "serverName": CLIENT, "detail": "toolsAndAuthOnly"}
 
 
 def start_turn(thread: str, text: str, key: str) -> tuple[str, dict[str, object]]:
-    """Wake an idle thread with a text; `key` is what it is known by in the thread."""
+    """Start a turn in an idle thread with a text; `key` identifies the text in the thread."""
     return "turn/start", {"threadId": thread, "clientUserMessageId": key, "input": _input(text)}
 
 
 def steer_turn(thread: str, turn: str, text: str, key: str) -> tuple[str, dict[str, object]]:
-    """Give a text to the turn that runs, and to no other."""
+    """Add a text to the running turn; the server refuses it if another turn is running."""
     return "turn/steer", {
         "threadId": thread,
         "expectedTurnId": turn,
@@ -137,11 +138,11 @@ def _input(text: str) -> list[dict[str, object]]:
     return [{"type": "text", "text": text}]
 
 
-# What is answered
+# Results
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One conversation."""
+    """One Codex thread."""
 
     id: str
     ephemeral: bool = False
@@ -154,12 +155,12 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_ours(self) -> bool:
-        """Whether a person works in it: neither a title's, nor a sub-agent's."""
+        """Whether the user works in it: it is neither a sub-agent's nor that of a title."""
         return not self.ephemeral and self.parent_thread_id is None
 
     @property
     def is_subagent(self) -> bool:
-        """Whether an agent has started it to work for it: no review, no summary, no title."""
+        """Whether an agent started it as a sub-agent, and not for a review, a summary or a title."""
         made = self.source.get("subAgent") if isinstance(self.source, dict) else None
         is_spawned = isinstance(made, dict) and "thread_spawn" in made
         return is_spawned and not self.ephemeral and self.parent_thread_id is not None
@@ -177,13 +178,13 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadRead(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a thread."""
+    """The result of reading a thread."""
 
     thread: Thread
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, with what is loaded of it."""
+    """One turn with its loaded items."""
 
     id: str
     status: str = ""
@@ -192,20 +193,20 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some turns, the newest first."""
+    """Some turns, newest first."""
 
     data: list[Turn] = []
 
 
 class Subscribed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A thread whose news come from now on."""
+    """The thread that we subscribed to, and its newest turns."""
 
     thread: Thread
     initial_turns_page: TurnPage | None = None
 
 
 class ToolServer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An MCP server as one thread uses it."""
+    """The state of an MCP server in one thread."""
 
     name: str
     runtime_status: str | None = None
@@ -219,7 +220,7 @@ class ToolServers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trouble(self) -> str:
-        """Why our tools cannot be used; empty if they can, or if there are none."""
+        """Why our tools cannot be used; empty if they can, or if there are no tools."""
         for server in self.data:
             if server.name == CLIENT and (server.tools_error or server.runtime_status in _NOT_RUNNING):
                 return server.tools_error or f"its MCP server is {server.runtime_status}"
@@ -227,13 +228,13 @@ class ToolServers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that began."""
+    """A turn that was started."""
 
     turn: Turn
 
 
 def result_as(raw: msgspec.Raw, kind: type[T]) -> T:
-    """Read an answer as what was asked for; raises BadRequest when it is something else."""
+    """Decode a result; raises BadRequest if it has another type."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
