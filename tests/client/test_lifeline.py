@@ -306,7 +306,7 @@ async def test_foreign_listener_is_reported(fake: FakeDaemon, home: Path) -> Non
         peer = await fake.accept()
         peer.say_raw(b"220 mail.example.org ESMTP\n")
 
-    with pytest.raises(Disconnected, match="does not speak"):
+    with pytest.raises(Disconnected, match="not a Palaver daemon"):
         await opening
 
 

@@ -124,7 +124,7 @@ async def test_foreign_listener_is_reported(fake: FakeDaemon, plain: Plain) -> N
     babbling = asyncio.ensure_future(babble())
 
     async with asyncio.timeout(LIMIT_S):
-        with pytest.raises(Disconnected, match="does not speak"):
+        with pytest.raises(Disconnected, match="not a Palaver daemon"):
             await plain.ask(STATE)
 
     babbling.cancel()

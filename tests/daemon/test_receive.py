@@ -159,7 +159,7 @@ def test_unreadable_cursor_is_an_error_that_says_what_to_do(bus: Home) -> None:
     [
         (("recv", "--follow", "--consumer", "ci"), "--consumer belongs to 'pal events --follow'"),
         (("events", "--consumer", "ci"), "it stands with --follow or --wait"),
-        (("events", "--follow", "--consumer", "../ci"), "letters, digits and _.-"),
+        (("events", "--follow", "--consumer", "../ci"), "letters, digits, and the characters _ . -"),
     ],
 )
 def test_invalid_use_of_a_consumer_is_refused(bus: Home, line: tuple[str, ...], sentence: str) -> None:

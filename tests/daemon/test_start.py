@@ -309,7 +309,7 @@ def test_client_of_another_user_is_refused_despite_open_modes(bus: Home) -> None
     refused = bus.pal("status", user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
 
     assert refused.status == 1
-    assert refused.err == f"pal: this Palaver belongs to user 0; you are user {NOBODY}\n"
+    assert refused.err == f"pal: this bus belongs to user 0; you are user {NOBODY}\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -104,7 +104,7 @@ def test_shell_of_a_session_belongs_to_its_agent_despite_sub_agents(
     wait_until(lambda: listed(bus).get("left") is True)
 
     over = nova.pal("--as", CHILD, "whoami")
-    assert (over.status, "has ended" in over.err) == (1, True)
+    assert (over.status, "has exited" in over.err) == (1, True)
 
 
 def test_lists_show_sub_agents_below_their_parent(bus: Home, nova: Shell, luna: Shell) -> None:

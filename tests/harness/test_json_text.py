@@ -84,5 +84,5 @@ def test_dialects_allow_comments_and_trailing_commas(text: str, dialect: Dialect
     if is_read:
         parse_json(text, dialect)
     else:
-        with pytest.raises(ValueError, match="is no JSON"):
+        with pytest.raises(ValueError, match="is not valid JSON"):
             parse_json(text, dialect)

@@ -184,7 +184,7 @@ def test_comment_after_the_last_setting_is_kept() -> None:
     ],
 )
 def test_table_that_cannot_be_cut_out_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"remove it yourself|no TOML"):
+    with pytest.raises(ValueError, match=r"remove it yourself|not valid TOML"):
         unmerged_toml(text, "codex", TABLE)
 
 
@@ -196,12 +196,18 @@ def test_missing_table_is_reported(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a = ", "it is no TOML"),
-        ('[mcp_servers.palaver]\ncommand = "x"\n', r"palaver is there already, and is not ours; remove it"),
-        ('mcp_servers = { palaver = { command = "x" } }\n', r"palaver is there already, and is not ours"),
+        ("a = ", "it is not valid TOML"),
+        (
+            '[mcp_servers.palaver]\ncommand = "x"\n',
+            r"palaver already exists and was not written by Palaver; remove or rename it",
+        ),
+        (
+            'mcp_servers = { palaver = { command = "x" } }\n',
+            r"palaver already exists and was not written by Palaver",
+        ),
         ("mcp_servers = {}\n", r"written in one line.*; write it as \[mcp_servers\.NAME\]"),
         ('mcp_servers = { other = { command = "x" } }\n', r"written in one line"),
-        ('mcp_servers = "x"\n', "mcp_servers is no table"),
+        ('mcp_servers = "x"\n', "mcp_servers is not a table"),
     ],
 )
 def test_unsuitable_toml_is_refused(text: str, words: str) -> None:

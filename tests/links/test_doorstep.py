@@ -394,9 +394,9 @@ def test_process_adopted_by_a_holder_sits_below_it_and_not_at_it(street: _Street
     anchor = _held(holder).place(visit.chain, visit.claim)
 
     assert anchor.seat.pid == inner.pid
-    with pytest.raises(BadRequest, match="has ended"):
+    with pytest.raises(BadRequest, match="has exited"):
         _held(inner).place(visit.chain, visit.claim)
-    with pytest.raises(BadRequest, match="not one of those"):
+    with pytest.raises(BadRequest, match="not a parent of this process"):
         _held(inner).place(visit.chain, visit.claim, holder.pid)
 
 
@@ -684,5 +684,5 @@ def test_only_the_person_makes_the_shell_of_a_terminal_an_agent(street: _Street)
     shell = next(process for process in person.chain if process.pid == process.session)
 
     assert doorstep.place(person.chain, person.claim, shell.pid).seat.pid == shell.pid
-    with pytest.raises(BadRequest, match="only that person makes it an agent"):
+    with pytest.raises(BadRequest, match="only that person can make it an agent"):
         doorstep.place(person.chain, Claim(marks={"CLAUDECODE": "1"}), shell.pid)

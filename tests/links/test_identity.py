@@ -505,7 +505,7 @@ def test_agent_acts_for_its_own_live_sub_agents() -> None:
     spoken = act_as(luna, _child("a1"))
 
     assert (spoken.name, spoken.by, spoken.standing) == ("luna_x_a1", "luna", Standing.WORKER)
-    with pytest.raises(BadRequest, match="luna_x_a1 has ended"):
+    with pytest.raises(BadRequest, match="luna_x_a1 has exited"):
         act_as(luna, _child("a1", left=True))
     with pytest.raises(NotYou):
         act_as(luna, _child("a1", parent="nova"))

@@ -130,7 +130,7 @@ def test_harness_that_is_the_first_process_of_a_container_is_an_anchor() -> None
 
 
 def test_caller_without_a_process_cannot_join() -> None:
-    with pytest.raises(BadRequest, match="cannot be seen"):
+    with pytest.raises(BadRequest, match="not visible"):
         _join([], [])
 
 
@@ -231,7 +231,7 @@ def test_caller_cannot_assign_a_seat_to_a_process_it_did_not_start() -> None:
     same_number = Process(2, 1, 1, 1, 0, -1, 99, "holder")
 
     for caller in (same_number, child[0]):
-        with pytest.raises(BadRequest, match="started yourself"):
+        with pytest.raises(BadRequest, match="that you started"):
             anchor_for_child(caller, child, SeatIndex(BOOT))
 
 

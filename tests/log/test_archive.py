@@ -185,7 +185,7 @@ async def test_only_events_in_the_archive_are_removed_from_the_log(tmp_path: Pat
         file.write_bytes(b"".join(damage))
 
         log = await open_log(tmp_path)
-        with pytest.raises(StorageFailed, match="differ at place"):
+        with pytest.raises(StorageFailed, match="differ at #"):
             await log.archive(8)
         await log.close()
 
@@ -202,7 +202,7 @@ async def test_rebuild_without_the_archive_fails_and_changes_nothing(tmp_path: P
     moved.path.rename(tmp_path / "away")
 
     log = await open_log(tmp_path)
-    with pytest.raises(StorageFailed, match=r"5 archived events up to place 5 .* put its files back"):
+    with pytest.raises(StorageFailed, match=r"5 archived events up to #5 .* restore its files"):
         await log.rebuild()
 
     assert all_rows(log) == grown
@@ -235,7 +235,7 @@ async def test_lost_archive_is_reported_when_its_events_are_requested(tmp_path: 
     ]
     await log.close()
     log = await open_log(tmp_path)
-    with pytest.raises(StorageFailed, match="5 archived events up to place 5"):
+    with pytest.raises(StorageFailed, match="5 archived events up to #5"):
         await log.check_archives()
     await log.close()
 
@@ -264,7 +264,7 @@ async def test_commit_that_repeats_an_unreadable_event_is_refused(tmp_path: Path
     assert moved.path is not None
     moved.path.unlink()
 
-    with pytest.raises(StorageFailed, match="place 1 is archived"):
+    with pytest.raises(StorageFailed, match="#1 is archived"):
         await log.commit(None, writes(draft(id=first.id)))
 
     assert in_log(tmp_path) == []

@@ -65,7 +65,7 @@ def test_known_event_with_a_missing_file_is_an_error_and_not_new(index: ArchiveI
         lambda: index.by_request_key(b"a-end"),
         lambda: index.by_place(2),
     ):
-        with pytest.raises(StorageFailed, match=r"place 2 is archived, .*/archive/0+1-0+9\.jsonl: put"):
+        with pytest.raises(StorageFailed, match=r"#2 is archived .*/archive/0+1-0+9\.jsonl: restore"):
             look()
 
 
@@ -85,7 +85,7 @@ def test_missing_file_is_named_by_its_directory(
 ) -> None:
     emptied = ArchiveIndex(connection, Archives(tmp_path / "elsewhere"))
 
-    with pytest.raises(StorageFailed, match=r"place 2 is archived, .*/elsewhere: put the file back"):
+    with pytest.raises(StorageFailed, match=r"#2 is archived .*/elsewhere: restore the file"):
         emptied.by_place(2)
 
 

@@ -111,5 +111,5 @@ async def test_log_that_closes_in_between_writes_nothing(log: MemoryLog) -> None
 
 
 async def test_memory_log_has_no_sql(log: MemoryLog) -> None:
-    with pytest.raises(BadQuery, match="no SQL"):
+    with pytest.raises(BadQuery, match="not support SQL"):
         await log.read(Query(sql="1"))

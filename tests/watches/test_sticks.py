@@ -289,7 +289,7 @@ async def test_member_that_loses_the_stick_or_membership_is_notified(stage: Stag
 
     room = stage.room().id
     assert stage.texts("luna") == [
-        f"nova has taken the stick of #{room} over from you (it sleeps): change nothing more there",
+        f"nova has taken over the stick of #{room} from you (it sleeps): stop changing files there",
         f"human has removed you from #{room}: asleep",
     ]
 
@@ -428,10 +428,10 @@ async def test_kick_in_a_room_closed_since_is_not_reported_as_a_leave(tmp_path: 
     [
         ("release", (), {}, None),
         ("release", (), {"reserved_for": 7}, None),
-        ("release", ("nova",), {"reserved_for": "nova"}, "luna has given up the stick of #work"),
-        ("release", ("nova",), {"reserved_for": "nova", "from": None}, "nobody has given up"),
+        ("release", ("nova",), {"reserved_for": "nova"}, "luna has released the stick of #work"),
+        ("release", ("nova",), {"reserved_for": "nova", "from": None}, "the bus has released"),
         ("takeover", (), {}, None),
-        ("takeover", ("nova",), {"cause": "owner_gone"}, "luna has taken the stick of #work over"),
+        ("takeover", ("nova",), {"cause": "owner_gone"}, "luna has taken over the stick of #work"),
         ("kick", (), {}, None),
         ("kick", ("nova",), {}, "luna has removed you from #work"),
         ("claim", ("nova",), {}, None),

@@ -117,7 +117,7 @@ class Wire(asyncio.Protocol):
             try:
                 read = _decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                self._give_up("what listens there does not speak as Palaver's daemon does")
+                self._give_up("the program that listens there is not a Palaver daemon")
                 return
             self._on_line(read)
 
@@ -192,10 +192,10 @@ async def _reach_aside(home: str, *, person: bool | None, can_start: bool) -> So
 def _reach(home: str, person: bool | None, can_start: bool) -> Socket:
     found = reach(home)
     if found is None and not can_start:
-        raise NoHope(f"nobody listens at {home}/daemon.sock")
+        raise NoHope(f"no daemon listens at {home}/daemon.sock")
     found = found or start(home, person=person)
     if found is None:
-        raise StartError(f"the daemon of {home} was lost as soon as it had started")
+        raise StartError(f"the daemon of {home} exited right after its start")
     return found
 
 

@@ -81,7 +81,7 @@ class _Reader:
         self._dialect = dialect
 
     def trouble(self, place: int) -> ValueError:
-        return ValueError(f"line {self._text.count(chr(10), 0, place) + 1} is no JSON")
+        return ValueError(f"line {self._text.count(chr(10), 0, place) + 1} is not valid JSON")
 
     def skip(self, place: int) -> int:
         while True:

@@ -71,7 +71,7 @@ def merged_json(text: str, additions: Sequence[Addition], dialect: Dialect = PLA
     for addition in additions:
         _put(expected, addition)
     if not _is_same(parse_json(text, dialect).value, expected):
-        raise ValueError("it is written in a way that cannot be added to")
+        raise ValueError("its format does not allow additions")
     return Merged(text=text, made=tuple(made))
 
 
@@ -110,16 +110,16 @@ def _reached(text: str, addition: Addition, made: list[Made], dialect: Dialect) 
         root = parse_json(text, dialect)
         above, path = _at(root, addition.path[:depth]), addition.path[: depth + 1]
         if above is None or not isinstance(above.value, dict):
-            raise ValueError(f"{'.'.join(addition.path[:depth]) or 'it'} is no object")
+            raise ValueError(f"{'.'.join(addition.path[:depth]) or 'it'} is not an object")
         if above.get(path[-1]) is None:
             _note_empty(text, above, path[:-1], made)
             is_list = depth == len(addition.path) - 1 and addition.name is None
             made.append(Made(path=path))
             text = add_part(text, root, above, path[-1], [] if is_list else {})
     holder = _at(parse_json(text, dialect), addition.path)
-    wanted, kind = (list, "list") if addition.name is None else (dict, "object")
+    wanted, kind = (list, "a list") if addition.name is None else (dict, "an object")
     if holder is None or not isinstance(holder.value, wanted):
-        raise ValueError(f"{'.'.join(addition.path) or 'it'} is no {kind}")
+        raise ValueError(f"{'.'.join(addition.path) or 'it'} is not {kind}")
     return text
 
 
@@ -143,7 +143,7 @@ def _is_there(holder: Node, addition: Addition) -> bool:
     part = holder.get(addition.name)
     if part is not None and not _is_same(part.node.value, addition.value):
         raise ValueError(
-            f"{addition.shown} is there already, and is not ours; remove it or call it otherwise, "
+            f"{addition.shown} already exists and was not written by Palaver; remove or rename it, "
             "and run this again"
         )
     return part is not None

@@ -54,7 +54,7 @@ def merged_toml(text: str, harness: str, table: str, lines: Sequence[str]) -> Me
     before, names = _toml(text), table.split(".")
     if _has(before, names):
         raise ValueError(
-            f"{table} is there already, and is not ours; remove it or call it otherwise, and run this again"
+            f"{table} already exists and was not written by Palaver; remove or rename it, and run this again"
         )
     gap = "" if not text else newline if text.endswith("\n") else newline * 2
     made = text + gap + newline.join((_NOTE.format(harness), f"[{table}]", *lines, ""))
@@ -63,7 +63,7 @@ def merged_toml(text: str, harness: str, table: str, lines: Sequence[str]) -> Me
         ours = {name: ours}
     if not isinstance(ours, dict) or not _is_same(made, _over(before, ours)):
         raise ValueError(
-            f"{names[0]} is no table there, or is written in one line, to which none can be added; "
+            f"{names[0]} is not a table, or is written in one line and cannot be extended; "
             f"write it as [{names[0]}.NAME] with its settings below, and run this again"
         )
     return Merged(text=made, made=(Made(path=(table,), inside=gap),))
@@ -88,9 +88,7 @@ def unmerged_toml(text: str, harness: str, table: str, made: Sequence[Made] = ()
     cut = _of_table(lines, names) | {index for index, line in enumerate(lines) if line.word in notes}
     left = _without(lines, cut, names, made[0].inside or "" if made else "")
     if not _is_same(left, _less(before, names, is_written=_is_header_left(lines, cut, names))):
-        raise ValueError(
-            f"{table} is not written as a table of its own any more; remove it yourself and run this again"
-        )
+        raise ValueError(f"{table} is no longer a separate table; remove it yourself and run this again")
     missing = () if _has(before, names) else (table,)
     return Unmerged(text=left if left or not made else None, missing=missing)
 
@@ -161,7 +159,7 @@ def _toml(text: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"it is no TOML: {error}") from error
+        raise ValueError(f"it is not valid TOML: {error}") from error
 
 
 def _is_same(text: str, value: Mapping[str, object]) -> bool:

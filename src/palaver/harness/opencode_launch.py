@@ -65,8 +65,8 @@ def too_old(version: str) -> str:
         return ""
     oldest = ".".join(map(str, OLDEST))
     return (
-        f"OpenCode {version} is too old for 'pal opencode': its screen does not sign in to its own server "
-        f"and ends. Update it to {oldest} or newer, or use 'pal run -- opencode', which types messages"
+        f"OpenCode {version} is too old for 'pal opencode': its screen cannot sign in to its own server "
+        f"and exits. Update it to {oldest} or newer, or use 'pal run -- opencode', which types messages"
     )
 
 

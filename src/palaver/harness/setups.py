@@ -237,7 +237,9 @@ def _toml(value: str) -> str:
 def _check_codex_hooks(text: str) -> None:
     """Refuse a file that Codex cannot read: one entry of type http turns off every hook in it."""
     if text.strip() and _has_http(parse_json(text).value):
-        raise ValueError("it has a hook of type http, for which Codex reads none of it; take that out first")
+        raise ValueError(
+            "it contains a hook of type http, so Codex ignores the whole file; remove that hook first"
+        )
 
 
 def _has_http(value: object) -> bool:

@@ -69,7 +69,7 @@ class Consumers:
     async def take(self, owner: str, name: str, *, pid: int) -> Consumer:
         """Take a consumer for a process. Raises DuplicateListener if another process keeps it."""
         if _NAME.fullmatch(name) is None:
-            raise BadName(name, "a consumer's name has letters, digits and _.- in it, and at most 64 of them")
+            raise BadName(name, "a consumer name has up to 64 letters, digits, and the characters _ . -")
         try:
             async with asyncio.timeout(self._grace_s):
                 while (held := self._held.get((owner, name))) is not None:

@@ -34,7 +34,7 @@ class Cursor:
         except OSError as error:
             raise failure_from(error) from error
         if _WHOLE.fullmatch(content) is None:
-            raise StorageFailed(f"{self._path} holds no place; say with --after SEQ where to go on")
+            raise StorageFailed(f"{self._path} does not contain a seq; continue with --after SEQ")
         return int(content)
 
     def begin(self, place: int) -> None:

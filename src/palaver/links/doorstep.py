@@ -106,8 +106,8 @@ class Doorstep:
         index = next(index for index, process in enumerate(chain) if process.pid == anchor.seat.pid)
         if self._is_persons_shell(chain[index:], around[index:]) and self.who(chain, claim) is not HUMAN:
             raise BadRequest(
-                f"process {anchor.seat.pid} is the shell of a person's terminal, and only that person makes "
-                "it an agent: run 'pal join' in its foreground, or start the agent with 'pal run'"
+                f"process {anchor.seat.pid} is the shell of a person's terminal, and only that person can "
+                "make it an agent: run 'pal join' in its foreground, or start the agent with 'pal run'"
             )
         return anchor
 

@@ -103,8 +103,11 @@ def choose_seat(anchored: Anchored, claim: Claim) -> Agent:
         return fitting[0]
     names = ", ".join(agent.name for agent in agents)
     if claim.key and not fitting:
-        raise WhoAreYou(f"this session has not joined, and is none of those beside it ({names}): join first")
-    raise WhoAreYou(f"this process has several seats ({names}) and no session key says which one asks")
+        raise WhoAreYou(
+            f"this session has not joined (joined sessions of this process: {names}); join first with 'pal "
+            "join'"
+        )
+    raise WhoAreYou(f"this process runs several agents ({names}); choose one with --as NAME")
 
 
 def is_stranger(anchored: Anchored, claim: Claim) -> bool:
@@ -251,7 +254,7 @@ def act_as(caller: Caller, target: Agent) -> Caller:
         return caller
     if caller.is_orphan:
         raise NotPerson(
-            f"the process that started this one has ended, so nobody knows whose it is: it may not use --as "
+            f"the process that started this one has exited, so its agent is unknown; it may not use --as "
             f"{target.name}"
         )
     standing = standing_of_role(target.role)
@@ -272,9 +275,9 @@ def _check_target(caller: Caller, target: Agent, standing: Standing) -> None:
     if caller.name == SCRIPT.name and caller.standing is SCRIPT.standing and caller.seat is None:
         if standing is not Standing.WORKER or target.remote:
             raise NotPerson(
-                f"a script may use --as for workers of this machine, and {target.name} is none: a person may"
+                f"a script can use --as only for workers on this machine, not for {target.name}; a person can"
             )
     elif target.by != caller.name or caller.kind != "instance":
         raise NotYou(target.name, caller.name)
     elif target.parent and target.left:
-        raise BadRequest(f"{target.name} has ended, and nobody speaks for it any more: leave --as out")
+        raise BadRequest(f"{target.name} has exited and cannot be used with --as; leave out --as")

@@ -35,7 +35,7 @@ def anchor_for_join(
     unrelated.
     """
     if not chain:
-        raise BadRequest("the process that asks cannot be seen, so it cannot be given a seat")
+        raise BadRequest("the calling process is not visible to the daemon, so it cannot join")
     below = [dict(found.marks) for found in surroundings]
     below[0] |= {name: value for name, value in claim.marks.items() if value}
     harness_index = _nearest_harness(chain, surroundings, below)
@@ -45,7 +45,7 @@ def anchor_for_join(
         raise AlreadyJoined(own.agents[0].name)  # the caller already has an agent, whatever is above it
     if index >= len(chain) or (is_adopter(chain[index]) and index != harness_index):
         raise BadRequest(
-            "whoever started this process has ended, so there is no process to sit at: "
+            "the process that started this one has exited, so there is no process to join for: "
             "join from a shell that stays, or choose a process with --pid"
         )
     harness, session = "", claim.key
@@ -70,7 +70,7 @@ def anchor_for_child(
     """
     started = [(process.pid, process.start) for process in child[1:]]
     if (caller.pid, caller.start) not in started:
-        raise BadRequest("a seat can be given only to a process that you started yourself")
+        raise BadRequest("you can join only for a process that you started")
     if [agent.name for agent in seats.at(child[0])] != [own]:
         _check_free(child, 0, key, seats)
     return Seat(pid=child[0].pid, start=child[0].start, boot=seats.boot, key=key)
@@ -80,7 +80,7 @@ def _asked_index(chain: Sequence[Process], pid: int) -> int:
     for index, process in enumerate(chain):
         if process.pid == pid:
             return index
-    raise BadRequest(f"process {pid} is not one of those you were started by")
+    raise BadRequest(f"process {pid} is not a parent of this process; choose a parent with --pid")
 
 
 def _nearest_harness(

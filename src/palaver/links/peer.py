@@ -40,7 +40,7 @@ class Peer:
     def check_user(self) -> None:
         """Refuse a process of another user, whatever the permissions of the socket file allow."""
         if self.uid != os.geteuid():
-            raise NotPerson(f"this Palaver belongs to user {os.geteuid()}; you are user {self.uid}")
+            raise NotPerson(f"this bus belongs to user {os.geteuid()}; you are user {self.uid}")
 
     def chain(self, is_enough: Callable[[Process], bool] | None = None) -> list[Process]:
         """Return the peer and its parents, itself first; empty if it has exited, was closed, or is unseen.

@@ -98,7 +98,7 @@ def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False, home:
     if home.startswith("/"):
         taboo.add(_real(Path(home)))
     if folder in taboo:
-        raise NotAPlace(path, "a home folder, and what is above it, is no workspace; name a folder inside it")
+        raise NotAPlace(path, "a home folder and its parents cannot be a workspace; name a folder inside it")
     inside = list(_upwards(folder, taboo))
     checkout = next(filter(_git_directory, inside), None)
     top = checkout or next(filter(_is_marked, inside), folder)
@@ -148,7 +148,7 @@ class Places:
                 await self._turns.acquire()
                 return await asyncio.shield(self._look(path, is_exact=is_exact, home=home))
         except TimeoutError:
-            raise TooSlow(f"the file system does not answer for {path}; try again later") from None
+            raise TooSlow(f"the file system does not respond for {path}; try again later") from None
 
     def _look(self, path: str, *, is_exact: bool, home: str) -> "asyncio.Future[Place]":
         loop = asyncio.get_running_loop()
@@ -179,13 +179,13 @@ class Places:
 def _folder(path: str) -> Path:
     """Return the real directory of a path, or of the file it names."""
     if not path.startswith("/") or "\0" in path:
-        raise NotAPlace(path, "write the whole path of a folder, from / on")
+        raise NotAPlace(path, "write the absolute path of a folder")
     try:
         real = Path(os.path.realpath(path, strict=True))
         is_folder = stat.S_ISDIR(real.stat().st_mode)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise NotAPlace(path, f"it cannot be looked at: {reason or error}") from None
+        raise NotAPlace(path, f"it cannot be read: {reason or error}") from None
     return real if is_folder else real.parent
 
 
@@ -193,7 +193,7 @@ def _check_name(path: Path) -> None:
     """Refuse a directory whose name cannot be shown on one line."""
     if not _has_good_name(path):
         shown = str(path).encode("unicode_escape").decode()
-        raise NotAPlace(shown, "its name is too long, or holds characters that cannot be shown")
+        raise NotAPlace(shown, "its name is too long, or contains characters that cannot be displayed")
 
 
 def _has_good_name(path: Path) -> bool:

@@ -62,9 +62,9 @@ class Tickets:
         self._forget()
         found = self._open.get(word)
         if found is None:
-            raise NotFound("such ticket", "it was used, or is older than a minute: run 'pal run' again")
+            raise NotFound("such ticket", "it was already used or has expired; run 'pal run' again")
         if found[1].asker not in [(process.pid, process.start) for process in chain]:
-            raise NotFound("such ticket", "another process asked for it: run 'pal run' yourself")
+            raise NotFound("such ticket", "it belongs to another process; run 'pal run' again")
         del self._open[word]
         return found[1]
 

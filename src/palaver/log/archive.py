@@ -81,7 +81,7 @@ class Archives:
         Archives have no index, so every line is read. Raises BadQuery for SQL, which only the log supports.
         """
         if query.sql:
-            raise BadQuery("an SQL condition looks only at what is in the log, not into archives")
+            raise BadQuery("an SQL condition searches only the log, not the archives")
         check_search(query)
         phrases = parse_search(query.search)
         last = self.last()
@@ -193,8 +193,7 @@ def archived_events(connection: sqlite3.Connection, archives: Archives) -> Gener
         yield event
     if missing > 0:
         raise StorageFailed(
-            f"{missing} archived events up to place {last} are not in {archives.directory}: "
-            "put its files back"
+            f"{missing} archived events up to #{last} are not in {archives.directory}; restore its files"
         )
 
 
@@ -215,7 +214,7 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
         for event, copy in zip_longest(events, islice(copies, len(events))):
             if event != copy:
                 raise StorageFailed(
-                    f"the log and {archives.directory} differ at place {event.seq}; nothing was removed"
+                    f"the log and {archives.directory} differ at #{event.seq}; nothing was removed"
                 )
 
 

@@ -112,7 +112,7 @@ def _write_lines(file: BinaryIO, events: Iterable[Event]) -> tuple[int, int] | N
         line = encode_event(event)
         # This line becomes the only copy of the event, so it must contain the same.
         if not _says(line, event):
-            raise StorageFailed(f"the event in place {event.seq} cannot be archived; nothing was changed")
+            raise StorageFailed(f"event #{event.seq} cannot be archived; nothing was changed")
         file.write(line + b"\n")
         first = event.seq if first is None else first
         last = event.seq

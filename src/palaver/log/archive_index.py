@@ -78,7 +78,7 @@ class ArchiveIndex:
         event = self._archives.event(seq)
         if event is None:
             raise StorageFailed(
-                f"the event in place {seq} is archived, and cannot be read from {self._archives.where(seq)}: "
-                "put the file back; without a copy of it run 'pal down' and then 'pal doctor --repair'"
+                f"event #{seq} is archived and cannot be read from {self._archives.where(seq)}: "
+                "restore the file; if you have no copy, run 'pal down' and then 'pal doctor --repair'"
             )
         return event

@@ -92,7 +92,7 @@ class LogFiles:
             return
         name = self._paths[at].rpartition("/")[2]
         self.trouble = (
-            f"{name} was {what} while the bus was running, so nothing more can be stored or looked up: "
+            f"{name} was {what} while the bus was running, so nothing can be stored or read; "
             "run 'pal down' and then 'pal up'"
         )
 

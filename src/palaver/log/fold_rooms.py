@@ -212,7 +212,9 @@ def find_note(rows: Rows, room: str, word: str) -> Note:
     if len(wanted) >= _SHORTEST_END:
         found = [value for key, value in walk(rows, NOTES, f"{room}/") if key.endswith(wanted)]
     if len(found) != 1:
-        raise NotFound(f"note {word} in {room}", "several notes end so" if found else "")
+        raise NotFound(
+            f"note {word} in {room}", "several notes match; write more characters" if found else ""
+        )
     return _decode_note(found[0])
 
 

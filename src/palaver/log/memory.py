@@ -157,7 +157,7 @@ class MemoryLog:
         self._check_open()
         check_search(query)
         if query.sql:
-            raise BadQuery("the log in memory knows no SQL")
+            raise BadQuery("the in-memory log does not support SQL")
         events = list(islice(_matching(query, self._shown), wanted(query)))
         return events if query.last is None else events[::-1]
 
@@ -192,7 +192,7 @@ class MemoryLog:
         await asyncio.sleep(0)
         check_search(query)
         if query.sql:
-            raise BadQuery("the log in memory knows no SQL")
+            raise BadQuery("the in-memory log does not support SQL")
         behind = bisect_right(self._archive, query.after, key=_by_place)
         some = self._archive[behind : behind + _LOOKED_AT_ONCE]
         place = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()

@@ -108,9 +108,9 @@ def event_from_record(record: Record, blobs: Blobs) -> Event:
         to, routed_to = _list_from(recipients), _list_from(delivered_to)
         f"{id_}{type_}{sender}{device}{by}".encode()  # fails if a byte of one of them is damaged
     except (msgspec.DecodeError, UnicodeError, TypeError) as error:
-        raise StorageFailed(f"the event in place {seq} cannot be read: {error}") from error
+        raise StorageFailed(f"event #{seq} cannot be read: {error}") from error
     if not (id_ and type_ and sender):
-        raise StorageFailed(f"the event in place {seq} cannot be read: its id, type or sender is empty")
+        raise StorageFailed(f"event #{seq} cannot be read: its id, type or sender is empty")
     return Event(
         seq=seq,
         id=id_,

@@ -68,7 +68,9 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
         connection.execute("PRAGMA secure_delete = OFF")
     is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_busy:
-        raise StorageFailed("the log is being read, so old bytes may be left in its files: redact it again")
+        raise StorageFailed(
+            "the log is in use, so the removed text may still be in its files; redact it again"
+        )
     _remove_unused_blobs(connection, blobs)
     return len(old)
 

@@ -325,7 +325,7 @@ def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> i
         raise (
             failure
             if isinstance(failure, DiskFull)
-            else StorageFailed(f"the log could not be written anew: {error}")
+            else StorageFailed(f"the log could not be rewritten: {error}")
         ) from error
     finally:
         connection.close()
@@ -473,5 +473,5 @@ def _values(payload: bytes) -> tuple[_Value, ...]:
             values.append(content.decode() if kind % 2 else content)
             body += length
         else:
-            raise ValueError("no value of ours")
+            raise ValueError("not a value of Palaver")
     return tuple(values)

@@ -47,7 +47,7 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
 def check_search(query: Query) -> None:
     """Refuse, with BadQuery, a search without a word."""
     if query.search and not parse_search(query.search):
-        raise BadQuery("the search holds no word")
+        raise BadQuery("the search contains no word; write at least one letter or digit")
 
 
 def wanted(query: Query) -> int:

@@ -136,12 +136,12 @@ def failure_from(error: BaseException) -> PalaverError:
         return error
     if isinstance(error, OSError):
         if error.errno in _NO_ROOM_ERRNOS:
-            return DiskFull(f"there is no room for the log: {error.strerror}; nothing was stored")
+            return DiskFull(f"no disk space for the log: {error.strerror}; nothing was stored")
         return StorageFailed(f"the log could not be written: {error}")
     if isinstance(error, sqlite3.Error) and not isinstance(error, _DRAFTS_FAULT):
         code = getattr(error, "sqlite_errorcode", None)
         if code in _NO_ROOM:
-            return DiskFull(f"there is no room for the log: {error}; nothing was stored")
+            return DiskFull(f"no disk space for the log: {error}; nothing was stored")
         if code is not None and code & 0xFF in _DAMAGED:
             return damaged(error)
         return StorageFailed(f"the log could not be written: {error}")
@@ -152,7 +152,7 @@ def damaged(error: BaseException) -> StorageFailed:
     """Return the error for a log that cannot be read, with advice."""
     return StorageFailed(
         f"the log is damaged ({error}): run 'pal down' and then 'pal doctor --repair', "
-        "which saves all that can be read and keeps the damaged files"
+        "which saves all readable events and keeps the damaged files"
     )
 
 

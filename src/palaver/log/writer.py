@@ -97,7 +97,7 @@ class Writer:
         if self._refusal is not None:
             raise self._refusal
         if self._line.qsize() >= LIMIT_WAITING:
-            raise TooSlow(f"{LIMIT_WAITING} commits wait for the disk; nothing was stored, try again")
+            raise TooSlow(f"{LIMIT_WAITING} commits are waiting for the disk; nothing was stored. Try again")
         order = Order(decide, request_key)
         outcome = self._commit_here(order)
         if outcome is None:

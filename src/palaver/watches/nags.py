@@ -126,5 +126,5 @@ class Nags:
         except Unavailable:
             return False
         except PalaverError as error:
-            _logger.warning("passed over: a reminder of #%d to %s: %s", request.request, request.agent, error)
+            _logger.warning("skipped a reminder of #%d to %s: %s", request.request, request.agent, error)
         return True

@@ -22,17 +22,17 @@ def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | No
         whom = event.payload.get("reserved_for")
         if not isinstance(whom, str) or not whom or is_waiting(whom):
             return None
-        how = "passes you" if event.type == PASS else "has given up"
-        giver = from_agent(event) or "nobody"
+        how = "passes you" if event.type == PASS else "has released"
+        giver = from_agent(event) or "the bus"
         text = (
-            f"{giver} {how} the stick of #{room}, and it waits for you: take it with "
-            f"'pal stick claim --room {room}' or wait_for_turn; the hand-over comes with it"
+            f"{giver} {how} the stick of #{room}, and it is reserved for you: take it with "
+            f"'pal stick claim --room {room}' or wait_for_turn; the handoff is included"
         )
         return _notify(event, whom, text)
     if event.type == TAKEOVER and event.to:
         why = event.payload.get("reason") or event.payload.get("cause")
         text = (
-            f"{event.sender} has taken the stick of #{room} over from you ({why}): change nothing more there"
+            f"{event.sender} has taken over the stick of #{room} from you ({why}): stop changing files there"
         )
         return _notify(event, event.to[0], text)
     if event.type == KICK and event.to:

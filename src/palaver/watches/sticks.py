@@ -135,7 +135,7 @@ class Sticks:
         try:
             await self._submit(said)
         except Unavailable as error:
-            _logger.warning("not told: %s: %s", error.code, error)
+            _logger.warning("not notified: %s: %s", error.code, error)
             self._unsaid.append(said)
             if self._again is None:
                 self._again = self._call_later(_TRY_AGAIN_MS / 1000, self._say_again)
@@ -175,7 +175,7 @@ class Sticks:
             for request in [] if room is None else [one for at, one in self._due(room) if at <= now_ms]:
                 await self._submit(request)
         except PalaverError as error:
-            _logger.warning("not done in the room %s: %s: %s", id, error.code, error)
+            _logger.warning("action in the room %s failed: %s: %s", id, error.code, error)
         finally:
             self._busy.discard(id)
         if (room := read_room(self._log.rows, id)) is not None:

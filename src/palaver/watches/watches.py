@@ -117,7 +117,7 @@ class Watches:
                 if isinstance(request, FireWatch)
                 else request.id
             )
-            _logger.warning("passed over: %s of %s: %s", type(request).__name__, id, error)
+            _logger.warning("skipped %s of %s: %s", type(request).__name__, id, error)
         return True
 
     def _reactions(self, event: Event) -> Iterator[Told]:
