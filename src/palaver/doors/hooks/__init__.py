@@ -1,1 +1,1 @@
-"""The hook door: what harnesses say of themselves, and what they are told at that moment."""
+"""The hook door: reads the hooks of harnesses and replies with instructions and messages."""

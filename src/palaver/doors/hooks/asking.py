@@ -1,7 +1,7 @@
-"""Whose hook it is: the agent at whose process the harness runs, and no other session inside it.
+"""Find the agent of a hook process: the one whose process runs the harness, not a session nested in it.
 
-A session that is nobody yet sits down when it starts, where its harness is found above the hook. One whose
-hooks were set up later, or whose bus was, sits down with its next prompt.
+A session without an agent joins when it starts, if its harness is found above the hook process. A session
+whose hooks or daemon were installed later joins at its next prompt.
 """
 
 from contextlib import suppress
@@ -32,11 +32,11 @@ from palaver.model.request import Join
 
 _VERB: Final = "hook"
 _SLOW_MARK: Final = "slow"
-"""A file in the home, left by a hook that waited for us in vain: while it is fresh others hardly wait."""
+"""A file in the home, created by a hook that timed out. While it is new, other hooks wait only briefly."""
 
 
 class HookAsking:
-    """Answers hooks that come as processes."""
+    """The handler of hooks that arrive from hook processes."""
 
     def __init__(self, services: Services, doorstep: Doorstep, desk: HookDesk) -> None:
         self._services = services
@@ -45,9 +45,9 @@ class HookAsking:
         self.permissions = HookPermissions(services)
 
     async def answer(self, peer: Peer, asked: Asked) -> Answer | None:
-        """Say what goes back; None when it is nobody's, or cannot be understood."""
+        """Return the reply; None if the hook belongs to no agent or cannot be read."""
         with suppress(OSError):
-            (self._services.home / _SLOW_MARK).unlink()  # whoever answers hangs no more
+            (self._services.home / _SLOW_MARK).unlink()  # this daemon replies, so hooks may wait for it again
         words = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
         is_installed = words[2:] == (INSTALLED,)
         is_whole = len(words) == 2 or is_installed
@@ -67,9 +67,9 @@ class HookAsking:
         if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
             return None
         if caller.is_orphan:
-            return None  # the answer would hold messages
+            return None  # it must not get the messages that the reply may contain
         if is_installed and self._services.broker.directory.is_launched(caller.name):
-            return None  # it was given hooks when it was started, and must not be heard twice
+            return None  # hooks from its launch report already; do not count each event twice
         speaks = await self.desk.speakers.of(caller, news)
         if speaks is None:
             return None
@@ -80,7 +80,7 @@ class HookAsking:
     async def _sit_down(
         self, peer: Peer, caller: Caller, claim: Claim, harness: str, news: HookNews
     ) -> Caller:
-        """Give a session that starts a name, the one it had before if it had one."""
+        """Register a starting session under its former name, or a new one. Return the caller of the hook."""
         if news.step not in (Step.START, Step.PROMPT) or news.agent_id:
             return caller
         chain = tuple(peer.chain())
@@ -97,9 +97,10 @@ class HookAsking:
         return self._doorstep.who(chain, claim)
 
     def _is_inside(self, chain: tuple[Process, ...], caller: Caller, news: HookNews) -> bool:
-        """True for another session of a harness that runs inside the agent: it speaks only for itself.
+        """Return whether the hook is from another session of a harness that runs inside the agent.
 
-        Where a harness is started by way of another process of its name, the session tells the two apart.
+        If a harness starts through a second process of the same name, the session id tells the two cases
+        apart.
         """
         anchored = self._services.seats.nearest(chain)
         if anchored is None:
@@ -108,7 +109,7 @@ class HookAsking:
         look = self._doorstep.environments.look
         if not any(look(process).harness for process in between):
             return False
-        # Its own second process was started with what the first one had, and by nobody in between.
+        # The harness's own second process has the same marks as the first one and is its direct child.
         is_own = len(between) == 1 and look(between[0]).marks == look(chain[anchored.index]).marks
         if is_own and profile_of(caller.harness).starts_twice:
             return False

@@ -1,7 +1,8 @@
-"""What hooks of Claude Code leave in doubt: a turn or sub-agent that was stopped, a dialog denied, a miss.
+"""Correct states of Claude Code that no hook reports: a turn or sub-agent stopped, a dialog denied.
 
-Only then, and slowly, Claude Code's own word is asked for: a small file, which a client beside it reads with
-its own rights. No process is started for it, and a hook that comes meanwhile is believed instead.
+Only in those states, and rarely, this reads the small file in which Claude Code records its own state. A
+client on the agent's side reads it with its own rights; no process is started. A hook that arrives in the
+meantime takes precedence.
 """
 
 import asyncio
@@ -29,15 +30,15 @@ from palaver.model.life import AGENT_TYPES
 from palaver.model.request import SetStatus
 
 PAUSES_S: Final = (2.0, 4.0, 8.0, 15.0)
-"""After so long without news it is looked at; from then on again and again after the last of these."""
+"""Seconds without news before each look; the last value repeats."""
 ReadFile = Callable[[str, int], Awaitable[bytes]]
-"""Has a file read, of at most so many bytes, or raises."""
+"""Has a file read, up to a number of bytes, or raises."""
 
 _logger: Final = logging.getLogger("palaver.doors")
 
 
 class ClaudeDoubts:
-    """Looks after what one agent is said to do, as long as somebody beside it can read for us."""
+    """The check of one agent's state, while a client on its side can read files for the daemon."""
 
     def __init__(
         self,
@@ -48,18 +49,18 @@ class ClaudeDoubts:
         home: str,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
-        """`home` is the person's own folder: the file is there when no transcript says where it is."""
+        """`home` is the user's home directory. The file is there if no transcript path shows its location."""
         self._services = services
         self._agent = agent
         self._read = read
         self._home = home
         self._pauses_s = pauses_s
         self._news = asyncio.Event()
-        # What happened while no daemon was there, nobody has told.
+        # Hooks that ran while no daemon was running are unknown.
         self._is_unknown = services.conversations.get(agent) is None
 
     async def run(self) -> None:
-        """Go on until it is cancelled, or the agent has gone."""
+        """Run until it is cancelled or the agent has left."""
         unsubscribe = self._services.log.subscribe(self._follow)
         try:
             pauses = self._anew()
@@ -93,7 +94,7 @@ class ClaudeDoubts:
         return self._services.subagents.of(self._agent)
 
     def _heard(self) -> dict[str, int]:
-        """How many hooks have come of it, and of each that works for it."""
+        """Return the number of hooks heard from the agent and from each of its sub-agents."""
         names = (self._agent, *(one.name for one in self._below()))
         found = ((name, self._services.conversations.get(name)) for name in names)
         return {name: -1 if known is None else known.heard for name, known in found}
@@ -109,7 +110,7 @@ class ClaudeDoubts:
             age_ms = self._services.clock.now_ms() - agent.since
             said = corrected(agent.state, agent.detail, age_ms, found, has_subagents=bool(below))
             if found.rest is Rest.RESTING:
-                for one in below:  # while one works it is busy
+                for one in below:  # a harness with a working sub-agent would be busy
                     await self._services.subagents.left(one.name, f"stopped with the turn of {agent.name}")
             if said is not None:
                 status = SetStatus(state=said[0], detail=said[1])
@@ -118,7 +119,7 @@ class ClaudeDoubts:
             _logger.info("what %s is doing stays in doubt: %s: %s", self._agent, error.code, error)
 
     async def _registered(self, agent: Agent) -> Registered | None:
-        assert agent.seat is not None  # else it is not known
+        assert agent.seat is not None  # `_known` returns only agents with a seat
         told = self._services.transcripts.path_of(agent.name)
         path = registry_path(told, self._home, agent.seat.pid)
         return read_registered(await self._read(path, LIMIT_BYTES), agent.seat.pid)

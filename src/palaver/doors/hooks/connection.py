@@ -1,13 +1,12 @@
-"""`pal hook` on the Unix socket: one request, one answer, and the word of the client that it has it.
+"""`pal hook` on the Unix socket: one request, one reply, and the client's confirmation.
 
-    client  R request with the input of the hook   A it has the answer, and now writes it out
-    daemon  H answer, empty for nothing            W wait for the next word so many seconds: a person is asked
-            M answer with messages in it, for a client that then leaves a file with the outcome
+    client  R request with the input of the hook   A it has the reply, and now writes it out
+    daemon  H reply, may be empty                  W wait up to this many seconds for the next frame
+            M reply with messages in it, for a client that then leaves a file with the outcome
 
-While a person is asked W is said again and again, so that no hook waits for a daemon that hangs.
-Whatever goes wrong, the answer is empty: a hook must never get in the way of its harness. A client that goes
-without a word has written nothing. A client that loses the daemon first repeats its request, with `r`, to the
-next daemon.
+While a person is asked for a decision, W is repeated, so that no hook waits for a daemon that hangs. After
+any error the reply is empty: a hook must never block its harness. A client that disconnects without A has
+written nothing. A client that loses the daemon first repeats its request, with `r`, to the next daemon.
 """
 
 import asyncio
@@ -27,9 +26,9 @@ from palaver.links.peer import Peer
 
 MAGIC: Final = b"PALH"
 KEEP_S: Final = 5.0
-"""How often a client hears that a person is still being asked."""
+"""Seconds between two W frames while a person is asked."""
 _LIMIT_S: Final = 20
-"""A client that has heard nothing for so long takes us for hung, and ends."""
+"""Seconds in a W frame: a client that receives nothing for this time ends."""
 _encode: Final = msgspec.json.Encoder().encode
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -60,7 +59,7 @@ class HookConnection(asyncio.Protocol):
         self._pending: Pending | None = None
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
-        """Take a transport over, with what was read of it behind the magic word."""
+        """Take over a transport, with the bytes that were read after the magic string."""
         self._transport = transport
         if rest:
             self.data_received(rest)
@@ -101,25 +100,25 @@ class HookConnection(asyncio.Protocol):
                 self._settle(has_left=False)
 
     async def _permission(self, answer: Answer) -> bytes:
-        """Let the hook wait for a person's word on what its agent asks leave for, where that is wanted."""
+        """Let the hook wait for a person's decision on a permission request, if the setting is on."""
         pending = await self._asking.permissions.open(answer)
         if pending is None:
             return b""
         self._pending = pending
         if self._is_lost:
             pending.leave()
-        blocked = self._settle(has_left=True)  # that it is blocked is known at once
+        blocked = self._settle(has_left=True)  # report at once that the agent is blocked
         keeping = self._tasks.create_task(self._keep_waiting())
         try:
             if blocked is not None:
-                await asyncio.wait({blocked})  # what follows a person's word stands behind it
+                await asyncio.wait({blocked})  # store it before the state that follows the decision
             said = await self._asking.permissions.decision(answer, pending)
         finally:
             keeping.cancel()
         return _encode(said) if said else b""
 
     async def _keep_waiting(self) -> None:
-        """Let the client wait on, for as long as we are there to say so."""
+        """Tell the client to keep waiting, until cancelled."""
         while True:
             self._send(frame(b"W", struct.pack(">I", _LIMIT_S)))
             await asyncio.sleep(self._keep_s)
@@ -136,12 +135,12 @@ class HookConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def part(self, farewell: str | None) -> None:
-        """The daemon stops: a hook that is under way is nearly done, and one that says nothing is let go."""
+        """End a connection without a request or with an open permission request. Others are nearly done."""
         if not self._has_asked or self._pending is not None:
             self.abort()
 
     def abort(self) -> None:
-        """Cut the connection, whatever is still on its way."""
+        """Close the connection at once and drop unsent output."""
         if self._transport is not None:
             self._transport.abort()
 

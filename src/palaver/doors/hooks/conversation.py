@@ -1,7 +1,7 @@
-"""One agent's conversation with its model, as its hooks tell it: what was given, and what of it is proven.
+"""One agent's conversation with its model, as its hooks show it: texts passed to it, and those proven seen.
 
-In memory only. It ends with the session, with the agent, or with the daemon: then what was given and not
-proven is unconfirmed.
+In memory only. It ends with the session, the agent or the daemon; messages that were passed to the harness
+and not proven are then unconfirmed.
 """
 
 import asyncio
@@ -23,42 +23,42 @@ from palaver.model.request import SetStatus
 
 HOOK: Final = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
 LIMIT_BLOCKS: Final = 3
-"""So many turns in a row are kept from ending, whatever the harness says."""
+"""Turns in a row that a message may keep from ending, whatever the harness says."""
 
 
 @dataclass(slots=True, eq=False)
 class Conversation:
-    """What is known of a session while its hooks come. Belongs to the loop's thread."""
+    """The state of one session while its hooks arrive. Use it only on the event loop's thread."""
 
     agent: str
     lane: Lane
     delivery: Delivery
     natives: Natives = field(default_factory=Natives)
-    """Lanes of the harness itself that are open beside: what goes through them is proven here too."""
+    """Lanes of the harness itself that are also open; hooks prove their messages too."""
     blocks: int = 0
     heard: int = 0
-    """How many hooks have come."""
+    """Number of hooks received."""
     cut: set[int] = field(default_factory=set)
-    """Messages of which such a lane could carry only the beginning."""
+    """Messages of which a native lane could carry only the beginning."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One hook after the other is written down."""
+    """Hooks are stored one after the other."""
     newest: SetStatus | None = None
-    """What the agent is doing, as the last hook had it; what is older and not written yet is skipped."""
+    """The status of the last hook. An older status that is not stored yet is skipped."""
     said: SetStatus | None = None
     owes_instructions: bool = False
-    """Its session has begun and could not be told who it is."""
+    """The session has begun and could not receive its instructions."""
     delegated: int = 0
-    """So many sub-agents run whose hooks look like the session's own: nobody knows whose result it is."""
+    """Running sub-agents whose hooks look like the session's own, so the owner of a result is unknown."""
     may_be_delegated: bool = False
-    """Its turn began while nobody listened, and maybe such a sub-agent with it; until one begins or ends."""
+    """The turn, and maybe such a sub-agent, began while no daemon was running. Cleared when one begins."""
     trail: Trail = field(default_factory=Trail)
     shown: list[tuple[Lane, int]] = field(default_factory=list)
-    """Once it is over: what monitors had shown in it and no hook had proven."""
+    """Set at the end: offers that monitors have shown in it and no hook has proven."""
     _proven: set[int] = field(default_factory=set)
-    """What is proven, and not written down yet."""
+    """Proven messages whose receipt is not stored yet."""
 
     def hear(self, news: HookNews) -> tuple[frozenset[int], frozenset[int]]:
-        """Take a hook in; gives what it proves was in a request to the model, and of what none ever can."""
+        """Process a hook. Return the messages proven seen by the model, and those that never can be."""
         self.heard += 1
         if news.step is Step.PROMPT and not news.agent_id:
             self.blocks = 0
@@ -73,11 +73,11 @@ class Conversation:
         return proven, doubtful
 
     def has_said(self, agent: Agent) -> bool:
-        """Whether what is known of the agent's state was said by a hook."""
+        """Return whether the stored state of the agent was reported by a hook."""
         return self.said is not None and (self.said.state, self.said.detail) == (agent.state, agent.detail)
 
     def arrived(self, places: Iterable[int]) -> None:
-        """These stand in a prompt that the harness is about to put to its model."""
+        """Record that these messages are in a prompt that the harness is about to send to its model."""
         found = frozenset(places)
         self.trail.give(Step.PROMPT, found)
         for lane in self.natives.lanes:
@@ -87,26 +87,26 @@ class Conversation:
                     self.delivery.arrived(lane, number)
 
     def given(self, offer: Offer, step: Step) -> None:
-        """The harness has the text of an offer."""
+        """Record that the harness has the text of an offer."""
         self.trail.give(step, offer.seqs)
         self.delivery.arrived(self.lane, offer.number)
         if step is Step.TURN_END:
             self.blocks += 1
 
     def given_before(self, step: Step, places: Sequence[int]) -> None:
-        """A hook that an earlier daemon answered has written the text of these."""
+        """Record that a hook served by an earlier daemon has written the text of these messages."""
         self.trail.give(step, places)
         if (offer := self.delivery.take_up(self.lane, places)) is not None:
             self.delivery.arrived(self.lane, offer.number)
 
     async def not_given(self, offer: Offer) -> None:
-        """The hook gave up before it had the answer, so nothing of it left: it is in line again."""
+        """Queue an offer again: its hook ended before it had the reply, so nothing was written."""
         reason = "the hook was given up before it had the answer"
         await self.delivery.answer(self.lane, offer.number, Answer.DEFERRED, reason=reason)
         self.delivery.set_level(self.lane, Level())
 
     async def prove(self, places: frozenset[int]) -> None:
-        """Have written that these were seen: by offers, and alone where no offer is open any more."""
+        """Store that these messages were seen: with their open offers, or separately if no offer is open."""
         self._proven |= places
         loose = set(places)
         for lane in (self.lane, *self.natives.lanes):
@@ -122,7 +122,7 @@ class Conversation:
         await self._close_settled()
 
     async def doubt(self, places: frozenset[int]) -> None:
-        """Have written that nobody will know of the offers with these, but for what is proven of them."""
+        """Store that offers with these messages are unconfirmed, except for the messages already proven."""
         for lane in (self.lane, *self.natives.lanes):
             for number, offer in list(lane.offers.items()):
                 if places.isdisjoint(offer.seqs):
@@ -134,8 +134,8 @@ class Conversation:
         await self._close_settled()
 
     async def finish(self) -> None:
-        """It is over: what was given and not proven is unconfirmed. Twice is once."""
-        await self.prove(frozenset(self._proven))  # the hook that proves it may not be written down yet
+        """End the conversation: messages not proven are unconfirmed. Repeats have no effect."""
+        await self.prove(frozenset(self._proven))  # the hook that proves them may not be stored yet
         for lane, number in self.shown:
             await self.delivery.answer(lane, number, Answer.UNCONFIRMED)
         for lane in (self.lane, *self.natives.take_left()):
@@ -147,7 +147,7 @@ class Conversation:
 
 
 class Conversations:
-    """Every conversation whose hooks come. One ends at the latest when its agent has left."""
+    """All conversations with hooks. Each ends at the latest when its agent has left."""
 
     def __init__(self, delivery: Delivery, log: Log, tasks: asyncio.TaskGroup) -> None:
         self._delivery = delivery
@@ -155,11 +155,11 @@ class Conversations:
         self._of: dict[str, Conversation] = {}
         self._natives: dict[str, Natives] = {}
         self._over: dict[Conversation, None] = {}
-        """Sessions that have ended, of which not all is written down."""
+        """Ended sessions whose open messages are not all settled."""
         self._unsubscribe = log.subscribe(self._follow)
 
     def close(self) -> None:
-        """Stop reading the log. What was given and not proven is unconfirmed for the next daemon."""
+        """Stop reading the log. Messages not proven are unconfirmed for the next daemon."""
         self._unsubscribe()
 
     def _follow(self, events: Sequence[Event]) -> None:
@@ -168,11 +168,11 @@ class Conversations:
                 self._tasks.create_task(self.end(event.sender))
 
     def get(self, agent: str) -> Conversation | None:
-        """Give the conversation of an agent, if its hooks have come."""
+        """Return the conversation of an agent, or None before its first hook."""
         return self._of.get(agent)
 
     def open(self, agent: str) -> tuple[Conversation, bool]:
-        """Give the conversation of an agent, and whether it begins with this."""
+        """Return the conversation of an agent, and whether this call created it."""
         known = self._of.get(agent)
         if known is not None:
             return known, False
@@ -181,27 +181,27 @@ class Conversations:
         return made, True
 
     def natives(self, agent: str) -> Natives:
-        """Give what an agent's harness has beside hooks, now or later. `let_go` must follow."""
+        """Return the native lanes of an agent's harness; may be empty. Call `let_go` afterwards."""
         return self._natives.setdefault(agent, Natives())
 
     def let_go(self, agent: str) -> None:
-        """Forget what is empty."""
+        """Remove the entry of an agent if it is empty."""
         if agent not in self._of and agent in self._natives and self._natives[agent].is_empty:
             del self._natives[agent]
 
     def add_native(self, lane: Lane) -> None:
-        """A lane of the harness itself is open: what goes through it can be proven by hooks."""
+        """Add a native lane of the harness. Hooks can prove the messages on it."""
         natives = self.natives(lane.agent)
         natives.monitors.append(lane)
         natives.end_wake()
 
     def remove_native(self, lane: Lane) -> None:
-        """That lane is gone."""
+        """Remove a native lane of the harness."""
         self._natives[lane.agent].monitors.remove(lane)
         self.let_go(lane.agent)
 
     async def end(self, agent: str) -> None:
-        """The session is over, with or without hooks: what was given and not proven is unconfirmed."""
+        """End the session of an agent, with or without hooks: messages not proven are unconfirmed."""
         if (known := self._of.get(agent)) is not None:
             self.part(known)
         await self.finish(agent)
@@ -213,9 +213,9 @@ class Conversations:
         self.let_go(agent)
 
     def part(self, known: Conversation, *, is_late: bool = False) -> None:
-        """The session of a conversation is over: what comes next is another's. `finish` must follow.
+        """Detach the conversation of an ended session; later hooks start another. Then call `finish`.
 
-        `is_late`: nobody said so, and the next one has begun. Twice is once.
+        `is_late`: no hook reported the end, and the next session has begun. Repeats have no effect.
         """
         if self._of.get(known.agent) is not known:
             return
@@ -227,7 +227,7 @@ class Conversations:
         known.natives = known.natives.part(only_spent=is_late)
 
     def begin(self, agent: str) -> None:
-        """A session begins behind which nothing is left of what was given before: see to what is open."""
+        """Begin a session without the earlier texts: detach a conversation that has open offers."""
         known = self._of.get(agent)
         if known is None:
             return
@@ -236,7 +236,7 @@ class Conversations:
             self.part(known, is_late=True)
 
     async def finish(self, agent: str) -> None:
-        """Have written what the sessions of an agent that are over have left open."""
+        """Settle the open messages of an agent's ended sessions."""
         for known in [known for known in self._over if known.agent == agent]:
             await known.finish()
             self._over.pop(known, None)

@@ -1,7 +1,7 @@
-"""What a hook comes to, whichever door it came in by: first the answer, then what is written down of it.
+"""Handle a hook, from any door: first the reply, then the events that follow from it.
 
-With nothing to deliver the answer waits for no disk. What is to be delivered is written down as submitted
-before it leaves, and only that.
+A reply without messages does not wait for the disk. Messages are stored as `submitted` before the reply
+leaves.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ from palaver.model.terminal import DIALOG
 _logger: Final = logging.getLogger("palaver.doors")
 
 _CARRIERS: Final = frozenset({Step.START, Step.PROMPT, Step.RESULT, Step.BATCH, Step.TURN_END})
-"""Where mail can be given."""
+"""Steps whose reply can carry messages."""
 _LIMIT_TURN: Final = 1000
-"""So many states of a turn are looked through."""
+"""Status events of one turn that are searched."""
 _NEW_CONTEXT: Final = frozenset({"clear", "resume", "startup"})
-"""Sources of a start behind which nothing is left of what was given before."""
+"""Sources of a start whose context contains no earlier texts."""
 
 _NO_PROCESS: Final = HookRequest()
-"""A hook that is no process of its own: nothing can be known of its outcome after a crash."""
+"""A hook that is not a separate process: its outcome is unknown after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a hook says back, and what is to be written once it is known whether that left."""
+    """The reply to a hook, and the facts to store once it is known whether the reply left."""
 
     said: dict[str, object]
     news: HookNews
@@ -63,11 +63,11 @@ class Answer:
     is_first: bool
     doubtful: frozenset[int] = frozenset()
     key: str = ""
-    """The request key, if the hook is a process of its own."""
+    """The request key, if the hook is a separate process."""
 
 
 class HookDesk:
-    """Answers the hooks of agents. Belongs to the loop's thread."""
+    """The handler of the hooks of agents. Use it only on the event loop's thread."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class HookDesk:
         hints: str,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`hints` go along with every message; what is written runs in `tasks`."""
+        """`hints` are added to every batch of messages; storing runs in `tasks`."""
         self._log = log
         self._broker = broker
         self._delivery = delivery
@@ -96,7 +96,7 @@ class HookDesk:
     async def answer(
         self, caller: Caller, harness: str, news: HookNews, request: HookRequest = _NO_PROCESS
     ) -> Answer:
-        """Say what goes back to the harness. `settle` must follow, once that has left or is lost."""
+        """Return the reply for the harness. The caller must call `settle` once it has left or is lost."""
         begins = news.step is Step.START and news.source in _NEW_CONTEXT and not news.agent_id
         if begins:
             self._conversations.begin(caller.name)
@@ -108,9 +108,9 @@ class HookDesk:
             has_delegated = await self._has_delegated(caller.name)
             conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
         if news.step is Step.END and not news.agent_id:
-            self._conversations.part(conversation)  # not when it is written down: the next may begin before
+            self._conversations.part(conversation)  # at once: the next may begin before this is stored
         if begins:
-            await self._conversations.finish(caller.name)  # its instructions name what is unconfirmed
+            await self._conversations.finish(caller.name)  # the instructions list unconfirmed messages
         await self._reclaim(conversation, news)
         for lane, number in conversation.natives.take_dropped():
             await self._delivery.end_silence(lane, number)
@@ -126,14 +126,14 @@ class HookDesk:
         return Answer(said, news, conversation, caller, offer, proven, is_first, doubtful, request.key)
 
     def settle(self, answer: Answer, *, has_left: bool) -> asyncio.Task[None]:
-        """Take in what became of an answer, at once; what is written of it follows by itself."""
+        """Record whether the reply has left. This takes effect at once; the returned task stores it."""
         if answer.offer is not None and has_left:
             answer.conversation.given(answer.offer, answer.news.step)
             if answer.key:
                 self.outcomes.remember(answer.caller.name, answer.offer.seqs, answer.key)
         return self._tasks.create_task(self._write(answer, has_left=has_left))
 
-    # Before the answer
+    # Before the reply
 
     def _context(self, conversation: Conversation, news: HookNews) -> Sequence[str]:
         if news.agent_id:
@@ -163,7 +163,7 @@ class HookDesk:
         return news.is_woken or self._delivery.can_wake(name)
 
     def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
-        """Lines of the agent's monitor are being put to its model: add the text of those that were cut."""
+        """Record messages that the monitor shows in this prompt. Return the full text of those it cut."""
         log = self._log
         entries = [(place, read_entry(log.rows, place, conversation.agent)) for place in sorted(places)]
         ours = [place for place, entry in entries if entry is not None and entry.state == State.SUBMITTED]
@@ -172,7 +172,7 @@ class HookDesk:
         return self._text(conversation.agent, cut)
 
     async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
-        """Keep what was withdrawn, and stands in a prompt after all, from going by another lane."""
+        """Keep messages that were withdrawn, but are in a prompt after all, from going over another lane."""
         if news.step is not Step.PROMPT or news.agent_id:
             return
         rows, agent = self._log.rows, conversation.agent
@@ -197,12 +197,12 @@ class HookDesk:
             state = AgentState.IDLE
             return await delivery.draw(lane, state, limit_text=LIMIT_TEXT, request=request.at(news.step))
         if news.step is Step.START and self._is_woken(conversation.agent, news):
-            return None  # it would lie there until somebody writes a prompt
+            return None  # it would stay unread until the user writes a prompt
         state = AgentState.ACTIVE
         return await delivery.draw(lane, state, limit_text=LIMIT_TEXT, request=request.at(news.step))
 
     async def _has_delegated(self, name: str) -> bool:
-        """Whether an earlier daemon heard that a sub-agent began in this turn: it may work still."""
+        """Return whether an earlier daemon stored that a sub-agent began in this turn; it may still run."""
         statuses = await self._log.read(Query(types=("status",), senders=(name,), last=_LIMIT_TURN))
         for event in reversed(statuses):
             if event.payload.get("tool") == SUBAGENT_TOOL:
@@ -214,7 +214,7 @@ class HookDesk:
     def _text(self, agent: str, events: Sequence[Event]) -> str:
         return mail_text(agent, events, device=self._log.device, hints=self._hints)
 
-    # After it
+    # After the reply
 
     async def _write(self, answer: Answer, *, has_left: bool) -> None:
         conversation, news = answer.conversation, answer.news
@@ -246,7 +246,7 @@ class HookDesk:
                 await self.speakers.ended(answer.caller, news)
 
     async def _say(self, caller: Caller, conversation: Conversation, status: SetStatus) -> None:
-        """Write what the agent is doing, unless that is known or a newer hook says better."""
+        """Store the status of the agent, unless it is known already or a newer hook has replaced it."""
         if (status is not conversation.newest or self._is_past(conversation)) and not status.file:
             return
         known = self._broker.directory.get(conversation.agent)
@@ -267,18 +267,18 @@ class HookDesk:
         await self._broker.submit(caller, status)
 
     def _is_past(self, conversation: Conversation) -> bool:
-        """True for a session that is over, when the agent's next one has begun."""
+        """Return whether the session has ended and the agent's next one has begun."""
         return self._conversations.get(conversation.agent) not in (None, conversation)
 
     def _has_dialog(self, known: Agent, conversation: Conversation) -> bool:
-        """True while the agent's terminal shows a dialog of which no hook has told: a late one is no news."""
+        """Return whether the terminal shows a dialog that no hook has reported; a late hook is ignored."""
         if known.state != AgentState.BLOCKED or conversation.has_said(known):
             return False
         levels = self._delivery.levels(known.name)
         return any(not level.is_open and level.reason == DIALOG for _, level in levels)
 
     async def _bind(self, caller: Caller, news: HookNews) -> None:
-        """Keep which session of the harness the agent is in: who brings it again is the same agent."""
+        """Store the agent's current session, so that a later process with it is the same agent."""
         known = self._broker.directory.get(caller.name)
         if (
             known is None
@@ -292,14 +292,14 @@ class HookDesk:
         await self._broker.submit(caller, _same_with(known, news.session))
 
     def _is_of_another(self, known: Agent, session: str) -> bool:
-        """True for a session that is still another agent's, here or away: a hook's word does not move it."""
+        """Return whether the session belongs to another agent, present or not. A hook cannot move it."""
         name = read_session(self._log.rows, known.harness, session)
         other = self._broker.directory.get(name or "")
         return other is not None and other.name != known.name and other.session == session
 
 
 def _is_limited_on_screen(known: Agent, conversation: Conversation) -> bool:
-    """True when only the agent's terminal shows a used-up allowance: the end of a turn is not its end."""
+    """Return whether only the terminal shows a reached usage limit; the end of a turn does not end it."""
     return bool(known.holder) and is_limited(known) and not conversation.has_said(known)
 
 
@@ -315,7 +315,7 @@ def _same_with(known: Agent, session: str) -> Join:
 
 
 def _status(answer: Answer) -> SetStatus | None:
-    """What the agent is doing after a hook. A turn that a message keeps from ending goes on."""
+    """Return the status of the agent after a hook. A turn that a message keeps from ending continues."""
     news = answer.news
     if news.agent_id and news.step is not Step.CALL:
         return None

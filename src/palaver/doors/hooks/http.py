@@ -1,4 +1,4 @@
-"""Hooks over HTTP, at `/hook/<harness>`: for harnesses that post the input. The token says whose it is."""
+"""Hooks over HTTP, at `/hook/<harness>`, for harnesses that post the input. The token names the agent."""
 
 from typing import Final
 
@@ -20,14 +20,14 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class HttpHooks:
-    """Answers what comes in at one path; with nothing to say, and whatever is wrong, an empty object."""
+    """The handler of one path. Without a reply, and after any error, it returns an empty object."""
 
     def __init__(self, services: Services, desk: HookDesk) -> None:
         self._services = services
         self._desk = desk
 
     async def answer(self, request: Request) -> Response:
-        """Answer one hook. What goes along counts as given once the response was made."""
+        """Serve one hook. Its messages count as passed to the harness once the response is made."""
         try:
             data = _decode(await request.body())
             caller = caller_of(self._services, request.scope[TOKEN])

@@ -1,12 +1,13 @@
-"""The lanes of an agent's harness that are open beside its hooks: monitors, and wakes that can happen once.
+"""The native lanes of an agent's harness besides its hooks: monitors, and wakes that work only once.
 
-What goes through them is proven by hooks. Where a monitor runs, nothing is left to a wake: it is told to end.
-A wake that has left carries nothing more. Until its lines stand in a prompt, or a turn has ended, nothing may
-overtake them. To a session that went to work in that moment they go with results, and no hook shows them: but
-what still waits at the end of a turn is the very next prompt, so that another prompt proves that they went.
+Hooks prove the messages on these lanes. While a monitor runs, a wake has no task and is ended. A wake that
+has left carries nothing more; until its lines are in a prompt or a turn has ended, no other message may
+overtake them. If the session became active at that moment, the lines go along with tool results and no hook
+shows them. But lines still unread at the end of a turn are the next prompt, so a different prompt proves that
+they went.
 
 Lines of a monitor are always shown in a prompt, also in the middle of a turn. If a whole turn has passed
-since they were written, and no prompt has shown them, the harness has dropped them.
+since they were written and no prompt has shown them, the harness has dropped them.
 """
 
 from collections.abc import Callable
@@ -18,32 +19,32 @@ from palaver.harness.claude_monitor import places_in_notice
 from palaver.harness.hook_news import HookNews, Step
 
 _TURNS_MISSED: Final = 2
-"""The first turn may have ended in the moment in which the lines were written. The second one is whole."""
+"""The first turn may have ended just when the lines were written. Only the second is a whole turn."""
 
 
 @dataclass(slots=True, eq=False)
 class Wake:
-    """A process that waits to wake the agent; `end` lets it go with nothing said."""
+    """A process that waits to wake the agent. `end` stops it without output."""
 
     end: Callable[[], None]
     lane: Lane | None = None
-    """None until it may have something to say."""
+    """None until it may have messages to carry."""
 
 
 @dataclass(slots=True, eq=False)
 class Natives:
-    """What one agent has. Belongs to the loop's thread."""
+    """The native lanes of one agent. Use it only on the event loop's thread."""
 
     monitors: list[Lane] = field(default_factory=list)
     wake: Wake | None = None
     left: dict[Lane, Step] = field(default_factory=dict)
-    """Wakes that have left, and how far the turn has come since: START is nowhere, then BATCH, TURN_END."""
+    """Wakes that have left, and the progress of the turn since: START is none, then BATCH, then TURN_END."""
     turns: dict[tuple[Lane, int], int] = field(default_factory=dict)
-    """For each offer that a monitor has written and no prompt has shown, how many turns have ended since."""
+    """For each offer that a monitor has written and no prompt has shown, the number of turns ended since."""
 
     @property
     def lanes(self) -> list[Lane]:
-        """Those on which something may be that a hook can prove."""
+        """Return the lanes with messages that a hook may prove."""
         return [*self.monitors, *self.left]
 
     @property
@@ -51,26 +52,26 @@ class Natives:
         return not (self.monitors or self.left or self.wake)
 
     def wait(self, wake: Wake) -> None:
-        """Something waits to wake the agent; what waited before ends."""
+        """Register a wake; an earlier one is ended."""
         self.end_wake()
         self.wake = wake
 
     def end_wake(self) -> None:
-        """Nothing more is left to what waits."""
+        """End the waiting wake, if there is one."""
         if self.wake is not None:
             wake, self.wake = self.wake, None
             wake.end()
 
     def forget(self, wake: Wake) -> None:
-        """What waited has gone."""
+        """Remove a wake that has ended."""
         if self.wake is wake:
             self.wake = None
 
     def hear(self, news: HookNews) -> frozenset[int]:
-        """Take a hook in; gives what it proves of wakes that have left."""
+        """Process a hook. Return the messages of wakes that it proves."""
         if news.agent_id:
             return frozenset()
-        if news.step is Step.END:  # not when that is written down: the next session may begin before
+        if news.step is Step.END:  # at once, because the next session may begin before this is stored
             self.end_wake()
         for lane, step in self.left.items():
             if news.step is Step.BATCH or (news.step is Step.TURN_END and step is not Step.START):
@@ -91,35 +92,35 @@ class Natives:
         return frozenset(seq for lane in over for offer in lane.offers.values() for seq in offer.seqs) - shown
 
     def leave(self, wake: Wake) -> None:
-        """What waited has something to say, and goes now."""
+        """Record that a wake has messages and leaves now."""
         self.forget(wake)
-        assert wake.lane is not None  # else it could have nothing to say
+        assert wake.lane is not None  # a wake without a lane has no messages
         self.left[wake.lane] = Step.START
 
     def take_back(self, lane: Lane) -> None:
-        """What was to go with a wake may never have been said: hooks prove nothing of it."""
+        """Stop following a wake whose lines may never have been written; hooks prove nothing about them."""
         self.left.pop(lane, None)
 
     def arrived(self, lane: Lane) -> None:
-        """The lines of a lane stand in a prompt."""
+        """Record that the lines of a lane are in a prompt."""
         if lane in self.left:
             lane.is_spent = True
 
     def arrivals(self) -> list[tuple[Lane, int]]:
-        """Give what monitors have shown in a prompt and no hook has proven yet."""
+        """Return the offers that monitors have shown in a prompt and no hook has proven yet."""
         return [(lane, number) for lane in self.monitors for number in lane.arrived if number in lane.offers]
 
     def take_dropped(self) -> list[tuple[Lane, int]]:
-        """Give the offers of monitors that a whole turn has not shown, once."""
+        """Return the offers of monitors that were not shown during a whole turn. Each is returned once."""
         dropped = [one for one, ended in self.turns.items() if ended >= _TURNS_MISSED]
         for one in dropped:
             del self.turns[one]
         return dropped
 
     def part(self, *, only_spent: bool = False) -> "Natives":
-        """Give what belongs to a session that is over. Its wakes are forgotten here; monitors stay.
+        """Return the part that belongs to an ended session. Its wakes are removed here; monitors stay.
 
-        `only_spent`: the next session may have begun already, and a wake that has just left may be its own.
+        `only_spent`: the next session may have begun already, and a wake that has just left may belong to it.
         """
         gone = {lane: step for lane, step in self.left.items() if lane.is_spent or not only_spent}
         for lane in gone:
@@ -127,14 +128,14 @@ class Natives:
         return Natives(monitors=list(self.monitors), left=gone)
 
     def take_settled(self) -> list[Lane]:
-        """Give the wakes of which all is known, once."""
+        """Remove and return the wakes whose offers are all settled."""
         settled = [lane for lane in self.left if not lane.offers]
         for lane in settled:
             del self.left[lane]
         return settled
 
     def take_left(self) -> list[Lane]:
-        """Give all wakes that have left, once: the conversation they went to is over."""
+        """Remove and return all wakes that have left, because their conversation has ended."""
         left = list(self.left)
         self.left.clear()
         return left

@@ -1,8 +1,8 @@
-"""The outcome of hook answers after a crash of the daemon: written to the harness, or not.
+"""The outcome of hook replies after a crash of the daemon: written to the harness, or not.
 
 A hook process leaves an empty file in `hooks/` of the home, named after its request key: `.said` once it has
-written an answer with messages, `.lost` when it ends without one. The `submitted` event of the messages names
-the same key. So the next daemon knows for each of them whether the harness has it.
+written a reply with messages, `.lost` when it ends without one. The `submitted` event of the messages
+contains the same key. So the next daemon knows for each message whether the harness has it.
 """
 
 from collections import defaultdict
@@ -31,27 +31,27 @@ _LOST: Final = ".lost"
 _SAID: Final = ".said"
 _HOOK: Final = LaneKind.HOOK.name.lower()
 _LIMIT_KEYS: Final = 1000
-"""Answers that are remembered until they are proven."""
+"""Messages whose request is remembered until they are proven. When full, the oldest is dropped."""
 _LIMIT_REPORTS: Final = 1000
-"""Newest steps of one agent in which a request key is looked for."""
+"""Newest delivery events of one agent that are searched for a request key."""
 _KEPT_S: Final = 24 * 3600.0
-"""How long a file is kept that belongs to no message on its way."""
+"""Seconds that a file is kept if it belongs to no open message."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookRequest:
-    """One request of a hook process. A repeat has the same key: its answer was never written."""
+    """One request of a hook process. A repeat has the same key: its reply was never written."""
 
     key: str = ""
     is_repeat: bool = False
 
     def at(self, step: Step) -> str:
-        """Return how the `submitted` event names this request."""
+        """Return the text that identifies this request in the `submitted` event."""
         return f"{step.value} {self.key}" if self.key else ""
 
 
 class HookOutcomes:
-    """The files of hook processes. Belongs to the loop's thread."""
+    """The files of hook processes. Use it only on the event loop's thread."""
 
     def __init__(self, home: Path, log: Log, broker: Broker) -> None:
         self._folder = home / FOLDER
@@ -60,7 +60,7 @@ class HookOutcomes:
         self._keys: dict[tuple[str, int], str] = {}
 
     async def start(self, now_s: float) -> None:
-        """Make the folder, remove old files, and queue the messages of answers that were never written."""
+        """Create the folder, remove old files, and queue the messages of replies that were never written."""
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
             for path in self._folder.iterdir():
@@ -75,10 +75,10 @@ class HookOutcomes:
     async def recover(
         self, conversation: Conversation, request: HookRequest, *, is_first: bool, is_new: bool
     ) -> None:
-        """Settle the messages of hooks that an earlier daemon answered.
+        """Settle the messages of hooks that an earlier daemon served.
 
-        Messages of an answer that was never written are queued again. Those of an answer that was written are
-        proven by later hooks, unless a new session begins, whose context does not hold them.
+        Messages of a reply that was never written are queued again. Those of a written reply are proven by
+        later hooks, unless a new session begins, whose context does not contain them.
         """
         left = self._left() if is_first or request.is_repeat else {}
         if not left and not request.is_repeat:
@@ -101,7 +101,7 @@ class HookOutcomes:
             conversation.given_before(step, seqs)
 
     def remember(self, agent: str, seqs: Iterable[int], key: str) -> None:
-        """Keep which request took some messages, until they are proven."""
+        """Remember which request carried these messages, until they are proven."""
         for seq in seqs:
             self._keys[agent, seq] = key
         while len(self._keys) > _LIMIT_KEYS:
@@ -113,7 +113,7 @@ class HookOutcomes:
             self._remove(key, _SAID)
 
     def forget_lost(self, key: str) -> None:
-        """Remove the file of an answer that was not written: its messages are queued again."""
+        """Remove the file of a reply that was not written, because its messages are queued again."""
         self._remove(key, _LOST)
 
     def _remove(self, key: str, ending: str) -> None:
@@ -122,7 +122,7 @@ class HookOutcomes:
                 (self._folder / f"{key}{ending}").unlink()
 
     def _left(self) -> dict[str, str]:
-        """Return the files by request key. A hook that has written its answer was not lost."""
+        """Return the files by request key. `.said` replaces `.lost`: a written reply was not lost."""
         try:
             names = sorted(path.name for path in self._folder.iterdir())
         except OSError:
@@ -130,7 +130,7 @@ class HookOutcomes:
         return {name[: -len(_SAID)]: name[-len(_SAID) :] for name in names}
 
     async def _requests(self, agent: str, seqs: Iterable[int]) -> dict[int, tuple[Step, str]]:
-        """Return, for messages that went to a hook last, at which step and by which request."""
+        """Return step and request key of the messages whose last lane was a hook."""
         rows = self._log.rows
         entries = [(seq, read_entry(rows, seq, agent)) for seq in seqs]
         wanted = {seq for seq, entry in entries if entry and entry.lane == _HOOK}

@@ -1,6 +1,6 @@
-"""The hooks by which agents ask leave: which of them wait, what later hooks show, what goes back.
+"""Hooks that carry a permission request: which of them wait, which later hooks settle them, and the reply.
 
-What is asked, and a person's word on it, is `palaver.doors.permissions`. Here is only how hooks come to it.
+The request and the decision themselves are in `palaver.doors.permissions`.
 """
 
 import logging
@@ -17,42 +17,42 @@ from palaver.model.agent import Caller
 from palaver.model.permission import request_digest
 
 _OVER: Final = frozenset({Step.START, Step.PROMPT, Step.BATCH, Step.TURN_END, Step.END})
-"""Behind these nothing of the turn waits for leave any more."""
+"""After these steps no permission request of the turn is open."""
 
 
 _logger: Final = logging.getLogger("palaver.doors")
 
 
 class HookPermissions:
-    """Lets hooks wait for a person's word."""
+    """The hooks that wait for a person's decision."""
 
     def __init__(self, services: Services) -> None:
         self._book = services.permissions
         self._desk = PermissionDesk(services)
 
     def hear(self, caller: Caller, news: HookNews) -> None:
-        """Let go of what a later hook shows to be settled: a harness does not say so to the hook that waits.
+        """End requests that a later hook shows to be settled; the harness does not notify the waiting hook.
 
-        At worst that was wrong, and then the harness asks its own user.
+        If that was wrong, the harness asks its own user.
         """
         for pending in self._book.all():
             if pending.agent == caller.name and pending.session == news.session and _is_over(pending, news):
                 pending.leave()
 
     async def open(self, answer: Answer) -> Pending | None:
-        """Take in what an agent asks leave for; None when nobody is to be waited for."""
+        """Open the permission request of a hook; None if the hook must not wait."""
         news, caller = answer.news, answer.caller
         can_answer = permission_answer(caller.harness, news.event, is_allowed=False, message="")
         if not can_answer or news.permission is None:
             return None
         try:
             return await self._desk.take(caller, news.session, *_call(news.permission))
-        except BadRequest as refusal:  # its harness asks its own user
+        except BadRequest as refusal:  # the harness asks its own user
             _logger.warning("%s", refusal)
             return None
 
     async def decision(self, answer: Answer, pending: Pending) -> dict[str, object]:
-        """Wait for a person's word and give what goes back to the harness; nothing when there is none."""
+        """Wait for a person's decision and return the reply for the harness; empty without a decision."""
         verdict = await self._desk.verdict(pending)
         if verdict.is_allowed is None:
             return {}
@@ -62,7 +62,7 @@ class HookPermissions:
 
 
 def _call(asked: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """Give the tool and its input."""
+    """Return the tool and its input."""
     given = asked.get("input")
     return str(asked.get("tool") or ""), given if isinstance(given, Mapping) else {}
 

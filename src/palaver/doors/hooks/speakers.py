@@ -1,7 +1,7 @@
-"""Whose hook it is inside a session: the agent's own, or that of one of its sub-agents.
+"""Find the speaker of a hook in a session: the agent itself, or one of its sub-agents.
 
-A sub-agent has a conversation of its own. Its hooks say what it is doing, carry its mail and prove what it
-has read; nothing of that is its parent's. One that is known costs nothing to find.
+A sub-agent has a separate conversation. Its hooks report its state, carry its messages and prove what it has
+read; none of that counts for its parent. Finding a known sub-agent costs no disk access.
 """
 
 from dataclasses import replace
@@ -13,22 +13,22 @@ from palaver.model.agent import Caller
 from palaver.model.caller import caller_for
 
 _BEGINNINGS: Final = frozenset({Step.START, Step.PROMPT, Step.CALL, Step.RESULT, Step.BATCH})
-"""Hooks by which a sub-agent begins that is not known: the first ones may have come while nobody listened."""
+"""Steps that begin an unknown sub-agent. Its first hooks may have run while no daemon was running."""
 _RETURNS: Final = frozenset({Step.START, Step.PROMPT, Step.CALL})
-"""Hooks by which one goes on that had ended. Others may only be late."""
+"""Steps that resume an ended sub-agent. Other hooks may only be late."""
 
 
 class Speakers:
-    """Tells who speaks in a hook. Belongs to the loop's thread."""
+    """The search for the speaker of a hook. Use it only on the event loop's thread."""
 
     def __init__(self, subagents: Subagents) -> None:
         self._subagents = subagents
 
     async def of(self, caller: Caller, news: HookNews) -> tuple[Caller, HookNews] | None:
-        """Give who speaks, and the hook as that one's own; None for a sub-agent that is not there.
+        """Return the speaker, and the hook as that agent's own; None for a sub-agent that does not run.
 
-        A sub-agent that goes on with what it did before is given nothing at its start: a harness does not put
-        that to the model again.
+        A resumed sub-agent receives nothing at its start, because a harness does not pass that to the model
+        again.
         """
         key = news.agent_id
         if not key:
@@ -44,12 +44,12 @@ class Speakers:
         if news.step is Step.CALL and news.call:
             self._subagents.calls(news.call, key)
         step = Step.ASIDE if news.step is Step.START and was_here else news.step
-        # What wakes a session wakes no sub-agent of it, and one that is met late is told its name late.
+        # A wake of the session does not wake its sub-agents. A sub-agent found late gets its name late.
         own = replace(news, agent_id="", session=key, step=step, is_woken=False)
         return caller_for(known), replace(own, is_new=not was_here and step is not Step.START)
 
     async def ended(self, caller: Caller, news: HookNews) -> None:
-        """Take in what a hook says of the end of sub-agents: of the one that speaks, or of all there are."""
+        """End the sub-agent that speaks, or all of the speaker's sub-agents, if the hook says so."""
         if news.is_over:
             await self._subagents.left(caller.name, "done")
         elif news.is_alone:

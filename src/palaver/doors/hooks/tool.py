@@ -1,4 +1,4 @@
-"""Hooks that come as tool calls or over HTTP: the same meaning as from a process, and never an error.
+"""Hooks that arrive as tool calls or over HTTP: handled like those of a process, and never an error.
 
 A harness that calls a tool in a hook fills in single values, so each may come alone or all in one object.
 """
@@ -16,7 +16,7 @@ _NOT_FILLED_IN: Final = "${"
 
 
 def hook_input(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Give the input of a hook from the arguments of a call. What the harness did not fill in is left out."""
+    """Return the input of a hook from the arguments of a call, without values that were not filled in."""
     whole = arguments.get("input")
     data: dict[str, object] = dict(whole) if isinstance(whole, Mapping) else {}
     given = {
@@ -36,7 +36,7 @@ def hook_input(arguments: Mapping[str, object]) -> dict[str, object]:
 async def answer_hook(
     desk: HookDesk, caller: Caller, harness: str, event: str, data: Mapping[str, object]
 ) -> Answer | None:
-    """Answer the hook of an agent; None when it is nobody's, or of another harness than the agent's."""
+    """Return the reply to a hook; None if the caller is not an agent or has another harness."""
     news = read_hook(harness, event, data)
     if news is None or caller.kind != INSTANCE or caller.harness != harness:
         return None

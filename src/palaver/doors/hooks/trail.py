@@ -1,14 +1,13 @@
-"""When a text given to a harness has been in a request to its model, as the order of its hooks shows.
+"""Decide from the order of hooks when a text passed to a harness has been in a request to its model.
 
-Pure: hooks in, places of messages out. It claims nothing that the order does not prove:
+Pure: hooks in, seqs of messages out. It claims nothing that the order does not prove:
 
-- What is given with a prompt, at the start, at the end of a turn or behind all results is in the next
-  request.
-- What is given with one result may still wait for the other tools of the same answer. It is in the next
-  request after the harness has said that all have ended, or at the latest when the turn ends.
-- That a request was made is shown by the model's answer: a tool call, or the end of the turn.
-- A prompt that another one follows with nothing in between was answered by nobody: another hook may have kept
-  it from the model, or a person took it back. What was given with it is in doubt, whatever comes later.
+- A text passed with a prompt, at the start, at the end of a turn or after all results is in the next request.
+- A text passed with one result may still wait for the other tools of the same reply. It is in the next
+  request after the harness has reported that all have ended, or at the latest when the turn ends.
+- The model's reply shows that a request was made: a tool call, or the end of the turn.
+- A prompt that is directly followed by another one got no reply: another hook may have kept it from the
+  model, or a person withdrew it. A text passed with it stays unproven, whatever comes later.
 """
 
 from collections.abc import Iterable
@@ -19,28 +18,28 @@ from palaver.harness.hook_news import HookNews, Step
 _ANSWERS: Final = frozenset({Step.CALL, Step.TURN_END})
 _RESULTS: Final = frozenset({Step.RESULT, Step.BATCH})
 _LIMIT: Final = 1000
-"""So many are followed at once; then the oldest is given up, and stays unproven."""
+"""Messages followed at once. When full, the oldest is dropped and stays unproven."""
 
 
 class Trail:
-    """One conversation. Hooks of sub-agents are no part of it, and are passed over."""
+    """The evidence of one conversation. Hooks of sub-agents are ignored."""
 
     def __init__(self) -> None:
         self._next: dict[int, None] = {}
         """In the next request, whenever that is made."""
         self._gathering: dict[int, None] = {}
-        """Given with a result while others may still run."""
+        """Passed with a result while other tools may still run."""
         self._prompted: dict[int, None] = {}
-        """Given with the last prompt, behind which nothing has come yet."""
+        """Passed with the last prompt, after which no hook has come yet."""
         self._doubtful: set[int] = set()
 
     @property
     def has_open(self) -> bool:
-        """Whether something was given of which nothing is known yet."""
+        """Return whether a text was passed whose evidence is still open."""
         return bool(self._next or self._gathering or self._prompted)
 
     def give(self, step: Step, places: Iterable[int]) -> None:
-        """These were given to the harness at a hook of that kind."""
+        """Record that these messages were passed to the harness at a hook of that step."""
         kept = {Step.RESULT: self._gathering, Step.PROMPT: self._prompted}.get(step, self._next)
         for place in places:
             kept[place] = None
@@ -48,7 +47,7 @@ class Trail:
             del kept[next(iter(kept))]
 
     def hear(self, news: HookNews) -> frozenset[int]:
-        """Take a hook in, before anything is given with it. Gives what is now proven to have been seen."""
+        """Process a hook before anything is passed with it. Return the messages that it proves seen."""
         if news.agent_id:
             return frozenset()
         proven: frozenset[int] = frozenset()
@@ -61,7 +60,7 @@ class Trail:
         if news.step in _ANSWERS:
             proven = frozenset(self._next)
             self._next.clear()
-        if news.step is Step.TURN_END:  # no turn ends between results and the request that holds them
+        if news.step is Step.TURN_END:  # the request with the results is made before the turn ends
             proven |= frozenset(self._gathering)
             self._gathering.clear()
         elif news.step is Step.BATCH:
@@ -70,13 +69,13 @@ class Trail:
         return proven
 
     def take_doubtful(self) -> frozenset[int]:
-        """Give what can never be proven any more, once."""
+        """Remove and return the messages that can never be proven."""
         doubtful = frozenset(self._doubtful)
         self._doubtful.clear()
         return doubtful
 
     def forget(self) -> None:
-        """The conversation is another one now: what was given is not in it."""
+        """Forget all texts, because the context of the conversation no longer contains them."""
         self._next.clear()
         self._gathering.clear()
         self._prompted.clear()

@@ -1,4 +1,4 @@
-"""The texts that hooks put before a model: its instructions, and its mail. Writes nothing down."""
+"""The texts that hooks pass to a model: its messages. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,13 +9,13 @@ from palaver.model.envelope import Event
 from palaver.model.forms import Line, format_injection
 
 LIMIT_TEXT: Final = 8000
-"""Characters of messages in one hook: more than about 10,000 a harness puts into a file."""
+"""Characters of messages in one hook. A harness moves more than about 10,000 into a file."""
 
 
 def mail_text(agent: str, events: Sequence[Event], *, device: str, hints: str = "") -> str:
-    """Give messages in one fence, as the agent reads them; one that is too long is cut, and says so.
+    """Return messages as one fenced text for the agent. A message that is too long is cut and says so.
 
-    `device` is this machine: messages of another one carry its name.
+    `device` is this machine; messages from another device show its name.
     """
     if not events:
         return ""
