@@ -1,1 +1,1 @@
-"""The HTTP door: off until it is asked for, for this machine unless told otherwise, never without a token."""
+"""The HTTP door: off by default, only for this machine unless set otherwise, and never without a token."""

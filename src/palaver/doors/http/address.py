@@ -1,6 +1,6 @@
-"""Where the HTTP door listens, and which names a caller may use for it. Pure.
+"""The address of the HTTP door, and the host names that a request may use for it. Pure.
 
-Names are checked because a web page can make a browser call this machine under a name of its own.
+Names are checked because a web page can make a browser call this machine under a name that the page controls.
 """
 
 import ipaddress
@@ -23,14 +23,14 @@ _WRITTEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port. An IPv6 host stands without its brackets."""
+    """A host and a port. An IPv6 host is stored without brackets."""
 
     host: str
     port: int
 
     @property
     def is_loopback(self) -> bool:
-        """True when only this machine can come in."""
+        """True if only this machine can connect."""
         if self.host == "localhost":
             return True
         try:
@@ -40,7 +40,7 @@ class Address:
 
 
 def parse_address(written: str) -> Address:
-    """Read `HOST:PORT`, `HOST` or `PORT`; raises BadRequest."""
+    """Parse `HOST:PORT`, `HOST` or `PORT`. Raise BadRequest."""
     found = _WRITTEN.fullmatch(written.strip())
     if found is None or int(found[2] or 0) > 65_535:
         raise BadRequest(f"{written[:100]!r} is no address: write HOST:PORT, such as {DEFAULT}")
@@ -49,12 +49,12 @@ def parse_address(written: str) -> Address:
 
 
 def format_address(address: Address) -> str:
-    """Write an address as it is read."""
+    """Format an address so that `parse_address` reads it back."""
     return f"{_bracketed(address.host)}:{address.port}"
 
 
 def check_reach(address: Address, *, is_remote: bool) -> None:
-    """Refuse an address that other machines can reach, unless that was asked for."""
+    """Raise BadRequest for an address that other machines can reach, unless the setting allows that."""
     if not address.is_loopback and not is_remote:
         raise BadRequest(
             f"{address.host} can be reached by other machines, and what goes there is not encrypted: "
@@ -63,19 +63,19 @@ def check_reach(address: Address, *, is_remote: bool) -> None:
 
 
 def allowed_names(address: Address, more: str) -> frozenset[str]:
-    """Give the names under which a caller may come: this machine's, the address itself, and those set."""
+    """Return the names that a request may use: those of this machine, the address, and configured ones."""
     own = {_bracketed(address.host)} if not _is_any(address.host) else set()
     added = (name.strip().lower() for name in more.split(","))
     return _LOOPBACK_NAMES | own | {name for name in added if name}
 
 
 def is_allowed_host(header: str, names: Iterable[str]) -> bool:
-    """Tell whether a Host header names this door; its port does not matter."""
+    """Return whether a Host header names this door. The port is not compared."""
     return _name_of(f"//{header}") in names
 
 
 def is_allowed_origin(header: str, host: str, names: Iterable[str]) -> bool:
-    """Tell whether a page that calls comes from this door itself: from where it calls, port and all."""
+    """Return whether an Origin header names this door: the same host and port as the Host header."""
     scheme, _, place = header.partition("://")
     return scheme in ("http", "https") and place.lower() == host.lower() and _name_of(header) in names
 

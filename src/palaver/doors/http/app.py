@@ -1,4 +1,4 @@
-"""What lies behind the gate, by path. A path that nobody serves is a 404 in JSON, as every refusal is."""
+"""The HTTP paths after the gate. An unknown path is a 404 in JSON, like every other error."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -14,13 +14,13 @@ from palaver.doors.http.gate import Gate
 from palaver.doors.tokens import TokenBook
 
 Answer = Callable[[Request], Awaitable[Response]]
-"""Answers one request."""
+"""Serves one request."""
 
 _WORDS: Final = {404: "not_found", 405: "bad_request"}
 
 
 def make_app(tools: ASGIApp, hooks: Answer, tokens: TokenBook, names: frozenset[str]) -> ASGIApp:
-    """Make the application: the tools of MCP, where nothing is ever pushed, so nobody listens; and hooks."""
+    """Return the application: MCP tools and hooks. MCP has no GET stream, because nothing is pushed."""
     routes = [
         Route("/mcp", endpoint=tools, methods=["POST"]),
         Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),

@@ -1,4 +1,4 @@
-"""Who a token names. The agent may have left since the token was made, or have another role by now."""
+"""The caller that a token names. Its agent may have left since the token was made, or have a new role."""
 
 from palaver.doors.services import Services
 from palaver.doors.tokens import Token
@@ -8,7 +8,7 @@ from palaver.model.caller import caller_for
 
 
 def caller_of(services: Services, token: Token) -> Caller:
-    """Name the holder of a token, with at most the rights it was made with: it is heard of now.
+    """Return the agent of a token, with at most the token's standing, and record that it is active now.
 
     Raises WhoAreYou.
     """

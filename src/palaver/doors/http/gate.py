@@ -1,6 +1,6 @@
-"""Who may come in over HTTP: names, pages, tokens, JSON only, and so much of it. Decides nothing else.
+"""Check HTTP requests: host name, origin, token, JSON only, and size. Decides nothing else.
 
-Every refusal is a JSON object of `error` and `message`. What passes has its token in its scope.
+Every error is a JSON object with `error` and `message`. An accepted request has its token in its scope.
 """
 
 from typing import Final
@@ -14,16 +14,16 @@ from palaver.doors.tokens import Token, TokenBook
 from palaver.errors import PalaverError
 
 LIMIT_BODY_BYTES: Final = 1024 * 1024
-TOKEN: Final = "palaver.token"  # noqa: S105 - the name of a place, not a token
+TOKEN: Final = "palaver.token"  # noqa: S105 - the name of a key, not a token
 _encode: Final = msgspec.json.Encoder().encode
 _BEARER: Final = "bearer "
 
 
 class Gate:
-    """Lets requests pass to an application, or answers them itself."""
+    """A wrapper that passes valid requests to an application and refuses the others itself."""
 
     def __init__(self, app: ASGIApp, tokens: TokenBook, names: frozenset[str]) -> None:
-        """`names` are those under which this door may be called."""
+        """`names` are the host names that a request may use for this door."""
         self._app = app
         self._tokens = tokens
         self._names = names
@@ -80,7 +80,7 @@ def _too_large() -> tuple[int, str, str]:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """Take the whole body in; None when it is too much. Who leaves meanwhile has sent what it has."""
+    """Read the whole body; None if it is too large. If the client disconnects, return the part received."""
     body = bytearray()
     while True:
         message = await receive()
@@ -94,7 +94,7 @@ async def _read(receive: Receive) -> bytes | None:
 
 
 def given_again(body: bytes, receive: Receive) -> Receive:
-    """Hand a body that was read to an application that wants to read it."""
+    """Return a `receive` that yields a body that was already read, for an application that reads it."""
     is_given = False
 
     async def again() -> Message:
@@ -108,7 +108,7 @@ def given_again(body: bytes, receive: Receive) -> Receive:
 
 
 async def answer_error(send: Send, status: int, code: str, sentence: str) -> None:
-    """Answer with a refusal."""
+    """Send an error response."""
     body = _encode({"error": code, "message": sentence})
     headers = [
         (b"content-type", b"application/json"),
@@ -118,6 +118,6 @@ async def answer_error(send: Send, status: int, code: str, sentence: str) -> Non
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="palaver"'))
     if status == 413:
-        headers.append((b"connection", b"close"))  # what it still sends is not read
+        headers.append((b"connection", b"close"))  # the rest of the body is not read
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

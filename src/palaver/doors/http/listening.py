@@ -1,6 +1,6 @@
-"""One server from its opening to its end: uvicorn in the daemon's loop, without signals or a clock.
+"""One run of the HTTP server: uvicorn in the daemon's loop, without signal handlers or polling.
 
-Slow to import: `server.py` does, in a thread.
+Slow to import, so `server.py` imports it in a thread.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from palaver.home import is_nearly_full
 
 _CLOSE_GRACE_S: Final = 1
 LIMIT_WITHOUT_REQUEST: Final = 64
-"""Connections that have sent no whole request; who they are is known only from its head."""
+"""Connections without a complete request head. They are not identified yet; further ones get a 503."""
 LIMIT_HEAD_S: Final = 10.0
-"""How long the head of a request may take."""
+"""Seconds that the head of a request may take."""
 _FULL: Final = b'{"error":"unavailable","message":"too many connections wait here: try again"}'
 _REFUSAL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -33,7 +33,7 @@ _REFUSAL: Final = (
 
 
 class Listening:
-    """Serves on a socket until it is stopped."""
+    """The server on one socket, until it is stopped."""
 
     def __init__(
         self, services: Services, names: frozenset[str], listener: socket.socket, tasks: asyncio.TaskGroup
@@ -46,12 +46,12 @@ class Listening:
         self._server = _Server(make_app(self._tools, hooks.answer, services.tokens, names))
 
     async def start(self) -> None:
-        """Serve; returns once callers can come."""
+        """Start to serve, and return once clients can connect."""
         self._tasks.create_task(self._run())
         await self._server.ready.wait()
 
     async def stop(self) -> None:
-        """Let go of everybody; what waits is cut after a moment."""
+        """Close all connections. Requests that still wait are cancelled after a second."""
         self._server.end.set()
         await self._ended.wait()
 
@@ -66,7 +66,7 @@ class Listening:
 
 
 class _Protocol(H11Protocol):
-    """One connection. The head of a request must come in time, and few may be without one."""
+    """One connection. The head of a request must arrive in time, and few connections may be without one."""
 
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -82,7 +82,7 @@ class _Protocol(H11Protocol):
 
     @property
     def is_without_request(self) -> bool:
-        """Whether no request is under way."""
+        """Whether no request is running."""
         return self.cycle is None or self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
@@ -94,7 +94,7 @@ class _Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def _time_head(self) -> None:
-        """Run a timer while a head is awaited; one that began goes on while it comes in pieces."""
+        """Run a timer while a request head is expected. Partial data does not restart it."""
         if self.conn.their_state is not h11.IDLE:
             self._stop_timer()
         elif self._head_timer is None:
@@ -127,7 +127,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the daemon's."""
+        """Leave signals to the daemon."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -135,12 +135,12 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def main_loop(self) -> None:
-        """Wait for the end, where the original looks ten times a second."""
+        """Wait for the end instead of polling ten times a second."""
         await self.end.wait()
 
 
 class _Tools:
-    """The tools of MCP, loaded when they are first called."""
+    """The MCP tools, loaded at the first call."""
 
     def __init__(self, services: Services, tasks: asyncio.TaskGroup) -> None:
         self._services = services

@@ -1,7 +1,7 @@
-"""The HTTP door: listens where the settings say, in the daemon's own loop, and reports when it cannot.
+"""The HTTP door: listens at the configured address in the daemon's loop, and reports when it cannot.
 
-Nothing of its libraries is imported until it is opened. A port that is taken is told to whoever looks, and
-stops nothing.
+Its libraries are imported only when it is opened. If the port is in use, `trouble` says so and the daemon
+continues without this door.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _logger: Final = logging.getLogger("palaver.doors")
 
 
 class HttpDoor:
-    """Open or shut. Belongs to the loop's thread."""
+    """The HTTP door, open or closed. Use it only on the event loop's thread."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
@@ -38,21 +38,22 @@ class HttpDoor:
         self._listening: Listening | None = None
         self._address: Address | None = None
         self.where = ""
-        """The address it listens at, as a URL; nothing when it is shut."""
+        """The URL it listens at; empty if it is closed."""
         self.trouble = ""
-        """Why it is shut although it should be open: a sentence, or nothing."""
+        """Why it cannot listen as configured, as a sentence; empty if there is no problem."""
         self.changed: dict[str, str | int] = {}
-        """The settings that it was given since the daemon started, in the place of those of the start."""
+        """Settings changed since the daemon started; they replace those of the start."""
 
     def describe(self) -> dict[str, str]:
-        """Give what a person sees of it among the doors; nothing when it is shut and should be."""
+        """Return its entry in the list of doors; empty if it is closed and should be."""
         shown = self.where or self.trouble
         return {"http": shown} if shown else {}
 
     async def open(self, services: "Services", settings: Settings) -> None:
-        """Listen where settings say, in the place of where it did; shut it where they say nothing.
+        """Listen at the configured address instead of the current one; close the door if none is set.
 
-        What goes wrong is in `trouble`, and in the daemon's log; then it goes on listening where it did.
+        A failure is in `trouble` and in the daemon's log. The door then keeps its current address, unless the
+        new address has the same port.
         """
         async with self._lock:
             if not settings.http:
@@ -66,14 +67,14 @@ class HttpDoor:
                 _logger.error("%s", self.trouble)
 
     async def close(self) -> None:
-        """Listen no more, and let go of everybody."""
+        """Stop listening and close all connections."""
         async with self._lock:
             await self._shut()
 
     async def _listen(self, services: "Services", settings: Settings) -> None:
         wanted = parse_address(settings.http)
         check_reach(wanted, is_remote=bool(settings.http_remote))
-        if self._address is not None and wanted.port == self._address.port:  # it stands in its own way
+        if self._address is not None and wanted.port == self._address.port:  # its own listener is in the way
             await self._shut()
         listening_class, listener = await asyncio.to_thread(_prepare, wanted)
         await self._shut()
@@ -94,7 +95,7 @@ class HttpDoor:
 
 
 def _prepare(address: Address) -> "tuple[type[Listening], socket.socket]":
-    """Import what serves, and bind; a name may take a while to be looked up."""
+    """Import the server and bind the socket. Runs in a thread, because resolving a name may take a while."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
     listener.setblocking(False)

@@ -1,1 +1,1 @@
-"""MCP: the tools by which a model takes part, over a pump of lines and over HTTP."""
+"""MCP: the tools for models, over the pump of `pal mcp` and over HTTP."""

@@ -1,8 +1,8 @@
-"""Who calls a tool through a pump: the same seat that the command line finds in that session.
+"""Find the caller of a tool call through a pump: the same seat as for a command in that session.
 
-A shared server process serves several sessions, and each call says in its `_meta` which one. Whoever is
-nobody yet and joins a room sits down first, as `pal join` would have it; before that no session writes, since
-nobody could answer it.
+A shared server process serves several sessions; each call names its session in `_meta`. A session without an
+agent that joins a room joins the bus first, as with `pal join`. Before that it cannot send, because no agent
+could reply to it.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _WRITES: Final = "send"
 
 
 class Asking:
-    """Says who is behind one pump, anew for every call: somebody may have joined meanwhile."""
+    """The search for the caller of one pump, repeated for every call: an agent may have joined since."""
 
     def __init__(
         self, services: Services, doorstep: Doorstep, peer: Peer, asked: Asked, as_name: str
@@ -44,11 +44,11 @@ class Asking:
         self.home = read_home(peer.pid)
 
     def session(self, meta: Mapping[str, object] | None) -> str:
-        """Give the key of the session, or of the sub-agent, from which a call comes; empty: none is named."""
+        """Return the key of the session or sub-agent that makes a call; empty if none is named."""
         return session_in_meta(meta) or self._services.subagents.caller_of(call_in_meta(meta))
 
     async def who(self, tool: Tool, session: str, key: bytes) -> Caller:
-        """Name the caller of a tool; `session` is what its `_meta` says, `key` that of the call."""
+        """Return the caller of a tool. `session` is the one that `_meta` names; `key` is the request key."""
         caller = self._look(session)
         if self._as_name:
             return caller

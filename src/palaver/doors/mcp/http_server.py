@@ -1,7 +1,7 @@
-"""The tools of MCP over streamable HTTP, for whoever a token names.
+"""The MCP tools over streamable HTTP, for callers with a token.
 
-No session is kept between requests, so a daemon that restarts ends none. A call is cancelled by a
-notification with its id, or by closing its stream. Slow to import: `loading.py` does, in a thread.
+No session is kept between requests, so a restart of the daemon ends none. A call is cancelled by a
+notification with its id, or by closing its stream. Slow to import, so `loading.py` imports it in a thread.
 """
 
 from collections.abc import AsyncIterator
@@ -32,11 +32,11 @@ _CANCELLED: Final = calls.Answer({"error": "cancelled", "message": "the call was
 _OFFERED: Final = choose_tools(None)
 
 _CallId = tuple[str, str]
-"""A token's id and a request's: two programs with one token may use the same ids."""
+"""The ids of a token and of a request. Two programs with one token may use the same request id."""
 
 
 class HttpTools:
-    """An application that answers at one path. Used inside `running`."""
+    """The application for one path. Use it inside `running`."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -51,14 +51,14 @@ class HttpTools:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve for as long as this is open."""
+        """Serve while the block runs."""
         async with self._manager.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await Request(scope, receive).body()
         message = Session.read(body, "body")
-        if isinstance(message, BadLine):  # The SDK would answer with the inside of its parser.
+        if isinstance(message, BadLine):  # The SDK would reply with details of its parser.
             await Response(message.answer(id_of(body)), 400, media_type="application/json")(
                 scope, receive, send
             )
@@ -86,7 +86,7 @@ class HttpTools:
 
     async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         scopes = self._open.get((_token(context).id, str(params.request_id)), [])
-        if len(scopes) == 1:  # several programs with one token and one id: nobody can say which is meant
+        if len(scopes) == 1:  # several programs share token and id, so the call is ambiguous
             scopes[0].cancel()
 
     async def _who(self, token: Token) -> Caller:
@@ -95,5 +95,5 @@ class HttpTools:
 
 def _token(context: Context) -> Token:
     token = context.request.scope[TOKEN] if context.request is not None else None
-    assert isinstance(token, Token)  # the gate lets nothing through without one
+    assert isinstance(token, Token)  # the gate passes no request without one
     return token

@@ -1,6 +1,6 @@
-"""The SDK of MCP, imported when it is first used. It takes most of a second: a thread does it, not the loop.
+"""Import the MCP SDK at its first use, in a thread, because that takes most of a second.
 
-While it runs, the interpreter is asked to change threads more often, so that the bus stays quick.
+Meanwhile the interpreter switches threads more often, so that the event loop stays responsive.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ _SWITCH_S: Final = 0.0005
 
 
 class Loader:
-    """Imports what is slow to import, once, without holding up the loop. Belongs to the loop's thread."""
+    """Imports of slow modules, one at a time, outside of the event loop. Use it only on the loop's thread."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def session_class(self) -> "type[Session]":
-        """Give the class that serves one connection."""
+        """Return the class that serves one connection."""
         return await self._load(_import_session)
 
     async def http_class(self) -> "type[HttpTools]":
-        """Give the class that serves the tools over HTTP."""
+        """Return the class that serves the tools over HTTP."""
         return await self._load(_import_http)
 
     async def _load(self, load: Callable[[], _Loaded]) -> _Loaded:
@@ -37,7 +37,7 @@ class Loader:
 
 
 def quietly(load: Callable[[], _Loaded]) -> _Loaded:
-    """Import with the bus served in between: many short turns, and no collection in the middle of it."""
+    """Import with frequent thread switches and without garbage collection, so that the loop keeps running."""
     before = sys.getswitchinterval()
     was_collecting = gc.isenabled()
     sys.setswitchinterval(_SWITCH_S)

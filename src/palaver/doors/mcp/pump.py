@@ -1,7 +1,7 @@
-"""One `pal mcp`: its lines handed to the SDK's server, the answers handed back, each line settled once.
+"""One `pal mcp`: passes its lines to the SDK's server and the replies back. Each line is settled once.
 
-Bad input is answered with an error of JSON-RPC and the connection goes on. A client that does not read its
-answers, or asks for more at once than is served, is not read from meanwhile.
+Bad input gets a JSON-RPC error and the connection continues. A client that does not read its replies, or has
+too many open requests, is not read from in the meantime.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ _LIMIT_UNWRITTEN_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A request that is not answered yet, with the number that the client has given its line."""
+    """A request without a reply yet, with the number that the client gave its line."""
 
     number: int
     is_waiting: bool
     handshake: dict[str, object] | None
-    """What the next daemon must know, when this request is the handshake."""
+    """The parameters of the handshake, if this is one; the next daemon needs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PumpDoor:
-    """What every pump is served with."""
+    """The parts that every pump uses."""
 
     services: Services
     doorstep: Doorstep
@@ -58,10 +58,10 @@ class PumpDoor:
 
 
 class PumpConnection(asyncio.Protocol):
-    """A connection that carries one session of MCP."""
+    """A connection that carries one MCP session."""
 
     def __init__(self, peer: Peer, door: PumpDoor, ended: Callable[["PumpConnection"], None]) -> None:
-        """`ended` is told when the client is gone."""
+        """`ended` is called when the connection is closed."""
         self._peer = peer
         self._door = door
         self._ended = ended
@@ -80,14 +80,14 @@ class PumpConnection(asyncio.Protocol):
         self._is_lost = False
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
-        """Take a transport over, with what was read of it behind the magic word."""
+        """Take over a transport, with the bytes that were read after the magic string."""
         self._transport = transport
-        # Far above what one client asks for: it reads and writes in turns, and must not wait for both.
+        # Far above the needs of one client: it reads and writes in turns, and must not block on both.
         transport.set_write_buffer_limits(high=_LIMIT_UNWRITTEN_BYTES)
         if rest:
             self.data_received(rest)
 
-    # What the client sends
+    # Frames of the client
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -108,7 +108,7 @@ class PumpConnection(asyncio.Protocol):
             number, content = wire.numbered(payload)
             if kind == b"X":
                 self._settle(number, wire.TOO_LONG.answer(wire.id_of_ends(content)))
-            elif not self._is_parting:  # the next daemon will be handed it
+            elif not self._is_parting:  # the client passes it to the next daemon
                 self._early.append((number, content))
                 self._take_early()
         elif kind == b"Z":
@@ -128,11 +128,11 @@ class PumpConnection(asyncio.Protocol):
         self._token = PumpToken(asked.resume)
         services, doorstep = self._door.services, self._door.doorstep
         self._asking = Asking(services, doorstep, self._peer, asked, parsed.as_name or "")
-        self._send(wire.line_frame(0))  # a client that hears nothing takes us for hung
+        self._send(wire.line_frame(0))  # a client that receives nothing assumes that the daemon hangs
         self._door.tasks.create_task(self._load())
 
     async def _load(self) -> None:
-        """Import the SDK if nobody has yet; lines wait meanwhile."""
+        """Import the SDK if that is not done yet. Lines wait in the meantime."""
         try:
             session_class = await self._door.loader.session_class()
         except ImportError as error:
@@ -176,12 +176,12 @@ class PumpConnection(asyncio.Protocol):
         session.take(message)
 
     def _settle_cancelled(self, id: object) -> None:
-        """Nobody answers what was cancelled. Some write the id as a text that was a number."""
+        """Settle a cancelled request without a reply. Some clients send its numeric id as a string."""
         for found in [one for one in self._open if str(one) == str(id)]:
             self._settle(self._open.pop(found).number)
 
     async def _call(self, context: "Context", params: "CallToolRequestParams") -> calls.Answer:
-        """Do one tool call for whoever it comes from."""
+        """Run one tool call for its caller."""
         asked, asking = self._asked, self._asking
         assert asked is not None
         assert asking is not None
@@ -208,15 +208,15 @@ class PumpConnection(asyncio.Protocol):
         )
 
     def _keep_wait(self, number: int, wait: Wait) -> None:
-        """Let the client know how a call waits, so that the next daemon does."""
+        """Send the client the state of a wait, so that the next daemon can continue it."""
         if number:
             self._token.begin(number, wait)
             self._send(frame(b"T", self._token.to_bytes()))
 
-    # Answers
+    # Replies
 
     def _answer(self, line: bytes, id: wire.RequestId | None) -> None:
-        """Write a line; an answer settles its request, and one that nobody waits for is dropped."""
+        """Write a line. A reply settles its request; a reply to no open request is dropped."""
         if id is None:
             self._send(wire.line_frame(0, line))
             return
@@ -231,7 +231,7 @@ class PumpConnection(asyncio.Protocol):
         self._read_or_not()
 
     def _settle(self, number: int, line: bytes = b"") -> None:
-        """Have a line written, if there is one, and say that the one with this number is done with."""
+        """Write a line, if there is one, and tell the client that the line with this number is settled."""
         self._token.settle(number)
         self._send(wire.line_frame(number, line))
 
@@ -254,9 +254,10 @@ class PumpConnection(asyncio.Protocol):
     # The end
 
     def part(self, farewell: str | None) -> None:
-        """The daemon stops: what waits ends now, all else when it is done.
+        """End waiting calls now and the others when they are done, because the daemon stops.
 
-        With a farewell what waits is told so; without one the client hands it to the next daemon.
+        With a `farewell` a waiting call gets it as an error; without one the client repeats it at the next
+        daemon.
         """
         self._is_parting = True
         for id, known in list(self._open.items()):
@@ -267,14 +268,14 @@ class PumpConnection(asyncio.Protocol):
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        """End when nothing is under way any more; after the last line, what waits waits for nobody."""
+        """Close when no request is running. After the client's last line, waiting calls are not awaited."""
         if self._is_parting and not self._open:
             self._close()
         elif self._is_last and not self._early and all(known.is_waiting for known in self._open.values()):
             self._exit(0)
 
     def abort(self) -> None:
-        """Cut the connection, whatever is still on its way."""
+        """Close the connection at once and drop unsent output."""
         if self._transport is not None:
             self._transport.abort()
 

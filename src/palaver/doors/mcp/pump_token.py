@@ -1,6 +1,6 @@
-"""What a pump keeps for the daemon after this one: the handshake, and how its calls wait. Pure.
+"""The state of a pump for the next daemon: the handshake, and the waits of its calls. Pure.
 
-It is handed over as one object, that of the handshake itself, with the waits beside its own fields.
+The client keeps it as one object: the handshake's fields, and the waits under a separate key.
 """
 
 from typing import Final
@@ -13,29 +13,29 @@ _WAITS: Final = "palaver/waits"
 
 
 class PumpToken:
-    """Belongs to one pump. Lines are meant by the numbers that the client has given them."""
+    """The state of one pump. Lines are identified by the numbers that the client gave them."""
 
     def __init__(self, content: bytes | None = None) -> None:
-        """Begin with what the client brings from an earlier daemon; what is not ours is nothing."""
+        """Start with the client's state from an earlier daemon. Unreadable content is ignored."""
         found = _read(content or b"")
         self._waits = _read_waits(found.pop(_WAITS, {}))
         self.handshake: dict[str, object] | None = found or None
 
     def to_bytes(self) -> bytes:
-        """Write it for the client to keep."""
+        """Encode the state for the client to keep."""
         waits = {_WAITS: {str(number): wait for number, wait in self._waits.items()}} if self._waits else {}
         return msgspec.json.encode({**(self.handshake or {}), **waits})
 
     def wait(self, number: int) -> Wait | None:
-        """Give how the call of a line waits; None for one that does not, or not yet."""
+        """Return the wait of the call on a line; None if it does not wait, or not yet."""
         return self._waits.get(number)
 
     def begin(self, number: int, wait: Wait) -> None:
-        """The call of a line waits."""
+        """Record that the call on a line waits."""
         self._waits[number] = wait
 
     def settle(self, number: int) -> None:
-        """A line is settled, and comes no more."""
+        """Forget a settled line."""
         self._waits.pop(number, None)
 
 

@@ -1,8 +1,7 @@
-"""The wire of `pal mcp`: frames that carry numbered lines, and errors in the words of JSON-RPC. Pure.
+"""The wire of `pal mcp`: frames with numbered lines, and JSON-RPC errors. Pure.
 
-The client numbers the lines that it reads and keeps each until it is told, by number, that it is settled.
-After a daemon ended it hands over again what is not settled, marked as a repeat. `native/pump.h` is the other
-end.
+The client numbers the lines that it reads, and keeps each until the daemon reports its number as settled.
+When a daemon has ended, it sends unsettled lines again, marked as repeats. `native/pump.h` is the other end.
 
     client  R request  L number, line  M the same again  X number, both ends of a line too long  Z no more
     daemon  L number settled (0: none), line to write (or nothing)  T token for the next daemon  E, Q as ever
@@ -23,7 +22,7 @@ from palaver.errors import BadRequest
 MAGIC: Final = b"PALM"
 LIMIT_LINE_BYTES: Final = 1024 * 1024
 END_BYTES: Final = 4096
-"""So much of each end of a line that is too long reaches the daemon, which looks for its id there."""
+"""Bytes of each end of a too long line that the client sends, so that its id can be found."""
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -35,13 +34,13 @@ RequestId = str | int
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """Why a line is no message: the code and sentence of its error."""
+    """The error code and sentence for a line that is not a valid message."""
 
     code: int
     sentence: str
 
     def answer(self, id: RequestId | None) -> bytes:
-        """Write the error that answers it."""
+        """Encode the error reply."""
         return error_line(id, self.code, self.sentence)
 
 
@@ -52,7 +51,7 @@ IN_USE: Final = BadLine(INVALID_REQUEST, "another request with this id is under 
 
 
 class _WithId(msgspec.Struct, frozen=True):
-    """Of a message no more than whether it has an id."""
+    """Decodes only the id of a message."""
 
     id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -65,33 +64,33 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def numbered(payload: bytes) -> tuple[int, bytes]:
-    """Take a numbered frame apart; raises BadRequest."""
+    """Split a numbered frame. Raise BadRequest."""
     if len(payload) < _NUMBER.size:
         raise BadRequest("a line came without its number")
     return _NUMBER.unpack_from(payload)[0], payload[_NUMBER.size :]
 
 
 def call_key(request_key: bytes, number: int) -> bytes:
-    """Give the key of the call on a line: the same for the same line of the same client."""
+    """Return the request key of the call on a line: the same for the same line of the same client."""
     return hashlib.sha256(request_key + number.to_bytes(4, "big")).digest()[:16]
 
 
 def line_frame(number: int, line: bytes = b"") -> bytes:
-    """Have a line written, and say that the one with this number is settled."""
+    """Encode a line to write, and the number of the line that is settled."""
     return frame(b"L", _NUMBER.pack(number) + line)
 
 
 def error_line(id: RequestId | None, code: int, sentence: str) -> bytes:
-    """Write an error of JSON-RPC."""
+    """Encode a JSON-RPC error."""
     shown = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": sentence}}
     return _encode(shown) + b"\n"
 
 
 def id_of(line: bytes) -> RequestId | None:
-    """Give the id of a line that is no proper message, so that its error finds its way; None for none."""
+    """Return the id of a line that is not a valid message, for its error reply; None if it has no id."""
     try:
         message: object = msgspec.json.decode(line)
-    except RecursionError:  # It is nested too deeply to be read.
+    except RecursionError:  # It is nested too deeply to be decoded.
         return _id_at(line[:END_BYTES], line[-END_BYTES:])
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = _with_halves(line)
@@ -101,7 +100,7 @@ def id_of(line: bytes) -> RequestId | None:
 
 
 def has_half_pair(line: bytes) -> bool:
-    """Tell whether a line is JSON that has half of a surrogate pair in a text, which no message may hold."""
+    """Return whether a line is JSON with half of a surrogate pair in a string, which is not a valid text."""
     try:
         return not _is_writable(_with_halves(line))
     except RecursionError:
@@ -109,7 +108,7 @@ def has_half_pair(line: bytes) -> bool:
 
 
 def _with_halves(line: bytes) -> object:
-    """Read JSON with the one reader that takes half of a pair; None for what is none."""
+    """Decode JSON with `json`, which accepts half of a surrogate pair; None if it is not JSON."""
     try:
         return json.loads(line.decode())
     except (ValueError, RecursionError):
@@ -125,12 +124,12 @@ def _is_writable(value: object) -> bool:
 
 
 def has_id(line: bytes) -> bool:
-    """Tell whether a message has an id, be it one that none can be."""
+    """Return whether a message has an id, even an invalid one."""
     return msgspec.json.decode(line, type=_WithId).id is not msgspec.UNSET
 
 
 def id_of_ends(ends: bytes) -> RequestId | None:
-    """Give the id of a line of which only both ends are there: programs write it first or last."""
+    """Return the id of a line of which only both ends are known; programs write it first or last."""
     return _id_at(ends[:END_BYTES], ends[END_BYTES:])
 
 

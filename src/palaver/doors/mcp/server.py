@@ -1,4 +1,4 @@
-"""The official SDK's low-level server, given our tools. Slow to import: `loading.py` does, in a thread."""
+"""The official SDK's low-level server with our tools. Slow to import: `loading.py` does it in a thread."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,16 +24,16 @@ from palaver.model.forms import escape_json
 
 Context = ServerRequestContext[Any, Any]
 Call = Callable[[Context, CallToolRequestParams], Awaitable[Answer]]
-"""Does one tool call."""
+"""Runs one tool call."""
 
 _CACHE_MS: Final = 3_600_000
 _QUICK_CHARACTERS: Final = 64 * 1024
-"""A result up to this length is escaped within a few milliseconds."""
+"""Characters of a result that are escaped within a few milliseconds."""
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def make_server(version: str, offered: tuple[Tool, ...], call: Call) -> Server[Any]:
-    """Make a server that offers some tools. A refusal is a result too, marked as an error for the model."""
+    """Return a server for some tools. An error is a normal result, marked as an error for the model."""
     listed = ListToolsResult(tools=[_described(tool) for tool in offered], ttl_ms=_CACHE_MS)
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:

@@ -1,8 +1,8 @@
-"""One client of MCP over lines: messages to the SDK's server and back, in either generation of the protocol.
+"""One MCP client over lines: passes messages to the SDK's server and back, in both protocol generations.
 
-The older generation begins with a handshake, the newer one says in each request what it needs; a client may
-try one and go on with the other, so each has a server loop of its own, started when it is first spoken. Slow
-to import: `loading.py` does, in a thread.
+The older generation starts with a handshake; the newer one states its needs in each request. A client may try
+one and continue with the other, so each has its own server loop, started at its first message. Slow to
+import, so `loading.py` imports it in a thread.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ from palaver.doors.mcp.server import Call, make_server
 from palaver.doors.tools.tools import Tool
 
 Write = Callable[[bytes, RequestId | None], None]
-"""Takes a line for the client, and the id of the request that it answers."""
+"""Accepts a line for the client, and the id of the request that it replies to."""
 
 _RESTORED: Final = "palaver-restored-handshake"
-"""The id of a handshake that the client made with an earlier daemon; it never hears of the answer."""
+"""The id of a handshake restored from an earlier daemon. The client does not get the reply."""
 HALF_PAIR: Final = (
     "bad_text: a text has half of a surrogate pair, such as \\ud800 by itself, and that is no character; "
     "nothing was done"
@@ -53,7 +53,7 @@ _Taken = MemoryObjectReceiveStream[SessionMessage | Exception]
 
 
 class Session:
-    """Serves one client. Everything it takes is bounded by what its owner lets be open at once."""
+    """The server of one client. Its queues have no limit: the pump limits the number of open requests."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Session:
 
     @staticmethod
     def read(line: bytes, what: str = "line") -> JSONRPCMessage | BadLine:
-        """Read one message, or say why it is none; `what` is how it came."""
+        """Decode one message, or return why it is invalid. `what` names its unit in the error."""
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as error:
@@ -91,20 +91,20 @@ class Session:
         return BadLine(INVALID_REQUEST, f"the {what} is no message of JSON-RPC 2.0")
 
     def restore(self, handshake: dict[str, Any]) -> None:
-        """Make the handshake again that an earlier daemon made with this client."""
+        """Repeat the handshake that an earlier daemon made with this client."""
         self.take(JSONRPCRequest(jsonrpc="2.0", id=_RESTORED, method="initialize", params=handshake))
         self.take(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"))
 
     def take(self, message: JSONRPCMessage) -> None:
-        """Hand one message to the server; answers come by `write`, in any order."""
+        """Pass one message to the server. Replies come through `write`, in any order."""
         if isinstance(message, JSONRPCRequest):
             self._inward(is_modern=_is_modern(message)).send_nowait(SessionMessage(message))
             return
-        for inward, _ in self._loops.values():  # a notification does not say which loop it is for
+        for inward, _ in self._loops.values():  # a notification does not name its loop
             inward.send_nowait(SessionMessage(message))
 
     def close(self) -> None:
-        """End every loop and all that it does. A client that has gone is no failure."""
+        """End every loop and all its calls. A disconnected client is not an error."""
         self._is_closed = True
         for inward, task in self._loops.values():
             inward.close()
@@ -115,7 +115,7 @@ class Session:
         if is_modern not in self._loops:
             inward, taken = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
             serving = self._tasks.create_task(self._serve(taken))
-            serving.add_done_callback(lambda ended: taken.close())  # also where it never began
+            serving.add_done_callback(lambda ended: taken.close())  # also if it never started
             self._loops[is_modern] = inward, serving
         return self._loops[is_modern][0]
 
@@ -126,11 +126,11 @@ class Session:
         except* anyio.BrokenResourceError:
             if not self._is_closed:
                 raise
-            # The SDK trips over its own pipes when its client goes in its first moments.
+            # The SDK fails on its own streams if a client disconnects right after it connected.
 
 
 class _Outward:
-    """Where the server's loop writes. Never full: what is written answers what was let in."""
+    """The output of the server's loop. It needs no limit: there is one reply for each open request."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -155,6 +155,6 @@ class _Outward:
 
 
 def _is_modern(request: JSONRPCRequest) -> bool:
-    """True where a request says for itself which protocol it speaks; a handshake never does."""
+    """Return whether a request states its protocol version itself; a handshake never does."""
     meta = (request.params or {}).get("_meta")
     return request.method != "initialize" and isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta

@@ -1,1 +1,1 @@
-"""The tools that models and programs call: what there is, and how a call is done. Knows no protocol."""
+"""The tools that models and programs call: their list, and how a call runs. Knows no protocol."""

@@ -1,6 +1,6 @@
-"""One tool call: arguments checked, put to the desk, answered with one object. Knows no protocol.
+"""Run one tool call: check arguments, call the room tools, return one object. Knows no protocol.
 
-Here alone refusals of this door are caught: they are answers too, `{"error": code, "message": …}`.
+`call_tool` is the only function that catches errors; it returns them as `{"error": code, "message": …}`.
 """
 
 import logging
@@ -24,7 +24,7 @@ from palaver.model.agent import Caller
 from palaver.model.request import Send
 
 WAIT_MS: Final = 50_000
-"""How long a call waits that does not say: harnesses give up on a call after a minute."""
+"""Milliseconds that a call waits by default. Harnesses abort a call after a minute."""
 
 _FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
 _BY_NAME: Final = {tool.name: tool for tool in TOOLS}
@@ -33,42 +33,42 @@ HOOK: Final = "hook"
 _logger: Final = logging.getLogger("palaver.doors")
 
 Who = Callable[[Tool], Awaitable[Caller]]
-"""Says who calls a tool; raises where nobody may."""
+"""Returns the caller of a tool; raises if it may not call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A call as it came in at a door."""
+    """A call as a door received it."""
 
     tool: str
     arguments: Mapping[str, object] | None
     who: Who
     cwd: str = ""
-    """Where relative paths begin; empty where the caller is in no directory of this machine."""
+    """Base of relative paths; empty if the caller has no directory on this machine."""
     home: str = ""
-    """Which folder is the caller's home, where no room is; empty where that is not known."""
+    """The caller's home directory, where no room may be; empty if unknown."""
     key: bytes | None = None
-    """The same key gives the same answer: a call that is made again is done once."""
+    """The request key: a repeated call with the same key is done once and has the same result."""
     waited: Wait | None = None
-    """How the same call waited in a daemon that has ended: it goes on with that."""
+    """The wait of the same call in an earlier daemon, which continues."""
     on_wait: Callable[[Wait], None] | None = None
-    """Told how the call waits, before it does, where a door can hand it on to the next daemon."""
+    """Called with the wait before it begins, if the door can pass it to the next daemon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a tool gives."""
+    """The result of a tool."""
 
     content: dict[str, object]
     is_refusal: bool = False
 
 
 async def call_tool(services: Services, offered: tuple[Tool, ...], asked: Asked) -> Answer:
-    """Do one call and answer it, whatever happens but its cancellation."""
+    """Run one call and return its result or its error. Only cancellation is raised."""
     try:
         return Answer(await run_tool(services, offered, asked))
     except PalaverError as error:
-        if asked.tool == HOOK:  # a hook must never get in the way of its harness
+        if asked.tool == HOOK:  # a hook must never block its harness
             return Answer({})
         _logger.info("refused tool %s: %s: %s", safe(asked.tool[:64]), error.code, safe(str(error)))
         return Answer(error_object(error), is_refusal=True)
@@ -78,7 +78,7 @@ async def call_tool(services: Services, offered: tuple[Tool, ...], asked: Asked)
 
 
 async def run_tool(services: Services, offered: tuple[Tool, ...], asked: Asked) -> dict[str, object]:
-    """Do one call and give what it came to; a refusal is raised."""
+    """Run one call and return its result. Errors are raised."""
     tool = _BY_NAME.get(asked.tool)
     if tool is None or tool not in offered:
         names = ", ".join(one.name for one in offered)
@@ -108,13 +108,13 @@ async def _run(services: Services, tool: Tool, asked: Asked) -> dict[str, object
 
 _EVENTS: Final = "wait_for_events"
 _KEYLESS: Final = frozenset({"heartbeat", _EVENTS})
-"""They write nothing, so the desk takes no key for them."""
+"""They store nothing, so they have no request key."""
 
 
 def _waiting(
     services: Services, tool: Tool, asked: Asked, arguments: Mapping[str, object]
 ) -> dict[str, object]:
-    """Give how long a call may wait and, where it has waited before, the place from which it did."""
+    """Return how long a call may wait and, for a repeated one, the last seq when it first started."""
     wait_ms = arguments.get("max_wait_ms", WAIT_MS)
     assert isinstance(wait_ms, int)  # its parameter is a number
     if asked.on_wait is None:
@@ -166,7 +166,7 @@ def _absolute(path: str, cwd: str) -> str:
 
 
 def _with_way_on(tool: Tool, found: dict[str, object]) -> dict[str, object]:
-    """Say in an empty answer how to go on waiting, unless the desk has said it."""
+    """Add to an empty result how to continue waiting, unless it has a hint already."""
     if not tool.is_waiting or found.get("hint"):
         return found
     if found.get("status") == "not_yet":

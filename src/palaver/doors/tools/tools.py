@@ -159,7 +159,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 help="Member or group (@tag-, @workers). Default: the whole room.",
                 optional=True,
             ),
-            # The desk checks it, so that errors of the body come first.
+            # The implementation checks it, so that errors of the body come first.
             Param(name="delivery_hint", optional=True, schema={"type": "string", "enum": list(HINTS)}),
         ),
     ),

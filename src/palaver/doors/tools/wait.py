@@ -1,16 +1,16 @@
-"""A call that waits, as it is known beyond the daemon in which it began. Pure."""
+"""The wait of a call, as the next daemon receives it. Pure."""
 
 import msgspec
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call waits."""
+    """How long a call waits, and since when."""
 
     until_ms: int
-    """Until this moment, in Unix milliseconds: a restart does not make it longer."""
+    """The end of the wait, in Unix milliseconds: a restart does not extend it."""
     place: int
-    """The end of the log when it was made: what came behind it has not been looked at."""
+    """The last seq when the call was first made. Later events have not been checked."""
 
     def rest_ms(self, now_ms: int) -> int:
-        """Give how long it may still wait."""
+        """Return the remaining milliseconds."""
         return max(0, self.until_ms - now_ms)
