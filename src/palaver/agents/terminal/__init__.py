@@ -1,1 +1,1 @@
-"""What a terminal shows, and whether something may be typed into it: bytes, cells, keys, processes."""
+"""The content of a terminal, and whether a text may be typed into it: bytes, cells, keys, processes."""

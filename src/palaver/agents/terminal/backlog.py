@@ -1,7 +1,7 @@
-"""Output that waits to be understood: a bounded amount of it. Pure.
+"""A bounded queue of output that waits to be parsed. Pure.
 
-What does not fit is skipped, the oldest first. Of what is skipped only what the program said of itself is
-picked out, and whether the rest could have drawn anywhere but on the line it was at.
+When the queue is full, the oldest output is skipped. Of the skipped output only the status sequences of the
+program are kept, and whether it could have drawn anywhere but on the current line.
 """
 
 import re
@@ -9,35 +9,35 @@ from dataclasses import dataclass
 from typing import Final
 
 BACKLOG_BYTES: Final = 128 * 1024
-"""Output that may wait to be understood."""
+"""Bytes of output that may wait to be parsed."""
 KEPT_BYTES: Final = 32 * 1024
-"""What is kept of it when more comes: the newest."""
+"""The newest bytes, which are kept when the limit is exceeded."""
 
 _LINE_START: Final = re.compile(rb"[\r\n](?!\n)")
 _TELLING: Final = re.compile(
     rb"\x1b\[\?[0-9;]{1,64}[hl]|\x1b\](?:0|2|7501);[^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"
 )
-"""What is picked out of skipped output: modes, titles, and the program's own status."""
+"""Sequences that are kept of skipped output: modes, titles, and the status that the program reports."""
 _DRAWING: Final = re.compile(
     rb"\x1b(?!\[[0-9;:]{0,64}[mK]|\[\?25[hl]|\][^\x07\x1b]{0,1024}(?:\x07|\x1b\\)|\\)"
 )
-"""Anything that draws elsewhere: colours, a cleared line and a hidden cursor do not."""
+"""Escape sequences that may draw on another line; colours, clearing a line and hiding the cursor do not."""
 _MOVING: Final = b"\x0b\x0c\x0e\x0f"
-"""Single control characters that draw elsewhere."""
+"""Single control characters that may draw on another line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What is left of output that was passed over."""
+    """Summary of skipped output: its status sequences and its number of lines."""
 
     told: tuple[bytes, ...]
     lines: int
     is_linear: bool
-    """It only went on line by line: what stood there has moved up, or was written over."""
+    """It wrote only line by line, so the earlier text has moved up or was overwritten."""
 
 
 class Backlog:
-    """Output in the order it came."""
+    """Waiting output, oldest first. At most `BACKLOG_BYTES`; older output is skipped."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
@@ -46,7 +46,7 @@ class Backlog:
         return len(self._waiting)
 
     def add(self, data: bytes) -> Skipped | None:
-        """Put output aside; when there is no room, give what is left of all that is skipped for it."""
+        """Add output. If the limit is exceeded, keep the newest part and return a summary of the rest."""
         if len(self._waiting) + len(data) <= BACKLOG_BYTES:
             self._waiting += data
             return None
@@ -61,13 +61,13 @@ class Backlog:
         )
 
     def take(self, limit_bytes: int) -> bytes:
-        """Give the oldest of it, once."""
+        """Remove and return the oldest bytes, at most `limit_bytes`."""
         piece = bytes(self._waiting[:limit_bytes])
         del self._waiting[:limit_bytes]
         return piece
 
 
 def _draws_elsewhere(data: bytes, end: int) -> bool:
-    # A flood comes through here, so no pattern starts at a set of characters: that is twenty times slower.
+    # This must be fast for a flood of output: a pattern that starts with a character set is 20 times slower.
     skipped = data[:end]
     return len(skipped.translate(None, _MOVING)) < end or _DRAWING.search(skipped) is not None

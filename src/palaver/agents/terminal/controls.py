@@ -1,4 +1,4 @@
-"""What controls and escape sequences do to a screen: three tables, and how parameters are read. Pure."""
+"""The effect of control characters and escape sequences on a screen, as three tables. Pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +12,10 @@ _PARAM_MOST: Final = 9_999
 
 
 def read_numbers(params: str) -> tuple[int, ...]:
-    """Read the numbers of a control sequence; a missing one is 0, and what follows a colon is left out."""
+    """Parse the numbers of a control sequence. A missing one is 0; subparameters after a colon are ignored.
+
+    Colours written with colons are converted to the form with semicolons.
+    """
     if not params:
         return ()
     if ":" in params:

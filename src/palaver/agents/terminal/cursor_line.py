@@ -1,4 +1,4 @@
-"""What stands where the cursor is, without what we typed ourselves, and whether it is a question. Pure."""
+"""Read the line at the cursor, without our own text, and decide whether it is a question. Pure."""
 
 import re
 from typing import Final
@@ -11,21 +11,24 @@ from palaver.harness.prompt import is_asked_for
 PROMPT_ROWS: Final = 12
 
 _OWN_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #\d+ from:")
-"""A line that a program shows because it was sent to it asks nothing."""
+"""The head of a message that we typed. A line that contains it is not a question of the program."""
 _RULE: Final = re.compile(r"\W*[\u2500-\u259f]{8,}\W*")
-"""A line that a program draws across the screen: nothing goes on from it."""
+"""A rule drawn across the screen: the next row does not continue it."""
 _PROMPT_SIGNS: Final = frozenset("><$#%:»›❯➜|│┃ \t")
 
 
 def before_cursor(view: View, columns: int) -> str:
-    """Give the text that ends at the cursor, with the full rows above that it wrapped over."""
+    """Return the text that ends at the cursor, including the full rows above that it wraps over."""
     if view.row >= len(view.lines):
         return ""
     return _wrapped(view, view.row, columns, view.lines[view.row].ljust(view.column)[: view.column])
 
 
 def without_ours(before: str, ours: str) -> str:
-    """Cut off our own text, given without its blanks; where it is longer than what can be seen, all of it."""
+    """Remove our own text from the end. `ours` has no white space.
+
+    Return an empty text if only the end of our text is visible.
+    """
     if not ours:
         return before
     seen = squeeze(before)
@@ -40,14 +43,14 @@ def without_ours(before: str, ours: str) -> str:
 
 
 def dialog_asked(profile: Profile, view: View, text: str, before: str, columns: int) -> str | None:
-    """Say what an open dialog is about; None when there is none. The arguments are those of `sees_dialog`."""
+    """Return the subject of the open dialog, or None. The arguments are those of `sees_dialog`."""
     if profile.read_dialog is not None and (asked := profile.read_dialog(view)) is not None:
         return asked
     return PERMISSION if sees_dialog(profile, view, text, before, columns) else None
 
 
 def sees_dialog(profile: Profile, view: View, text: str, before: str, columns: int) -> bool:
-    """Whether a dialog is open: on the screen `text`, or in the line that ends `before` the cursor."""
+    """Return whether a dialog is open, judged by the screen `text` and the line `before` the cursor."""
     if any(pattern.search(text) for pattern in profile.dialogs):
         return True
     if is_asked_for(profile, before):
@@ -55,14 +58,14 @@ def sees_dialog(profile: Profile, view: View, text: str, before: str, columns: i
     rules = (*profile.prompts, *profile.questions)
     if any(pattern.search(before) for pattern in rules):
         return True
-    # The question may stand above the line in which it is answered.
+    # The question may be on the line above the one in which it is answered.
     above = _line_above(view, columns)
     above_rules = rules if not before.strip() else profile.prompts if set(before) <= _PROMPT_SIGNS else ()
     return any(pattern.search(above) for pattern in above_rules)
 
 
 def _line_above(view: View, columns: int) -> str:
-    """Give the line above the cursor's, with the rows that it wrapped over; nothing when it is our own."""
+    """Return the line above the cursor line, with the rows that it wraps over; empty if it is our own."""
     if not 0 < view.row < len(view.lines):
         return ""
     above = _wrapped(view, view.row - 1, columns, view.lines[view.row - 1])

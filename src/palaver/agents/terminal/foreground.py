@@ -1,8 +1,8 @@
-"""Which processes run in the foreground of a terminal, read from the system. Looks only.
+"""Find the processes in the foreground of a terminal, as the system reports them. Changes nothing.
 
-A holder adopts what its agent leaves behind, so everything that runs in the terminal is below the holder. A
-program in the foreground may hold another terminal and hand on what is typed: then a shell that has that
-terminal would run it.
+A holder adopts the orphaned descendants of its agent, so every process in the terminal is below the holder.
+A program in the foreground may own another terminal and forward its input to it. Then a shell in that
+terminal would run the typed text.
 """
 
 import os
@@ -23,11 +23,11 @@ from palaver.agents.terminal.waiting import is_waiting
 _LIMIT_BYTES: Final = 65536
 _LIMIT_PROCESSES: Final = 4096
 _DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
-"""States of a process that has ended, or is stopped."""
+"""States of a process that has ended or is stopped."""
 _STARTED: Final = 19
-"""The field of a process's stat line that says when it started, counted from its state."""
+"""Index of the start time in the stat line of a process, counted from the state field."""
 _FORKED: Final = 0x40
-"""The flag of a process that was forked and has not changed to another program since (PF_FORKNOEXEC)."""
+"""The flag of a process that was forked and has not called exec since (PF_FORKNOEXEC)."""
 _LIMIT_DEPTH: Final = 64
 _LIMIT_MAPS_BYTES: Final = 1024 * 1024
 _LINE_EDITOR: Final = re.compile(rb"/(?:lib)?(?:readline|edit|editline)\.[^/\n]*so[^/\n]*$", re.MULTILINE)
@@ -39,27 +39,27 @@ ProcessKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Who would read what is typed in this very moment."""
+    """The processes that would read input at this instant."""
 
     foreground: Foreground
     is_waiting: bool | None
-    """Whether some process of theirs waits for it now; None when the system does not say."""
+    """Whether one of them waits for input now; None if the system does not tell."""
     takes_commands: bool = False
-    """Whether one of them takes every key as a command, where that `is_asked`."""
+    """Whether one of them interprets every key as a command. False unless `is_asked`."""
     waiting: frozenset[ProcessKey] = frozenset()
-    """Every process that waits for input of this terminal, also one with its own session."""
+    """Every process that waits for input from this terminal, including one with its own session."""
     hidden: frozenset[ProcessKey] = frozenset()
-    """Processes in the foreground that may wait for it; the system does not say."""
+    """Processes in the foreground that may wait for input; the system does not tell."""
     alive: frozenset[ProcessKey] = frozenset()
     """Every process below the holder."""
     own: frozenset[ProcessKey] = frozenset()
-    """Of those that wait, or may wait: the started program itself, where that `is_asked`."""
+    """Those in `waiting` and `hidden` that are the started program itself. Empty unless `is_asked`."""
 
 
 def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: bool = False) -> Readers:
-    """Say who would read, and whether they wait for it, where that `is_asked`.
+    """Return the processes that would read input and, if `is_asked`, whether they wait for it.
 
-    `has_composer`: keys are taken one by one, with bracketed paste.
+    `has_composer`: the program reads single keys and has requested bracketed paste.
     """
     group = pty.foreground()
     if group <= 0:
@@ -71,7 +71,7 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: b
         below = _below()
         readers = (pid for pid, one in below.items() if one.group == group and one.can_read)
         found = {pid: process for pid in readers if (process := _process(pid))}
-        # A harness that is known runs tools of all kinds: only a shell is sure to be none that it talks to.
+        # A known harness runs tools of all kinds in terminals. Only a real shell closes its gate.
         has_shell = _has_shell_behind(below, found, is_shell if is_asked else reads_commands)
     foreground = judge_foreground(child, group, found.values())
     if has_shell and foreground is not Foreground.GONE:
@@ -98,11 +98,11 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: b
 def _find_waiting(
     below: Mapping[int, "_Below"], readers: Set[int], terminal: str, *, is_asked: bool
 ) -> tuple[frozenset[ProcessKey], frozenset[ProcessKey]]:
-    """Return the processes that wait for input of the terminal, and those that may do so unseen.
+    """Return the processes that wait for input from the terminal, and those for which we cannot tell.
 
-    A process in the background of the same session is stopped when it reads; one with its own session is not,
-    so each of those is looked at too. Of a harness that is known only a process with other rights counts as
-    hidden: some harnesses hide themselves and their helpers from everybody.
+    The system stops a background process of the same session when it reads. It does not stop a process with
+    its own session, so those are checked too. For a known harness only a process with the rights of another
+    user counts as hidden, because some harnesses hide themselves and their helpers from all other processes.
     """
     number = next((below[pid].terminal for pid in readers), 0)
     waiting: set[ProcessKey] = set()
@@ -119,9 +119,9 @@ def _find_waiting(
 
 
 def _is_program(below: Mapping[int, "_Below"], pid: int, child: int, wrapped: str) -> bool:
-    """Whether a process is the program that was started as `child`, and not a tool that it runs.
+    """Return whether a process is the program that was started as `child`, not a tool that it runs.
 
-    `wrapped`: the terminal in which a script may run the program; empty when it must be the script itself.
+    `wrapped`: the terminal in which a script may run the program; empty if the script itself must read.
     """
     for _ in range(_LIMIT_DEPTH):
         if pid == child:
@@ -136,7 +136,7 @@ def _is_program(below: Mapping[int, "_Below"], pid: int, child: int, wrapped: st
 
 
 def _has_launched(below: Mapping[int, "_Below"], pid: int, parent: int, wrapped: str) -> bool:
-    """Whether the parent has only started this program: as a launcher, with or without a shell, or anew."""
+    """Return whether the parent only launched this program: as a launcher, its shell, or by a restart."""
     process, starter = _process(pid), _process(parent)
     if process is None or starter is None:
         return False
@@ -145,12 +145,12 @@ def _has_launched(below: Mapping[int, "_Below"], pid: int, parent: int, wrapped:
     if not is_shell_command(starter):
         return False
     above = _process(below[parent].parent)
-    # What a script runs to ask something mostly writes the answer elsewhere: x=$(ask).
+    # A helper that asks a question for a script usually writes its output to a pipe: x=$(ask).
     return (above is not None and is_launcher(above)) or (bool(wrapped) and _link(pid, "fd/1") == wrapped)
 
 
 def _has_other_rights(pid: int) -> bool:
-    """Whether a process acts as another user, as sudo and passwd do."""
+    """Return whether a process runs as another user, as sudo and passwd do."""
     for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"Uid:"):
             return int(line.split()[2]) != os.geteuid()
@@ -159,19 +159,19 @@ def _has_other_rights(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """Where a process stands."""
+    """One process below the holder."""
 
     can_read: bool
-    """It has neither ended nor is it stopped."""
+    """Whether it runs: it has not ended and is not stopped."""
     parent: int
     group: int
     terminal: int
     foreground: int
-    """The group in the foreground of its terminal."""
+    """The process group in the foreground of its terminal."""
     started: int
-    """When it started, in ticks after the boot."""
+    """When it started, in clock ticks after boot."""
     is_forked: bool
-    """It runs the program of its parent: it was forked, and has called no exec."""
+    """Whether it still runs the program of its parent: it was forked and has not called exec."""
 
 
 def _below() -> dict[int, _Below]:
@@ -190,10 +190,10 @@ def _below() -> dict[int, _Below]:
 def _has_shell_behind(
     below: Mapping[int, _Below], readers: Container[int], is_one: Callable[[Process], bool]
 ) -> bool:
-    """Whether a shell below one of the readers has the foreground of another terminal.
+    """Return whether a shell below one of the readers is in the foreground of another terminal.
 
-    One that a tool runs without a terminal reads nothing that is typed, and neither does one that is below no
-    reader: the terminal that it has is held elsewhere, as by the server of tmux.
+    A shell without a terminal does not read typed input. Nor does a shell that is not below a reader: its
+    terminal belongs to another process, such as the tmux server.
     """
     for pid, one in below.items():
         has_own = one.can_read and one.terminal != 0 and one.group == one.foreground
@@ -203,7 +203,7 @@ def _has_shell_behind(
 
 
 def _is_behind(below: Mapping[int, _Below], pid: int, readers: Container[int]) -> bool:
-    """Whether the nearest reader above a process has another terminal than it."""
+    """Return whether the nearest reader above a process has a different terminal."""
     terminal = below[pid].terminal
     for _ in range(_LIMIT_DEPTH):
         pid = below[pid].parent
@@ -215,7 +215,7 @@ def _is_behind(below: Mapping[int, _Below], pid: int, readers: Container[int]) -
 
 
 def _process(pid: int) -> Process | None:
-    """Give all that tells what a process is; None when it has no arguments, as one that ends."""
+    """Return the names of a process; None if it has no arguments, for example because it is ending."""
     arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
     if not arguments:
         return None
@@ -228,7 +228,7 @@ def _process(pid: int) -> Process | None:
 
 
 def _link(pid: int, name: str) -> str:
-    """Return what a link of the system points at: the program of a process, or one of its files."""
+    """Return the target of a link in /proc: the program of a process, or one of its files."""
     try:
         return os.readlink(f"/proc/{pid}/{name}")  # noqa: PTH115 - asked before every key
     except OSError:
@@ -236,7 +236,7 @@ def _link(pid: int, name: str) -> str:
 
 
 def edits_lines(pid: int) -> bool:
-    """Whether a process has loaded a library that reads and edits whole lines, such as readline."""
+    """Return whether a process has loaded a line-editing library such as readline."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - as above
             return _LINE_EDITOR.search(file.read(_LIMIT_MAPS_BYTES)) is not None
@@ -245,7 +245,7 @@ def edits_lines(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Give every process below this one, at most some thousands of them."""
+    """Return the processes below this one. The search stops after about `_LIMIT_PROCESSES`."""
     found: list[int] = []
     waiting = [pid]
     while waiting and len(found) < _LIMIT_PROCESSES:
@@ -256,7 +256,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Give the children of a process, also those that have ended and wait to be collected."""
+    """Return the children of a process, including zombies."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - asked before every key

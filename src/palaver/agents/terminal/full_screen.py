@@ -1,7 +1,7 @@
-"""Which programs take every key as a command: editors, pagers, monitors, file managers. Pure.
+"""Recognise programs that interpret every key as a command: editors, pagers, monitors, file managers. Pure.
 
-They fill the screen, some ask for bracketed paste, and none has a composer: a text that is typed into one
-deletes lines, ends processes or runs what it names. A program is judged by all its names at once.
+They fill the screen and have no composer; some request bracketed paste. A text typed into one could delete
+lines, end processes or run commands. A program is judged by all of its names.
 """
 
 from typing import Final
@@ -47,13 +47,13 @@ COMMANDED: Final = frozenset(
         *("w3m", "lynx", "links", "elinks", "mutt", "neomutt", "alpine", "newsboat"),
     }
 )
-"""They hold the screen and read keys one by one, each for what it does."""
+"""Names of programs that fill the screen and interpret each key as a command."""
 
 
 def takes_commands(process: Process) -> bool:
-    """Tell whether what is typed into a program would be its commands, and nobody's message.
+    """Return whether a program would interpret typed text as commands.
 
-    A name counts up to its first dot (`vim.basic`), that of Emacs up to its first hyphen (`emacs-nox`).
+    Names are compared up to the first dot (`vim.basic`), and Emacs up to the first hyphen (`emacs-nox`).
     """
     names = {name.partition(".")[0] for name in names_of(process)}
     return bool(names & COMMANDED) or any(name.startswith("emacs-") for name in names)

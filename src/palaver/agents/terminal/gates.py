@@ -1,7 +1,7 @@
-"""Whether a key may be written to a terminal now. Pure: the same look and facts give the same answer.
+"""Decide whether a key may be written to a terminal now. Pure: the result depends only on the arguments.
 
-A gate opens on positive proof only. What is not known is closed, and whoever asks must write in the same
-step: an answer of a moment ago is worth nothing.
+A gate opens only on positive proof; if something is unknown, it stays closed. The caller must write in the
+same step, without awaiting in between, because the result is valid only at that instant.
 """
 
 import enum
@@ -17,7 +17,7 @@ from palaver.model.delivery import AgentState
 HUMAN_QUIET_MS: Final = 500
 """How long a person must have left the keyboard alone."""
 HUMAN_SHOWN_MS: Final = 5_000
-"""How long a person's key may take to show: until then nobody knows what it did."""
+"""How long to wait for output after a person's key. Until then the effect of the key is unknown."""
 
 
 REASONS: Final = (
@@ -25,14 +25,14 @@ REASONS: Final = (
     *("secret", "unreadable", "dialog", "compacting", "starting", "deaf", "passthrough", "human"),
     *("draft", "composer", "prompt"),
 )
-"""Every word that a closed gate can say, the strongest first."""
+"""Every reason of a closed gate. If several apply, the first one is reported."""
 
 PASSING: Final = frozenset({"unreadable", "composer", "deaf", "human"})
-"""Reasons that often pass within a moment: a frame half drawn, a key just pressed."""
+"""Reasons that often go away within a second: a half-drawn frame, a key just pressed."""
 
 
 class Foreground(enum.StrEnum):
-    """Who reads what is written to the terminal."""
+    """The kind of program that reads input from the terminal."""
 
     AGENT = "agent"
     SHELL = "shell"
@@ -42,35 +42,35 @@ class Foreground(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the screen cannot show, as it is in this very step."""
+    """Facts that the screen does not show, valid only in the step in which they were read."""
 
     now_ms: int
     foreground: Foreground
     has_tool: bool = False
-    """A process that is not the agent waits for what is typed: a tool that the agent started."""
+    """A process other than the agent waits for input: a tool that the agent started."""
     is_unproven: bool = False
-    """No process is known as the agent yet, and one waits that the started program has started."""
+    """No process is known to be the agent yet, and a child of the started program waits for input."""
     is_passthrough: bool = False
     """A person has taken the keyboard."""
     is_secret: bool = False
-    """The terminal takes a line and shows nothing of it: somebody is asked for a secret."""
+    """The terminal reads a line without echo: the program asks for a secret."""
     has_unread: bool = False
-    """What was typed before waits in the terminal: the program has not read it."""
+    """Earlier input is still in the terminal: the program has not read it."""
     is_reading: bool = True
-    """False when it is sure that no process waits for what is typed."""
+    """False if it is certain that no process waits for input."""
     is_waiting: bool = False
-    """True when it is sure that the agent waits for what is typed."""
+    """True if it is certain that the agent waits for input."""
     is_raw: bool = False
-    """The program takes keys one by one."""
+    """The program reads single keys (the terminal is not in line mode)."""
     edits_lines: bool = False
-    """The agent has a library loaded that reads whole lines although it takes keys one by one (readline)."""
+    """The agent has loaded a library that reads single keys and edits whole lines (readline)."""
     takes_commands: bool = False
-    """An editor, a pager or the like is in front, with no composer that we know: each key is a command."""
+    """An editor, pager or similar program without a known composer is in front: keys are commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The answer; `reason` is one word and empty when open."""
+    """Whether a key may be written. `reason` is one of `REASONS`, and empty if the gate is open."""
 
     is_open: bool
     reason: str = ""
@@ -80,10 +80,10 @@ OPEN: Final = Gate(is_open=True)
 
 
 def check(look: Look, facts: Facts, *, ours: bool = False, needs_reader: bool = True) -> Gate:
-    """Say whether text or Enter may be written. `ours`: the draft in the composer is our own.
+    """Return whether text or Enter may be written. `ours`: the draft in the composer is our own.
 
-    `needs_reader`: false for keys that the terminal itself understands, such as Ctrl-C. When several of the
-    `REASONS` hold, the first is given.
+    `needs_reader`: false for keys that the terminal itself acts on, such as Ctrl-C. If several of the
+    `REASONS` apply, the first one is reported.
     """
     closed = (
         _check_process(look, facts)
@@ -96,7 +96,7 @@ def check(look: Look, facts: Facts, *, ours: bool = False, needs_reader: bool = 
 
 
 def check_raw(look: Look, facts: Facts) -> Gate:
-    """Say whether a person's own bytes may be written: the agent's process must be there to read them."""
+    """Return whether a person's own bytes may be written: the agent's process must be in the foreground."""
     closed = _check_process(look, facts)
     return Gate(is_open=False, reason=closed) if closed else OPEN
 
@@ -132,7 +132,7 @@ def _check_screen(look: Look, facts: Facts, *, needs_reader: bool) -> str:
         return "exited"
     if facts.has_unread or (needs_reader and not facts.is_reading):
         return "deaf"
-    # One that was quiet from its first moment on counts as idle, and still has shown nothing.
+    # A program without any output counts as idle, but it has not shown yet that it has started.
     return "" if look.has_started else "starting"
 
 
@@ -155,27 +155,27 @@ def _check_composer(look: Look, facts: Facts, *, ours: bool) -> str:
 
 
 def _check_prompt(look: Look, facts: Facts, *, ours: bool, needs_reader: bool) -> str:
-    """Ask a program without a composer rule for proof that it takes a message at this line."""
+    """Require proof that a program without a composer rule accepts a message at this line."""
     if look.has_composer_rule:
         return ""
     if facts.is_raw and not look.has_paste_mode and not facts.edits_lines:
-        return "prompt"  # each key may be an answer
+        return "prompt"  # each key may answer a question
     if not needs_reader:
         return ""
-    # The terminal hands on whole lines: bracketed paste was left on by another program.
+    # In line mode, the program did not request bracketed paste: an earlier program left it on.
     has_paste = look.has_paste_mode and facts.is_raw
     is_proven = look.prompt is Prompt.KNOWN or (has_paste and look.prompt is Prompt.PLAIN)
-    # Once pasted, the line before the cursor may be all ours, wrapped as the program likes.
+    # After the paste, the whole line before the cursor may be our text, wrapped in any way.
     is_ours = ours and (has_paste or not look.prompt_line)
     return "" if is_proven or is_ours else "prompt"
 
 
 def judge_foreground(group: int, foreground_group: int | None, members: Iterable[Process]) -> Foreground:
-    """Say who reads the terminal.
+    """Return the kind of program that reads the terminal.
 
-    `group` is the process group that was started, `foreground_group` the terminal's (None when it has none),
-    `members` every live process in the foreground group. A group in which a shell lives is a shell's: it may
-    be the one that reads.
+    `group` is the process group that was started, `foreground_group` the one in the foreground of the
+    terminal (or None), `members` every live process in the foreground group. A group with a shell in it
+    counts as a shell, because the shell may be the process that reads.
     """
     processes = tuple(members)
     if foreground_group is None or not processes:

@@ -1,8 +1,8 @@
-"""The cells of a screen: pyte's screen with what real programs need beside it. Does no input or output.
+"""The cells of a screen: pyte's screen, extended for real programs. Does no input or output.
 
 Added to pyte: faint text, the alternate screen, a bounded scroll-back, scrolling by escape sequence, and
-drawing in runs. Changed: a saved cursor is one place and no stack, and a character of no width never swallows
-what follows.
+drawing in runs. Changed: only one cursor is saved instead of a stack, and a character of zero width does not
+hide the characters after it.
 """
 
 import copy
@@ -22,19 +22,19 @@ from wcwidth import wcwidth
 SCROLLBACK_LINES: Final = 1_000
 
 FAINT: Final = "faint "
-"""Stands before the name of the foreground colour of a faint cell: pyte's cells have no place for it."""
+"""Prefix of the foreground colour of a faint cell, because cells of pyte have no field for it."""
 
 _Line = dict[int, Char]
 _AnyLine = TypeVar("_AnyLine", bound=_Line)
 
 
 class Glass(Screen):
-    """One screen with its alternate."""
+    """A screen with its alternate screen. The scroll-back keeps the last `SCROLLBACK_LINES` lines."""
 
     def __init__(self, columns: int, lines: int) -> None:
         self.scrollback: deque[str] = deque(maxlen=SCROLLBACK_LINES)
         self.scrolled = 0
-        """How many times the whole screen moved up, ever."""
+        """Total number of lines by which the whole screen has scrolled up."""
         self.is_alternate = False
         self._other: tuple[dict[int, _Line], Cursor] | None = None
         self._saved: Savepoint | None = None
@@ -50,7 +50,7 @@ class Glass(Screen):
         self._beyond = []
 
     def show_alternate(self, *, is_on: bool) -> None:
-        """Change to the alternate screen, which begins empty, or back to the first one as it was."""
+        """Switch to the alternate screen, which starts empty, or restore the main screen."""
         if is_on == self.is_alternate:
             return
         self.is_alternate = is_on
@@ -67,9 +67,9 @@ class Glass(Screen):
         self._other = None
 
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
-        """Change the size as terminals do: the row of the cursor stays, what is above it goes first.
+        """Change the size as terminals do: keep the row of the cursor, and drop rows at the top first.
 
-        Cells beyond the right edge come back with the columns, in rows that nothing was drawn into since.
+        Cells beyond the right edge reappear when the screen gets wider again, if their row is unchanged.
         """
         lines, columns = lines or self.lines, columns or self.columns
         if not self.is_alternate:
@@ -112,7 +112,7 @@ class Glass(Screen):
         buffer.update(moved)
 
     def scroll(self, count: int) -> None:
-        """Move the lines inside the margins up, or down for a negative count; the cursor stays."""
+        """Move the lines inside the margins up, or down for a negative count. The cursor does not move."""
         top, bottom = self.margins or Margins(0, self.lines - 1)
         x, y = self.cursor.x, self.cursor.y
         move = self.index if count > 0 else self.reverse_index
@@ -181,7 +181,7 @@ class Glass(Screen):
             line[self.cursor.x - 1] = last._replace(data=data if len(data) == 1 else last.data)
 
     def select_graphic_rendition(self, *attrs: int) -> None:
-        """Set colours and kinds of text; what it does not know it skips."""
+        """Set colours and text attributes. Unknown codes are ignored."""
         char = self.cursor.attrs
         at = 0
         while at < len(attrs) or not attrs:
@@ -209,7 +209,7 @@ class Glass(Screen):
         self.cursor.attrs = char
 
     def row_text(self, y: int, *, is_bright: bool = False) -> str:
-        """Give one row as text, without blanks at its end; `is_bright` leaves faint text out."""
+        """Return one row as text, without trailing spaces. `is_bright` omits faint text."""
         line = self.buffer.get(y)
         if not line:
             return ""
@@ -222,14 +222,14 @@ class Glass(Screen):
         return "".join(signs).rstrip()
 
     def _is_hint_begin(self, line: _Line) -> bool:
-        """Whether the cursor, drawn by the program as a reversed cell, stands on the first sign of a hint."""
+        """Return whether the cursor is on the first character of a hint, drawn as a reversed cell."""
         here, behind = line.get(self.cursor.x), line.get(self.cursor.x + 1)
         return here is not None and here.reverse and behind is not None and behind.fg.startswith(FAINT)
 
 
 @dataclass(frozen=True, slots=True)
 class _Beyond:
-    """The cells of a row that a smaller screen has no place for, and the row without them."""
+    """The cells of a row beyond the right edge of a smaller screen, and the row without them."""
 
     line: _Line
     shown: dict[int, Char]
@@ -239,7 +239,7 @@ class _Beyond:
 def _cut(
     buffer: dict[int, _AnyLine], cursor: Cursor, lines: int, columns: int, beyond: Mapping[int, _Beyond]
 ) -> list[_Beyond]:
-    """Take away what has no place in a screen of this size, put back what has, and return what was taken."""
+    """Fit a buffer to this size: restore cells that fit again, and remove and return those that do not."""
     over = max(cursor.y - lines + 1, 0)
     kept = {y - over: line for y, line in buffer.items() if 0 <= y - over < lines}
     buffer.clear()
@@ -269,7 +269,7 @@ def _paint_cell(char: Char, colour: str, *, is_back: bool) -> Char:
 
 
 def _extended_colour(attrs: Sequence[int], at: int) -> tuple[str, int]:
-    """Read the colour that follows 38 or 48; give it, or nothing, and the place behind it."""
+    """Parse the colour after 38 or 48. Return it, or an empty text, and the index after it."""
     kind = attrs[at] if at < len(attrs) else 0
     if kind == 5 and at + 1 < len(attrs):
         number = attrs[at + 1]
@@ -287,5 +287,5 @@ def _width_of(sign: str) -> int:
 
 @lru_cache(maxsize=256)
 def _cells_of(attrs: Char) -> Callable[[str], Char]:
-    """Give what makes a cell of a character; cells that are equal are one and the same object."""
+    """Return a function that makes a cell from a character. Equal cells are the same object."""
     return lru_cache(maxsize=128)(lambda sign: attrs._replace(data=sign))

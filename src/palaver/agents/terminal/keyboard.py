@@ -1,10 +1,10 @@
-"""What a person has typed and not yet sent, told from their keys alone. Pure; time is handed in.
+"""Track the unsent draft of a person from their keys alone. Pure; time is a parameter.
 
-It serves programs whose composer cannot be read from the screen, and says when a person last pressed a key.
-What a terminal sends by itself (answers, focus, mouse) is no key. The draft is known as long as every key was
-one whose work is the same everywhere, at the end of the line. After any other key there is a draft that is
-not known, until the person presses Enter or Ctrl-C. A text of ours that stands before it in the same line
-becomes part of it as soon as a person changes it, or nobody sends it.
+This is for programs whose composer cannot be read from the screen. It also records when a person last pressed
+a key. Bytes that a terminal sends by itself (replies, focus, mouse) are not keys. The draft is known while
+every key acts at the end of the line and has the same effect in every program. After any other key the draft
+is unknown until the person presses Enter or Ctrl-C. Our own text before it in the same line becomes part of
+the draft when a person changes it, or when it is left unsent.
 """
 
 import re
@@ -15,9 +15,9 @@ import msgspec
 from palaver.agents.terminal.sequences import Sequences
 
 DRAFT_LIMIT: Final = 4_096
-"""Characters of a draft that are kept; that there is one is never forgotten."""
+"""Characters of a draft that are kept. A longer draft is shortened and counts as unknown."""
 PIECE_LIMIT: Final = 65_536
-"""Bytes that are looked at of one piece of input; a longer one leaves a draft that is not known."""
+"""Bytes of one piece of input that are parsed. A longer one makes the draft unknown."""
 
 _ALT_CONTROL: Final = re.compile(rb"\x1b[\x00-\x1a\x1c-\x1f\x7f]")
 _ALT_KEY: Final = b"\x1b[13;3u"
@@ -28,18 +28,18 @@ _SENDS: Final = frozenset("\r\n\x03")
 """Enter sends a draft, Ctrl-C drops it."""
 _RUBS: Final = frozenset("\x08\x7f")
 _MOVES: Final = frozenset("\x01\x02\x05\x06")
-"""They go to another place in the line, and on an empty one nowhere."""
+"""They move the cursor in the line, and have no effect in an empty line."""
 _HARMLESS: Final = frozenset("\x0b\x0c\x11")
-"""Cut what is behind the cursor, draw anew, let output go on: nothing happens to a draft that is known."""
+"""Delete the text after the cursor, redraw, resume output: they do not change a known draft."""
 _REPORTS: Final = frozenset({"I", "O", "c", "n", "t", "$y", "M", "m", "R"})
-"""Last characters of sequences that a terminal sends and no person types."""
+"""Final characters of sequences that a terminal sends by itself."""
 _MOVING_CODES: Final = frozenset({"1", "4", "7", "8"})
 _LOCKS: Final = (range(57358, 57364), range(57441, 57455))
-"""Caps Lock, Shift and their like, in the kitty protocol."""
+"""Codes of Caps Lock, Shift and other modifier keys in the kitty protocol."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a person's keys, for the process that takes over."""
+    """The state of a `Keyboard`, for the process that takes over."""
 
     text: str = ""
     has_draft: bool = False
@@ -47,11 +47,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int | None = None
     count: int = 0
     left_at: int | None = None
-    """The count when a text was put there that is left; None: there is none."""
+    """The key count when the text was put into the line that is left there; None if no text is left."""
 
 
 class Keyboard:
-    """One person's keys, or those of several who share a terminal."""
+    """The keys of all persons who type in one terminal."""
 
     def __init__(self) -> None:
         self._sequences = Sequences()
@@ -61,23 +61,23 @@ class Keyboard:
         self.draft = ""
         self.last_ms: int | None = None
         self.count = 0
-        """Pieces of input with a key in them, ever."""
+        """Total number of pieces of input that contained a key."""
         self._ours = ""
         self._placed_at = 0
         self._left_at: int | None = None
 
     @property
     def has_draft(self) -> bool:
-        """Whether something stands there, or may stand there, since the last Enter."""
+        """Whether the line contains, or may contain, text typed since the last Enter."""
         return self._has_draft
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether the draft is a text of ours that was left, and no person has pressed a key since."""
+        """Whether the draft is our own text that was left, and no person has pressed a key since."""
         return self._left_at == self.count
 
     def press(self, data: bytes, now_ms: int) -> None:
-        """Take in what was typed. Raises nothing."""
+        """Process typed bytes. Never raises."""
         if len(data) > PIECE_LIMIT:
             self._doubt()
             data = data[-PIECE_LIMIT:]
@@ -94,13 +94,13 @@ class Keyboard:
                     has_key = True
                 case "final":
                     has_key = self._sequence(found["params"], found["final"]) or has_key
-                # ST ends what a terminal says; all else is a key pressed with Alt.
+                # ST ends a string that the terminal sends. Any other escape is a key with Alt.
                 case "escape" if found["escape"] != "\\":
                     self._doubt()
                     has_key = True
                 case _:
                     pass
-        # A lone Escape looks like the beginning of something longer.
+        # A lone Escape looks like the start of a longer sequence.
         if self._sequences.tail == "\x1b":
             self._move()
             has_key = True
@@ -109,22 +109,22 @@ class Keyboard:
             self.count += 1
 
     def forget(self) -> None:
-        """Drop the draft: it was sent, or the program was seen to start afresh."""
+        """Forget the draft: it was sent or deleted, or the program shows an empty line."""
         self._has_draft, self._is_known, self.draft = False, True, ""
         self._ours, self._left_at = "", None
 
     def place(self, text: str) -> None:
-        """Take in that a text of ours was put into the line, which was empty."""
+        """Record that our text was put into the empty line."""
         self._ours, self._placed_at = text, self.count
 
     def clear(self) -> None:
-        """Take in that our text has left the line."""
+        """Record that our text has left the line."""
         self._ours = ""
 
     def leave(self) -> None:
-        """Our text may stand there still, and nobody sends it: it is a draft like one that a person typed.
+        """Record that our text may still be in the line and will not be sent. From now on it is a draft.
 
-        Where a person has sent or dropped the line since, nothing is left.
+        Does nothing if a person has sent or deleted the line since.
         """
         if not self._ours:
             return
@@ -134,7 +134,7 @@ class Keyboard:
         self._add(text)
 
     def keep(self) -> Draft:
-        """Give what is known, for the process that takes over; in the middle of a sequence that is little."""
+        """Return the state for the process that takes over. During a sequence the draft is unknown."""
         is_between = self._is_pasting or bool(self._sequences.tail)
         return Draft(
             text=self.draft,
@@ -146,7 +146,7 @@ class Keyboard:
         )
 
     def take_up(self, draft: Draft) -> None:
-        """Go on with what an older version of this process knew."""
+        """Continue with the state of the replaced process."""
         self._left_at = draft.left_at
         self.draft, self._has_draft, self._is_known = draft.text, draft.has_draft, draft.is_known
         self.last_ms, self.count = draft.last_ms, draft.count
@@ -159,12 +159,12 @@ class Keyboard:
             self._is_known = False
 
     def _doubt(self) -> None:
-        """A key whose work nobody knows: from now on there may be anything in the line."""
+        """Handle a key with an unknown effect: from now on the content of the line is unknown."""
         self.leave()
         self._has_draft, self._is_known = True, False
 
     def _move(self) -> None:
-        """The cursor may no longer be behind the draft; without a draft there is nowhere to go."""
+        """Handle a cursor key: the cursor may have left the end of the draft, unless the line is empty."""
         self.leave()
         self._is_known = self._is_known and not self._has_draft
 
@@ -191,24 +191,24 @@ class Keyboard:
         elif sign in _MOVES:
             self._move()
         elif sign == "\x04":
-            pass  # with a draft it may send it, list words, or do nothing; without one it ends the program
+            pass  # it may send or complete a draft, or do nothing; in an empty line it ends the program
         elif sign not in _HARMLESS:
             self._doubt()
 
     def _begin_rub(self) -> None:
-        """Where a person has typed nothing, what they take away is ours."""
+        """Turn our text into a draft if a person deletes and has typed nothing: they delete our text."""
         if not self._has_draft:
             self.leave()
 
     def _rub(self, place: int) -> None:
-        """Take away what stands behind a place. Not every program takes a character for one."""
+        """Delete the draft from an index on. Programs disagree about the length of non-ASCII characters."""
         gone, self.draft = self.draft[max(place, 0) :], self.draft[: max(place, 0)]
         self._has_draft = bool(self.draft)
         if not gone.isascii():
             self._doubt()
 
     def _sequence(self, params: str, final: str) -> bool:
-        """Take in a control sequence; give whether a person made it."""
+        """Process a control sequence. Return whether it was a key."""
         if final == "~":
             return self._tilde(params)
         if final == "u":
@@ -230,12 +230,12 @@ class Keyboard:
             return self._kitty(f"{sign};{modifiers}")
         elif code in _MOVING_CODES:
             self._move()
-        elif code != "3" or not self._is_known:  # Delete takes what is behind the cursor: nothing
+        elif code != "3" or not self._is_known:  # Delete has no effect at the end of the line
             self._doubt()
         return True
 
     def _kitty(self, params: str) -> bool:
-        """Take in a key of the kitty protocol, `code:shifted;modifiers:event`; releases are no keys."""
+        """Process a key of the kitty protocol, `code:shifted;modifiers:event`. A release is ignored."""
         if params.startswith("?"):
             return False
         code_part, _, rest = params.partition(";")
@@ -244,7 +244,7 @@ class Keyboard:
             return False
         code = int(code_part.partition(":")[0][:7] or "0") if code_part[:1].isdigit() else 0
         held = int(modifiers[:4]) - 1 if modifiers.isdigit() and modifiers.isascii() else 0
-        held &= 0b111111  # without the locks
+        held &= 0b111111  # ignore Caps Lock and Num Lock
         if any(code in lock for lock in _LOCKS):
             return True
         if held == 4 and 97 <= code <= 122:

@@ -1,8 +1,8 @@
-"""Whether a process is the program that was started, or something that this program runs. Pure.
+"""Rules that tell the started program from the tools that it runs. Pure.
 
-It is the program as long as each step from the started process down to it is one of these: a fork without
-exec, a launcher that starts what its arguments name and then waits (`npx`, `uv run`), or a program that
-starts itself again with the same arguments. Anything else that a program starts is a tool of it.
+A process is the started program if each step from the started process down to it is one of these: a fork
+without exec, a launcher that starts the program named in its arguments and waits (`npx`, `uv run`), or a
+program that starts itself again with the same arguments. Any other child is a tool.
 """
 
 import re
@@ -23,7 +23,7 @@ _INTERPRETER: Final = re.compile(r"node|nodejs|python[\d.]*")
 
 
 def is_launcher(process: Process) -> bool:
-    """Whether a process only starts another program and waits for it."""
+    """Return whether a process only starts another program and waits for it."""
     names = names_of(process)
     if len(process.argv) > 1 and any(map(_INTERPRETER.fullmatch, names)):
         names.add(process.argv[1].rpartition("/")[2])
@@ -32,12 +32,12 @@ def is_launcher(process: Process) -> bool:
 
 
 def is_shell_command(process: Process) -> bool:
-    """Whether a process is a shell: below a launcher it only starts the program."""
+    """Return whether a process is a shell. Below a launcher, a shell only starts the program."""
     return bool(names_of(process) & SHELLS)
 
 
 def is_same_program(process: Process, parent: Process) -> bool:
-    """Whether a program has started itself again: the same file, and its arguments end with the same ones."""
+    """Return whether a program started itself again: same file, and its arguments end with the parent's."""
     given = parent.argv[1:]
     is_same_file = bool(process.program) and process.program == parent.program
     return is_same_file and bool(given) and process.argv[-len(given) :] == given

@@ -1,4 +1,4 @@
-"""What an agent started and has not taken along: all that runs below its holder. Looks only."""
+"""Find the processes that an exited agent left running below its holder. Changes nothing."""
 
 import os
 from itertools import pairwise
@@ -8,14 +8,14 @@ from typing import Final
 from palaver.agents.terminal.foreground import children
 
 _OWN: Final = (b"palaver.daemon", b"palaver.agents.")
-"""Modules that run in processes of Palaver's own: they stay, and so does what is below them."""
+"""Modules of Palaver's own processes. These and their descendants do not belong to the agent."""
 
 
 def left_behind(agent: int) -> list[int]:
-    """Give every process below us that the agent started and that still runs, without the agent itself.
+    """Return every running process below us that the agent started, without the agent itself.
 
-    The daemon, another agent's holder and our own errands may have been started below us too. They are no
-    part of the agent, nor is anything that they run.
+    The daemon, another agent's holder and our own subprocesses may also run below us. They and their
+    descendants are not part of the agent.
     """
     found: list[int] = []
     waiting = [os.getpid()]
@@ -33,7 +33,7 @@ def _is_own(pid: int) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process has not ended; one that waits to be collected has."""
+    """Return whether a process still runs. A zombie has ended."""
     return _read(pid, "stat").rpartition(b") ")[2][:1] not in (b"Z", b"X", b"x", b"")
 
 

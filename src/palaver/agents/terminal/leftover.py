@@ -1,7 +1,7 @@
-"""A message of ours that was typed and not seen to leave, in a program whose composer cannot be read. Pure.
+"""A typed message that may still be in the input line of a program whose composer cannot be read. Pure.
 
-It may stand in the line still, and whatever is typed then would be one line with it. So it is a draft until a
-person has sent or dropped it, or the program has: then the cursor stands elsewhere, and all is quiet.
+Further keys would be added to that line. So the text counts as a draft until a person has sent or deleted it,
+or until the program has taken it: then the cursor is elsewhere and the program is silent.
 """
 
 from typing import Final
@@ -10,16 +10,16 @@ from palaver.agents.terminal.keyboard import Keyboard
 from palaver.agents.terminal.typed_text import squeeze
 
 _TAIL: Final = 16
-"""So many characters tell the end of our text: of a long one a program may show no more."""
+"""Characters at the end of our text that identify it. A program may show no more of a long text."""
 
 
 def is_at_cursor(before: str, ours: str) -> bool:
-    """Whether a text, given without its blanks, or the end of it stands before the cursor."""
+    """Return whether a text, or its end, is right before the cursor. `ours` has no white space."""
     return bool(ours) and squeeze(before).endswith(ours[-_TAIL:])
 
 
 class Leftover:
-    """What we put into the line of one program."""
+    """The text that we put into the input line of one program."""
 
     def __init__(self, keyboard: Keyboard) -> None:
         self._keyboard = keyboard
@@ -28,28 +28,28 @@ class Leftover:
         self._outputs = 0
 
     def place(self, text: str) -> None:
-        """Our text was put into the line, which was empty."""
+        """Record that our text was put into the empty line."""
         self._placed = squeeze(text)
         self._keyboard.place(text)
 
     def clear(self) -> None:
-        """It has left the line."""
+        """Record that our text has left the line."""
         self._keyboard.clear()
 
     def leave(self, outputs: int) -> None:
-        """It may stand there still; `outputs` is how many times the program has written until now."""
+        """Record that our text may still be in the line. `outputs` is the current output count."""
         self._text, self._outputs = self._placed, outputs
         self._keyboard.leave()
 
     def take_up(self, outputs: int) -> None:
-        """Go on with what an older version of this process left, as its keyboard knows it."""
+        """Continue with the text that the replaced process left, as recorded by the keyboard."""
         if self._keyboard.is_left_alone:
             self._text, self._outputs = squeeze(self._keyboard.draft), outputs
 
     def is_there(self, before: str, outputs: int, *, is_silent: bool) -> bool:
-        """Whether it may still stand in the line that ends `before` the cursor.
+        """Return whether our text may still be in the line. `before` is the text that ends at the cursor.
 
-        Once the program was seen to have taken it by itself, and no person has touched it, the draft is over.
+        If the program has taken the text and no person has typed since, the draft is forgotten.
         """
         if not self._text:
             return False

@@ -1,4 +1,4 @@
-"""What a terminal shows at one moment: the state of its program and of its composer. Values only."""
+"""The state of a terminal at one instant: its program and its composer. Values only."""
 
 import enum
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from palaver.model.delivery import AgentState
 
 
 class Composer(enum.StrEnum):
-    """What stands in the place where a person types."""
+    """Whether the input field contains a text."""
 
     EMPTY = "empty"
     DRAFT = "draft"
@@ -17,41 +17,41 @@ class Composer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The screen and what is known about its program, at one moment."""
+    """The screen and the state of its program at one instant."""
 
     state: AgentState
     reason: str = ""
-    """Why: `thinking`, `tool_use`, `permission`, `compacting`, `usage_limit`, another word, or nothing."""
+    """Reason for the state: `thinking`, `tool_use`, `permission`, `compacting`, `usage_limit`, … or empty."""
     has_dialog: bool = False
     """A dialog is open that a key would answer."""
     composer: Composer = Composer.UNKNOWN
     draft: str = ""
-    """What stands in the composer, as far as it can be read; lines joined by line feeds."""
+    """The text in the composer, as far as it can be read; lines joined by line feeds."""
     has_composer_rule: bool = False
     """The program's composer can be read from the screen; otherwise `composer` comes from a person's keys."""
     prompt: Prompt = Prompt.OTHER
-    """What the line before the cursor shows, of a program without a composer rule."""
+    """The kind of line before the cursor, for a program without a composer rule."""
     is_named_prompt: bool = False
     """The user has named this line as a prompt: with `--prompt`, or in a profile file."""
     prompt_line: str = ""
-    """That line, without our own text and without blanks at its ends."""
+    """That line without our own text, stripped."""
     is_told: bool = False
-    """The program itself, or a hook of it, says its state; otherwise it is guessed from its output."""
+    """The program or one of its hooks reported the state; otherwise it is inferred from the output."""
     is_readable: bool = True
     has_started: bool = True
-    """Something has shown that the program is ready. One that shows nothing at all may be idle without."""
+    """The program has shown that it is ready. A program without output can be idle without this."""
     has_paste_mode: bool = False
-    """The program asked for bracketed paste."""
+    """The program has requested bracketed paste."""
     is_alternate: bool = False
     title: str = ""
     text: str = ""
     """The whole screen, rows joined by line feeds."""
     before_cursor: str = ""
-    """The text that ends at the cursor, over as many rows as it wraps."""
+    """The text that ends at the cursor, including the rows that it wraps over."""
     output_count: int = 0
-    """How many times the program wrote something; it rises with every piece of output."""
+    """How many pieces of output the program has written."""
     output_ms: int | None = None
-    """When it last did."""
+    """When the program last wrote output."""
     human_key_ms: int | None = None
     """When a person last pressed a key."""
     human_key_count: int = 0

@@ -1,7 +1,7 @@
-"""Whether a program itself works while sub-agents that it started do too. Pure; time is handed in.
+"""Decide whether a program itself works while its sub-agents work. Pure; time is a parameter.
 
-What it says of itself by OSC 7501 is `working` as long as any of them works, also when a person has stopped
-its own turn. Then its screen tells.
+A program reports `working` with OSC 7501 while any sub-agent works, even if a person has stopped its own
+turn. In that case only the screen shows whether the program itself works.
 """
 
 from collections.abc import Collection
@@ -12,29 +12,28 @@ from palaver.harness.profile import Profile
 from palaver.model.delivery import AgentState
 
 QUIET_MS: Final = 1_000
-"""So long no sign of its work may be there: between two pictures there is a moment without any."""
+"""How long the signs of work must be missing. They also disappear briefly between two frames."""
 
 
 class OwnWork:
-    """Of one program."""
+    """The decision for one program."""
 
     def __init__(self, profile: Profile) -> None:
         self._signs = profile.own_work
         self._rests_ms: int | None = None
-        """Since when there is no sign of its own work."""
+        """Since when the screen shows no sign of work; None if it shows one."""
 
     @property
     def change_ms(self) -> int | None:
-        """The moment at which it counts as resting, unless a sign of work comes before."""
+        """When it will count as idle, unless a sign of work appears before."""
         return None if self._rests_ms is None else self._rests_ms + QUIET_MS
 
     def judge(
         self, word: Word | None, others: Collection[str], draft: str | None, text: str, now_ms: int
     ) -> Word | None:
-        """Give what it says of itself, or that it rests where only `others` work.
+        """Return the reported state, or idle if only `others` work.
 
-        `text` is what its screen shows; where its composer has no `draft`, not even an empty one, that tells
-        nothing.
+        `text` is the screen. It proves nothing while the composer is not visible (`draft` is None).
         """
         is_shared = word is not None and word.state is AgentState.ACTIVE and bool(others)
         if not is_shared or not self._signs or draft is None or self._has_sign(text):

@@ -1,6 +1,6 @@
-"""A pseudo-terminal and what ran in it: its size, who is in the foreground, how it ended.
+"""A pseudo-terminal: its size, its modes, its foreground process group, and how its process ended.
 
-Leaves the terminal's settings as the system and the program in it want them. Starts nothing.
+Does not change the settings of the terminal, except its size, and starts no process.
 """
 
 import os
@@ -15,10 +15,10 @@ _SIZE: Final = struct.Struct("HHHH")
 _NUMBER: Final = struct.Struct("i")
 _GET_NUMBER: Final = 0x80045430
 _OPEN_END: Final = 0x5441
-"""Of Linux: the number of a pseudo-terminal, and a descriptor of its program's end."""
+"""Linux ioctls: the number of a pseudo-terminal, and a new descriptor of the program's end."""
 
 _NO_KEY: Final = b"\0"
-"""A special character of a terminal that is switched off."""
+"""The value of a special character of a terminal that is disabled."""
 
 DEFAULT_COLS: Final = 80
 DEFAULT_ROWS: Final = 24
@@ -29,7 +29,7 @@ class Exit:
     """How a process ended."""
 
     status: int | None
-    """What it exited with; None when a signal ended it."""
+    """Its exit status; None if a signal ended it."""
     signal: int = 0
 
     @property
@@ -44,7 +44,7 @@ class Exit:
 
 
 def signal_name(number: int) -> str:
-    """Name a signal as people do."""
+    """Return the name of a signal, such as SIGTERM."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -52,10 +52,10 @@ def signal_name(number: int) -> str:
 
 
 class Pty:
-    """The end of a pseudo-terminal that a holder has: what is written here, the program reads."""
+    """The holder's end of a pseudo-terminal. The program reads the bytes written here."""
 
     def __init__(self, master: int, cols: int, rows: int) -> None:
-        """Take over a descriptor whose terminal has this size already."""
+        """Take ownership of a descriptor. The terminal must have this size already."""
         self.master = master
         self.cols = cols
         self.rows = rows
@@ -63,19 +63,19 @@ class Pty:
 
     @classmethod
     def open(cls, cols: int, rows: int) -> tuple[Self, int]:
-        """Make a pair; the second is the end for the program, which the caller closes once it was given."""
+        """Make a pair. The second is the program's end; the caller closes it after starting the program."""
         master, slave = os.openpty()
         pty = cls(master, cols, rows)
         pty.resize(cols, rows)
         return pty, slave
 
     def resize(self, cols: int, rows: int) -> None:
-        """Change the window; the program in the foreground is told by the system, when it is a change."""
+        """Change the size. The system notifies the program in the foreground if the size has changed."""
         ioctl(self.master, termios.TIOCSWINSZ, _SIZE.pack(rows, cols, 0, 0))
         self.cols, self.rows = cols, rows
 
     def foreground(self) -> int:
-        """Give the process group in the foreground; -1 when there is none, as after the end."""
+        """Return the process group in the foreground, or -1 if there is no such group, as after the end."""
         try:
             return os.tcgetpgrp(self.master)
         except OSError:
@@ -83,7 +83,7 @@ class Pty:
 
     @property
     def path(self) -> str:
-        """The name of the program's end, as the system has it; empty when it does not say."""
+        """The path of the program's end; empty if the system does not tell."""
         try:
             number: bytes = ioctl(self.master, _GET_NUMBER, b"\0" * _NUMBER.size)
         except OSError:
@@ -91,10 +91,10 @@ class Pty:
         return f"/dev/pts/{_NUMBER.unpack(number)[0]}"
 
     def unread(self) -> int | None:
-        """Give how many bytes were typed that the program has not read; None when the system does not say.
+        """Return the number of typed bytes that the program has not read; None if the system does not tell.
 
-        Of a terminal that hands on whole lines only those count that have their Enter. The end is opened for
-        a moment only: kept open, it would hide that the program has ended.
+        In line mode only complete lines count. The program's end is opened only briefly, because an open
+        descriptor would hide that the program has ended.
         """
         try:
             end = ioctl(self.master, _OPEN_END, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -109,20 +109,20 @@ class Pty:
 
     @property
     def is_secret(self) -> bool:
-        """Whether the terminal takes a line and shows nothing of it."""
+        """Whether the terminal reads a line without echo."""
         flags = self._local_flags()
         return bool(flags & termios.ICANON) and not flags & termios.ECHO
 
     @property
     def is_raw(self) -> bool:
-        """Whether the program takes keys one by one."""
+        """Whether the program reads single keys: the terminal is not in line mode."""
         return not self._local_flags() & termios.ICANON
 
     @property
     def is_edited(self) -> bool:
-        """Whether a line editor such as readline reads keys now: it takes Ctrl-V, which quotes a key, itself.
+        """Whether a line editor such as readline reads keys now: it disables Ctrl-V (quote next key).
 
-        A program that has such a library loaded and reads a single key by itself leaves Ctrl-V as it was.
+        A program that has loaded such a library but reads a single key itself does not disable Ctrl-V.
         """
         try:
             _, _, _, flags, _, _, keys = termios.tcgetattr(self.master)
@@ -137,19 +137,19 @@ class Pty:
             return termios.ICANON | termios.ECHO
 
     def close(self) -> None:
-        """Hang up: what still runs in it is told by the system."""
+        """Hang up. The system notifies the processes that still run in the terminal."""
         os.close(self.master)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """What runs here: a process in its terminal, and the home that it belongs to."""
+    """A process in its terminal, and the Palaver home that it belongs to."""
 
     home: str
     pty: Pty
     child: int
     command: tuple[str, ...]
     native: str = ""
-    """The address of the harness's own way in, where it has one."""
+    """The address of the harness's native API; empty if it has no such API."""
     prompt: str = ""
-    """The rule of `pal run --prompt`."""
+    """The pattern of `pal run --prompt`."""

@@ -1,6 +1,7 @@
-"""Bytes between a terminal and whoever watches it, both ways. Nothing in here waits, parses or understands.
+"""Move bytes to and from a terminal. Nothing here blocks or parses.
 
-A program that never reads holds up nobody: what it was sent waits here, in order, and `unsent` says how much.
+A program that does not read blocks no other part: its keys wait here, in order and without a limit, and
+`unsent` says how many bytes there are. The callers must limit what they write.
 """
 
 import asyncio
@@ -11,12 +12,13 @@ from typing import Final
 
 _READ_BYTES: Final = 65536
 _READS_AT_ONCE: Final = 16
-"""A terminal gives little at a time. So much goes on together, and then others have their turn."""
+"""Reads that are passed on together. A single read returns little; more would delay other work."""
 _DRAINS_AT_ONCE: Final = 64
+"""Rounds of reads in one `drain_output`."""
 
 
 class Pump:
-    """The traffic of one terminal, for as long as its program runs."""
+    """The input and output of one terminal while its program runs."""
 
     def __init__(
         self,
@@ -25,7 +27,7 @@ class Pump:
         on_hangup: Callable[[], None],
         on_drained: Callable[[], None],
     ) -> None:
-        """`on_hangup`: nothing more will come. `on_drained`: the program's side took all that was written."""
+        """`on_hangup`: no more output will come. `on_drained`: the terminal has taken all keys."""
         self._master = master
         self._on_output = on_output
         self._on_hangup = on_hangup
@@ -38,7 +40,7 @@ class Pump:
         self._loop.add_reader(master, self._read)
 
     def write(self, data: bytes) -> None:
-        """Send keys, behind all that were sent before. After the hang-up they are dropped."""
+        """Send keys after all earlier ones. After the hang-up they are dropped."""
         if not self._is_open or not data:
             return
         self._out.append(memoryview(data))
@@ -49,14 +51,14 @@ class Pump:
                 self._loop.add_writer(self._master, self._flush_rest)
 
     def drain_output(self) -> bool:
-        """Take in what is there to be read now: the last words of a program that has ended.
+        """Read the output that is available now.
 
-        False when there is more than is taken at once: a program that writes all the time has no end.
+        Return False if some is left after `_DRAINS_AT_ONCE` rounds: a program may write without a pause.
         """
         return any(not self._is_open or not self._read() for _ in range(_DRAINS_AT_ONCE))
 
     def close(self) -> None:
-        """Read and write no more. Closing twice is closing once."""
+        """Stop reading and writing, and drop unsent keys. A second call does nothing."""
         if self._is_open:
             self._is_open = False
             self._loop.remove_reader(self._master)
@@ -65,7 +67,7 @@ class Pump:
             self.unsent = 0
 
     def drop_unsent(self) -> None:
-        """Forget the keys that the terminal has not taken."""
+        """Drop the keys that the terminal has not taken."""
         if self._out:
             self._out.clear()
             self.unsent = 0
@@ -73,13 +75,13 @@ class Pump:
             self._on_drained()
 
     def release(self) -> bytes:
-        """Let go of the terminal without closing it; give what it has not taken yet."""
+        """Stop using the terminal without closing it. Return the keys that it has not taken."""
         rest = b"".join(self._out)
         self.close()
         return rest
 
     def _read(self) -> bool:
-        """Pass on what there is; False when there was nothing."""
+        """Pass on available output. Return False if there was no output, or the terminal has ended."""
         pieces: list[bytes] = []
         is_over = False
         for _ in range(_READS_AT_ONCE):
@@ -87,7 +89,7 @@ class Pump:
                 piece = os.read(self._master, _READ_BYTES)
             except BlockingIOError:
                 break
-            except OSError:  # EIO: nobody has the other end any more
+            except OSError:  # EIO: no process has the other end open
                 piece = b""
             if not piece:
                 is_over = True
@@ -111,7 +113,7 @@ class Pump:
                 written = os.write(self._master, self._out[0])
             except BlockingIOError:
                 return
-            except OSError:  # the reading side says that it is over
+            except OSError:  # reading reports the end
                 self._out.clear()
                 self.unsent = 0
                 return

@@ -1,6 +1,7 @@
-"""Whether what is typed will be read: who is in the foreground, what waits unread, whether somebody waits.
+"""Find out whether typed text will be read: the foreground program, unread input, waiting readers.
 
-Asked before every key. Nobody tells when a program begins to read, so whoever waits for it asks again.
+This is queried before every key. The system does not notify us when a program begins to read, so a caller
+that waits for that must query again.
 """
 
 from dataclasses import replace
@@ -14,22 +15,23 @@ from palaver.harness.profile import Profile
 
 LOOK_SOON_S: Final = 0.1
 LOOK_LATER_S: Final = 0.5
+"""Intervals between queries while a program is not reading, at first and later."""
 
 _GRACE_MS: Final = 300
-"""So long a program that reads may be busy with what it read before that counts."""
+"""How long a reader may be busy with its last input before it counts as not reading."""
 _ASK_AGAIN_MS: Final = 500
-"""How long a process that has no line editor loaded is believed to have none."""
+"""How long to trust that a process has not loaded a line editor."""
 _TAKEN_MS: Final = 20
-"""So long the system may take to hand keys on."""
+"""How long the system may take to pass keys on."""
 
 
 class Reading:
-    """What the system knows of one terminal's readers."""
+    """The readers of one terminal, as the system reports them."""
 
     def __init__(self, pty: Pty, child: int, profile: Profile, screen: Screen) -> None:
         self._pty = pty
         self._child = child
-        # A composer that can be seen says better whether somebody takes what is typed.
+        # A readable composer is better evidence that the program accepts input than the system is.
         self._is_asked = profile.read_composer is None
         self._screen = screen
         self._read_ms = -_GRACE_MS
@@ -41,24 +43,24 @@ class Reading:
         """The processes that read the terminal when the composer was proven: the agent itself."""
 
     def prove(self) -> None:
-        """Take the processes of the last look for the agent: they read while its composer was proven.
+        """Record the readers of the last `facts` as the agent: they read while the composer was proven.
 
-        As long as one of them lives, no other process becomes the agent: neither a tool that it starts nor a
-        program that draws a prompt like the agent's.
+        While one of them lives, no other process can become the agent: neither a tool that it starts nor a
+        program that draws a similar prompt.
         """
         if not self.agent:
             self.agent = self._readers.waiting | self._readers.hidden
 
     def has_reader(self) -> bool:
-        """Whether it is sure that a process of the agent waits in a read of its terminal."""
+        """Return whether a process of the agent certainly waits for input from the terminal."""
         return read_readers(self._pty, self._child).is_waiting is True
 
     def pressed(self, now_ms: int) -> None:
-        """Keys were written: they may still be on their way into the terminal."""
+        """Record that keys were written: the program may not have received them yet."""
         self._pressed_ms = now_ms
 
     def facts(self, now_ms: int, *, is_passthrough: bool) -> Facts:
-        """Give what the screen cannot show, as it is in this very step."""
+        """Return the facts that the screen does not show. They are valid only in this step."""
         is_raw = self._pty.is_raw
         has_composer = self._is_asked and is_raw and self._screen.terminal.has_paste_mode
         readers = self._readers = read_readers(
@@ -90,10 +92,10 @@ class Reading:
         )
 
     def _edits_lines(self, now_ms: int) -> bool:
-        """Whether the processes that wait have loaded readline, or a library like it.
+        """Return whether all waiting processes have loaded readline or a similar library.
 
-        Asked only where it counts: keys are taken one by one, and no bracketed paste is on. A yes is kept as
-        long as the process lives, a no for a moment.
+        This is relevant only if the program reads single keys without bracketed paste. A positive result is
+        kept while the process lives, a negative one for `_ASK_AGAIN_MS`.
         """
         waiting = self._readers.waiting
         if self._screen.terminal.has_paste_mode or not waiting:
@@ -104,7 +106,7 @@ class Reading:
         return waiting <= self._editing
 
     def level(self, facts: Facts) -> Facts:
-        """Give the facts without what passes within a moment, for those who plan rather than press."""
+        """Return the facts without short interruptions. For planning only, not for pressing keys."""
         is_unread = facts.has_unread and facts.now_ms - self._pressed_ms >= _TAKEN_MS
         is_reading = facts.is_reading or facts.now_ms - self._read_ms < _GRACE_MS
         return replace(facts, has_unread=is_unread, is_reading=is_reading)

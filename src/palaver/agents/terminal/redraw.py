@@ -1,7 +1,7 @@
-"""A terminal's screen as the bytes that draw it on another one. Pure.
+"""Make the bytes that draw the screen of a terminal on another terminal. Pure.
 
-What a program drew long ago is shown to whoever comes now: the cells with their colours, the cursor, the
-title and the modes the program relies on. What has scrolled away is not shown again.
+They contain the cells with their colours, the cursor, the title, and the modes that the program relies on.
+They do not contain the scroll-back.
 """
 
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ from palaver.agents.terminal.glass import FAINT, Glass
 from palaver.agents.terminal.terminal import MODE_KEYPAD, Keys, Terminal, change_keys
 
 KEPT_MODES: Final = (1, 9, MODE_KEYPAD, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2031)
-"""Keys, mouse, focus and paste: what the program switched on, and a person's terminal must therefore send."""
+"""Modes for keys, mouse, focus and paste, which the person's terminal must have too."""
 
 _UNKNOWN_KEYS: Final = Keys(-1, -1, -1)
 _FORE: Final = {name: code for code, name in {**FG_AIXTERM, **FG_ANSI}.items()}
 _BACK: Final = {name: code for code, name in {**BG_AIXTERM, **BG_ANSI}.items()}
 _PALETTE: Final = {colour: number for number, colour in reversed(list(enumerate(FG_BG_256)))}
-"""The 256 colours that every terminal has, by what they are made of; of two that are equal the first."""
+"""The numbers of the 256 standard colours by their RGB value; the lowest number of equal ones."""
 
 
 def redraw(terminal: Terminal) -> bytes:
-    """Give the bytes that make another terminal of the same size look, and behave, like this one."""
+    """Return the bytes that make another terminal of the same size look and behave like this one."""
     glass = terminal.glass
     parts = [b"\x1b[?1049h" if glass.is_alternate else b"\x1b[?1049l", b"\x1b[r\x1b[0m\x1b[?7h\x1b[2J"]
     for y in range(glass.lines):
@@ -56,7 +56,7 @@ def _draw_row(glass: Glass, y: int) -> Iterator[bytes]:
         yield b"\x1b[%d;1H" % (y + 1)
     last = None
     for x in range(end):
-        # The right half of a wide character is a cell of its own, without anything in it.
+        # The right half of a wide character is a separate, empty cell.
         cell = line.get(x, blank)
         kind = cell._replace(data=" ")
         if kind != last:
@@ -67,7 +67,7 @@ def _draw_row(glass: Glass, y: int) -> Iterator[bytes]:
 
 @lru_cache(maxsize=512)
 def graphics(cell: Char) -> bytes:
-    """Write how a cell is drawn, from nothing."""
+    """Return the sequence that sets all attributes of a cell, starting with a reset."""
     words = ["0"]
     flags = (cell.bold, cell.italics, cell.underscore, cell.blink, cell.reverse, cell.strikethrough)
     words += [word for is_set, word in zip(flags, ("1", "3", "4", "5", "7", "9"), strict=True) if is_set]

@@ -1,4 +1,4 @@
-"""What a holder knows of its screen besides the cells, handed to the process that takes over. Values only."""
+"""The state of a screen without its cells, for the process that takes over. Values only."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from palaver.agents.terminal.signals import Heard
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """What was heard, what a person typed, and how far the screen could be believed."""
+    """Reported status, the draft of a person, startup, readability and accepted prompts."""
 
     heard: Heard
     draft: Draft
@@ -17,4 +17,4 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     outputs: int
     output_ms: int | None
     prompts: tuple[str, ...] = ()
-    """Prompts under which the program took a message."""
+    """Prompts at which the program accepted a message."""

@@ -1,8 +1,8 @@
-"""What a terminal shows and what that means: bytes, hooks and keys in, a `Look` out. Pure; time is handed in.
+"""Interpret a terminal: bytes, hooks and keys in, a `Look` out. Pure; time is a parameter.
 
-Output is only put aside when it comes (`feed`), and understood when there is time (`step`) or need (`look`),
-so that a program which floods its terminal never waits for us. What does not fit is skipped: then the screen
-is unreadable until the program has drawn it anew, and only what it said of itself is still picked out.
+Output is only stored when it arrives (`feed`), and parsed later (`step`) or when needed (`look`), so that a
+program that floods its terminal never waits for us. If too much waits, the oldest output is skipped. Then the
+screen is unreadable until the program redraws it, and only its status sequences are still processed.
 """
 
 from typing import Final
@@ -23,15 +23,15 @@ from palaver.harness.prompt import LIMIT_LINE, Prompt, is_asked_for, judge_promp
 from palaver.model.delivery import AgentState
 
 STEP_BYTES: Final = 8 * 1024
-"""What is understood in one step: a few milliseconds, some twenty where every byte scrolls the screen."""
+"""Bytes parsed in one step: a few milliseconds, or about 20 if every byte scrolls the screen."""
 FRAME_LIMIT_MS: Final = 1_000
-"""A program that begins to draw and never says that it has ended is believed no longer."""
+"""How long an announced frame may last in silence. Then it counts as complete."""
 GUESS_QUIET_MS: Final = 1_000
-"""Silence that must go with an idle look, for a harness that does not say what it is doing."""
+"""Silence required before a harness that does not report its state counts as idle."""
 _LIMIT_ACCEPTED: Final = 20
-"""Prompts that are remembered; the oldest is forgotten."""
+"""Accepted prompts that are kept. Over the limit the oldest is dropped."""
 READER_LOOK_MS: Final = 1_000
-"""How often a program that has shown nothing is looked at: does it wait for its terminal by now?"""
+"""Interval at which a program without output is checked for a wait for input."""
 
 
 class Screen:
@@ -44,7 +44,7 @@ class Screen:
         self._own_work = OwnWork(profile)
         self._keyboard = Keyboard()
         self.leftover = Leftover(self._keyboard)
-        """What we put into the line of a program whose composer cannot be read."""
+        """The text that we put into the line of a program whose composer cannot be read."""
         self.startup = Startup(profile, started_ms)
         self._accepted: dict[str, None] = {}
         self._backlog = Backlog()
@@ -54,7 +54,7 @@ class Screen:
         self._picture: tuple[View, str] | None = None
 
     def feed(self, data: bytes, now_ms: int) -> None:
-        """Put output aside. Costs next to nothing, raises nothing, and keeps a bounded amount."""
+        """Store output for later. Cheap; never raises. Over the limit the oldest output is skipped."""
         if not data:
             return
         self._outputs += 1
@@ -64,7 +64,7 @@ class Screen:
             self._skip(skipped)
 
     def step(self, limit_bytes: int = STEP_BYTES) -> bool:
-        """Understand a piece of what was put aside; True while more of it waits."""
+        """Parse a piece of the stored output. Return True while more is left."""
         piece = self._backlog.take(limit_bytes)
         for start in range(0, len(piece), STEP_BYTES):
             self._understand(piece[start : start + STEP_BYTES])
@@ -76,35 +76,35 @@ class Screen:
         return len(self._backlog) <= KEPT_BYTES
 
     def take_answers(self, *, is_attended: bool) -> bytes:
-        """Give what is to be written to the program because it asked its terminal, once.
+        """Return, and remove, the replies to queries of the program.
 
-        `is_attended`: somebody's terminal is attached, sees the questions too and answers all but OSC 7501.
+        `is_attended`: a person's terminal is attached and answers all queries except OSC 7501.
         """
         return self._terminal.take_answers(is_attended=is_attended)
 
     def resize(self, cols: int, rows: int) -> None:
-        """Take a new size; what waited was drawn for the old one."""
+        """Change the size. Stored output is parsed first: it was drawn for the old size."""
         self._catch_up()
         self._terminal.resize(max(cols, 1), max(rows, 1))
         self._picture = None
 
     def human_keys(self, data: bytes, now_ms: int) -> None:
-        """Take in what a person typed, also through the input bar. Our own keys do not belong here."""
+        """Process the keys of a person, also from the input bar. Not for our own keys."""
         self._keyboard.press(data, now_ms)
 
     def hear(self, event: str, *, session: str = "", detail: str = "") -> bool:
-        """Take in a hook's event; False when it says nothing or belongs to another session."""
+        """Process a hook event. Return False if it has no state or belongs to another session."""
         self._catch_up()
         is_heard = self._signals.hear_hook(event, session=session, detail=detail)
         self.startup.is_over = self.startup.is_over or is_heard
         return is_heard
 
     def interrupted(self) -> None:
-        """The interrupt keys were pressed: what a hook said of the work before is over."""
+        """Record that the interrupt keys were pressed: forget an active state that a hook reported."""
         self._signals.interrupt()
 
     def accepted(self, prompt: str) -> None:
-        """The program took a message under this prompt: it takes the next one there too."""
+        """Record that the program accepted a message at this prompt, so it may receive the next one there."""
         if prompt and len(prompt) <= LIMIT_LINE and self._profile.read_composer is None:
             self._accepted.pop(prompt, None)
             self._accepted[prompt] = None
@@ -112,12 +112,12 @@ class Screen:
                 del self._accepted[next(iter(self._accepted))]
 
     def exit(self, reason: str) -> None:
-        """The program has ended."""
+        """Record that the program has ended."""
         self._exit = reason
 
     @property
     def terminal(self) -> Terminal:
-        """The cells, modes and title, with all output so far understood."""
+        """The cells, modes and title, after all output so far was parsed."""
         self._catch_up()
         return self._terminal
 
@@ -128,16 +128,16 @@ class Screen:
 
     @property
     def scrollback(self) -> tuple[str, ...]:
-        """The lines that went over the top edge, oldest first; a bounded number."""
+        """The lines that scrolled off the top, oldest first; a limited number."""
         return tuple(self._terminal.glass.scrollback)
 
     @property
     def has_focus_mode(self) -> bool:
-        """The program asked to be told when its window has the focus."""
+        """Whether the program has requested focus reports."""
         return self._terminal.has_focus_mode
 
     def keep(self) -> Remembered:
-        """Give what is known besides the cells, for the process that takes over."""
+        """Return the state without the cells, for the process that takes over."""
         self._catch_up()
         return Remembered(
             heard=self._signals.keep(),
@@ -151,9 +151,9 @@ class Screen:
         )
 
     def take_up(self, painted: bytes, remembered: Remembered | None) -> None:
-        """Begin with a screen that an older version of this process had, as it was painted.
+        """Start with the screen of the replaced process. `painted` are the bytes that draw it.
 
-        Where it left no more than that, nothing is believed until the program has drawn anew.
+        Without `remembered`, the screen is unreadable until the program redraws it.
         """
         self._terminal.feed(painted)
         self._terminal.take_said()
@@ -173,9 +173,9 @@ class Screen:
         self.leftover.take_up(self._outputs)
 
     def look(self, now_ms: int, *, ours: str = "") -> Look:
-        """Say what there is to see now. All output so far is understood first.
+        """Return the current state. All output so far is parsed first.
 
-        `ours` is what we typed, without its blanks: a question in it is not the program's.
+        `ours` is the text that we typed, without white space: a question in it is not the program's.
         """
         self._catch_up()
         terminal, glass = self._terminal, self._terminal.glass
@@ -221,7 +221,7 @@ class Screen:
         )
 
     def next_change_ms(self, now_ms: int) -> int | None:
-        """Give the moment at which a look may change although nothing happens, or None."""
+        """Return the next time at which the state may change without any event, or None."""
         started_ms = self.startup.started_ms
         moments = [started_ms + self._profile.start_limit_ms, self._own_work.change_ms or 0]
         if self._output_ms is not None:
@@ -260,8 +260,8 @@ class Screen:
                 self.startup.is_over = True
 
     def _skip(self, skipped: Skipped) -> None:
-        """Too much waited: do what is known of what is passed over, and doubt the screen where it drew."""
-        # CAN ends whatever sequence the last piece broke off in.
+        """Apply the summary of skipped output. Mark the screen as unreadable unless it was plain lines."""
+        # CAN cancels a sequence that was cut off at the end of the last piece.
         self._understand(b"\x18")
         for told in skipped.told:
             self._understand(told)
@@ -277,10 +277,10 @@ class Screen:
     def _read_draft(self, view: View, before: str, now_ms: int) -> str | None:
         if self._profile.read_composer is None:
             if self._terminal.glass.is_alternate and not self._terminal.has_paste_mode:
-                return None  # it fills the screen, and nothing shows that it takes a text
+                return None  # it fills the screen, and nothing proves that it accepts text
             is_silent = self._is_silent(now_ms, GUESS_QUIET_MS)
             is_left = self.leftover.is_there(before, self._outputs, is_silent=is_silent)
-            # That there is a draft counts, also when backspaces left nothing of what is known of it.
+            # There may be a draft even if backspaces have deleted all of its known text.
             return (self._keyboard.draft or "?") if is_left or self._keyboard.has_draft else ""
         if self._profile.has_paste and not self._terminal.has_paste_mode:
             return None
@@ -311,7 +311,7 @@ class Screen:
         profile = self._profile
         if profile.busy:
             is_busy = any(pattern.search(text) for pattern in profile.busy)
-            # Between Enter and the first sign of work there is a moment that looks idle.
+            # Between Enter and the first sign of work the screen looks idle.
             is_idle = not is_busy and self._is_silent(now_ms, GUESS_QUIET_MS)
             return Word(AgentState.IDLE if is_idle else AgentState.ACTIVE)
         return Word(AgentState.IDLE if self._is_silent(now_ms, profile.idle_after_ms) else AgentState.ACTIVE)

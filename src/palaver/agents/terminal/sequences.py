@@ -1,7 +1,8 @@
-"""Terminal output taken apart: text, controls, escape sequences. Pure; an incomplete end waits for its rest.
+"""Split terminal output into text, control characters and escape sequences. Pure.
 
-Where the bytes are cut makes no difference. Strings (OSC, DCS, APC and the like) over the limit are skipped,
-so a picture or a clipboard costs no memory. Nothing here raises, whatever the bytes.
+An incomplete sequence at the end is kept until its rest arrives, so the result does not depend on where the
+bytes are cut. Strings (OSC, DCS, APC and similar) over the limit are skipped, so a picture or a clipboard
+uses no memory. Nothing here raises, whatever the bytes.
 """
 
 import codecs
@@ -32,11 +33,11 @@ _REST: Final = {
     "osc": re.compile("[^\x07\x18\x1a\x1b\x9c]*(?P<end>[\x07\x18\x1a\x9c]|(?=\x1b))?"),
     "string": re.compile("[^\x18\x1a\x1b\x9c]*(?P<end>[\x18\x1a\x9c]|(?=\x1b))?"),
 }
-"""What still belongs to a sequence that grew too long, by its kind."""
+"""Patterns for the rest of a sequence that is too long, by its kind."""
 
 
 class Sequences:
-    """Takes output apart, piece by piece."""
+    """Splits output piece by piece. Keeps at most one incomplete sequence of limited length."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -45,14 +46,14 @@ class Sequences:
 
     @property
     def tail(self) -> str:
-        """What waits for the rest of its sequence."""
+        """The incomplete sequence at the end."""
         return self._tail
 
     def split(self, data: bytes) -> Iterator[re.Match[str]]:
-        """Give the matches, in order; the name of the last group that matched says what each is.
+        """Yield the matches in order. The name of the last matching group is the kind.
 
         `text`, `control`, `escape`; `final` with `params` for a control sequence; `osc_end` with `osc` for a
-        whole operating system command. An `osc` without its end was broken off; `string` is to be ignored.
+        complete operating system command. An `osc` without `osc_end` was cancelled; ignore `string`.
         """
         text = self._tail + self._decoder.decode(data)
         self._tail = ""
@@ -81,7 +82,7 @@ class Sequences:
     def _keep(self, tail: str, kind: str | None) -> None:
         if kind is not None and len(tail) > (PARAMS_LIMIT if kind == "params" else STRING_LIMIT):
             self._skipping = _REST[kind]
-            # An escape at the very end may be the one that ends the string.
+            # An escape at the end may be the start of the string terminator.
             self._tail = "\x1b" if tail.endswith("\x1b") else ""
         else:
             self._tail = tail

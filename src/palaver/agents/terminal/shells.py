@@ -1,7 +1,7 @@
-"""Which programs would run what is typed into them, or hand it on to one that does. Pure.
+"""Recognise programs that would run typed text as commands, or forward it to such a program. Pure.
 
-A program is judged by all its names at once: the file that it runs, the name that the system shows for it,
-and the name that it was given. What its options mean must be sure; where it is not, it is a shell.
+A program is judged by all of its names: its file, the name that the system shows, and its first argument. If
+the meaning of its options is not certain, it counts as a shell that reads commands.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _OTHERS: Final = frozenset(
     {*("fish", "csh", "tcsh", "nu", "pwsh", "powershell", "elvish", "xonsh", "osh", "ysh", "oil", "rc", "es")}
 )
 SHELLS: Final = _POSIX | _OTHERS
-"""They run every line that they read, unless they were given a script or a command."""
+"""Shells. They run every line that they read, unless they were started with a script or a command."""
 
 HANDING_ON: Final = frozenset(
     {
@@ -31,10 +31,10 @@ HANDING_ON: Final = frozenset(
         *("unshare", "nsenter", "chroot", "fakechroot", "proot", "bwrap", "firejail"),
     }
 )
-"""They hold another program's terminal, or become another user's shell: who reads there cannot be seen."""
+"""Programs that own another terminal or start another user's shell: we cannot see what reads there."""
 
 _FLAGS: Final = frozenset("abefhklmnprtuvxBCDEHPT")
-"""Single letters that take no value and change nothing about who reads."""
+"""Single-letter options without a value that do not change where commands are read from."""
 _LONG_FLAGS: Final = frozenset(
     {
         *("--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"),
@@ -47,31 +47,31 @@ _DEVICES: Final = ("/dev/", "/proc/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process, by all the names that it has."""
+    """The names of one process."""
 
     argv: tuple[str, ...]
     name: str = ""
-    """What the system shows for it."""
+    """The name that the system shows."""
     program: str = ""
-    """The file that it runs; empty when that cannot be seen."""
+    """The path of its file; empty if it is not visible."""
     shell: str = ""
-    """The shell that this file is, whatever it is called."""
+    """The name of the shell that its file is a copy of; empty if it is not a known shell."""
 
 
 def names_of(process: Process) -> set[str]:
-    """Give every name of a process: of the file that it runs, as the system shows it, and as it was given."""
+    """Return every name of a process: its file, the name that the system shows, and its first argument."""
     given = _base(process.argv[0]) if process.argv else ""
     return {_base(process.program), _base(process.name).partition(":")[0], given, process.shell}
 
 
 def is_shell(process: Process) -> bool:
-    """Tell whether what is typed into it might be run by a shell: its own lines, or behind it."""
+    """Return whether a shell might run the text that is typed into it: itself or a program it forwards to."""
     names = names_of(process)
     return bool(names & HANDING_ON) or "SCREEN" in names or reads_commands(process)
 
 
 def reads_commands(process: Process) -> bool:
-    """Tell whether it is a shell itself that would run what is typed into it."""
+    """Return whether it is a shell that would run the text that is typed into it."""
     names = names_of(process)
     words = list(process.argv[1:])
     shells = names & SHELLS
@@ -79,7 +79,7 @@ def reads_commands(process: Process) -> bool:
         shells = {words.pop(0)} & SHELLS
     if not shells:
         return False
-    # An interpreter that runs a shell: what counts begins behind the name of the shell.
+    # If an interpreter runs the shell, the options of the shell start after its name.
     for place, word in enumerate(words):
         if _base(word) in shells and not {_base(process.program), process.shell} & SHELLS:
             words = words[place + 1 :]
@@ -88,7 +88,7 @@ def reads_commands(process: Process) -> bool:
 
 
 def _reads_commands(words: list[str]) -> bool:
-    """Tell whether a shell of the Bourne family reads its commands from the terminal."""
+    """Return whether a shell of the Bourne family reads its commands from the terminal."""
     has_command = False
     while words:
         word = words.pop(0)
@@ -102,7 +102,7 @@ def _reads_commands(words: list[str]) -> bool:
         elif word.startswith(("-", "+")):
             letters = word[1:]
             if word[0] == "-" and "c" in letters:
-                has_command = True  # the first word that is no option
+                has_command = True  # the command is the first argument that is not an option
                 letters = letters.replace("c", "")
             values = sum(letter in "oO" for letter in letters)
             if not set(letters) - {"o", "O"} <= _FLAGS or values > 1:
@@ -114,7 +114,7 @@ def _reads_commands(words: list[str]) -> bool:
 
 
 def _reads_commands_elsewhere(words: list[str]) -> bool:
-    """Tell it of a shell whose options are its own: sure is only a script, or a command, right away."""
+    """Return the same for other shells. Only a script or `-c COMMAND` as first argument is certain."""
     if not words:
         return True
     if words[0] == "-c":
@@ -123,7 +123,7 @@ def _reads_commands_elsewhere(words: list[str]) -> bool:
 
 
 def _is_terminal(script: str) -> bool:
-    """Whether a script is none: `/dev/stdin` and the like."""
+    """Return whether a script name is a device such as `/dev/stdin`, not a file."""
     return script.startswith(_DEVICES)
 
 

@@ -1,7 +1,7 @@
-"""What a program says of itself, by hook, by OSC 7501 and by its title, made into one state. Pure.
+"""Combine the states that a program reports by hooks, OSC 7501 and its title into one state. Pure.
 
-The newest word holds. A hook overrides what the terminal only suggests; a later word of the terminal
-overrides a hook, because hooks stay silent about some ends (an interrupt, a dialog that was refused).
+The newest report counts. A later report of the terminal overrides a hook, because hooks do not report some
+ends (an interrupt, a refused dialog). A title is ignored once the program has used OSC 7501.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Word:
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program said of itself, for the process that takes over."""
+    """The reported state of a program, for the process that takes over."""
 
     state: AgentState | None = None
     reason: str = ""
@@ -43,7 +43,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signals:
-    """Hears everything, remembers the newest."""
+    """Receives all reports of a program and keeps the newest."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -53,7 +53,7 @@ class Signals:
         self.word: Word | None = None
 
     def hear_hook(self, event: str, *, session: str = "", detail: str = "") -> bool:
-        """Take in a hook's event; False when it is another session's or says nothing about the state."""
+        """Process a hook event. Return False if it belongs to another session or has no state."""
         found = hook_state(event, detail)
         if session and self._session and session != self._session:
             return False
@@ -65,7 +65,7 @@ class Signals:
         return True
 
     def hear_status(self, status: Status) -> bool:
-        """Take in the program's own status; False when it says nothing that is known."""
+        """Process an OSC 7501 status. Return False if its state is unknown."""
         state = _STATUS_STATES.get(status.state)
         if state is None:
             return False
@@ -74,7 +74,7 @@ class Signals:
         return True
 
     def hear_title(self, title: str) -> None:
-        """Take in a title, unless the program has the better way to say it."""
+        """Process a title. Ignored if the program has used OSC 7501, which is more precise."""
         if self._has_status:
             return
         for rule in self._profile.titles:
@@ -83,12 +83,12 @@ class Signals:
                 return
 
     def interrupt(self) -> None:
-        """The program was interrupted: what a hook said of its work is over."""
+        """Record an interrupt: forget an active state that a hook reported."""
         if self._from_hook and self.word is not None and self.word.state is AgentState.ACTIVE:
             self.word = None
 
     def keep(self) -> Heard:
-        """Give what was heard, for the process that takes over."""
+        """Return the reported state for the process that takes over."""
         return Heard(
             state=None if self.word is None else self.word.state,
             reason="" if self.word is None else self.word.reason,
@@ -98,12 +98,12 @@ class Signals:
         )
 
     def take_up(self, heard: Heard) -> None:
-        """Go on with what an older version of this process heard."""
+        """Continue with the state of the replaced process."""
         self.word = None if heard.state is None else Word(heard.state, heard.reason)
         self._session, self._has_status, self._from_hook = heard.session, heard.has_status, heard.from_hook
 
     def _say(self, word: Word) -> None:
-        # A hook knows better what an active program is at.
+        # A hook gives a more precise reason for an active state.
         if self._from_hook and self.word is not None and self.word.state is word.state is AgentState.ACTIVE:
             return
         self.word = word

@@ -1,10 +1,10 @@
-"""Where output may be cut: the end of it that is only the beginning of a sequence or character. Pure."""
+"""Find an incomplete sequence or character at the end of output. Pure."""
 
 import re
 from typing import Final
 
 LIMIT_TAIL_BYTES: Final = 8192
-"""A longer sequence is taken for one without an end."""
+"""A longer sequence counts as one that never ends."""
 
 _UNFINISHED: Final = re.compile(
     rb"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x18\x1a\x1b]*\x1b?|[ -/]+)?"
@@ -13,14 +13,14 @@ _UNFINISHED: Final = re.compile(
 
 
 def unfinished(seen: bytes) -> bytes:
-    """Give the last bytes that wait for the rest of their sequence; nothing when all of it is whole.
+    """Return the incomplete sequence at the end, or nothing if the output is complete.
 
-    Whoever is shown the screen as it is after `seen` must be given these bytes too, or would take the rest of
-    the sequence for text.
+    A viewer that receives the screen after `seen` must receive these bytes too. Otherwise it would show the
+    rest of the sequence as text.
     """
     last = seen[-LIMIT_TAIL_BYTES:]
     escape = last.rfind(b"\x1b")
-    # The last escape may only end a string that began with the one before it.
+    # The last escape may be the terminator of a string that began with the escape before it.
     places = [last.rfind(b"\x1b", 0, escape) if escape > 0 else -1, escape]
     places += range(len(last) - 3, len(last))
     for place in places:

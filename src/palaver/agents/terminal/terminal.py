@@ -1,7 +1,7 @@
-"""A terminal's memory: what its program drew, the modes it set, what it asked and what it said of itself.
+"""Emulate a terminal: its cells and modes, the queries of its program and the status that it reports.
 
-Does no input or output and reads no clock. Whatever the bytes, nothing is raised: a sequence that cannot be
-carried out makes the screen unreadable until the program has drawn it anew.
+Does no input or output and reads no clock. Never raises, whatever the bytes: a sequence that fails makes the
+screen unreadable until the program redraws it.
 """
 
 import base64
@@ -16,10 +16,10 @@ from palaver.agents.terminal.sequences import Sequences
 
 TITLE_LIMIT: Final = 1_024
 ANSWER_LIMIT: Final = 64
-"""Answers kept at most; a program that asks more without reading gets none for the rest."""
+"""Replies that may wait. Further queries get no reply."""
 
 MODE_KEYPAD: Final = 66
-"""The keypad sends sequences of its own; switched by this number or by an escape sequence."""
+"""Application keypad mode. Set by this number or by an escape sequence."""
 
 _KEY_FLAGS: Final = 0b11111
 _LIMIT_KEY_FLAGS: Final = 16
@@ -34,21 +34,21 @@ _MODES_PYTE: Final = frozenset({6, 7, 25})
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a program says of itself by OSC 7501."""
+    """The status that a program reports with OSC 7501."""
 
     state: str
     kind: str = ""
     message: str = ""
     about: str = ""
-    """The sub-agent that it is about; empty for the program itself."""
+    """The sub-agent that it describes; empty for the program itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """How a program wants its keys written, and its cursor drawn."""
+    """The key encoding and cursor shape that a program has requested."""
 
     flags: int = 0
-    """Of the kitty protocol."""
+    """Flags of the kitty protocol."""
     other: int = 0
     """The level of modifyOtherKeys."""
     style: int = 0
@@ -56,10 +56,10 @@ class Keys:
 
 
 def change_keys(before: Keys, after: Keys) -> bytes:
-    """Give what has another terminal write its keys in another way."""
+    """Return the sequences that change the key encoding and cursor shape of another terminal."""
     parts = []
     if before.flags != after.flags:
-        # Set rather than put on top: whoever is given this again keeps no more of them.
+        # Set the flags instead of pushing them, so that the stack does not grow if this is sent again.
         parts.append(b"\x1b[=%d;1u" % after.flags)
     if before.other != after.other:
         parts.append(b"\x1b[>4;%dm" % after.other)
@@ -69,7 +69,7 @@ def change_keys(before: Keys, after: Keys) -> bytes:
 
 
 class Terminal:
-    """One emulated terminal."""
+    """One emulated terminal. Titles, replies and sub-agents are limited in number and size."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self._sequences = Sequences()
@@ -83,13 +83,13 @@ class Terminal:
         self.title = ""
         self.status: Status | None = None
         self.workers: set[str] = set()
-        """Sub-agents of the program that work now."""
+        """Sub-agents of the program that are working."""
         self._said: dict[type, str | Status] = {}
         self._answers: list[tuple[bool, bytes]] = []
 
     @property
     def keys(self) -> Keys:
-        """How the program wants its keys now."""
+        """The current key encoding and cursor shape."""
         flags = self._key_flags[-1] if self._key_flags else 0
         return Keys(flags, self._other_keys, self._cursor_style)
 
@@ -103,26 +103,26 @@ class Terminal:
 
     @property
     def is_mid_frame(self) -> bool:
-        """The program said that it has begun to draw and not yet that it has ended."""
+        """Whether the program has announced the start of a frame and not yet its end."""
         return _MODE_FRAME in self.modes
 
     def feed(self, data: bytes) -> None:
-        """Take output in. Raises nothing."""
+        """Process output. Never raises."""
         for found in self._sequences.split(data):
             try:
                 self._carry_out(found)
-            except Exception:  # pyte fails on real recordings: what it did not draw is not known
+            except Exception:  # pyte fails on some real output, so the screen is no longer known
                 self.spoil()
         if not self.is_readable and self.glass.scrolled - self._unreadable_at >= self.glass.lines:
             self.is_readable = True
 
     def spoil(self) -> None:
-        """Take the screen for unreadable until it is cleared, reset, or all of it has scrolled away."""
+        """Mark the screen as unreadable until it is cleared or reset, or has scrolled away completely."""
         self.is_readable = False
         self._unreadable_at = self.glass.scrolled
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size. What is cut off is lost; programs draw anew."""
+        """Change the size. Programs redraw their screen afterwards."""
         try:
             self.glass.resize(rows, columns)
             self.glass.ensure_hbounds()
@@ -131,17 +131,17 @@ class Terminal:
             self.spoil()
 
     def take_answers(self, *, is_attended: bool) -> bytes:
-        """Give what is to be written to the program in answer to its questions, once.
+        """Return, and remove, the replies to queries of the program.
 
-        Attended: somebody's terminal sees the questions too and answers them itself, all but the one after
-        the program's own status, which terminals do not know.
+        `is_attended`: a person's terminal receives the queries too and answers them, except the one for
+        OSC 7501, which terminals do not know.
         """
         answers = b"".join(data for is_ours, data in self._answers if is_ours or not is_attended)
         self._answers.clear()
         return answers
 
     def take_said(self) -> list[str | Status]:
-        """Give the newest title and the newest status since the last time, in the order they came."""
+        """Return the newest title and the newest status since the last call, in order of arrival."""
         said = list(self._said.values())
         self._said.clear()
         return said
@@ -210,7 +210,7 @@ class Terminal:
                 self.modes.discard(number)
 
     def _set_key_flags(self, private: str, numbers: tuple[int, ...]) -> None:
-        """Carry out a step of the kitty protocol: put flags on top, take some off, or change the topmost."""
+        """Handle the key flags of the kitty protocol: push, pop or change the topmost."""
         first = numbers[0] if numbers else 0
         if private == ">":
             self._key_flags = [*self._key_flags, first & _KEY_FLAGS][-_LIMIT_KEY_FLAGS:]
@@ -286,7 +286,7 @@ class Terminal:
 
 
 def parse_status(text: str) -> Status | None:
-    """Read the fields of OSC 7501, `state=blocked:kind=permission:msg=<base64>`; None without a state."""
+    """Parse the fields of OSC 7501, `state=blocked:kind=permission:msg=<base64>`; None without a state."""
     fields = dict(part.partition("=")[::2] for part in text.split(":"))
     state = fields.get("state", "")
     if not state:

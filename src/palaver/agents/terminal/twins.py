@@ -1,6 +1,6 @@
-"""Which known shell a program's file is, whatever it is called: a copy, or another name for it. Looks only.
+"""Recognise copies of known shells under other names by comparing files. Changes nothing.
 
-Asked before every key, so what was found is remembered. Files that differ in size are not read at all.
+This runs before every key, so results are cached. Files of different size are not read.
 """
 
 import os
@@ -12,12 +12,12 @@ from palaver.agents.terminal.shells import SHELLS
 FOLDERS: Final = ("/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
 
 _MANY: Final = "busybox"
-"""One file that is many programs: which of them, its arguments tell."""
+"""One file that contains many programs; its arguments select one."""
 _PIECE_BYTES: Final = 65536
 
 
 def shell_of(pid: int, folders: tuple[str, ...] = FOLDERS) -> str:
-    """Give the name of the shell whose file a process runs; empty when it is none of those in the folders."""
+    """Return the name of the shell whose file a process runs; empty if no shell in the folders matches."""
     path = f"/proc/{pid}/exe"
     try:
         found = os.stat(path)  # noqa: PTH116 - asked before every key
@@ -28,14 +28,14 @@ def shell_of(pid: int, folders: tuple[str, ...] = FOLDERS) -> str:
 
 @lru_cache(maxsize=256)
 def _shell_like(path: str, size: int, _mark: tuple[int, int, int], folders: tuple[str, ...]) -> str:
-    """Compare a file with the shells of its size. The mark tells it from what stood there before."""
+    """Compare a file with the shells of its size. `_mark` tells it from an earlier file at the path."""
     alike = _shells_in(folders).get(size, {})
     return next((name for shell, name in alike.items() if _are_equal(path, shell)), "")
 
 
 @lru_cache(maxsize=8)
 def _shells_in(folders: tuple[str, ...]) -> dict[int, dict[str, str]]:
-    """Find the files of all shells: by their size, each with its name."""
+    """Return the paths of all shells with their names, grouped by file size."""
     found: dict[int, dict[str, str]] = {}
     for folder in folders:
         for name in (*sorted(SHELLS), _MANY):

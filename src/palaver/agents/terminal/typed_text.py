@@ -1,4 +1,4 @@
-"""Texts made fit to be typed, and found again on a screen. Pure."""
+"""Clean texts before they are typed, and normalise them for comparison with a screen. Pure."""
 
 import re
 from typing import Final
@@ -11,11 +11,11 @@ _OPENS_LIST: Final = re.compile(r"(?:^|\s)\S*[@#/]\S*$")
 
 
 def clean_text(text: str, *, has_paste_mode: bool, has_lists: bool) -> str:
-    """Take from a text every byte that a terminal or a program could take for a key.
+    """Remove every character that a terminal or a program could interpret as a key.
 
-    In a bracketed paste a line feed is only a line feed; without it every line end becomes a blank. A tab is
-    a blank: it completes words. Where a program `has_lists`, a word at the end that opens one, of files or
-    commands, gets a blank behind it, or Enter would choose from the list.
+    A line feed is safe only in a bracketed paste; otherwise every line end becomes a space. A tab becomes a
+    space, because it would complete words. If a program `has_lists` and the last word opens a list of files
+    or commands, a space is appended, because Enter would select an item of that list.
     """
     text = _LINE_ENDS.sub("\n", text)
     text = _CONTROLS.sub("", text.replace("\t", " "))
@@ -26,5 +26,5 @@ def clean_text(text: str, *, has_paste_mode: bool, has_lists: bool) -> str:
 
 
 def squeeze(text: str) -> str:
-    """Drop all blanks: programs wrap and indent as they like."""
+    """Remove all white space, because programs wrap and indent text in different ways."""
     return "".join(text.split())

@@ -1,8 +1,8 @@
-"""Whether a process waits for what is typed into its terminal, as the system tells it. Looks only.
+"""Find out from the system whether a process waits for input from its terminal. Changes nothing.
 
-It waits when one of its threads is in a call that the terminal's input would end: a read of it, or a select,
-poll or epoll that names it. A process that sleeps, computes or waits for something else does not, and what is
-typed then is taken by whatever it asks next.
+It waits if one of its threads is in a system call that input from the terminal would end: a read, or a
+select, poll or epoll that includes it. Otherwise it sleeps, computes or waits for something else, and its next
+prompt would consume the typed text.
 """
 
 import os
@@ -27,7 +27,7 @@ _NUMBERS: Final = {
     },
     "aarch64": {63: "read", 65: "readv", 67: "pread64", 72: "select", 73: "poll", 22: "epoll", 441: "epoll"},
 }
-"""The calls in which a process waits for input, by their number."""
+"""System calls in which a process waits for input, by number."""
 
 _CALLS: Final = _NUMBERS.get(platform.machine(), {}) if sys.platform == "linux" else {}
 _LIMIT_BYTES: Final = 65536
@@ -38,9 +38,9 @@ _OWN_TERMINAL: Final = "/dev/tty"
 
 
 def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
-    """Whether some thread of a process waits for input of this terminal; None: the system does not say.
+    """Return whether a thread of a process waits for input from this terminal; None if unknown.
 
-    `is_own`: the terminal is the controlling terminal of the process, so `/dev/tty` means it too.
+    `is_own`: the terminal is the controlling terminal of the process, so `/dev/tty` refers to it too.
     """
     if not _CALLS:
         return None
@@ -60,7 +60,7 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
 
 
 def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
-    """Whether a thread's call, with its arguments, waits for the terminal. `running` is no call."""
+    """Return whether a system call of a thread waits for the terminal. `running` is not a system call."""
     if len(words) < 7:
         return False
     kind = _CALLS.get(int(words[0]), "")
@@ -77,7 +77,7 @@ def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
 
 
 def _selected(pid: int, address: int, count: int) -> list[int]:
-    """The descriptors that a select waits to read from."""
+    """Return the descriptors that a select waits to read from."""
     count = min(count, _LIMIT_DESCRIPTORS)
     bits = _read_memory(pid, address, -(-count // 64) * 8) if address else b""
     mask = int.from_bytes(bits, sys.byteorder)
@@ -92,7 +92,7 @@ def _polled(pid: int, address: int, count: int) -> list[int]:
 
 
 def _watched(pid: int, epoll: int) -> list[int]:
-    """The descriptors that an epoll has, as the system lists them: `tfd: 0 events: 19 ...`."""
+    """Return the descriptors of an epoll that wait for input. The system lists `tfd: 0 events: 19 ...`."""
     found: list[int] = []
     for line in (_read(f"/proc/{pid}/fdinfo/{epoll}") or b"").splitlines():
         words = line.split()
@@ -118,7 +118,7 @@ def _read_memory(pid: int, address: int, size: int) -> bytes:
 
 
 def _read(path: str) -> bytes | None:
-    """Give what a file of the system says; nothing when it is gone, None when we may not look."""
+    """Return the content of a file in /proc: empty if it does not exist, None if access is denied."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:

@@ -1,1 +1,1 @@
-"""Typing a message into a terminal: the plan of its keys, and whoever presses them."""
+"""Typing a message into a terminal: the plan of keystrokes, and the code that presses them."""

@@ -1,4 +1,4 @@
-"""Where our text is after it was pasted, as far as a look can tell. Pure."""
+"""Find a pasted text on the screen: in the composer, in the transcript, or not visible. Pure."""
 
 import enum
 import re
@@ -9,26 +9,26 @@ from palaver.agents.terminal.look import Composer, Look
 from palaver.agents.terminal.typed_text import squeeze
 
 _PART_LEAST: Final = 40
-"""So many characters of our text, seen alone in a composer that scrolls, are taken for ours."""
+"""Characters of our text that identify it in a composer that scrolls and shows only a part of it."""
 
 
 class Place(enum.Enum):
-    """Where our text is, after it was pasted."""
+    """Where the pasted text is."""
 
     OURS = enum.auto()
     """In the composer, alone."""
     MIXED = enum.auto()
-    """In the composer there is something else, or more."""
+    """The composer contains another text, or more than ours."""
     EMPTY = enum.auto()
     HIDDEN = enum.auto()
-    """The composer cannot be seen, or this program has none that we know."""
+    """The composer is not visible, or we do not know the composer of this program."""
 
 
 def find_place(look: Look, ours: str, folded: re.Pattern[str] | None, *, can_be_part: bool) -> Place:
-    """Say where our text is, given without its blanks.
+    """Return where our text is. `ours` is that text without white space.
 
-    `folded` is what a composer shows in place of a long paste; `can_be_part`: no person has typed since, so a
-    piece of our text that stands there alone is the end of ours.
+    `folded` matches the placeholder that a composer shows instead of a long paste. `can_be_part`: no person
+    has typed since, so a composer that shows only a piece of our text, or the placeholder, contains our text.
     """
     if not look.is_readable:
         return Place.HIDDEN
@@ -58,15 +58,16 @@ def _is_ours(draft: str, ours: str, folded: re.Pattern[str] | None, *, can_be_pa
 
 
 def is_in_transcript(look: Look, ours: str) -> bool:
-    """Whether our text stands on the screen, and not only in the composer."""
+    """Return whether our text is on the screen outside the composer."""
     return bool(ours) and ours in squeeze(look.text).replace(squeeze(look.draft) or "\0", "", 1)
 
 
 def may_stand(look: Look, ours: str, *, is_touched: bool, is_hidden: bool) -> bool:
-    """Whether nothing shows that our text, which was not sent, has left the line.
+    """Return whether our unsent text may still be in the input line.
 
-    Where a composer is read, that tells it. `is_touched`: a person has typed since, and their keys tell what
-    they did to it. `is_hidden`: the program showed something of it, and never all of it at the cursor.
+    False if the composer can be read: then the screen shows it. `is_touched`: a person has typed since, and
+    their keys show what happened to the text. `is_hidden`: the program reacted to the paste and never showed
+    the whole text at the cursor.
     """
     if look.has_composer_rule:
         return False

@@ -1,4 +1,4 @@
-"""What is to be typed, the steps of typing it, and how that can end. Values only."""
+"""The text to type, the steps of typing it, and the possible outcomes. Values only."""
 
 import enum
 from dataclasses import dataclass
@@ -8,41 +8,41 @@ from palaver.model.priority import Priority
 
 
 class Answer(enum.StrEnum):
-    """What became of the message."""
+    """The outcome of typing a message."""
 
     SEEN = "seen"
     """It left the composer."""
     DEFERRED = "deferred"
-    """Not now, and no part of it is in the terminal: it may be offered again."""
+    """It cannot be typed now, and no part of it is in the terminal. It may be offered again."""
     REFUSED = "refused"
-    """Never: the terminal is not the agent's."""
+    """It must not be typed into this terminal."""
     UNCONFIRMED = "unconfirmed"
-    """Keys were written and nobody can say what became of them. It must not be typed again by itself."""
+    """Keys were written and their effect is unknown. It must not be typed again automatically."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What is to be typed. Raw text goes byte for byte, with nothing before, behind or after it."""
+    """A text to type. Raw text is written byte for byte, with no keys before or after it."""
 
     text: str
     priority: Priority = Priority.NORMAL
     is_raw: bool = False
     is_secret: bool = False
-    """Raw keys for a prompt that shows nothing of them, and for no other."""
+    """Raw keys for a prompt that hides what is typed. They are refused at any other prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write these bytes now, all of them, and ask again when they are written."""
+    """Write all of these bytes now, and request the next step when they are written."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Ask again after so many milliseconds, or as soon as the screen or a fact changes.
+    """Request the next step after `ms` milliseconds, or as soon as the screen or a fact changes.
 
-    A reason means that the text is in the composer, or half way there, and why it is held.
+    `reason` says why a text is held that is already in the composer, or partly; empty if it is not held.
     """
 
     ms: int
@@ -51,7 +51,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end. `grade` is set when it was seen."""
+    """The outcome. `grade` is set if the message was seen."""
 
     answer: Answer
     reason: str = ""

@@ -1,15 +1,15 @@
-"""The plan of keystrokes for one message: interrupt where due, paste, wait, Enter, see that it left. Pure.
+"""The plan of keystrokes for one message: interrupt if requested, paste, wait, press Enter, confirm. Pure.
 
-`Typing.step` is asked again and again, each time with a fresh look and fresh facts, and says what to do next.
-Whoever asks writes in the same step, so every key stands behind a gate that was open in that very moment.
-The machine never presses a key to repair something: what it cannot prove it waits for, or reports.
+The caller calls `Typing.step` repeatedly, each time with the current screen and facts, and carries out the
+returned step. It awaits nothing in between, so the gate is still open when the keys are written. This state
+machine never presses a key to correct an error. It waits for proof, or reports that there was no proof.
 
     begin -> interrupt -> paste -> settle -> press Enter -> confirm
                                                  |             |
                                                  +-- held -----+   a dialog, a person, an unreadable screen
 
-Once pasted, the text is a draft of ours. It is never pasted a second time: while it stands in the composer
-the machine holds on to it, and sends it when the gate opens again.
+Once pasted, the text is our draft. It is never pasted a second time: while it is in the composer, it is held,
+and Enter is pressed when the gate opens again.
 """
 
 from collections.abc import Callable
@@ -33,21 +33,26 @@ PASTE_END: Final = b"\x1b[201~"
 ENTER: Final = b"\r"
 
 _PASSING_MS: Final = 1_000
+"""How long to wait for a reason in `PASSING` to go away before the message is deferred."""
 _PASTE_SHOWN_MS: Final = 3_000
 """How long a program may take to show a paste before it counts as swallowed."""
 _PASTE_LIMIT_MS: Final = 60_000
+"""How long a pasted text may stay unsent without visible progress before it is reported as unconfirmed."""
 _ENTER_AGAIN_MS: Final = 1_500
+"""How long the text may stay in the composer after Enter before Enter is pressed once more."""
 _CONFIRM_LIMIT_MS: Final = 60_000
+"""How long to wait for proof that the text left the composer."""
 _SILENT_LIMIT_MS: Final = 10_000
+"""The same, for a program whose composer cannot be read."""
 _BUSY_MS: Final = 300
-"""How long a program without a composer rule must not wait for input before it is interrupted.
+"""How long a program without a composer rule must have been busy before it is interrupted.
 
-A program that has just taken a line mostly waits for the next one a moment later; Ctrl-C would end it.
+A program that has just read a line usually waits for the next one soon afterwards. Then Ctrl-C would end it.
 """
 _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
 _GONE_MS: Final = 1_000
-"""So long a text must have been out of sight to be gone."""
+"""How long our text must have been invisible before we conclude that it is no longer in the line."""
 _DEAF: Final = "the program does not read"
 _TOUCHED: Final = "a person typed before it was sent"
 _HIDDEN_NOW: Final = "the program asks for a secret now: send the keys again; 'pal redact' removes these"
@@ -56,17 +61,17 @@ _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 
 
 def _is_at_prompt(look: Look, facts: Facts) -> bool:
-    """Whether the program is sure to wait at its prompt: then an interrupt would end it, not its work.
+    """Return whether the program certainly waits at its prompt: an interrupt would end it, not its work.
 
-    A program that draws its own composer waits for keys while it works; it says by itself that it works. One
-    that waits for a whole line asks for it, whatever it says.
+    A program that draws its own composer waits for keys even while it works, and reports that it works. A
+    program that waits for a whole line is at its prompt, whatever it reports.
     """
     is_asking = not look.is_told or look.prompt is Prompt.KNOWN or not facts.is_raw
     return facts.is_waiting and is_asking
 
 
 class Typing:
-    """One message on its way into one terminal."""
+    """The state machine for typing one message into one terminal. It is used for one message only."""
 
     def __init__(self, offer: Offer, profile: Profile) -> None:
         self._offer = offer
@@ -78,9 +83,9 @@ class Typing:
         self._interrupted_ms = 0
         self._busy_ms: int | None = None
         self.text = ""
-        """What was typed; empty before that."""
+        """The text as it was typed; empty before that."""
         self.prompt = ""
-        """The line before the cursor when it was typed, in a program without a composer rule."""
+        """The line before the cursor when the text was typed, for a program without a composer rule."""
         self._ours = ""
         self._pasted_ms = 0
         self._pasted_outputs = 0
@@ -94,22 +99,22 @@ class Typing:
         self._human_keys = 0
         self._done: Done | None = None
         self.is_stopped = False
-        """Whether the text stands there and does not go on: a person wrote on, or Enter was eaten."""
+        """Whether the text is in the composer and not sent: a person changed it, or Enter had no effect."""
         self.is_left = False
-        """Whether it ended and the text may stand in the line still, where no composer can be read."""
+        """Whether the text is unconfirmed and may still be in the line; only without a composer rule."""
 
     @property
     def has_typed(self) -> bool:
-        """Whether any part of the text was written: from then on it must not be offered again unasked."""
+        """Whether any part of the text was written. From then on it must not be typed again automatically."""
         return self._pasted_ms > 0 or self._phase == self._end
 
     @property
     def ours(self) -> str:
-        """What stands in the composer because of us, without its blanks; empty before it was pasted."""
+        """The text that we put into the composer, without white space; empty before it was pasted."""
         return self._ours
 
     def step(self, look: Look, facts: Facts) -> Step:
-        """Say what to do now. After `Done` it says the same for ever."""
+        """Return what to do now. After `Done`, every call returns the same `Done`."""
         if self._done is not None:
             return self._done
         self.is_stopped = False
@@ -127,7 +132,7 @@ class Typing:
         if not gate.is_open:
             return Done(Answer.REFUSED, gate.reason)
         is_hidden = facts.is_secret or asks_secret(look.before_cursor)
-        if is_hidden is not self._offer.is_secret:  # it has changed since the keys were sent
+        if is_hidden is not self._offer.is_secret:  # the prompt has changed since the keys were sent
             return Done(Answer.REFUSED, _HIDDEN_NOW if is_hidden else _SHOWN_NOW)
         self._phase = self._end
         return Write(self._offer.text.encode("utf-8", "surrogateescape"))
@@ -136,10 +141,10 @@ class Typing:
         return Done(Answer.SEEN, grade=Grade.HANDED)
 
     def _begin(self, look: Look, facts: Facts) -> Step:
-        """Interrupt a busy program where that is asked for, then paste."""
+        """Interrupt a busy program if the priority requires it, then paste."""
         is_busy = look.state is AgentState.ACTIVE and not _is_at_prompt(look, facts)
         is_urgent = self._offer.priority is Priority.INTERRUPT and is_busy
-        # The terminal itself hears the keys that stop a busy program.
+        # The terminal itself acts on the keys that stop a busy program, so no process needs to read them.
         self._needs_reader = not is_urgent
         gate = check(look, facts, needs_reader=self._needs_reader)
         interrupt = self._profile.interrupt
@@ -151,7 +156,7 @@ class Typing:
                 return self._paste(look, facts, behind=look.draft)
             return self._wait_to_begin(facts, gate.reason)
         if self._offer.priority in _WHEN_IDLE and look.state is not AgentState.IDLE:
-            return Done(Answer.DEFERRED, "busy")  # it was idle when this was offered
+            return Done(Answer.DEFERRED, "busy")  # it became busy after the message was offered
         if is_urgent:
             if self._busy_ms is None:
                 self._busy_ms = facts.now_ms
@@ -165,7 +170,7 @@ class Typing:
                 self._interrupted_ms = facts.now_ms
                 self._remember(look)
                 return Write(interrupt.keys)
-            # The keys are spent. From here on it is a text like any other, and needs its proof.
+            # All interrupt keys were pressed. From here on the text needs the same proof as any other.
             self._needs_reader = True
             gate = check(look, facts)
             if not gate.is_open:
@@ -173,22 +178,22 @@ class Typing:
         return self._paste(look, facts)
 
     def _wait_to_begin(self, facts: Facts, reason: str) -> Step:
-        """What passes by itself is waited for; anything else is for later."""
+        """Wait if the reason usually goes away soon; otherwise defer the message."""
         if self._asked_ms is None:
             self._asked_ms = facts.now_ms
         if reason in PASSING and facts.now_ms - self._asked_ms < _PASSING_MS:
             return Wait(_LOOK_AGAIN_MS)
-        # Right after the keys a program redraws itself; that passes, a dialog does not.
+        # A program redraws itself right after the interrupt keys. That ends soon; a dialog stays.
         since_ms = facts.now_ms - self._interrupted_ms
         if self.interrupts and since_ms < self._profile.interrupt.wait_ms and reason != "dialog":
             return Wait(_LOOK_AGAIN_MS)
         return Done(Answer.DEFERRED, reason)
 
     def _is_restored(self, look: Look, facts: Facts) -> bool:
-        """Whether the draft is the prompt that we interrupted, which the program put back into the composer.
+        """Return whether the draft is the interrupted prompt, which the program put back into the composer.
 
-        The composer was empty when the keys were pressed and no person typed since. That prompt had been sent
-        before; it goes along once more, with our text behind it, or the agent would have lost it.
+        The composer was empty when the interrupt keys were pressed, and no person has typed since. That
+        prompt is sent again with our text after it, because the agent would lose it otherwise.
         """
         is_alone = self.interrupts > 0 and look.human_key_count == self._human_keys
         can_add = look.has_composer_rule and look.has_paste_mode and look.state is AgentState.IDLE
@@ -211,7 +216,7 @@ class Typing:
         return Write(PASTE_BEGIN + data + PASTE_END if look.has_paste_mode else data)
 
     def _press(self, look: Look, facts: Facts) -> Step:
-        """Press Enter once our text stands in the composer and the gate is open."""
+        """Press Enter once our text is in the composer and the gate is open."""
         since_ms = facts.now_ms - self._pasted_ms
         if since_ms < self._profile.settle_ms:
             return Wait(self._profile.settle_ms - since_ms)
@@ -233,7 +238,7 @@ class Typing:
         return self._enter(look, facts)
 
     def _judge_gone(self, facts: Facts, gate: Gate, since_ms: int) -> Step:
-        """Our text stood at the cursor and does not: a dialog may cover it, or a frame be half drawn."""
+        """Decide about a text that left the cursor: a dialog may cover it, or a frame is half drawn."""
         if not gate.is_open:
             self._gone_ms = 0
             return self._hold(gate.reason, since_ms)
@@ -243,7 +248,10 @@ class Typing:
         return Done(Answer.UNCONFIRMED, "something took it before it was sent")
 
     def _hold(self, reason: str, since_ms: int, *, is_touched: bool = False) -> Step:
-        """Our text stands there. A dialog may stay; what nobody reads, or a person changed, is given up."""
+        """Hold our text in the composer. There is no time limit while a dialog is open.
+
+        Give up after `_PASTE_LIMIT_MS` if a person has changed the text or no process reads the terminal.
+        """
         self.is_stopped = self.is_stopped or is_touched
         if since_ms >= _PASTE_LIMIT_MS and (is_touched or reason == "deaf"):
             return Done(Answer.UNCONFIRMED, _TOUCHED if is_touched else _DEAF)
@@ -255,19 +263,19 @@ class Typing:
         self._entered_ms = facts.now_ms
         self._remember(look)
         self._phase = self._confirm
-        # Some programs drop what they are at when Enter comes; a message that is not urgent lines up instead.
+        # Enter makes some programs abandon their work. A message that is not urgent is queued instead.
         is_urgent = self._offer.priority is Priority.INTERRUPT
         key = ENTER if is_urgent or look.state is not AgentState.ACTIVE else self._profile.queue_key
         return Write(key)
 
     def _wait_unseen(self, look: Look, since_ms: int, reason: str) -> Step:
-        """The composer is covered. A dialog may stay open for hours; anything else ends."""
+        """Wait while the composer is not visible: indefinitely for a dialog, otherwise for a limited time."""
         if look.has_dialog or not look.is_readable or since_ms < _PASTE_LIMIT_MS:
             return Wait(_HOLD_MS, reason or "composer")
         return Done(Answer.UNCONFIRMED, "the composer went out of sight")
 
     def _judge_vanished(self, look: Look, facts: Facts, since_ms: int) -> Step:
-        """The composer is empty although we pressed no Enter."""
+        """Decide about a composer that is empty although we did not press Enter."""
         if is_in_transcript(look, self._ours):
             return Done(Answer.SEEN, "somebody else sent it", Grade.HANDED)
         has_reacted = look.output_count != self._outputs
@@ -280,7 +288,7 @@ class Typing:
         return Done(Answer.DEFERRED, "swallowed")
 
     def _confirm(self, look: Look, facts: Facts) -> Step:
-        """See that the text left the composer; press Enter once more if it was eaten."""
+        """Check that the text left the composer. Press Enter once more if the first one had no effect."""
         if not look.has_composer_rule:
             return self._confirm_blind(look, facts)
         since_ms = facts.now_ms - self._entered_ms
@@ -294,7 +302,7 @@ class Typing:
             case Place.MIXED if self._ours not in squeeze(look.draft):
                 return Done(Answer.SEEN, grade=Grade.HANDED)
             case Place.HIDDEN if not look.has_dialog and since_ms < _CONFIRM_LIMIT_MS:
-                # While a frame is drawn our text may still stand where the composer was.
+                # While a frame is being drawn, our text may still be shown where the composer was.
                 return Wait(_HOLD_MS, "composer")
             case Place.MIXED if not look.has_dialog and not is_in_transcript(look, self._ours):
                 return self._hold("draft", since_ms, is_touched=True)
@@ -321,8 +329,10 @@ class Typing:
         return Done(Answer.UNCONFIRMED, "Enter was eaten twice")
 
     def _confirm_blind(self, look: Look, facts: Facts) -> Step:
-        """No composer to look at: the program must have read it, the text no longer end at the cursor, and
-        something have moved. A terminal shows by itself what is typed, so that alone is no sign.
+        """Confirm without a readable composer.
+
+        Three things are required: the program has read its input, it has written output since Enter, and the
+        text no longer ends at the cursor. The echo of the text alone proves nothing: the terminal makes it.
         """
         since_ms = facts.now_ms - self._entered_ms
         place = self._find(look)

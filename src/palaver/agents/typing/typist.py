@@ -1,7 +1,7 @@
-"""Carries the plan of keystrokes out: asks it, writes what it says, and comes back when it wants to be asked.
+"""Carry out the plan of keystrokes: request a step, write its keys, and come back when the next one is due.
 
-One message at a time. Every key goes out in the same step as the look that allowed it; between the two
-nothing is awaited, and what the program has written until then is read and understood before.
+It types one message at a time. All output of the program is read and parsed before the screen is checked, and
+nothing is awaited between that check and the keys that it allowed.
 """
 
 import asyncio
@@ -17,60 +17,60 @@ from palaver.harness.profile import Profile
 from palaver.model.priority import Priority
 
 _BEHIND_MS: Final = 20
-"""So long a program that writes faster than we read is left to itself."""
+"""Delay before the next attempt, in milliseconds, while a program writes faster than we read."""
 
 
 class Desk(Protocol):
-    """The terminal, as one who types needs it."""
+    """The parts of the terminal that `Typist` uses."""
 
     def is_current(self) -> bool:
-        """Read and understand what the program has written until now; False when that is not done yet."""
+        """Read and parse the program's output up to now. Return False if some of it is left."""
         ...
 
     def has_unsent(self) -> bool:
-        """Whether keys still wait for the program to read them."""
+        """Return whether keys wait to be written, or a person's line waits for its Enter."""
         ...
 
     def look(self) -> Look:
-        """The screen now."""
+        """Return the current state of the screen."""
         ...
 
     def facts(self, *, is_interrupt: bool) -> Facts:
-        """What the screen cannot show, now."""
+        """Return the current facts that the screen does not show."""
         ...
 
     def press(self, keys: bytes, *, is_persons: bool) -> None:
-        """Write keys; a person's own count as typed by that person."""
+        """Write keys. With `is_persons` they count as typed by a person."""
         ...
 
     def interrupted(self) -> None:
-        """The keys just written were those that stop a busy program."""
+        """Note that the keys just written were interrupt keys."""
         ...
 
     def accepted(self, prompt: str) -> None:
-        """The program took a message under this prompt."""
+        """Note that the program accepted a message at this prompt."""
         ...
 
     def changed(self) -> None:
-        """Whether the next message could be typed may have changed."""
+        """Note that the gate for the next message may have changed."""
         ...
 
 
 OnDone = Callable[[Done, str], None]
-"""Told how it ended, and the screen as it was before the first key."""
+"""Called with the outcome and the text of the screen before the first key."""
 OnStep = Callable[[str, str], None]
-"""Told what is done on the way, and why: for a trace."""
+"""Called with each action and its details, for a trace."""
 
 
 def _no_step(step: str, detail: str) -> None:
-    """Forget a step."""
+    """Ignore a step."""
 
 
 class Typist:
-    """At rest, or busy with one message. `poke` it whenever the screen, a fact or the unsent keys changed."""
+    """Types one message at a time. Call `poke` whenever the screen, a fact or the unsent keys change."""
 
     def __init__(self, desk: Desk, leftover: Leftover, profile: Profile) -> None:
-        """`leftover` is told what is put into the program's line, and what may stand there in the end."""
+        """`leftover` records the text put into the input line, and whether it may be left there."""
         self._desk = desk
         self._leftover = leftover
         self._profile = profile
@@ -80,41 +80,41 @@ class Typist:
         self._on_done: OnDone | None = None
         self._on_step: OnStep = _no_step
         self._waits_for = ""
-        """Why the message in hand waits, as a trace was last told."""
+        """The last reason for waiting that was reported to `on_step`."""
         self._timer: asyncio.TimerHandle | None = None
         self._screen_before = ""
         self._is_stopped = False
         self.has_interrupted_in_vain = False
-        """The last message pressed the interrupt keys and could not be typed all the same."""
+        """Whether the last message was deferred although the interrupt keys had been pressed."""
         self.reason = ""
-        """Why the text that is in the composer, or half way there, does not go on; empty when it does."""
+        """Why the text is held that is in the composer, or partly; empty if it is not held."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether a message is in hand."""
+        """Whether a message is being typed."""
         return self._typing is not None
 
     @property
     def has_typed(self) -> bool:
-        """Whether any part of the message in hand was written."""
+        """Whether any part of the current message was written."""
         return self._typing is not None and self._typing.has_typed
 
     @property
     def ours(self) -> str:
-        """What stands in the composer because of us, without its blanks."""
+        """The text that we put into the composer, without white space."""
         return "" if self._typing is None else self._typing.ours
 
     def gate(self, look: Look, facts: Facts) -> Gate:
-        """Say whether the next message could be typed.
+        """Return whether the next message could be typed.
 
-        What stands in the composer because it is being sent does not close the gate for the next one; once a
-        person has written on, or Enter was eaten, it does.
+        Our text in the composer does not close this gate while it is being sent. It does close it once a
+        person has changed the text or Enter had no effect.
         """
         gate = check(look, facts, ours=self.has_typed)
         return Gate(is_open=False, reason="draft") if gate.is_open and self._is_stopped else gate
 
     def begin(self, offer: Offer, on_done: OnDone, on_step: OnStep = _no_step) -> None:
-        """Type a message; `on_done` is called when that is over, maybe before this returns."""
+        """Type a message. `on_done` is called once with the outcome, possibly before this returns."""
         assert self._typing is None
         self._offer, self._on_done, self._on_step = offer, on_done, on_step
         self._waits_for = ""
@@ -123,12 +123,12 @@ class Typist:
         self.poke()
 
     def poke(self) -> None:
-        """Look whether there is something to do now. Costs nothing when at rest."""
+        """Carry out the steps that are due. Does nothing if no message is being typed."""
         while self._typing is not None and not self._desk.has_unsent():
             if not self._desk.is_current():
                 self._ask_again(_BEHIND_MS)
                 return
-            # What was read just now may have been the end of the terminal, and of this message.
+            # The output just read may have ended the terminal, and with it this message.
             if self._typing is None or self._offer is None:
                 return
             look, interrupts, has_typed = self._desk.look(), self._typing.interrupts, self._typing.has_typed
@@ -164,7 +164,10 @@ class Typist:
                 return
 
     def press_beside(self, offer: Offer) -> tuple[Done, str]:
-        """Press a person's raw keys now, whatever else is in hand; give how that ended, and the screen."""
+        """Write a person's raw keys now, even while a message is being typed.
+
+        Return the outcome and the text of the screen before the keys.
+        """
         if self._desk.has_unsent() or not self._desk.is_current():
             return Done(Answer.DEFERRED, "keys still wait to be read"), ""
         typing = Typing(offer, self._profile)
@@ -178,7 +181,7 @@ class Typist:
         return step, look.text
 
     def end(self, reason: str) -> None:
-        """The terminal is gone: what was typed is in doubt, what was not can be offered again."""
+        """End with the terminal. A message is unconfirmed if keys were written, and deferred otherwise."""
         if self._typing is not None:
             answer = Answer.UNCONFIRMED if self._typing.has_typed else Answer.DEFERRED
             self._finish(Done(answer, reason))

@@ -1,1 +1,1 @@
-"""Those who watch an agent's terminal: frames to them and from them, and who has the keyboard."""
+"""The viewers of an agent's terminal: frames to and from them, and which viewer has the keyboard."""

@@ -1,7 +1,7 @@
-"""Those who watch an agent's terminal, and the one among them who has its keyboard.
+"""The viewers of an agent's terminal, and the one that has its keyboard.
 
-Each has an outbox with a limit, so that nobody holds up the agent or the others. Who may attach was decided
-before they come here.
+Each viewer has an outbox with a limit, so that a slow viewer delays neither the agent nor the other viewers.
+This module does not check who may attach: that is decided before a connection gets here.
 """
 
 import socket
@@ -12,10 +12,11 @@ from palaver.agents.watching.frames_wire import control_to_bytes, data_frames
 from palaver.agents.watching.viewer import KeptViewer, Stage, Viewer
 
 LIMIT_CLIENTS: Final = 32
+"""Viewers of one terminal at the same time."""
 
 
 class Viewers:
-    """Everybody who is attached. At most one has the keyboard; while one has, mail waits."""
+    """All attached viewers, the last sized one last. At most one has the keyboard."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -32,7 +33,7 @@ class Viewers:
 
     @property
     def has_terminal(self) -> bool:
-        """Whether somebody's own terminal sees the output as it is, and so answers what the program asks."""
+        """Whether a viewer passes raw output to its terminal, so that this terminal answers queries in it."""
         return any(not viewer.is_drawn for viewer in self._viewers)
 
     def adopt(
@@ -44,9 +45,9 @@ class Viewers:
         is_human: bool = True,
         size: tuple[int, int] | None = None,
     ) -> Viewer:
-        """Take in a connection: its greeting, then the screen as it is, then all that comes.
+        """Add a viewer. It receives the greeting, then the current screen, then all later output.
 
-        `first` is what it sent behind its request, `size` the room that it has for the agent.
+        `first` is the data that it sent after its request, `size` the columns and rows that it has.
         """
         connection.setblocking(False)
         viewer = Viewer(connection, self, first, is_human=is_human)
@@ -59,7 +60,7 @@ class Viewers:
         return viewer
 
     def show(self, data: bytes) -> None:
-        """Send output to everybody; encoded once."""
+        """Send output to every viewer. It is encoded only once."""
         if self._viewers:
             frames = data_frames(data)
             for viewer in self:
@@ -71,40 +72,40 @@ class Viewers:
             viewer.catch_up()
 
     def tell(self, fields: dict[str, object]) -> None:
-        """Send a control that says how something is to everybody."""
+        """Send a status control to every viewer."""
         frames = control_to_bytes(fields)
         for viewer in self:
             viewer.tell(str(fields["type"]), frames)
 
     def set_state(self, state: dict[str, object]) -> None:
-        """Have everybody told how the agent is, when that has changed."""
+        """Set the state of the agent, and send it to every viewer if it has changed."""
         if state != self._state:
             self._state = state
             self.tell_state()
 
     def tell_state(self) -> None:
-        """Tell everybody how the agent is, and who has the keyboard."""
+        """Send every viewer the state of the agent and whether it, another or no viewer has the keyboard."""
         for viewer in self:
             word = "free" if self.owner is None else "own" if self.owner is viewer else "other"
             viewer.tell("state", control_to_bytes({"type": "state", **self._state, "passthrough": word}))
 
     def resume(self) -> None:
-        """There is room for keys again."""
+        """Read again from the viewers that had to wait: there is room for keys."""
         stalled, self.stalled = self.stalled, set()
         for viewer in stalled:
             viewer.resume()
 
     def end(self) -> None:
-        """Let everybody go, behind what they were sent."""
+        """Disconnect every viewer after its waiting frames are sent."""
         for viewer in self:
             viewer.end()
 
     def release(self) -> list[KeptViewer]:
-        """Give everybody up without a word, for the process that takes over."""
+        """Release every connection without closing it, for the process that takes over."""
         return [viewer.release() for viewer in self]
 
     def take_up(self, kept: Iterable[KeptViewer]) -> None:
-        """Go on with those whom an older version of this process had; they are shown the screen anew."""
+        """Continue with the viewers of the process that was replaced, and send each the current screen."""
         for one in kept:
             connection = socket.socket(fileno=one.descriptor)
             viewer = self.adopt(connection, first=one.received, greeting=one.unsent, size=one.size)
@@ -116,7 +117,7 @@ class Viewers:
     # Sizes
 
     def sized(self, viewer: Viewer, size: tuple[int, int]) -> None:
-        """Take in the size of a viewer's terminal. The last one that says so counts."""
+        """Set the size of a viewer's terminal. The most recently set size is the one that counts."""
         viewer.size = size
         if viewer in self._viewers:
             self._viewers.remove(viewer)
@@ -124,18 +125,18 @@ class Viewers:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """The size that counts now: of the last one that has said it and is still here."""
+        """The size that counts: the most recently set one of the attached viewers, or None."""
         return next((viewer.size for viewer in reversed(self._viewers) if viewer.size is not None), None)
 
     # The keyboard
 
     @property
     def holds_mail(self) -> bool:
-        """Whether one has the keyboard for itself, so that only interrupts are typed."""
+        """Whether a viewer has the keyboard exclusively, so that only interrupts are typed."""
         return self.owner is not None and not self.owner.takes_mail
 
     def take_keyboard(self, viewer: Viewer, *, is_forced: bool) -> bool:
-        """Give the keyboard to a viewer; False when another has it, and it did not ask to take it over."""
+        """Assign the keyboard to a viewer. Return False if another has it and `is_forced` is not set."""
         if self.owner is not None and self.owner is not viewer and not is_forced:
             return False
         if self.owner is not viewer:
@@ -144,16 +145,16 @@ class Viewers:
         return True
 
     def give_up_keyboard(self, viewer: Viewer) -> None:
-        """Take it back from a viewer; nothing happens when it has not got it."""
+        """Release the keyboard of a viewer. Does nothing if that viewer does not have it."""
         if self.owner is viewer:
             self.owner = None
             self.stage.on_viewers()
 
     def can_type(self, viewer: Viewer) -> bool:
-        """Whether its keys count: it has the keyboard, or nobody has."""
+        """Return whether this viewer may type: a person who has the keyboard, or the keyboard is free."""
         return viewer.is_human and self.owner in (None, viewer)
 
-    # What viewers call
+    # Called by the viewers
 
     def has_keyboard(self, viewer: Viewer) -> bool:
         return self.owner is viewer

@@ -1,7 +1,7 @@
 """Frames on an agent's socket after `attach`: a type byte, a length of four bytes, the payload. Pure.
 
-Type 0 carries keys to the agent and its output back, type 1 JSON controls. The limit is the same both ways.
-Whose keys count, and what a control means, is for others to know.
+Type 0 carries keys to the agent and its output back, type 1 carries JSON controls. The size limit is the same
+in both directions. This module does not decide which viewer may type, nor what a control means.
 """
 
 import struct
@@ -20,24 +20,24 @@ _HEAD: Final = struct.Struct(">BI")
 _LINE_ENDS: Final = b"\r\n"
 
 Frame = tuple[int, bytes]
-"""A type and its payload. A reader passes over types that it does not know."""
+"""A type and its payload. Readers ignore unknown types."""
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Half a frame waits for its other half.
+    """Splits a stream of bytes into frames. An incomplete frame stays in the buffer until the rest arrives.
 
-    The line end of the request before the first frame is passed over, whenever it comes.
+    The line end of the request before the first frame is skipped, even if it arrives late.
     """
 
     def __init__(self, first: bytes = b"") -> None:
-        """`first` is what was read behind the request, or what an earlier reader had left."""
+        """`first` is the data read after the request, or the rest of an earlier reader."""
         self._buffer = bytearray(first)
         self._is_begun = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes in and give every frame that is whole.
+        """Add bytes and yield every complete frame, in order.
 
-        Raises MessageTooLarge for one over the limit as soon as its head is there, whatever is behind it.
+        Raises MessageTooLarge for a frame over the limit as soon as its head has arrived.
         """
         self._buffer += data
         if not self._is_begun:
@@ -54,29 +54,29 @@ class FrameReader:
             yield kind, payload
 
     def rest(self) -> bytes:
-        """Give what was begun and is not whole yet."""
+        """Return the bytes of the incomplete frame."""
         return bytes(self._buffer)
 
 
 def frame(kind: int, payload: bytes) -> bytes:
-    """Make one frame; raises MessageTooLarge over the limit, which the other side would not read."""
+    """Make one frame. Raises MessageTooLarge over the limit, because the other side would refuse it."""
     _check_length(len(payload))
     return _HEAD.pack(kind, len(payload)) + payload
 
 
 def data_frames(data: bytes) -> bytes:
-    """Make frames of any number of bytes, each within the limit; none of no bytes."""
+    """Split any number of bytes into frames within the limit. No bytes make no frame."""
     pieces = (data[place : place + LIMIT_FRAME_BYTES] for place in range(0, len(data), LIMIT_FRAME_BYTES))
     return b"".join(frame(DATA, piece) for piece in pieces)
 
 
 def control_to_bytes(fields: dict[str, object]) -> bytes:
-    """Make the frame of a control; `type` says which."""
+    """Make the frame of a control. The field `type` names it."""
     return frame(CONTROL, msgspec.json.encode(fields))
 
 
 def control_from_bytes(payload: bytes) -> dict[str, object]:
-    """Read the payload of a control; raises BadRequest for what is no object with a `type`."""
+    """Parse the payload of a control. Raises BadRequest unless it is an object with a `type`."""
     try:
         fields = msgspec.json.decode(payload, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

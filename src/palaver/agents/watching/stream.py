@@ -1,10 +1,10 @@
-"""A stream of frames on a socket that never waits: what has come is read, what there is room for is sent."""
+"""Read from and write to a socket without blocking: only the bytes that it has, or has room for."""
 
 import socket
 
 
 def read_ready(wire: socket.socket, limit_bytes: int) -> bytes | None:
-    """Give what has come: None when that is nothing yet, empty when the other end has gone."""
+    """Return the bytes that have arrived: None if nothing has, empty if the connection has ended."""
     try:
         return wire.recv(limit_bytes)
     except BlockingIOError:
@@ -14,9 +14,9 @@ def read_ready(wire: socket.socket, limit_bytes: int) -> bytes | None:
 
 
 def send_ready(wire: socket.socket, unsent: bytearray) -> bool:
-    """Send what there is room for and take it off the front; False while the rest must wait.
+    """Send as much as the socket takes and remove it from `unsent`. Return False while bytes are left.
 
-    What nobody takes any more is dropped: reading says that it is over.
+    If the connection has ended, `unsent` is dropped; the next read reports the end.
     """
     try:
         while unsent:

@@ -1,6 +1,7 @@
-"""One who watches an agent's terminal: frames in, frames out, with a limit to what waits.
+"""One viewer of an agent's terminal: its frames in and out, with a limited outbox.
 
-One that does not read misses output and is then shown the screen anew; it never holds up anybody else.
+A viewer that does not read misses output and later receives the current screen. It never delays the agent or
+other viewers.
 """
 
 import asyncio
@@ -22,15 +23,17 @@ from palaver.agents.watching.stream import read_ready
 from palaver.errors import PalaverError
 
 _READ_BYTES: Final = 65536
+"""Bytes to read at a time."""
 _LIMIT_OUT_BYTES: Final = 256 * 1024
-"""Output that may wait for one who does not read: a holder stays small, whoever watches it."""
+"""Output that may wait for a viewer that does not read. It bounds the memory of a holder."""
 _LIMIT_ANSWER_BYTES: Final = 1024 * 1024
+"""Bytes that may wait, including requested data."""
 _LIMIT_ANSWERS: Final = 256
-"""So many answers may wait for one who does not read; one more ends it: it only asks."""
+"""Replies that may wait for a viewer that does not read; it is disconnected at the next one."""
 
 
 class KeptViewer(msgspec.Struct, frozen=True, kw_only=True):
-    """One who watches: its descriptor, what it has half sent, and what it was half sent."""
+    """A viewer for the process that takes over: its descriptor and the partly received and sent frames."""
 
     descriptor: int
     received: bytes = b""
@@ -42,62 +45,62 @@ class KeptViewer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stage(Protocol):
-    """What the watched side does for those who watch."""
+    """The parts of the terminal host that viewers use."""
 
     def redraw(self) -> bytes:
-        """Give the bytes that show the terminal as it is now on an empty screen."""
+        """Return the bytes that draw the current terminal on an empty screen."""
         ...
 
     @property
     def is_flooded(self) -> bool:
-        """Whether the program writes faster than its output can be parsed: drawing the screen waits."""
+        """Whether the program writes faster than its output can be parsed. Then the screen is drawn later."""
         ...
 
     def on_keys(self, viewer: "Viewer", keys: bytes) -> bool:
-        """Take keys of a viewer; False when there is no room, and it must not be read from for now."""
+        """Accept keys of a viewer. Return False if there is no room: do not read from it for now."""
         ...
 
     def on_control(self, viewer: "Viewer", fields: dict[str, object]) -> None:
-        """Take a control of a viewer; raises PalaverError for one that is refused."""
+        """Handle a control of a viewer. Raises PalaverError if it is refused."""
         ...
 
     def on_viewers(self) -> None:
-        """Somebody came, went, or took the keyboard."""
+        """Note that a viewer attached, left, or took or released the keyboard."""
         ...
 
     def on_gone(self, viewer: "Viewer") -> None:
-        """One has gone whose keys had no room: they are nobody's any more."""
+        """Note that a viewer left whose keys had no room."""
         ...
 
 
 class Room(Protocol):
-    """Those who watch together."""
+    """The parts of `Viewers` that a viewer uses."""
 
     stage: Stage
     stalled: "set[Viewer]"
 
     def has_keyboard(self, viewer: "Viewer") -> bool:
-        """Whether it has the keyboard."""
+        """Return whether this viewer has the keyboard."""
         ...
 
     def left(self, viewer: "Viewer") -> None:
-        """One of them has gone."""
+        """Remove a viewer whose connection has ended."""
         ...
 
 
 class Viewer:
-    """One attached client. Its frames come in whole, and go out in the order in which they were given."""
+    """One attached client. Frames are sent in order and never cut; output over the limit is dropped."""
 
     def __init__(self, connection: socket.socket, room: Room, first: bytes, *, is_human: bool) -> None:
         self.connection = connection
         self.is_human = is_human
         """Whether it may type."""
         self.is_drawn = False
-        """It draws the screen itself, so no terminal of its own sees, or answers, what the program asks."""
+        """It draws the screen itself, so its terminal neither sees nor answers queries of the program."""
         self.size: tuple[int, int] | None = None
-        """The columns and rows that the agent has room for there; None while it has not said."""
+        """The columns and rows that it has for the agent; None until it has reported them."""
         self.takes_mail = False
-        """Messages may be typed although it has the keyboard: when the composer is empty and no key comes."""
+        """Whether messages may be typed while it has the keyboard (composer empty, no recent key)."""
         self._room = room
         self._reader = FrameReader(first)
         self._loop = asyncio.get_running_loop()
@@ -114,14 +117,14 @@ class Viewer:
     # Towards the client
 
     def send(self, frames: bytes) -> None:
-        """Send frames behind all that were sent before."""
+        """Send frames after all earlier ones."""
         if self.is_open:
             self._out.append(memoryview(frames))
             self._out_bytes += len(frames)
             self._flush()
 
     def reply(self, frames: bytes) -> None:
-        """Send the answer to a control. One that asks and asks and never reads is let go."""
+        """Send the reply to a control. Disconnect a viewer that leaves `_LIMIT_ANSWERS` replies unread."""
         self._answers = self._answers + 1 if self._is_writing else 0
         if self._answers > _LIMIT_ANSWERS:
             self.close()
@@ -129,14 +132,14 @@ class Viewer:
             self.send(frames)
 
     def tell(self, kind: str, frames: bytes) -> None:
-        """Send a control that says how something is. For one that does not read, only the newest is kept."""
+        """Send a status control. For a viewer that does not read, only the newest of each kind is kept."""
         if self.is_open and self._is_writing:
             self._news[kind] = frames
         else:
             self.send(frames)
 
     def show(self, frames: bytes) -> None:
-        """Send output. When it does not fit, what waits is dropped, and later the screen is shown anew."""
+        """Send output. Over the limit, waiting output is dropped, and the current screen is sent later."""
         if self._is_behind or not self.is_open:
             return
         if self._out_bytes + len(frames) > _LIMIT_OUT_BYTES:
@@ -153,17 +156,17 @@ class Viewer:
             self.send(data_frames(self._room.stage.redraw()))
 
     def answer(self, frames: bytes) -> None:
-        """Send what it asked for; one that asks and does not read gets nothing."""
+        """Send requested data. It is dropped if the outbox would exceed `_LIMIT_ANSWER_BYTES`."""
         if self._out_bytes + len(frames) <= _LIMIT_ANSWER_BYTES:
             self.send(frames)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it takes nothing more for now."""
+        """Whether its socket takes no more bytes for now."""
         return self._is_writing
 
     def end(self) -> None:
-        """Close behind what was sent: at once when that is nothing."""
+        """Close after the waiting frames are sent; at once if no frame waits."""
         self._is_ending = True
         self._flush()
 
@@ -184,7 +187,7 @@ class Viewer:
                 self.close()
 
     def _next(self) -> memoryview | None:
-        """Give what goes out next: the rest of what was begun, so that no frame is ever cut."""
+        """Return the next bytes to send. A partly sent frame is completed first: no frame is ever cut."""
         if self._begun is not None:
             return self._begun
         if not self._out and self._news:
@@ -211,7 +214,7 @@ class Viewer:
     # From the client
 
     def start(self) -> None:
-        """Begin to read, with what came behind its request; nothing when it has gone already."""
+        """Begin to read, first the data that came after its request. Does nothing if it has left already."""
         if self.is_open:
             self._loop.add_reader(self.connection, self._read)
             self._take(b"")
@@ -238,12 +241,12 @@ class Viewer:
                         self._wait_for_room()
                 elif kind == CONTROL:
                     self._obey(payload)
-        except PalaverError as error:  # no frame: what follows cannot be read either
+        except PalaverError as error:  # Not a frame, so the rest of the stream cannot be parsed either.
             self.send(error_frame(error))
             self.end()
 
     def _wait_for_room(self) -> None:
-        # What is already in the reader goes on: it is no more than one read.
+        # Frames already in the reader are still handled: they are at most one read.
         self._loop.remove_reader(self.connection)
         self._room.stalled.add(self)
 
@@ -258,7 +261,7 @@ class Viewer:
     # The end
 
     def close(self) -> None:
-        """End it now. Closing twice is closing once."""
+        """Close now. A second call does nothing."""
         if self.is_open:
             self.is_open = False
             self._loop.remove_reader(self.connection)
@@ -267,7 +270,7 @@ class Viewer:
             self._room.left(self)
 
     def release(self) -> KeptViewer:
-        """Give the descriptor up without closing it, for the process that takes over."""
+        """Release the descriptor without closing it, for the process that takes over."""
         self._loop.remove_reader(self.connection)
         self._loop.remove_writer(self.connection)
         self.is_open = False
@@ -283,6 +286,6 @@ class Viewer:
 
 
 def error_frame(error: PalaverError, about: object = "", **more: object) -> bytes:
-    """Write a refusal as a control; `about` is the type of the control that was refused."""
+    """Make the control that reports a refusal. `about` is the type of the refused control."""
     fields = {"type": "error", "error": error.code, "message": str(error), "about": about}
     return control_to_bytes({**fields, **more})
