@@ -1,1 +1,4 @@
-"""What Gemini CLI is started in: a home made of links. It has no way in of its own, so no lane is here."""
+"""The home directory for Gemini CLI, made of links.
+
+Gemini CLI has no native lane, so there is no lane here.
+"""

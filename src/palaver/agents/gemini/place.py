@@ -1,7 +1,7 @@
-"""The home that Gemini CLI is given, made of links into a person's own; and its last session in a folder.
+"""The home directory for Gemini CLI, made of links into the user's own; and its last session in a directory.
 
-In the person's own no file is written, moved or removed here. The two folders that Gemini CLI makes at its
-first start are made when they are not there.
+In the user's own directory, no file is written, moved or removed here. Only the two directories that Gemini
+CLI itself makes at its first start are created if they are missing.
 """
 
 import hashlib
@@ -19,9 +19,10 @@ _LIMIT_LINE_BYTES: Final = 1024 * 1024
 
 
 def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> Path:
-    """Make a home in which all is as in the person's own, with one extension more. Raises OSError.
+    """Make a home that mirrors the user's own, with one more extension. Raises OSError.
 
-    One for each home of a person. Made again it shows what is there now; sessions that run are not disturbed.
+    There is one for each home of the user. Repeating this updates the links; running sessions are not
+    disturbed.
     """
     theirs = _theirs(environment)
     number = hashlib.sha256(os.fsencode(theirs)).hexdigest()[:12]
@@ -37,7 +38,7 @@ def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> P
 
 
 def last_gemini_session(environment: Mapping[str, str], cwd: str) -> str:
-    """Give the session that Gemini CLI would go on with in a folder, empty when there is none."""
+    """Return the session that Gemini CLI would resume in a directory; empty if there is no session."""
     where = os.path.realpath(cwd)
     found: list[tuple[float, Path]] = []
     for folder in (_theirs(environment) / "tmp").glob("*"):
@@ -53,7 +54,7 @@ def last_gemini_session(environment: Mapping[str, str], cwd: str) -> str:
 
 
 def _session_in(path: Path) -> str:
-    """Read whose conversation a file holds."""
+    """Read the session id from a session file; empty if it is unreadable."""
     try:
         with path.open("rb") as file:
             found = json.loads(file.readline(_LIMIT_LINE_BYTES))["sessionId"]
@@ -67,7 +68,7 @@ def _theirs(environment: Mapping[str, str]) -> Path:
 
 
 def _mirror(theirs: Path, ours: Path, kept: set[str], also: tuple[str, ...] = ()) -> None:
-    """Have a link for everything that is in a folder, and for what may come; links to what has gone go."""
+    """Link everything in a directory, and the names in `also` even if missing; remove outdated links."""
     names = {entry.name for entry in os.scandir(theirs)} if theirs.is_dir() else set()
     for entry in list(os.scandir(ours)):
         if entry.is_symlink() and entry.name not in names | kept | set(also):
@@ -77,7 +78,7 @@ def _mirror(theirs: Path, ours: Path, kept: set[str], also: tuple[str, ...] = ()
 
 
 def _link(link: Path, target: Path) -> None:
-    """Point a link at a target; what is no link was made by a session here, and stays."""
+    """Point a link at a target. A real file there was made by a session and is kept."""
     if link.is_symlink():
         if link.readlink() == target:
             return

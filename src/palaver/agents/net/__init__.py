@@ -1,1 +1,1 @@
-"""Small clients for the servers that harnesses have on this machine: HTTP and WebSocket."""
+"""Small clients for the local servers of harnesses: HTTP and WebSocket."""

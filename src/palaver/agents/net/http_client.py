@@ -1,6 +1,6 @@
-"""Asks a server on this machine over HTTP, one connection for each request, and follows its events.
+"""An HTTP client for a local server: one connection per request, and streams of events.
 
-Nothing is asked again by itself: whoever asks knows what asking twice would do.
+It never retries: only the caller knows whether a repeated request is safe.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ _HOST: Final = "127.0.0.1"
 
 
 class NotSent(OSError):
-    """Nobody listens: nothing was sent."""
+    """The connection failed: nothing was sent."""
 
 
 class Lost(OSError):
-    """It was sent, and no whole answer came: nobody knows what became of it."""
+    """The request was sent and no complete response came: its outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpClient:
-    """Who asks one server on this machine: where it listens, and what lets us in."""
+    """A client of one local server: its port and credentials."""
 
     port: int
     user: str
@@ -43,7 +43,7 @@ class HttpClient:
     async def ask(
         self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
     ) -> tuple[Head, bytes]:
-        """Ask, and give the whole answer. Raises NotSent or Lost."""
+        """Send a request and return the complete response. Raises NotSent or Lost."""
         async with self._send(method, path, body) as (reader, answer):
             found = bytearray()
             try:
@@ -57,13 +57,14 @@ class HttpClient:
                             raise Lost("the answer is too long")
             except (OSError, BadAnswer, TimeoutError) as error:
                 raise Lost(str(error) or "no answer came in time") from error
-            assert answer.head is not None  # it is done
+            assert answer.head is not None  # `is_done` is set after the head.
             return answer.head, bytes(found)
 
     async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
-        """Give every event of a stream. Raises NotSent or Lost.
+        """Yield the events of a stream in order. Raises NotSent or Lost.
 
-        A stream that does not begin within `first_s`, or is silent for longer than `silence_s`, is lost.
+        A stream is lost if it does not begin within `first_s` seconds, or is silent for longer than
+        `silence_s`.
         """
         headers = {"Accept": "text/event-stream"}
         async with self._send("GET", path, None, headers) as (reader, answer):

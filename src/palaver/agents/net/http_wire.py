@@ -1,7 +1,7 @@
-"""HTTP/1.1 as a client on this machine needs it: a request out, an answer in, and streams of events. Pure.
+"""The part of HTTP/1.1 that a local client needs: a request, a response, and streams of events. Pure.
 
-An answer is read as it comes: its head, then its body, counted, in chunks, or up to the end. A head that is
-longer than any should be is refused. Redirects and compression are not known, and not asked for.
+A response is read as it arrives: its head, then its body by length, in chunks, or until the end. An oversized
+head is refused. Redirects and compression are not supported and not requested.
 """
 
 import base64
@@ -12,7 +12,7 @@ from typing import Final
 
 LIMIT_HEAD_BYTES: Final = 64 * 1024
 LIMIT_EVENT_BYTES: Final = 16 * 1024 * 1024
-"""One event; a longer one is passed over."""
+"""The largest event; a longer one is skipped."""
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\Z")
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?\Z")
@@ -21,12 +21,12 @@ _LIMIT_NUMBER: Final = 18
 
 
 class BadAnswer(ValueError):
-    """What came is no answer of HTTP that can be read here."""
+    """The bytes are not an HTTP response that can be read here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of an answer. Names of headers are in small letters."""
+    """The head of a response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -37,14 +37,14 @@ class Head:
 
 
 def basic_auth(user: str, password: str) -> str:
-    """Give the value of the header by which somebody shows who they are."""
+    """Return the value of the header for basic authentication."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def request_to_bytes(
     method: str, path: str, host: str, headers: Mapping[str, str], body: bytes | None = None
 ) -> bytes:
-    """Write a request. The connection is for this one alone."""
+    """Encode a request. The connection is for this request only."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body is not None:
@@ -53,18 +53,18 @@ def request_to_bytes(
 
 
 class AnswerReader:
-    """Reads one answer from whatever pieces it comes in."""
+    """Reads one response from pieces of any size."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._left: int | None = None
-        """Bytes of the body, or of its chunk, that are still to come; None: up to the end."""
+        """Bytes of the body or the chunk that are still to come; None means until the end."""
         self._is_chunked = False
         self.head: Head | None = None
         self.is_done = False
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes in and give what they hold of the body. Raises BadAnswer."""
+        """Add bytes and return the part of the body in them. Raises BadAnswer."""
         if self.is_done:
             return b""
         self._buffer += data
@@ -74,7 +74,7 @@ class AnswerReader:
         return self._read_chunks() if self._is_chunked else self._read_plain()
 
     def end(self) -> None:
-        """Nothing more comes. Raises BadAnswer when there should be more."""
+        """Handle the end of the connection. Raises BadAnswer if the response is incomplete."""
         if self.head is not None and self._left is None and not self._is_chunked:
             self.is_done = True
         if not self.is_done:
@@ -138,7 +138,7 @@ class AnswerReader:
         return bytes(found)
 
     def _begin_chunk(self) -> bool:
-        """Read the size of the next chunk, behind the line end of the last one."""
+        """Read the size of the next chunk, after the line end of the previous one."""
         start = 2 if self._buffer.startswith(b"\r\n") else 0
         end = self._buffer.find(b"\r\n", start)
         if end < 0:
@@ -155,7 +155,7 @@ class AnswerReader:
 
 
 class EventReader:
-    """Finds the events in a stream: the text behind `data:`, lines joined. All else is passed over."""
+    """Finds the events in a stream: the text of `data:` lines, joined. All other lines are skipped."""
 
     def __init__(self, limit_bytes: int = LIMIT_EVENT_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -165,7 +165,7 @@ class EventReader:
         self._is_dropping = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take bytes in and give every event that is whole."""
+        """Add bytes and yield every complete event."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             whole = bytes(self._rest) + line
@@ -175,7 +175,7 @@ class EventReader:
         self._rest += rest
         if len(self._rest) > self._limit_bytes:
             self._is_dropping = True
-            del self._rest[5:]  # what it begins with still says which kind of line it is
+            del self._rest[5:]  # Keep the start of the line: it says which kind of line it is.
 
     def _read_line(self, line: bytes) -> bytes | None:
         if not line:

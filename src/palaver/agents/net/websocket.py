@@ -1,4 +1,4 @@
-"""A WebSocket on a Unix socket, as a client: whole texts in and out. It does not come back by itself."""
+"""A WebSocket client on a Unix socket: sends and receives whole texts. It does not reconnect."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _GONE: Final = "the other end has closed"
 
 
 class WebSocket(asyncio.Protocol):
-    """One connection. `on_lost` is called once, whoever ended it; nothing comes after it."""
+    """One connection. `on_lost` is called once, whichever side ended it; no text follows it."""
 
     def __init__(self, on_text: Callable[[bytes], None], on_lost: Callable[[Disconnected], None]) -> None:
         self._on_text = on_text
@@ -37,14 +37,14 @@ class WebSocket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._error: Disconnected | None = None
         self.is_open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the handshake is; it raises when there is none."""
+        """Done after the handshake; raises if the handshake failed."""
 
     def send(self, text: bytes) -> None:
-        """Send one text, behind all that were sent before it. Lost with the connection."""
+        """Send one text, after all earlier ones. It is lost if the connection is lost."""
         self._write(Frame(TEXT, text))
 
     def close(self) -> None:
-        """End the connection, behind what was sent."""
+        """Close the connection after the sent texts."""
         if self._transport is not None and not self._transport.is_closing():
             self._write(Frame(CLOSE, b"\x03\xe8"))
             self._transport.close()
@@ -53,7 +53,7 @@ class WebSocket(asyncio.Protocol):
         assert self._transport is not None
         self._transport.write(frame_to_bytes(frame, os.urandom(4)))
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -98,7 +98,7 @@ class WebSocket(asyncio.Protocol):
 async def open_websocket(
     path: Path, on_text: Callable[[bytes], None], on_lost: Callable[[Disconnected], None]
 ) -> WebSocket:
-    """Connect to a socket, however long its path; raises Disconnected when nobody there speaks WebSocket."""
+    """Connect to a socket, with a path of any length; raises Disconnected if the server has no WebSocket."""
     loop = asyncio.get_running_loop()
     try:
         plain = connect_socket(path, can_wait=False)

@@ -1,6 +1,6 @@
-"""The WebSocket protocol as a client speaks it: the handshake, and frames cut and written. Pure.
+"""The client side of the WebSocket protocol: the handshake, and encoding and decoding of frames. Pure.
 
-No compression and no extension is offered, so none is understood. Keys and masks are handed in.
+No compression or extension is offered, so none must be decoded. Keys and masks are parameters.
 """
 
 import base64
@@ -22,19 +22,19 @@ _KNOWN: Final = frozenset({_CONTINUATION, TEXT, _BINARY, CLOSE, PING, PONG})
 _MAGIC: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _LIMIT_HEAD_BYTES: Final = 16 * 1024
 LIMIT_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""A whole message; what is larger ends the connection."""
+"""The largest message; a larger one ends the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One whole message, or one word of the protocol itself."""
+    """One whole message, or one control frame."""
 
     kind: int
     data: bytes
 
 
 def handshake(key: bytes) -> bytes:
-    """Write the request that opens a WebSocket; `key` is 16 bytes drawn for it."""
+    """Encode the request that opens a WebSocket; `key` is 16 random bytes."""
     lines = (
         b"GET / HTTP/1.1",
         b"Host: localhost",
@@ -47,7 +47,7 @@ def handshake(key: bytes) -> bytes:
 
 
 def split_answer(data: bytes, key: bytes) -> bytes | None:
-    """Check the answer to a handshake and give what came behind it; None while it is not whole."""
+    """Check the response to a handshake and return the bytes after it; None while it is incomplete."""
     head, end, rest = data.partition(b"\r\n\r\n")
     if not end:
         if len(data) > _LIMIT_HEAD_BYTES:
@@ -63,12 +63,12 @@ def split_answer(data: bytes, key: bytes) -> bytes | None:
 
 
 def accept_for(key: bytes) -> bytes:
-    """Give what a server answers to a key."""
+    """Return the accept value that the server must send for a key."""
     return base64.b64encode(hashlib.sha1(base64.b64encode(key) + _MAGIC, usedforsecurity=False).digest())
 
 
 def frame_to_bytes(frame: Frame, mask: bytes = b"") -> bytes:
-    """Write one frame that is whole; a client masks what it writes with four bytes drawn for it."""
+    """Encode one whole frame; a client masks it with four random bytes."""
     length = len(frame.data)
     bit = 0x80 if mask else 0
     if length < 126:
@@ -81,14 +81,14 @@ def frame_to_bytes(frame: Frame, mask: bytes = b"") -> bytes:
 
 
 def _masked(data: bytes, mask: bytes) -> bytes:
-    """Mask, or take the mask off again: it is the same. Done on whole numbers, as bytes are slow."""
+    """Apply or remove a mask, which is the same operation. Uses whole integers because bytes are slow."""
     whole = mask * (len(data) // 4 + 1)
     mixed = int.from_bytes(data, "big") ^ int.from_bytes(whole[: len(data)], "big")
     return mixed.to_bytes(len(data), "big")
 
 
 class FrameReader:
-    """Cuts a stream into frames and joins the pieces of a message. Half a frame waits for its other half."""
+    """Splits a stream into frames and joins the pieces of a message. An incomplete frame is kept."""
 
     def __init__(self, limit_bytes: int = LIMIT_MESSAGE_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -97,7 +97,7 @@ class FrameReader:
         self._pieces: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes in and give every frame that is whole; raises BadRequest for what is no WebSocket."""
+        """Add bytes and yield every complete frame; raises BadRequest if they are not WebSocket frames."""
         self._buffer += data
         while (found := self._cut()) is not None:
             is_last, kind, payload = found

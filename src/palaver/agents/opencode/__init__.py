@@ -1,1 +1,1 @@
-"""OpenCode's own way in: its server, its sessions, and what brings mail into them."""
+"""The native integration of OpenCode: its server, its sessions, and the delivery of messages into them."""

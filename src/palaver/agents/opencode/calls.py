@@ -1,8 +1,7 @@
-"""What the tools that an OpenCode runs now were given, so that a person sees what is asked. Pure.
+"""The inputs of running OpenCode tool calls, so that the user sees what a permission is for. Pure.
 
-A request for a permission names the call that it is about, and often says nothing of what the call was given.
-A call whose input is not surely known has none: one that has ended, one that was forgotten for more recent
-ones, and one of two that a model gave the same name.
+A permission request refers to a tool call, often without its input. The input of a call counts as unknown if
+it is not certain: if the call has ended, was dropped for newer ones, or shares its id with another call.
 """
 
 from collections.abc import Mapping
@@ -11,15 +10,15 @@ from typing import Final
 from palaver.harness.hook_news import as_map, text_in
 
 _LIMIT_INPUTS: Final = 100
-"""Inputs that are remembered in each session; then the oldest is forgotten."""
+"""Inputs to remember per session; when full, the oldest is dropped."""
 _LIMIT_CALLS: Final = 10_000
-"""Calls of which is remembered that there were some."""
+"""Calls to remember by id, with or without an input; when full, the oldest is dropped."""
 _RUNNING: Final = "running"
 _PENDING: Final = "pending"
-"""The model still writes what it wants."""
+"""The model is still writing the input."""
 
 CallName = tuple[str, str]
-"""Its message, and the name that the model gave it there."""
+"""The id of its message, and the id that the model gave the call."""
 
 
 class Calls:
@@ -27,10 +26,10 @@ class Calls:
 
     def __init__(self) -> None:
         self._inputs: dict[CallName, Mapping[str, object] | None] = {}
-        """None: what it was given is not surely known, or it has ended."""
+        """None if the input is not certain, or the call has ended."""
 
     def take(self, part: Mapping[str, object]) -> None:
-        """Take in a part of a message that is a call of a tool."""
+        """Apply a message part that is a tool call."""
         name = text_in(part, "messageID"), text_in(part, "callID")
         state = as_map(part.get("state"))
         status, given = state.get("status"), state.get("input")
@@ -46,9 +45,9 @@ class Calls:
             del self._inputs[next(iter(self._inputs))]
 
     def input_of(self, name: CallName) -> Mapping[str, object] | None:
-        """Give what a call was given; None where that is not surely known."""
+        """Return the input of a call; None if it is not certain."""
         return self._inputs.get(name)
 
     def clear(self) -> None:
-        """Nothing runs any more."""
+        """Forget all calls: the session is idle."""
         self._inputs.clear()

@@ -1,11 +1,10 @@
-"""The process that stands beside an OpenCode started without `pal`: its plugin runs one for each folder.
+"""The companion process of an OpenCode started without `pal`; its plugin runs one for each directory.
 
     python -I -m palaver.agents.opencode.companion --home HOME FOLDER
 
-Each session in which somebody writes is an agent of its own, with its own connection, lane and state: none
-ever has another's mail. It starts no daemon, waits for one as long as it takes, and ends with OpenCode, whose
-pipe it reads. Where `pal` runs that OpenCode, it ends at once and says by its exit status that it is not
-needed.
+Each session that the user writes in is a separate agent with its own connection, lane and state; it never
+receives another agent's messages. The companion starts no daemon, waits for one indefinitely, and ends with
+OpenCode, whose pipe it reads. If `pal` runs that OpenCode, it ends at once with the exit status `NOT_NEEDED`.
 """
 
 import argparse
@@ -35,14 +34,14 @@ from palaver.model.lines.holder_ops import AccompanyOp
 MODULE: Final = "palaver.agents.opencode.companion"
 HARNESS: Final = "opencode"
 NOT_NEEDED: Final = 3
-"""The exit status where `pal` itself runs this OpenCode."""
+"""The exit status if `pal` itself runs this OpenCode."""
 _LIMIT_LINE: Final = 64 * 1024 * 1024
 
 _logger: Final = logging.getLogger("palaver.holder")
 
 
 class Companion:
-    """All sessions of one folder."""
+    """All sessions of one directory."""
 
     def __init__(self, home: str, folder: str, write: Callable[[bytes], None]) -> None:
         self._home = home
@@ -54,12 +53,12 @@ class Companion:
         self._is_needless = asyncio.Event()
         self._is_woken = True
         self._is_root: dict[str, bool] = {}
-        """Whether a session is nobody's sub-agent, as far as that is known."""
+        """Whether a session is not a sub-agent's, as far as known."""
         self._asking: set[str] = set()
-        """Sessions of which that is being asked."""
+        """Sessions whose parent is being requested."""
 
     async def run(self, reader: asyncio.StreamReader) -> int:
-        """Read what the plugin says until it ends, and give the exit status."""
+        """Read the plugin's lines until the pipe ends; return the exit status."""
         reading = asyncio.ensure_future(self._read(reader))
         needless = asyncio.ensure_future(self._is_needless.wait())
         try:
@@ -106,7 +105,7 @@ class Companion:
             self._look_at(session)
 
     def _look_at(self, session: str) -> None:
-        """Be there for a session that is worked in, if it is nobody's sub-agent."""
+        """Attend an active session, unless it is a sub-agent's."""
         if session in self._attended:
             return
         is_root = self._is_root.get(session)
@@ -117,7 +116,7 @@ class Companion:
         elif is_root:
             self._attend(session)
         else:
-            self._relay.tell(session, "")  # nobody waits for what its parent's companion will say
+            self._relay.tell(session, "")  # Do not delay its prompt: instructions come with its name.
 
     async def _ask_about(self, session: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The lane of an OpenCode that `pal` runs: made of the place that was left for it."""
+"""The native lane of an OpenCode that `pal` runs, made from the stored address of its server."""
 
 import logging
 from collections.abc import Callable
@@ -25,9 +25,10 @@ def opencode_lane(
     on_change: Callable[[], None],
     clock: Clock | None = None,
 ) -> OpenCodeLane:
-    """Make the lane of a place, and tell its agent its name before it starts.
+    """Return the lane for a stored address, and write the agent's name into its instructions.
 
-    Where the place cannot be read, or not be written, the lane is over before it began.
+    If the address cannot be read, the lane is over from the start. If the instructions cannot be written,
+    that is only logged.
     """
     place = read_place(path)
     server = HttpClient(place.port, place.user, place.password) if place else HttpClient(0, "", "")

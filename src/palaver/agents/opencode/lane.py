@@ -1,10 +1,10 @@
-"""OpenCode's own way in: its terminal's server takes texts for the session that the terminal shows.
+"""The native lane of OpenCode: its server accepts texts for the session that its terminal UI shows.
 
-It listens on a port of this machine, behind a password that was drawn for it. Idle, a text wakes it; busy, it
-goes along with its next step; a person's draft stays. Its events say what its sessions do, and when the model
-was asked with a text of ours. While a person is asked something nothing is put to it, and a permission is
-answered only by a person's own word. When the server is lost for good, so is this lane, and the terminal is
-left.
+The server listens on a local port with a random password. A text wakes an idle session; a busy one reads it
+with its next step; the user's draft is kept. The server's events report the status of its sessions, and when
+a text was sent to the model. While a question to the user is open, nothing is delivered. A permission is
+granted only by the user's own decision. If the server is lost permanently, this lane ends and the terminal
+lane is used.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from palaver.harness.hook_news import as_map
 from palaver.harness.opencode_launch import Began
 
 START_LIMIT_S: Final = 120.0
-"""So long it may take until its server listens."""
+"""Seconds that the server may take until it listens."""
 BACK_LIMIT_S: Final = 15.0
-"""So long it may be away afterwards."""
+"""Seconds that the server may be offline after that."""
 _HEALTH_S: Final = 3.0
 _FIRST_S: Final = 10.0
-"""What is asked in the very moment it begins to listen may never be answered."""
+"""Seconds to wait for the first event: a request during the server's start may never be answered."""
 _SILENCE_S: Final = 45.0
-"""It says every ten seconds that it is there."""
+"""Seconds without an event before the stream is lost. The server sends a heartbeat every ten seconds."""
 _PAUSE_S: Final = 0.2
 _LIMIT_MESSAGES: Final = 100
 
@@ -44,7 +44,7 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class OpenCodeLane:
-    """One OpenCode, from its start to its end; or, where `only` names one, a single session of it."""
+    """One OpenCode from start to exit, or only the session named by `only`."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class OpenCodeLane:
         clock: Clock | None = None,
         on_child: Callable[[str, str], None] = lambda session, name: None,
     ) -> None:
-        """`on_word`: the agent's state may have changed, or this lane has come or gone.
+        """`on_word` is called when the agent's status may have changed, and when this lane begins or ends.
 
-        `on_child` is told the session and the name of each sub-agent.
+        `on_child` receives the session and the name of each sub-agent.
         """
         self._server = server
         self._began = began
@@ -81,25 +81,25 @@ class OpenCodeLane:
         self._timer: asyncio.TimerHandle | None = None
         self._is_there = False
         self.is_over = False
-        """It is gone for good, or could never be reached."""
+        """Whether the integration has ended permanently or could never be reached."""
 
     @property
     def word(self) -> Word | None:
-        """What the agent does, None while that is not known."""
+        """The status of the agent; None while unknown."""
         return self._sessions.word if self._is_there else None
 
     @property
     def session(self) -> str:
-        """The session that texts are put to, empty while there is none."""
+        """The session that receives texts; empty while there is no session."""
         return self._sessions.current
 
     def start(self) -> None:
-        """Reach the server, once it listens; again is nothing."""
+        """Connect to the server once it listens. Repeats have no effect."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect from the server."""
         if self._task is not None:
             self._task.cancel()
         self._give_up()
@@ -107,7 +107,7 @@ class OpenCodeLane:
     # The server
 
     async def _run(self) -> None:
-        """Follow the server until it is lost for good."""
+        """Follow the server until it is lost permanently."""
         loop = asyncio.get_running_loop()
         limit, word = loop.time() + START_LIMIT_S, "never came"
         while loop.time() < limit:
@@ -115,7 +115,7 @@ class OpenCodeLane:
                 await self._follow()
             except (NotSent, Lost) as error:
                 _logger.debug("OpenCode's server: %s", error)
-            except Exception:  # whatever it says, the terminal must be left to carry in the end
+            except Exception:  # Any error must end in the fallback to the terminal lane.
                 _logger.exception("OpenCode's server was not understood")
             if self._is_there:
                 self._is_there, word = False, "is gone"
@@ -138,7 +138,7 @@ class OpenCodeLane:
             if (said := wire.said_from_bytes(data)) is None:
                 continue
             if said.type == "server.connected":
-                # Read while nothing more is heard: what happens meanwhile comes behind it in the stream.
+                # Later events stay queued in the stream until this is done.
                 await self._look_around()
                 self._come()
             else:
@@ -146,7 +146,7 @@ class OpenCodeLane:
                 self._settle()
 
     async def _look_around(self) -> None:
-        """Learn all that was said while nobody listened."""
+        """Read the current state of the server, to catch up on missed events."""
         sessions = self._sessions
         sessions.listed(await self._get(wire.SESSIONS))
         if not sessions.current:
@@ -171,7 +171,10 @@ class OpenCodeLane:
         return self._sessions.newest(began.started_ms, by_creation=began.is_fork)
 
     async def _messages(self, session: str) -> object:
-        """Give what was last said in a session. Raises Lost: what cannot be read may hold anything."""
+        """Return the last messages of a session.
+
+        Raises Lost if they cannot be read: any text may be among them.
+        """
         head, body = await self._server.ask("GET", wire.messages_path(session, _LIMIT_MESSAGES))
         if head.status == wire.NOT_FOUND:
             self._sessions.hear(wire.Said("session.deleted", {"sessionID": session}))
@@ -190,7 +193,7 @@ class OpenCodeLane:
         self._tell()
 
     def _settle(self) -> None:
-        """Let go of what has come to its end, and tell what is new."""
+        """Finish texts with a known outcome, and report changes."""
         if self._sessions.current:
             self._bus.bind(self._sessions.current)
         self._texts.settle()
@@ -206,7 +209,7 @@ class OpenCodeLane:
         self._on_word()
 
     def _set_timer(self, ends_ms: int) -> None:
-        """Look again when an allowance is there again; 0 for never."""
+        """Check again at the end of a usage limit; 0 means never."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -222,7 +225,7 @@ class OpenCodeLane:
     # Texts
 
     async def _carry(self, text: str, key: str) -> Done:
-        """Put a text to the session, and wait until the model was asked with it."""
+        """Send a text to the session, and wait until it was sent to the model."""
         try:
             session = self._sessions.current or await self._begin_session()
             return await self._texts.put(session, text, key)
@@ -234,7 +237,10 @@ class OpenCodeLane:
         self.reach.subagents.prove(key)
 
     async def _begin_session(self) -> str:
-        """Begin a session where there is none yet, and have the terminal show it: a person's draft stays."""
+        """Create a session if there is no session yet, and show it in the terminal UI.
+
+        Keep the user's draft.
+        """
         body = wire.session_body(self._sessions.manner)
         head, answer = await self._server.ask("POST", wire.SESSIONS, body)
         info = as_map(wire.json_from_bytes(answer))

@@ -1,6 +1,6 @@
-"""Which session OpenCode would go on with, as its own database tells it. Reads only.
+"""Find the session that OpenCode would resume, in its own database. Reads only.
 
-Apart from all that a holder needs: a database costs memory that every holder would have to have.
+This is a separate module because SQLite costs memory, and no holder should load it.
 """
 
 import os
@@ -14,7 +14,7 @@ _BUSY_S: Final = 1.0
 
 
 def last_opencode_session(environment: Mapping[str, str], cwd: str) -> str:
-    """Give the session that OpenCode would go on with in a folder, empty when there is none."""
+    """Return the session that OpenCode would resume in a directory; empty if there is no session."""
     data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
     path = environment.get("OPENCODE_DB") or f"{data}/opencode/opencode.db"
     question = (

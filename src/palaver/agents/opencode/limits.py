@@ -1,7 +1,7 @@
-"""When a provider says that no more may be used, as OpenCode passes it on. Pure: now is handed in.
+"""Detect usage limits of a provider in the reports of OpenCode. Pure: the current time is a parameter.
 
-OpenCode tries again by itself, a few times with growing pauses, or when the provider says; then it gives up
-with an error. Being slowed down for a moment is no used-up allowance.
+OpenCode retries a few times by itself, with growing pauses or when the provider says, and then fails with an
+error. A short rate limit does not count as a usage limit.
 """
 
 import re
@@ -16,7 +16,7 @@ from palaver.harness.hook_states import USED_UP
 from palaver.harness.profile import is_usage_limit
 
 LONG_WAIT_MS: Final = 5 * 60_000
-"""Who is sent away for longer than this has used up more than a moment's share."""
+"""A required wait longer than this means that a usage limit is reached, not a short rate limit."""
 _REASONS: Final = frozenset({"free_tier_limit", "account_rate_limit"})
 _WORDS: Final = re.compile(
     r"exceeded your current quota|insufficient[ _]quota|quota (?:exceeded|exhausted)|usage (?:limit|exceeded)"
@@ -30,18 +30,18 @@ _TOO_MANY: Final = 429
 _PAYMENT: Final = 402
 _MINUTE_MS: Final = 60_000
 _LATEST_MS: Final = 4_102_444_800_000
-"""The year 2100: a moment behind it is no moment."""
+"""The year 2100: later times are not plausible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """An allowance that is used up, and when it is there again; 0 when nobody says."""
+    """A reached usage limit and its end; 0 if the end is unknown."""
 
     ends_ms: int = 0
 
     @property
     def detail(self) -> str:
-        """Give it as the state of an agent says it: to the minute, and never too early."""
+        """The limit as the detail of an agent's status, with its end rounded up to a minute."""
         if not self.ends_ms:
             return USED_UP
         end = datetime.fromtimestamp(-(-self.ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
@@ -49,10 +49,11 @@ class Limit:
 
 
 def limit_in_retry(status: Mapping[str, object], now_ms: int) -> Limit | None:
-    """Read why OpenCode waits before it tries again; None when that will soon be over."""
+    """Return the usage limit that OpenCode's retry waits for; None if it is a short wait."""
     wait_ms = _number(status.get("next")) - now_ms
     attempt = min(max(_number(status.get("attempt")), 1), 10)
-    is_named = wait_ms > _FIRST_PAUSE_MS * 2 ** (attempt - 1) + _SLACK_MS  # else it is OpenCode's own pause
+    # Otherwise it is OpenCode's own pause.
+    is_named = wait_ms > _FIRST_PAUSE_MS * 2 ** (attempt - 1) + _SLACK_MS
     is_limit = _says_so(text_in(status, "message")) or as_map(status.get("action")).get("reason") in _REASONS
     if not is_limit and not (is_named and wait_ms > LONG_WAIT_MS):
         return None
@@ -60,7 +61,7 @@ def limit_in_retry(status: Mapping[str, object], now_ms: int) -> Limit | None:
 
 
 def limit_in_error(error: Mapping[str, object], now_ms: int) -> Limit | None:
-    """Read with what OpenCode gave up; None for any other error."""
+    """Return the usage limit in the error of a failed turn; None for any other error."""
     about = as_map(error.get("data"))
     says_so = _says_so(f"{text_in(about, 'message')} {text_in(about, 'responseBody')}")
     wait_ms = _wait_ms(as_map(about.get("responseHeaders")), now_ms)
@@ -71,7 +72,7 @@ def limit_in_error(error: Mapping[str, object], now_ms: int) -> Limit | None:
 
 
 def error_text(error: Mapping[str, object]) -> str:
-    """Say what went wrong, on one line."""
+    """Return an error as one line of text."""
     said = text_in(as_map(error.get("data")), "message") or text_in(error, "name")
     return one_line(f"error: {said}" if said else "error")
 
@@ -81,7 +82,7 @@ def _says_so(said: str) -> bool:
 
 
 def _wait_ms(headers: Mapping[str, object], now_ms: int) -> int:
-    """Give how long a provider wants to be left alone; 0 when it does not say."""
+    """Return the wait that a provider requires, in milliseconds; 0 if it names no time."""
     exact, said = text_in(headers, "retry-after-ms"), text_in(headers, "retry-after")
     try:
         if exact:

@@ -1,7 +1,7 @@
-"""What an OpenCode asks people leave for, and a person's word brought to it.
+"""The permission requests of OpenCode, and the user's decisions passed on to it.
 
-Answered can be only what is known whole, with what the tool was given. All else is asked at the terminal
-alone.
+A request can be decided remotely only if it is known in full, with the input of the tool. Everything else
+must be answered at the terminal.
 """
 
 import logging
@@ -19,18 +19,18 @@ _logger: Final = logging.getLogger("palaver.holder")
 
 
 class OpenCodeAsker:
-    """The questions in the agent's session and in those below it."""
+    """The requests in the agent's session and those of its sub-agents."""
 
     def __init__(self, server: Asking, sessions: Sessions) -> None:
         self._server = server
         self._sessions = sessions
 
     def asked(self) -> dict[str, Asked]:
-        """Give what a person is asked to allow now."""
+        """Return the open permission requests by id."""
         return self._sessions.permissions()
 
     async def reply(self, asked: Asked, *, is_allowed: bool) -> bool:
-        """Answer, if OpenCode asks the very same now; what it asked meanwhile is something else."""
+        """Pass a decision on if exactly this request is still open; return whether the server accepted it."""
         try:
             return await self._reply(asked, is_allowed=is_allowed)
         except (NotSent, Lost) as error:

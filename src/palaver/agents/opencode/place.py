@@ -1,7 +1,7 @@
-"""Where an OpenCode's server is and what lets us in, kept in a folder of its own.
+"""The address and password of an OpenCode server, stored in its own directory.
 
-The folder is in the home of the bus and for its owner alone. It goes with the agent; one whose server is gone
-is taken away when the next is made.
+The directory is in the Palaver home and readable only by its owner. It is removed with the agent. Directories
+of servers that no longer run are removed when a new one is made.
 """
 
 import os
@@ -27,7 +27,7 @@ _BUSY_S: Final = 1.0
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a server before it listens."""
+    """The address and password of a server, chosen before it starts, and how its session began."""
 
     port: int
     user: str
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_place(home: str) -> Path:
-    """Choose a file for a place, in a folder that is made with it. Raises OSError."""
+    """Create a directory for a server and return the path of its file. Raises OSError."""
     above = Path(home) / NATIVE_FOLDER
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
     _tidy(above)
@@ -46,12 +46,12 @@ def new_place(home: str) -> Path:
 
 
 def write_place(path: Path, place: Place) -> None:
-    """Keep a place. Raises OSError."""
+    """Store the address of a server. Raises OSError."""
     _write(path, msgspec.json.encode(place))
 
 
 def read_place(path: Path) -> Place | None:
-    """Give a place that was kept; None when it cannot be read."""
+    """Return a stored address; None if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Place)
     except (OSError, msgspec.DecodeError):
@@ -59,23 +59,23 @@ def read_place(path: Path) -> Place | None:
 
 
 def told_path(path: Path) -> Path:
-    """Where the agent of a place is told about the bus."""
+    """Return the path of the agent's instructions about the bus."""
     return path.with_name(_TOLD)
 
 
 def write_told(path: Path, name: str) -> None:
-    """Tell the agent of a place its name. Raises OSError."""
+    """Write the agent's instructions with its name. Raises OSError."""
     _write(told_path(path), instructions(name).encode() + b"\n")
 
 
 def write_holder(path: Path) -> None:
-    """Say that this process takes the place away; where it is killed, the daemon does. Raises OSError."""
+    """Record that this process removes the directory; if it is killed, the daemon does. Raises OSError."""
     said = format_holder(Holder(pid=os.getpid(), start=_stat(os.getpid())[1]))
     _write(path.with_name(HOLDER_FILE), said.encode("ascii"))
 
 
 def is_held(home: str, pid: int) -> bool:
-    """Whether the holder of a place in this home has started a process; no, where the system does not say."""
+    """Return whether a holder with a stored server started this process; False if the system has no /proc."""
     above = _stat(pid)[0]
     holder = Holder(pid=above, start=_stat(above)[1])
     return above > 0 and any(
@@ -91,7 +91,7 @@ def _read_holder(folder: Path) -> Holder | None:
 
 
 def _stat(pid: int) -> tuple[int, int]:
-    """Give the parent of a process and the ticks from boot to its start; 0 where the system does not say."""
+    """Return a process's parent pid and its start time in ticks since boot; 0 if the system has no /proc."""
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
         return int(words[1]), int(words[19])
@@ -107,7 +107,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _tidy(above: Path) -> None:
-    """Take away the folders of servers that nobody holds any more."""
+    """Remove old directories of servers that no longer run."""
     for folder in above.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             place = read_place(folder / _FILE)
@@ -123,7 +123,7 @@ def _listens(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Give a port of this machine that nobody has now."""
+    """Return a local port that is free now."""
     with socket.socket() as asking:
         asking.bind(("127.0.0.1", 0))
         return int(asking.getsockname()[1])

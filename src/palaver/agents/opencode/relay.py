@@ -1,6 +1,6 @@
-"""The server of an OpenCode as its plugin reaches it: lines of JSON on two pipes instead of HTTP.
+"""The server of OpenCode reached through its plugin: lines of JSON on two pipes instead of HTTP.
 
-The plugin sends what happens and answers what is asked; when its pipe ends, OpenCode has ended.
+The plugin sends events and replies to requests. When its pipe ends, OpenCode has exited.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from palaver.agents.opencode.wire import HEALTH, Said
 from palaver.harness.hook_news import as_map
 
 _LIMIT_EVENTS: Final = 10_000
-"""So many events may wait for a follower that is asking something; then it looks around anew."""
+"""Events that may wait for a busy follower; when full, the follower loses the stream and must start again."""
 _CONNECTED: Final = b'{"type":"server.connected","properties":{}}'
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the plugin: something has happened, a session was put something to, or an answer."""
+    """One line of the plugin: an event, a session that received a prompt, or a response."""
 
     arguments: tuple[str, ...] | None = None
-    """How OpenCode was started; the plugin's first line says it."""
+    """The command line of OpenCode; sent in the plugin's first line."""
     event: msgspec.Raw = msgspec.Raw(b"")
     begun: str = ""
     answer: int = 0
@@ -37,7 +37,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def told_from_line(line: bytes) -> Told | None:
-    """Read one line; None for what is none."""
+    """Decode one line; None if it is malformed."""
     try:
         return _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -45,7 +45,7 @@ def told_from_line(line: bytes) -> Told | None:
 
 
 class Relay:
-    """One OpenCode. `write` takes a line for its plugin."""
+    """One OpenCode. `write` sends a line to its plugin."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -55,13 +55,13 @@ class Relay:
         self._is_closed = False
 
     def tell(self, session: str, text: str) -> None:
-        """Give a session what its model is told with every request."""
+        """Set the instructions that a session's model receives with every request."""
         self._write(_encode({"session": session, "told": text}))
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
     ) -> tuple[Head, bytes]:
-        """Ask, and give the whole answer. Raises NotSent or Lost."""
+        """Send a request and return the complete response. Raises NotSent or Lost."""
         if self._is_closed:
             raise NotSent("OpenCode has ended")
         if path == HEALTH:
@@ -80,7 +80,7 @@ class Relay:
             self._asked.pop(number, None)
 
     async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
-        """Give every event, until OpenCode has ended or too many have waited. Raises Lost then."""
+        """Yield the events in order. Raises Lost when OpenCode has exited or too many events were waiting."""
         events: asyncio.Queue[bytes | None] = asyncio.Queue(_LIMIT_EVENTS)
         self._followers.add(events)
         try:
@@ -92,7 +92,7 @@ class Relay:
         raise Lost("OpenCode has ended" if self._is_closed else "too much was said at once")
 
     def hear(self, told: Told) -> None:
-        """Take in one line of the plugin."""
+        """Apply one line of the plugin."""
         if told.answer:
             answer = self._asked.get(told.answer)
             if answer is not None and not answer.done():
@@ -105,7 +105,7 @@ class Relay:
                     events.put_nowait(event)
 
     def close(self) -> None:
-        """OpenCode has ended: nobody answers any more."""
+        """Fail all requests and end all streams: OpenCode has exited."""
         self._is_closed = True
         for answer in self._asked.values():
             if not answer.done():
@@ -117,7 +117,7 @@ class Relay:
 
 
 def session_in(said: Said) -> str:
-    """Give the session that something was put to, where an event says so; nothing for any other."""
+    """Return the session that received a prompt, according to an event; empty for any other event."""
     info = as_map(said.about.get("info"))
     if said.type == "message.updated" and info.get("role") == "user" and "summary" not in info:
         return str(said.about.get("sessionID") or "")

@@ -1,9 +1,8 @@
-"""What the server of OpenCode says of its sessions, made into one state. Pure: it hears, and is asked.
+"""The state of all sessions of an OpenCode server, computed from its events. Pure.
 
-Of all sessions in a process one is the agent's: the one that a person, or a text of ours, was last put to,
-or one that was named for good. Sessions below it are its sub-agents: what they ask stops it too, and what
-they do is their own. What other sessions do changes nothing here, and proves nothing about a text that was
-put to this one.
+One session is the agent's: the one that last received a prompt from the user or from us, or always the one
+named by `only`. Its child sessions are its sub-agents: their open questions block the agent too, but each has
+its own status. Other sessions have no effect here and never prove that a text was seen.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,31 +19,31 @@ from palaver.model.terminal import DIALOG, USAGE_LIMIT
 
 
 class Sessions:
-    """Every session of one process. `current` is the agent's, empty while there is none."""
+    """All sessions of one process. `current` is the agent's; empty while there is no such session."""
 
     def __init__(self, manner: Manner = AS_IT_LIKES, *, only: str = "") -> None:
-        """`manner` is that of a session that is yet to begin; `only` is the agent's, whatever happens."""
+        """`manner` applies to a new session; `only` is the id of the agent's session, if fixed."""
         self._talks: dict[str, Talk] = {only: Talk()} if only else {}
         self._manner = manner
         self._only = only
         self._seen: set[str] = set()
         self.current = only
 
-    # What is told
+    # Updates
 
     def listed(self, found: object) -> None:
-        """Take in the sessions that there are."""
+        """Add or update the listed sessions."""
         for info in as_list(found):
             self._take_info(info)
 
     def statuses(self, found: object, now_ms: int = 0) -> None:
-        """Take in what every session does; one that is not named does nothing."""
+        """Set the status of every session; those not listed are idle."""
         told = as_map(found)
         for name, talk in self._talks.items():
             talk.set_status(as_map(told.get(name)), now_ms)
 
     def questions(self, found: object, *, is_permission: bool) -> None:
-        """Take in everything of one kind that people are asked now."""
+        """Replace all open questions of one kind."""
         event = "permission.asked" if is_permission else "question.asked"
         for talk in self._talks.values():
             talk.forget_questions("per" if is_permission else "que")
@@ -52,13 +51,13 @@ class Sessions:
             self.hear(Said(event, asked))
 
     def choose(self, session: str) -> None:
-        """Take a session for the agent's."""
+        """Make a session the agent's, unless it is fixed."""
         if session and not self._only:
             self._talks.setdefault(session, Talk())
             self.current = session
 
     def newest(self, since_ms: int, *, by_creation: bool = False) -> str:
-        """Give the session that was last worked in, or begun, since then; nothing when there is none."""
+        """Return the root session that was last used, or created, since then; empty if there is no match."""
 
         def moment(talk: Talk) -> int:
             return talk.created_ms if by_creation else talk.updated_ms
@@ -68,7 +67,7 @@ class Sessions:
         return found if found and roots[found] >= since_ms else ""
 
     def hear(self, said: Said, now_ms: int = 0) -> None:
-        """Take in one event, at the moment when it was heard."""
+        """Apply one event, received at `now_ms`."""
         about = said.about
         if said.type in ("session.created", "session.updated"):
             name = self._take_info(as_map(about.get("info")))
@@ -86,7 +85,7 @@ class Sessions:
             hear(self, self._talks.setdefault(session, Talk()), about, now_ms)
 
     def limit_over(self, now_ms: int) -> None:
-        """Let an allowance be there again whose moment has come."""
+        """End the usage limits whose end has passed."""
         for talk in self._talks.values():
             if talk.limit is not None and 0 < talk.limit.ends_ms <= now_ms and not talk.is_busy:
                 talk.limit = None
@@ -128,60 +127,57 @@ class Sessions:
     def _hear_part(self, talk: Talk, about: Mapping[str, object], now_ms: int) -> None:
         self._seen |= talk.take_part(as_map(about.get("part")))
 
-    # What is asked
+    # Queries
 
     def manner_of(self, session: str) -> Manner:
-        """How a session answers."""
+        """Return the agent and model that a session uses."""
         talk = self._talks.get(session)
         return talk.manner if talk is not None and talk.manner != AS_IT_LIKES else self._manner
 
     @property
     def manner(self) -> Manner:
-        """How the agent's session answers."""
+        """The agent and model that the agent's session uses."""
         return self.manner_of(self.current)
 
     def take_seen(self) -> frozenset[str]:
-        """Give the keys of the texts that are in a request to the model now, once."""
+        """Return the keys of the texts that have newly reached the model; each is returned once."""
         seen, self._seen = frozenset(self._seen), set()
         return seen
 
     def has_text(self, key: str) -> bool:
-        """Tell whether a text of ours is in a session, and no model has seen it yet."""
+        """Return whether a text from us is in a session and has not reached the model yet."""
         return any(key in talk.texts for talk in self._talks.values())
 
     def has(self, session: str) -> bool:
-        """Tell whether a session is there, as far as is known."""
+        """Return whether a session is known."""
         return session in self._talks
 
     def has_stopped(self, session: str) -> bool:
-        """Tell whether a session rests because its last turn was broken off: nobody reads what is in it."""
+        """Return whether a session is idle after an aborted turn: its unread texts stay unread."""
         talk = self._talks.get(session)
         return talk is None or (talk.is_stopped and not talk.is_busy)
 
     def limit_ends_ms(self) -> int:
-        """Give the next moment at which an allowance is there again; 0 when none is known."""
+        """Return the earliest known end of a usage limit; 0 if not known."""
         ends = (talk.limit.ends_ms for talk in self._family() if talk.limit is not None and not talk.is_busy)
         return min((end for end in ends if end), default=0)
 
     def permissions(self) -> dict[str, Asked]:
-        """Give what a person is asked to allow and sees all of, in the agent's session and below it."""
+        """Return the fully known permission requests of the agent and its sub-agents, by id."""
         found = (talk.whole(one) for talk in self._family() for one in talk.permissions.values())
         return {one.request: one for one in found if one is not None}
 
     def asking(self) -> frozenset[str]:
-        """Give the sessions that ask a person to allow something, whether it is known what or not."""
+        """Return the sessions with open permission requests, whether or not their content is known."""
         return frozenset(name for name, talk in self._below(self.current) if talk.permissions)
 
     def whole(self, asked: Asked) -> Asked | None:
-        """Give a request with all that a person must see of it; None where that is not known."""
+        """Return a request with everything the user must see; None if that is not known."""
         talk = self._talks.get(asked.session)
         return None if talk is None else talk.whole(asked)
 
     def children(self) -> dict[str, tuple[str, str]]:
-        """Give the sub-agents that work now: by session, the one that started each and its kind.
-
-        One that started another stands before it.
-        """
+        """Return the busy sub-agents by session, parents first: the parent session and the kind of each."""
         found = {
             name: (talk.parent, talk.kind)
             for name, talk in self._below(self.current)
@@ -191,11 +187,11 @@ class Sessions:
 
     @property
     def word(self) -> Word:
-        """What the agent does now. What its sub-agents ask stops it too."""
+        """The current status of the agent. Open questions of its sub-agents block it too."""
         return self.word_of(self.current)
 
     def word_of(self, session: str) -> Word:
-        """What a session does now, with what those below it ask."""
+        """Return the current status of a session, including open questions of its sub-agents."""
         own = self._talks.get(session, Talk()).word
         if own.state is AgentState.BLOCKED:
             return own
@@ -204,11 +200,11 @@ class Sessions:
 
     @property
     def level(self) -> Level:
-        """What can come through now. A busy session takes a text with its next step."""
+        """Whether a message can be delivered now. A busy session reads a text with its next step."""
         return self.level_of(self.current)
 
     def level_of(self, session: str) -> Level:
-        """What can come through to a session now."""
+        """Return whether a message can be delivered to a session now."""
         talk = self._talks.get(session, Talk())
         if self._asked_below(session):
             return Level(Gate(is_open=False, reason=DIALOG))
@@ -222,17 +218,17 @@ class Sessions:
         return next((what for _, talk in self._below(session) for what in talk.asked.values()), "")
 
     def _family(self) -> Iterator[Talk]:
-        """The agent's session, and those of its sub-agents."""
+        """Return the agent's session and those of its sub-agents."""
         return (talk for _, talk in self._below(self.current))
 
     def _below(self, session: str) -> Iterator[tuple[str, Talk]]:
-        """A session, and all below it."""
+        """Yield a session and all its descendants."""
         for name, talk in self._talks.items():
             if session and session in self._line(name):
                 yield name, talk
 
     def _line(self, session: str) -> list[str]:
-        """A session and those above it; one that is above itself ends it."""
+        """Return a session and its ancestors; a cycle ends the list."""
         line: list[str] = []
         while session and session not in line:
             line.append(session)

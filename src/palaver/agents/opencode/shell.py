@@ -1,4 +1,4 @@
-"""Finds the shell that an OpenCode would take, and writes the one it is given in its place."""
+"""Find the shell that OpenCode would use, and write the wrapper that replaces it."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ _LIMIT_BYTES: Final = 16 * 1024 * 1024
 
 
 def write_shell(folder: Path, environment: Mapping[str, str], cwd: str) -> str:
-    """Write the shell of a session into its folder, and give its path. Raises OSError."""
+    """Write the shell wrapper of a session into its directory and return its path. Raises OSError."""
     shell = find_shell(environment, cwd)
     path = folder / shell_name(shell)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:  # noqa: PTH123 - a mode
@@ -29,7 +29,7 @@ def write_shell(folder: Path, environment: Mapping[str, str], cwd: str) -> str:
 
 
 def find_shell(environment: Mapping[str, str], cwd: str) -> str:
-    """Give the shell that OpenCode would run its agents' commands in, as a path."""
+    """Return the path of the shell in which OpenCode would run its agents' commands."""
     path = environment.get("PATH", os.defpath)
     wanted = shell_in_settings(_settings(environment, cwd)) or environment.get("SHELL", "")
     found = shutil.which(wanted, path=path) if wanted and shell_name(wanted) not in NOT_FOR_TOOLS else None
@@ -37,7 +37,7 @@ def find_shell(environment: Mapping[str, str], cwd: str) -> str:
 
 
 def _settings(environment: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """Give the texts of all settings that OpenCode reads, in its order: a later one counts more."""
+    """Yield the texts of all settings that OpenCode reads, in its order: later ones take precedence."""
     home = Path(environment.get("HOME") or Path.home())
     own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
     above = list(reversed((Path(cwd), *Path(cwd).parents)))

@@ -1,4 +1,4 @@
-"""The sub-agents of an OpenCode, as its sessions tell of them: each has a session below the agent's own."""
+"""The sub-agents of OpenCode, derived from its sessions: each has a child session of the agent's session."""
 
 from palaver.agents.native_word import Level, Word
 from palaver.agents.opencode.sessions import Sessions
@@ -7,7 +7,7 @@ from palaver.agents.typing.steps import Done
 
 
 class SessionsBelow:
-    """Those of one process. One lives while its session works."""
+    """The sub-agents of one process. Each exists while its session is busy."""
 
     ending = "done"
 
@@ -16,21 +16,21 @@ class SessionsBelow:
         self._texts = texts
 
     def living(self) -> dict[str, tuple[str, str]]:
-        """Give those that work now, outer first: by session, the one that started each and its kind."""
+        """Return the busy sub-agents by session, parents first: the parent session and the kind of each."""
         return self._sessions.children()
 
     def level_of(self, key: str) -> Level:
-        """What can come through to a session now."""
+        """Return whether a message can be delivered to a session now."""
         return self._sessions.level_of(key)
 
     def word_of(self, key: str) -> Word:
-        """What a session does now, with what those below it ask."""
+        """Return the current status of a session, including open questions of its sub-agents."""
         return self._sessions.word_of(key)
 
     def is_waiting(self, key: str) -> bool:
-        """Whether a text was put to a session and has not been seen, as far as is known."""
+        """Return whether a text was sent to a session and is not known to be seen yet."""
         return self._texts.is_waiting(key)
 
     async def carry(self, key: str, text: str, mark: str) -> Done:
-        """Put a text to a session, and say what became of it."""
+        """Send a text to a session and return the result."""
         return await self._texts.put(key, text, mark)

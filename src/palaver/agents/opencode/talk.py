@@ -1,7 +1,6 @@
-"""One session of OpenCode as it is now, from what its server says of it. Pure: it hears, and is asked.
+"""The state of one OpenCode session, computed from its server's events. Pure.
 
-It knows nothing of other sessions: which one is the agent's, and whose sub-agent one is, `sessions`
-works out.
+It knows nothing of other sessions: `sessions` decides which one is the agent's and which are sub-agents.
 """
 
 from collections.abc import Mapping
@@ -19,18 +18,18 @@ from palaver.model.delivery import AgentState
 _EDITS: Final = frozenset({"edit", "write", "multiedit", "patch"})
 _WHAT: Final = ("command", "filePath", "path", "pattern", "url", "query", "description")
 _ANYTHING: Final = "*"
-"""The pattern of a tool whose uses OpenCode does not tell apart: it says nothing of this one."""
+"""The pattern of a tool whose uses OpenCode does not distinguish: it says nothing about this call."""
 _LIMIT_ANSWERS: Final = 200
-"""Messages of the model that are remembered in each session; then the oldest is forgotten."""
+"""Messages of the model to remember per session; when full, the oldest is dropped."""
 _NO_PROOF: Final = frozenset({"patch", "snapshot", "compaction", "subtask", "agent", "file"})
-"""Parts that are in a message without a word of the model."""
+"""Message parts that can exist without any output of the model."""
 _BROKEN_OFF: Final = "MessageAbortedError"
 _GOES_ON: Final = "ContextOverflowError"
-"""It makes its context shorter then, by itself."""
+"""OpenCode then compacts its context and continues by itself."""
 
 
 def asked_of(about: Mapping[str, object]) -> Asked:
-    """Read a request for a permission, as its event and the list of all have it."""
+    """Decode a permission request, from its event or from the list of all requests."""
     patterns, call = about.get("patterns"), as_map(about.get("tool"))
     given = {**as_map(about.get("metadata")), "patterns": patterns if isinstance(patterns, list) else []}
     return Asked(
@@ -48,26 +47,26 @@ class Talk:
 
     parent: str = ""
     kind: str = ""
-    """As which of OpenCode's agents it works."""
+    """The OpenCode agent that it runs as."""
     manner: Manner = AS_IT_LIKES
     status: Mapping[str, object] = field(default_factory=dict)
     works: dict[str, Word] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
-    """What people are asked, in words, by its name."""
+    """The open questions to the user as text, by id."""
     permissions: dict[str, Asked] = field(default_factory=dict)
     calls: Calls = field(default_factory=Calls)
     is_compacting: bool = False
     limit: Limit | None = None
     error: str = ""
-    """With what its last turn ended."""
+    """The error that ended its last turn."""
     is_stopped: bool = False
-    """Its last turn was broken off: nobody reads what is in it until the next one."""
+    """Whether its last turn was aborted: its unread texts stay unread until the next turn."""
     updated_ms: int = 0
     created_ms: int = 0
     texts: dict[str, str] = field(default_factory=dict)
-    """Texts of ours that no model has seen yet: key and message."""
+    """Texts from us that have not reached the model yet: key and message id."""
     answers: dict[str, str] = field(default_factory=dict)
-    """Messages of the model, and the last one before each that it had seen."""
+    """Messages of the model, each with the last earlier message that it had received."""
 
     @property
     def is_busy(self) -> bool:
@@ -75,7 +74,7 @@ class Talk:
 
     @property
     def word(self) -> Word:
-        """What it does now, whatever its sub-agents do."""
+        """The current status of the session, without its sub-agents."""
         if asked := next(iter(self.asked.values()), ""):
             return Word(state=AgentState.BLOCKED, detail=asked)
         if self.limit is not None:
@@ -90,10 +89,10 @@ class Talk:
         works = list(self.works.values())
         return works[-1] if works else Word(state=AgentState.ACTIVE, detail=THINKING)
 
-    # What is told
+    # Updates
 
     def take_info(self, info: Mapping[str, object]) -> None:
-        """Take in what a list, or an event, says of the session itself."""
+        """Apply the description of the session from a list or an event."""
         time = as_map(info.get("time"))
         self.parent = text_in(info, "parentID")
         self.kind = text_in(info, "agent") or self.kind
@@ -101,7 +100,7 @@ class Talk:
         self.created_ms, self.updated_ms = as_number(time.get("created")), as_number(time.get("updated"))
 
     def set_status(self, status: Mapping[str, object], now_ms: int) -> None:
-        """Take in whether it works. A turn that began is not limited, and has not failed."""
+        """Set the status. A turn that began has no usage limit and no error."""
         self.status = status
         if status.get("type") == "busy":
             self.limit, self.error, self.is_stopped = None, "", False
@@ -115,7 +114,7 @@ class Talk:
             self.is_compacting = False
 
     def fail(self, error: Mapping[str, object], now_ms: int) -> None:
-        """Take in with what a turn ended; one that a person broke off has no error."""
+        """Apply the error that ended a turn; a turn that the user aborted has no error."""
         name = text_in(error, "name")
         self.is_stopped = name != _GOES_ON
         if name in (_GOES_ON, _BROKEN_OFF):
@@ -132,9 +131,9 @@ class Talk:
         self.permissions[one.request] = one
 
     def whole(self, asked: Asked) -> Asked | None:
-        """Give a request with all that a person must see of it; None where that is not known.
+        """Return a request with everything the user must see; None if that is not known.
 
-        One that is about no call says itself what it is about, or nobody can tell.
+        A request that refers to no tool call must describe itself.
         """
         if not any(asked.call):
             return asked if len(asked.given) > 1 else None
@@ -148,19 +147,19 @@ class Talk:
         )
 
     def answered(self, request: str) -> None:
-        """A person has answered, wherever."""
+        """Remove a question that was answered, at the terminal or remotely."""
         self.asked.pop(request, None)
         self.permissions.pop(request, None)
 
     def forget_questions(self, prefix: str) -> None:
-        """All that is asked of one kind is about to be told anew."""
+        """Remove all questions of one kind, before the list of all is applied."""
         self.asked = {name: what for name, what in self.asked.items() if not name.startswith(prefix)}
         self.permissions = {
             name: one for name, one in self.permissions.items() if not name.startswith(prefix)
         }
 
     def take_message(self, info: Mapping[str, object]) -> bool:
-        """Take in a message, and say whether it is one that was put to the session just now."""
+        """Apply a message; return whether it is a new prompt to the session."""
         name, role = text_in(info, "id"), text_in(info, "role")
         if role == "user":
             self.manner = manner_of(info) if info.get("agent") else self.manner
@@ -175,7 +174,7 @@ class Talk:
         return False
 
     def take_part(self, part: Mapping[str, object]) -> set[str]:
-        """Take in a part of a message, and give the keys of the texts that it proves to be seen."""
+        """Apply a message part; return the keys of the texts that it proves to be seen."""
         kind, message = text_in(part, "type"), text_in(part, "messageID")
         if key := key_of(part):
             if message not in self.answers:
@@ -187,7 +186,7 @@ class Talk:
             self._take_tool(part)
         if message not in self.answers or kind in _NO_PROOF:
             return set()
-        # A word of the model, which was asked with all that stood before it. Names of messages rise.
+        # This is output of the model, which had received all earlier messages. Message ids increase.
         known = {key for key, text in self.texts.items() if text <= self.answers[message]}
         self.texts = {key: text for key, text in self.texts.items() if key not in known}
         return known
@@ -201,7 +200,7 @@ class Talk:
 
 
 def as_texts(value: object) -> list[object]:
-    """Give the members of a list; none for anything else."""
+    """Return the members of a list; empty for any other value."""
     return list(value) if isinstance(value, list) else []
 
 

@@ -1,6 +1,6 @@
-"""Texts on their way into sessions of OpenCode, each until a model was asked with it.
+"""Texts on their way into OpenCode sessions, each until it was sent to a model.
 
-A text is put to a session once. When the answer is lost, the session itself says whether it is there.
+A text is sent to a session once. If the response is lost, the session's own messages show whether it arrived.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ _SEEN: Final = Done(Answer.SEEN, grade=Grade.CONTEXT)
 
 
 class Texts:
-    """What was put to sessions and not yet seen."""
+    """The texts that were sent to sessions and are not seen yet."""
 
     def __init__(self, server: Asking, sessions: Sessions, prove: Callable[[str], None]) -> None:
-        """`prove` is told the keys of texts that were given up here and are seen after all."""
+        """`prove` receives the keys of texts that were unconfirmed here and are seen after all."""
         self._server = server
         self._sessions = sessions
         self._prove = prove
         self._waiting: dict[str, tuple[str, asyncio.Future[Done]]] = {}
-        """By key: the session, and what became of it."""
+        """By key: the session, and the future result."""
 
     @property
     def sessions(self) -> set[str]:
-        """The sessions in which something is waited for."""
+        """The sessions with waiting texts."""
         return {session for session, _ in self._waiting.values()}
 
     def is_waiting(self, session: str) -> bool:
-        """Whether a text in this session has not been seen, as far as is known."""
+        """Return whether a text in this session is not known to be seen yet."""
         return any(where == session and not future.done() for where, future in self._waiting.values())
 
     async def put(self, session: str, text: str, key: str) -> Done:
-        """Put a text to a session, and wait until the model was asked with it, or never will be."""
+        """Send a text to a session, and wait until it was sent to the model or cannot be any more."""
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._waiting[key] = session, future
         try:
@@ -47,7 +47,7 @@ class Texts:
             self._waiting.pop(key, None)
 
     async def _send(self, session: str, text: str, key: str) -> Done | None:
-        """Send a text; None when it is there, or may be: then the events say what became of it."""
+        """Send a text; None if it arrived or may have arrived: then the events decide the result."""
         body = wire.prompt_body(text, key, self._sessions.manner_of(session))
         try:
             head, _ = await self._server.ask("POST", wire.prompt_path(session), body)
@@ -61,7 +61,7 @@ class Texts:
         return None if head.is_ok else Done(Answer.REFUSED, f"OpenCode answered {head.status}")
 
     def settle(self) -> None:
-        """Let go of every text that the model was asked with, and of those that nobody will read now."""
+        """Finish every text that was sent to the model, and those that no turn will read now."""
         for key in self._sessions.take_seen():
             if (waiting := self._waiting.get(key)) is None:
                 self._prove(key)
@@ -76,7 +76,7 @@ class Texts:
                 future.set_result(Done(Answer.UNCONFIRMED, "its turn was broken off"))
 
     def missed(self) -> None:
-        """All that is in the sessions was read anew: what is not among it was never taken."""
+        """Finish the texts that are not in the sessions, after all messages were read: they never arrived."""
         for key, (_, future) in self._waiting.items():
             if not self._sessions.has_text(key) and not future.done():
                 future.set_result(Done(Answer.DEFERRED, "OpenCode has not taken it"))

@@ -1,7 +1,7 @@
-"""What is said to the server of OpenCode 1.18 and what it says: paths, bodies, events, messages. Pure.
+"""The protocol of the OpenCode 1.18 server: paths, bodies, events, messages. Pure.
 
-Only what is used is read; all else is passed over, so a newer OpenCode may say more. A permission is given
-for this once, or not: there is no word in here that would give it for good.
+Only the fields in use are read and all others ignored, because a newer OpenCode may send more. A permission
+is granted once or rejected; nothing here can grant it permanently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ SELECT: Final = "/tui/select-session"
 NOT_FOUND: Final = 404
 
 _KEY: Final = "palaver"
-"""Under this word of its own a text of ours carries its key."""
+"""The metadata field that carries the key of a text from us."""
 
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How a session answers: as which of its agents, with which model. What is empty it chooses itself."""
+    """The agent, model and variant that a session uses. OpenCode chooses empty ones itself."""
 
     agent: str = ""
     provider: str = ""
@@ -51,34 +51,34 @@ class Said:
 
 
 def prompt_path(session: str) -> str:
-    """Where a text is put to a session, without waiting for what comes of it."""
+    """The path for sending a text to a session without waiting for the reply."""
     return f"{SESSIONS}/{quote(session, safe='')}/prompt_async"
 
 
 def session_path(session: str) -> str:
-    """Where a session is."""
+    """The path of a session."""
     return f"{SESSIONS}/{quote(session, safe='')}"
 
 
 def messages_path(session: str, limit: int) -> str:
-    """Where the last messages of a session are."""
+    """The path of the last messages of a session."""
     return f"{SESSIONS}/{quote(session, safe='')}/message?limit={limit}"
 
 
 def reply_path(request: str) -> str:
-    """Where one request for a permission is answered."""
+    """The path for the decision on one permission request."""
     return f"{PERMISSIONS}/{quote(request, safe='')}/reply"
 
 
 def reply_body(*, is_allowed: bool) -> bytes:
-    """Write a person's answer to one request: this once, or no."""
+    """Encode the user's decision on one request: allow once, or reject."""
     if is_allowed:
         return _encode({"reply": "once"})
     return _encode({"reply": "reject", "message": "A person said no."})
 
 
 def prompt_body(text: str, key: str, manner: Manner) -> bytes:
-    """Write a text for a session. It is answered in the manner of the session, never in a freer one."""
+    """Encode a text for a session. It keeps the agent and model of the session, and so its permissions."""
     body: dict[str, object] = {"parts": [{"type": "text", "text": text, "metadata": {_KEY: key}}]}
     if manner.agent:
         body["agent"] = manner.agent
@@ -90,17 +90,17 @@ def prompt_body(text: str, key: str, manner: Manner) -> bytes:
 
 
 def session_body(manner: Manner) -> bytes:
-    """Write what a new session is to be like."""
+    """Encode the settings of a new session."""
     return _encode({"agent": manner.agent} if manner.agent else {})
 
 
 def select_body(session: str) -> bytes:
-    """Write which session the terminal is to show."""
+    """Encode the session that the terminal UI must show."""
     return _encode({"sessionID": session})
 
 
 def json_from_bytes(data: bytes) -> object:
-    """Read an answer; None for what is no JSON."""
+    """Decode a response; None if it is not JSON."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -108,14 +108,14 @@ def json_from_bytes(data: bytes) -> object:
 
 
 def said_from_bytes(data: bytes) -> Said | None:
-    """Read one event; None for what is none."""
+    """Decode one event; None if it is malformed."""
     found = as_map(json_from_bytes(data))
     kind = found.get("type")
     return Said(kind, as_map(found.get("properties"))) if isinstance(kind, str) else None
 
 
 def said_in_messages(found: object) -> Iterator[Said]:
-    """Give the messages of a session as the events that told of them."""
+    """Yield the messages of a session as the events that would report them."""
     for message in as_list(found):
         info = as_map(message.get("info"))
         session = info.get("sessionID")
@@ -125,12 +125,12 @@ def said_in_messages(found: object) -> Iterator[Said]:
 
 
 def key_of(part: Mapping[str, object]) -> str:
-    """Give the key of a text of ours; nothing for any other part."""
+    """Return the key of a text from us; empty for any other part."""
     return text_in(as_map(part.get("metadata")), _KEY)
 
 
 def manner_of(info: Mapping[str, object]) -> Manner:
-    """Read how a message was answered, or is to be, or how a session answers."""
+    """Return the agent, model and variant of a message or a session."""
     model = as_map(info.get("model"))
     variant = text_in(model, "variant") or text_in(info, "variant")
     return Manner(
