@@ -30,7 +30,7 @@ from palaver.rooms.room import Room
 Answer = dict[str, object]
 
 LIMIT_WAIT_MS: Final = 110_000
-"""Milliseconds that every harness lets a tool call wait. A door whose caller can wait longer overrides it."""
+"""Longest wait of one tool call, in milliseconds. A door whose caller can wait longer overrides it."""
 LIMIT_EVENTS: Final = 500
 _SHOWN: Final = 1024
 """Rendered events kept in a cache, because many callers wait for the same event. The oldest is dropped."""

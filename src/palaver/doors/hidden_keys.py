@@ -28,7 +28,7 @@ _COST: Final = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
 async def hide_keys(holds: Holds, request: Send) -> Send:
     """Replace raw keys by a hash where their terminal asks for a secret; return any other request unchanged.
 
-    Without a holder's answer it is not known that the keys will be shown, so they are hidden too. The broker
+    Without a holder's reply it is not known that the keys will be shown, so they are hidden too. The broker
     refuses keys for an agent that has no holder.
     """
     if not request.raw or request.is_dry_run:

@@ -1,8 +1,9 @@
 """Companions of sessions that `pal` did not start, and permission requests that harnesses report on lines.
 
 A companion gives its session a seat at the harness process that started the companion, and at no other
-process. While it lives, no other process can have that session's name and messages. Only a person can decide
-a permission request; without the setting `approvals` no request waits here.
+process. While it lives, no other process can become the companion of that session. A process that another
+session of the harness started is refused. Only a person can decide a permission request; without the setting
+`approvals` no request waits here.
 """
 
 import asyncio

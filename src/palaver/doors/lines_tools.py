@@ -49,7 +49,7 @@ class Tools:
             work.cancel()
 
     def end(self) -> None:
-        """Cancel all waiting calls and refuse new ones."""
+        """Cancel the calls that wait, and refuse new ones that would."""
         self._is_over = True
         for work in self._waiting:
             work.cancel()

@@ -123,7 +123,7 @@ class Subagents:
             del self._living[agent.parent]
 
     def _look_at(self, agent: Agent, parent: Agent | None) -> None:
-        """End a sub-agent whose parent has ended, or now runs in another process than at its begin."""
+        """End a sub-agent whose parent has ended, or now runs in another process than when it began."""
         if parent is None or parent.left:
             why = f": {parent.detail}" if parent is not None and parent.detail else ""
             self._tasks.create_task(self._end(agent, f"{agent.parent} has ended{why}"))

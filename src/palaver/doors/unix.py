@@ -49,7 +49,7 @@ _FULL: Final = (
     "or raise the limit ('ulimit -n') and restart it"
 )
 _LONGEST_PAUSE_LOOKS: Final = 8
-"""Longest pause between two tries to create a socket file again, in looks of about a second."""
+"""Longest pause between two tries to create a socket file again, in checks (one a second)."""
 _STOP_GRACE_S: Final = 3.0
 """Seconds that running requests may take when the daemon stops."""
 
@@ -60,7 +60,7 @@ _Connection = ArgvConnection | LinesConnection | PumpConnection | HookConnection
 
 
 class UnixDoor:
-    """The listener on one socket file. Only the owner of the home can open it."""
+    """The listener on one socket file. Hold the lock of the home before `open`, which replaces the file."""
 
     def __init__(self, services: Services, doorstep: Doorstep, tasks: asyncio.TaskGroup) -> None:
         self._services = services
@@ -277,7 +277,7 @@ class SocketAgain:
         self._looks_left = 0
 
     def is_due(self) -> bool:
-        """Return whether to try now. Called at each look, about once a second."""
+        """Return whether to try now. Called at each check, about once a second."""
         self._looks_left -= 1
         return self._looks_left < 0
 

@@ -50,7 +50,10 @@ class Conversation:
     delegated: int = 0
     """Running sub-agents whose hooks look like the session's own, so the owner of a result is unknown."""
     may_be_delegated: bool = False
-    """The turn, and maybe such a sub-agent, began while no daemon was running. Cleared when one begins."""
+    """Such a sub-agent may run, because the turn began while no daemon was running.
+
+    It is cleared when such a sub-agent begins or ends, or with the turn.
+    """
     trail: Trail = field(default_factory=Trail)
     shown: list[tuple[Lane, int]] = field(default_factory=list)
     """Set at the end: offers that monitors have shown in it and no hook has proven."""

@@ -38,7 +38,7 @@ class Natives:
     monitors: list[Lane] = field(default_factory=list)
     wake: Wake | None = None
     left: dict[Lane, Step] = field(default_factory=dict)
-    """Wakes that have left, and the progress of the turn since: START is none, then BATCH, then TURN_END."""
+    """Wakes that have left, and the progress of the turn since: START (no progress), BATCH, TURN_END."""
     turns: dict[tuple[Lane, int], int] = field(default_factory=dict)
     """For each offer that a monitor has written and no prompt has shown, the number of turns ended since."""
 

@@ -86,7 +86,7 @@ class HttpTools:
 
     async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         scopes = self._open.get((_token(context).id, str(params.request_id)), [])
-        if len(scopes) == 1:  # several programs share token and id, so the call is ambiguous
+        if len(scopes) == 1:  # with several, the call is ambiguous
             scopes[0].cancel()
 
     async def _who(self, token: Token) -> Caller:

@@ -4,7 +4,8 @@ The client numbers the lines that it reads, and keeps each until the daemon repo
 When a daemon has ended, it sends unsettled lines again, marked as repeats. `native/pump.h` is the other end.
 
     client  R request  L number, line  M the same again  X number, both ends of a line too long  Z no more
-    daemon  L number settled (0: none), line to write (or nothing)  T token for the next daemon  E, Q as ever
+    daemon  L number settled (0: none), line to write (or nothing)  T token for the next daemon
+            E error text  Q exit status
 """
 
 import hashlib

@@ -49,7 +49,7 @@ def _fits(kind: Kind, value: object) -> bool:
     if kind == "text":
         return _is_text(value)
     if kind == "texts":
-        # `doors/desk_talk.py` checks an empty list: its meaning depends on the parameter.
+        # The implementation checks an empty list: its meaning depends on the parameter.
         return _is_text(value) or (isinstance(value, list) and all(map(_is_text, value)))
     if kind == "number":
         return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
