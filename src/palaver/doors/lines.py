@@ -1,9 +1,10 @@
 """The Unix door for programs: lines of JSON, many requests on one connection.
 
-Requests start in the order of arrival; each reply is sent when its request finishes. Requests after a `join`,
-`hold` or `leave` wait until it is done, because it decides the caller; those after a `permission` wait
-because the next one may withdraw it. Bad input gets an error reply and the connection continues. A peer that
-does not read its replies, or sends requests faster than they are served, is not read from in the meantime.
+Requests start in the order of arrival; each reply is sent when its request finishes. Requests after one that
+changes the names of the connection (`join`, `hold`, `leave` and others) wait until it is done, because it
+decides their caller; those after a `permission` wait because the next one may withdraw it. Bad input gets an
+error reply and the connection continues. A peer that does not read its replies, or sends requests faster than
+they are served, is not read from in the meantime.
 """
 
 import asyncio
