@@ -1,7 +1,7 @@
-"""Waiting for the end of an agent that its holder was asked for. Decides nothing about who may ask.
+"""Ask a holder to end its agent, and wait for the end. Does not check the caller's rights.
 
-A holder whose lane breaks while its program ends makes a new connection to say how that went. Whoever waits
-for the end waits for that too: what counts is the end, not the connection.
+A holder whose connection breaks while its program ends connects again to report the end. The caller waits for
+that too: the end counts, not the connection.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from palaver.model.agent import Agent
 from palaver.model.envelope import Event
 
 BACK_S: Final = 10.0
-"""So long a holder that was lost may take to come back, or its agent to be found gone."""
+"""Seconds that a lost holder may take to reconnect, or that the end of its agent may take to be noticed."""
 _WRITTEN_S: Final = 2.0
-"""So long the word of an end may take into the log, once the program has ended."""
+"""Seconds that the end of an agent may take to be stored, after its program has ended."""
 
 
 async def end_of(call: Call, agent: Agent, verb: str) -> str:
-    """Ask the holder and pass on what it says on the way; give how the program ended.
+    """Ask the holder to end the agent, print its progress, and return how the program ended.
 
-    Raises Unavailable when the holder is lost, and neither it nor word of the agent's end comes after.
+    Raises Unavailable if the holder is lost, and it neither reconnects nor is the agent's end stored in time.
     """
     with _watching(call, agent.name) as changed:
         while True:
@@ -38,9 +38,9 @@ async def end_of(call: Call, agent: Agent, verb: str) -> str:
 
 
 async def wait_for_holder(call: Call, name: str) -> None:
-    """Wait until the holder of an agent is connected, for at most BACK_S; return at once if it has none.
+    """Wait until the holder of an agent is connected, for at most BACK_S; return at once without a holder.
 
-    After a start of the daemon every holder reconnects by itself. A command may come before it does.
+    After a start of the daemon every holder reconnects by itself, and a command may come before that.
     """
     with _watching(call, name) as changed, suppress(TimeoutError):
         async with asyncio.timeout(BACK_S):
@@ -67,7 +67,7 @@ async def _asked(call: Call, agent: Agent, verb: str) -> str:
 
 
 async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
-    """Wait, for a little, until the end is written too: who looks now should find that it has left."""
+    """Wait a short time until the end is stored, so that the next command sees that the agent has left."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_WRITTEN_S):
             while True:
@@ -79,7 +79,7 @@ async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
 
 
 async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavailable) -> str | None:
-    """Wait until the agent has left, and give its last word; None when its holder is back to be asked."""
+    """Wait until the agent has left, and return its last detail; None if its holder has reconnected."""
     try:
         async with asyncio.timeout(BACK_S):
             while True:
@@ -96,7 +96,7 @@ async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavail
 
 @contextmanager
 def _watching(call: Call, name: str) -> Iterator[asyncio.Event]:
-    """Give an event that is set whenever an agent may have left, or may have a holder again."""
+    """Yield an event that is set whenever an agent may have left, or may have a holder again."""
     changed = asyncio.Event()
 
     def hear(events: Sequence[Event]) -> None:

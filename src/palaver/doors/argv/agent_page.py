@@ -1,4 +1,4 @@
-"""Agents as people read them: a short table, and a long one with who has read what each wrote lately."""
+"""Tables of agents for people: a short one, and a long one with the receipts of their latest messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,11 +15,11 @@ _LEAST_ROOM: Final = 30
 _LIMIT_TEXT: Final = 30
 _LIMIT_ASKED: Final = 60
 _LEAST_TEXT: Final = 8
-"""In a narrow terminal a text is cut to this before those who have read it are."""
+"""Columns to which a text is shortened in a narrow terminal, before its readers are shortened."""
 
 
 def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, paint: Paint) -> list[str]:
-    """Lay agents out, a line each below the titles."""
+    """Return a table with one line per agent below the titles."""
     columns = [
         Column(title="NAME", least=8, paint=paint.bold),
         Column(title="STATUS", least=8),
@@ -44,7 +44,7 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
 
 
 def _indented(views: Sequence[AgentView]) -> list[str]:
-    """Give the names; that of a sub-agent stands a step further in than its parent's above it."""
+    """Return the names; each sub-agent is indented one step more than its parent above it."""
     depths: dict[object, int] = {}
     shown = []
     for view in views:
@@ -62,9 +62,9 @@ def long_table(
     width: int | None,
     paint: Paint,
 ) -> list[str]:
-    """Lay agents out with the receipts of what each wrote lately, and with what else is known of it.
+    """Return a table of agents with the receipts of their latest messages, and further details.
 
-    `own` is what the caller has written, under its name, when it is none of the agents.
+    `own` are the messages of a caller that is not in the list of agents; they are shown under `name`.
     """
     heads = [
         (name, state_words(view, now_ms), str(view["unread"]), view["recent"])
@@ -91,7 +91,7 @@ def long_table(
 
 
 def state_words(view: AgentView, now_ms: int) -> str:
-    """Word a state, with what lets one doubt it: that the agent is away, not to be woken, or silent."""
+    """Return the state in words, with a remark if the agent is away, asleep, paused or silent."""
     state = str(view["state"])
     if "stale" in view:
         paused = ", paused" if view.get("paused") else ""
@@ -103,16 +103,16 @@ def state_words(view: AgentView, now_ms: int) -> str:
 
 
 def _state_with_reason(view: AgentView, now_ms: int) -> str:
-    """Word a state; one that waits for a person says what it asks."""
+    """Return the state in words; for an agent that waits for a person also its question."""
     words = state_words(view, now_ms)
     is_asking = view["state"] == AgentState.BLOCKED and view["detail"]
     return f"{words}: {truncate(exact(str(view['detail'])), _LIMIT_ASKED)}" if is_asking else words
 
 
 def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None, paint: Paint) -> Safe:
-    """Word who has read a message: `#42(2m): "hello" read by nova, kira [2/3]`.
+    """Return the readers of a message as one line: `#42(2m): "hello" read by nova, kira [2/3]`.
 
-    Where there is too little room the text is cut first, then the names, and the count never.
+    If there is too little room, the text is shortened first, then the names; the count never is.
     """
     moment, names = recent["ts"], recent["read_by"]
     assert isinstance(moment, int)
@@ -130,7 +130,7 @@ def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None, pa
 def _room(
     columns: Sequence[Column], heads: Sequence[Sequence[object]], width: int | None, paint: Paint
 ) -> int | None:
-    """Give the columns that are left for receipts; None when lines may be of any length."""
+    """Return the columns that are left for receipts; None if lines may have any length."""
     if width is None:
         return None
     used = 0
@@ -142,7 +142,7 @@ def _room(
 
 
 def _seat(view: AgentView, now_ms: int) -> str:
-    """Give the rest of what is known: since when, its role, where it sits, and what it says of itself."""
+    """Return further details of an agent: age of its state, role, harness, process and status detail."""
     words = [f"for {_age(view, now_ms)}", str(view["role"]), str(view["harness"] or "")]
     words += [f"process {view['pid']}"] if "pid" in view else []
     words.append(exact(str(view["detail"] or "")))

@@ -1,4 +1,4 @@
-"""How a bundle looks, to programs and to people. Pure but for the caller's own clock and terminal."""
+"""Format bundles for programs and for people. Writes nothing."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ _SHORT_LINE: Final = 200
 def bundle_view(
     event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]], *, is_full: bool
 ) -> dict[str, object]:
-    """Give a bundle as programs read it; what it holds only in full."""
+    """Return a bundle for JSON output; with the content of its parts only if `is_full`."""
     return {
         "bundle_id": bundle.bundle_id,
         "seq": event.seq,
@@ -56,12 +56,12 @@ def bundle_row_view(bundle_id: str, row: BundleRow) -> dict[str, object]:
 
 
 def file_view(bundle_id: str, file: KeptFile) -> dict[str, object]:
-    """Give a file with its content as programs read it, and the bundle that has it."""
+    """Return a file with its content for JSON output, and the id of its bundle."""
     return {"bundle_id": bundle_id, **msgspec.to_builtins(file)}
 
 
 def headed_content(bundle_id: str, file: KeptFile, paint: Paint) -> bytes:
-    """Give a file's exact bytes below a line that says what they are; what follows begins on a new line."""
+    """Return a file's exact bytes below a heading, and a line end if the bytes have no final one."""
     head = paint.safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
     content = file_content(file)
     end = b"" if content.endswith(b"\n") or not content else b"\n"
@@ -71,7 +71,7 @@ def headed_content(bundle_id: str, file: KeptFile, paint: Paint) -> bytes:
 def head_lines(
     call: Call, event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]]
 ) -> list[str]:
-    """Say what a bundle is and what lies in it, a line for each part."""
+    """Return the heading of a bundle, and one line for each of its parts."""
     lines = [
         call.paint.bold(call.safe(f"{bundle.bundle_id} {bundle.title}")),
         call.safe(f"from {event.sender}, {call.clock_time(event.ts)}, #{event.seq}, {event.id}"),
@@ -86,7 +86,7 @@ def head_lines(
             Column(title="SIZE", is_right=True),
             Column(title="SHA-256"),
         ]
-        # However narrow the terminal is: a part of a hash says nothing for certain.
+        # Do not shorten for a narrow terminal: a part of a hash proves nothing.
         lines += ["", *lay_out(columns, rows, width=None, paint=call.paint)]
     parts = [
         f"transcript of {one.agent}, {format_range(one.first, one.last)}, {one.level}"
@@ -97,7 +97,7 @@ def head_lines(
 
 
 def content_lines(call: Call, bundle: Bundle) -> Iterator[list[str]]:
-    """Give each file and transcript with a heading."""
+    """Yield each file and transcript below a heading."""
     for file in bundle.files:
         text = "(no text)" if file.content is None else _body(call, file.content)
         yield [call.paint.bold(call.safe(f"==> {file.path} <==")), text.removesuffix("\n")]

@@ -1,4 +1,4 @@
-"""One command on its way: who asks, what was written, how the answer looks. Every command is given one."""
+"""One running command: its caller, its command line and its output. Every command receives a `Call`."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -27,10 +27,10 @@ from palaver.routing.directory import Directory
 
 _encode: Final = msgspec.json.Encoder().encode
 EXIT_NOTHING: Final = 3
-"""A command waited in vain."""
+"""Exit status of a command that waited without a result."""
 
 Place = Callable[[int | None], Anchor]
-"""Chooses where the caller sits down when it joins, with the process it names or without, or refuses."""
+"""Returns the anchor of a caller that joins, at the given process if there is one, or raises."""
 
 _DEFAULT_WIDTH: Final = 80
 _FILE: Final = "--file"
@@ -38,7 +38,7 @@ _FILE: Final = "--file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A command line with everything its answer depends on."""
+    """A command line, and everything else that its result depends on."""
 
     services: Services
     connection: ArgvConnection
@@ -49,42 +49,42 @@ class Call:
 
     @property
     def is_json(self) -> bool:
-        """JSON was asked for."""
+        """Whether the caller asked for JSON."""
         return self.parsed.form == "json"
 
     @property
     def is_json_stream(self) -> bool:
-        """Under a harness, JSON lines are the default for what goes on and on."""
+        """Whether streams are JSON lines: on request, and by default under a harness."""
         if self.parsed.form is not None:
             return self.is_json
         return harness_of(self.asked.environment) is not None or bool(self.caller.harness)
 
     @property
     def is_terminal(self) -> bool:
-        """A person reads this."""
+        """Whether standard output is a terminal."""
         return self.asked.stdout_is_terminal
 
     @property
     def paint(self) -> Paint:
-        """Colours only on a terminal, and not when NO_COLOR is set. Texts are escaped for their reader."""
+        """The style of standard output. Colours are used only on a terminal without NO_COLOR."""
         return self._paint(is_terminal=self.is_terminal)
 
     def _paint(self, *, is_terminal: bool) -> Paint:
-        # A harness may give its tools a terminal too; its agent reads it.
+        # A harness may give its tools a terminal too; the reader is then its agent.
         return paint_for(self.asked.environment, is_terminal=is_terminal, harness=self.caller.harness)
 
     def safe(self, text: str, *, keep_lines: bool = False) -> Safe:
-        """Make text of another party harmless for the reader of standard output."""
+        """Escape text of another party for the reader of standard output."""
         return self.paint.safe(text, keep_lines=keep_lines)
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None when there is none and lines may be long."""
+        """Columns of the terminal; None without a terminal, where lines may be long."""
         return (self.asked.width or _DEFAULT_WIDTH) if self.is_terminal else None
 
     @property
     def owner(self) -> str:
-        """Whose mail a command is about. A script has none."""
+        """The name whose messages a command uses. Raises WhoAreYou for a script, which has no messages."""
         if self.caller.kind == EXTERNAL:
             raise WhoAreYou(
                 "you have no mail of your own: take a name with 'pal join', or say whose with --as NAME"
@@ -92,7 +92,7 @@ class Call:
         return self.caller.name
 
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
-        """Wait for the next events behind the query's place; None when the time is over first."""
+        """Wait for the next events after the query's seq; return None if the time is over first."""
         async with aclosing(follow(self.services.log, query, after=query.after)) as found:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -102,42 +102,42 @@ class Call:
                 return None
 
     async def say(self, text: str) -> None:
-        """Write text to standard output."""
+        """Write text to standard output, with a line end; nothing if it is empty."""
         if text:
             data = text if text.endswith("\n") else text + "\n"
             await self.write(data.encode("utf-8", "backslashreplace"))
 
     async def say_lines(self, lines: Iterable[str]) -> None:
-        """Write several lines."""
+        """Write several lines to standard output."""
         await self.say("\n".join(lines))
 
     async def say_json(self, value: object) -> None:
-        """Write one JSON object on a line of its own."""
+        """Write one JSON object on a separate line."""
         await self.write(_encode(value) + b"\n")
 
     async def write(
         self, data: bytes, token: bytes = b"", *, flushed: Callable[[], None] | None = None
     ) -> None:
-        """Write bytes; with a token of its own a command says how it goes on when it is asked again.
+        """Write bytes to standard output. With its own token, a command can resume after a repeated request.
 
-        `flushed` is called when, and only when, the client has written all of it out. On a terminal no text
-        can turn the reading direction or drive it: what is not escaped yet, as in JSON, is escaped here.
+        `flushed` is called only after the client has written all of it out. For a terminal, characters that
+        could control it or change the reading direction are escaped here, if they are not yet, as in JSON.
         """
         if self.is_terminal:
             data = safe_bytes(data)
         await self.connection.output.write(data, token, flushed=flushed)
 
     def warn(self, text: str) -> None:
-        """Write a line to standard error. Foreign text in it is made harmless here."""
+        """Write a line to standard error. Foreign text in it is escaped here."""
         paint = self._paint(is_terminal=self.asked.stderr_is_terminal)
         self.connection.write_error(f"pal: {paint.safe(text)}\n")
 
     def say_cursor(self, place: int) -> None:
-        """Say on standard error up to which place everything was flushed: the last word of a follower."""
+        """Write to standard error the seq up to which everything was flushed: the last line of a follower."""
         self.connection.write_error(f"cursor_event_seq={place}\n")
 
     def clock_time(self, ts_ms: int) -> str:
-        """Give a moment in the caller's own time zone; the day too when it is not today."""
+        """Format a time in the caller's time zone; with the date if it is not today."""
         zone = self.zone
         moment = datetime.fromtimestamp(ts_ms / 1000, zone)
         today = datetime.fromtimestamp(self.services.clock.now_ms() / 1000, zone).date()
@@ -145,15 +145,15 @@ class Call:
 
     @property
     def zone(self) -> tzinfo | None:
-        """The caller's time zone; None is the machine's own."""
+        """The caller's time zone; None means that of the machine."""
         return zone_from(self.asked.environment.get("TZ", ""))
 
     def absolute(self, path: str) -> str:
-        """Give a path as others can name it too, from wherever they are. Opens nothing."""
+        """Return a path as a normalized absolute path. Opens nothing and follows no link."""
         return normpath(f"{self.asked.cwd}/{path}") if not path.startswith("/") else normpath(path)
 
     def agent(self, name: str) -> Agent:
-        """Find an agent by its full name, with or without @."""
+        """Return the agent with this full name, with or without @. Raises NotFound."""
         found = self.services.broker.directory.find(name)
         if found is None:
             raise no_agent(self.services.broker.directory, name, "'pal list' shows who is there")
@@ -161,7 +161,7 @@ class Call:
 
 
 def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
-    """Make the refusal of a name that nobody has, with the names most like it, else with another hint."""
+    """Return the error for an unknown agent, with the most similar names, or else with the given hint."""
     plain = name.removeprefix("@")
     near = directory.nearest(plain.lower())
     return NotFound(f"agent {plain}", f"nearest: {', '.join(near)}" if near else otherwise)

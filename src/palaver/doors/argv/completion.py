@@ -1,7 +1,7 @@
-"""Completing a command line: what could stand where the cursor is, and the scripts that ask for it. Pure.
+"""Complete a command line: the candidates at the cursor, and the shell scripts that request them. Pure.
 
-The scripts call `pal __complete -- WORD...`: such a call must
-never start the bus. Whatever goes wrong, they offer nothing and say nothing.
+The scripts call `pal __complete -- WORD...`. Such a call must never start the bus. On any error the scripts
+offer nothing and print nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +13,10 @@ from palaver.doors.argv.style import safe_for_agent
 from palaver.errors import UsageError
 
 Candidates = Callable[[str], Sequence[str]]
-"""Gives the values of a kind (agents, threads, ids, harnesses), each maybe with a tab and a description."""
+"""Returns the values of a kind (agents, threads, ids …), each optionally with a tab and a description."""
 
 FILES: Final = ":files"
-"""Instead of candidates: the shell completes the name of a file. The bus reads no directory for a client."""
+"""Instead of candidates: the shell completes file names. The bus reads no directory for a client."""
 DIRECTORIES: Final = ":directories"
 
 _GROUPS: Final = (
@@ -32,11 +32,11 @@ _DESCRIPTION: Final = 60
 
 
 def complete(table: Table, words: Sequence[str], candidates: Candidates) -> list[str]:
-    """Give what could stand in place of the last word, each as `word` or `word<tab>description`.
+    """Return the candidates for the last word, each as `word` or `word<tab>description`.
 
-    `words` are those behind `pal` up to the cursor; the last may be empty. The result is FILES or
-    DIRECTORIES, alone, where the shell knows better. A word that a shell would not read back as it stands is
-    left out, so that no name or thread can put a command on somebody's line.
+    `words` are the words after `pal` up to the cursor; the last may be empty. The result is only FILES or
+    DIRECTORIES if the shell must complete a path. A word that a shell would not read back unchanged is left
+    out, so that no name or thread can put a command on the user's command line.
     """
     if not words:
         return []
@@ -65,7 +65,7 @@ def complete(table: Table, words: Sequence[str], candidates: Candidates) -> list
 
 
 def _words(table: Table, seen: Trace, word: str, candidates: Candidates) -> list[str]:
-    """What may stand as a plain word: the next word of the command, or its next argument."""
+    """Return the candidates for a plain word: the next word of the command, or its next argument."""
     found = []
     if not seen.positionals and not seen.is_after:
         found = [_described(one.path[-1], one.summary) for one in table.children_of(seen.entry)]
@@ -120,7 +120,7 @@ def _topics(table: Table, path: Sequence[str]) -> list[str]:
 
 
 def _options(seen: Trace) -> list[str]:
-    """The options that may still be given: no flag twice, and none that another one excludes."""
+    """Return the options that may still be given: no flag twice, and no option that another one excludes."""
     taken = set(seen.given)
     for names in (GLOBAL_EXCLUSIVE, *seen.entry.command.exclusive):
         if seen.given.intersection(names):
@@ -145,22 +145,22 @@ def _presentable(found: Sequence[str], prefix: str) -> Iterator[str]:
 
 
 def _is_harmless(word: str) -> bool:
-    """Say whether a shell reads the word as itself, without quotes."""
+    """Return whether a shell reads the word unchanged without quotes."""
     if word.startswith("--"):
         word = word.replace("=", "", 1)
     return word != "" and all(char.isalnum() or char in _HARMLESS for char in word)
 
 
 def completion_script(shell: str) -> str:
-    """Give the script for a shell. UsageError when there is none for it."""
+    """Return the script for a shell. Raises UsageError for an unknown shell."""
     script = _SCRIPTS.get(shell)
     if script is None:
         raise UsageError(f"no completion for {shell!r}; supported shells: {', '.join(_SCRIPTS)}")
     return script
 
 
-# Readline breaks words at characters that our words hold. The script puts the pieces together again, and
-# takes what stands before the last = or : off the answers, because readline keeps it (but not an @ in front).
+# Readline breaks words at characters that are part of our words. The script joins the pieces, and removes the
+# part before the last = or : from the candidates, because readline keeps that part (but not a leading @).
 _BASH: Final = r"""# bash completion for pal; in ~/.bashrc: eval "$(pal completion bash)"
 _pal_complete() {
     local rest="${COMP_LINE:0:COMP_POINT}" current="" piece trimmed line i

@@ -1,4 +1,4 @@
-"""One thin client: its request, what it is asked to do, and how its end is noticed. Knows no command."""
+"""The connection of one thin client: its request, its frames, and its end. Knows no command."""
 
 import asyncio
 import signal
@@ -18,12 +18,12 @@ Run = Callable[["ArgvConnection", Asked], Awaitable[int]]
 _END_SIGNALS: Final = frozenset({bytes([signal.SIGTERM]), bytes([signal.SIGHUP])})
 
 _SIGN_S: Final = 1.0
-"""After this time a client that still waits for its first frame is sent an empty one."""
+"""Seconds after which a client that still waits for its first frame receives an empty one."""
 
 
 @dataclass(slots=True)
 class _Incoming:
-    """What the client was asked to read. It sends at most a piece more than the limit."""
+    """Content that the client was asked to read. It sends at most one piece more than the limit."""
 
     what: str
     limit_bytes: int
@@ -42,7 +42,7 @@ class ArgvConnection(asyncio.Protocol):
     def __init__(
         self, peer: Peer, run: Run, tasks: asyncio.TaskGroup, ended: Callable[["ArgvConnection"], None]
     ) -> None:
-        """`run` does the command and gives its exit status; `ended` is told when the client is gone."""
+        """`run` runs the command and returns its exit status; `ended` is called when the connection ends."""
         self.peer = peer
         self.output = Output(self._send, self._go)
         self._run = run
@@ -63,15 +63,15 @@ class ArgvConnection(asyncio.Protocol):
         self._part: Callable[[], None] | None = None
         self._has_sent = False
         self.comes_back = False
-        """The client waits for the next daemon, also when this one was told to stay down."""
+        """The client waits for the next daemon, even if this one was stopped with `pal down`."""
 
     @property
     def has_gone(self) -> bool:
-        """The client has ended the connection itself, and will ask no other daemon."""
+        """Whether the client has closed the connection itself, and will ask no other daemon."""
         return self.is_lost and not self._is_let_go
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
-        """Take a transport over, with what was read of it behind the magic word."""
+        """Take over a transport, and the bytes that were already read after the magic number."""
         self._transport = transport
         if rest:
             self.data_received(rest)
@@ -114,7 +114,7 @@ class ArgvConnection(asyncio.Protocol):
             status = await self._run(self, asked)
         except asyncio.CancelledError:
             if not self.is_lost:
-                raise  # the daemon stops; a client that has gone is no reason to stop anything else
+                raise  # The daemon stops. The end of one client must not stop other tasks.
         finally:
             sign.cancel()
             if status is not None:
@@ -124,55 +124,54 @@ class ArgvConnection(asyncio.Protocol):
                 self.exit(1)
 
     def _give_sign(self) -> None:
-        """Send an empty frame: a client that hears nothing tells its user that the daemon does not answer."""
+        """Send an empty frame: a client without any frame tells its user that the daemon does not respond."""
         if not self._has_sent:
             self.write_error("")
 
-    # What the client is told
+    # Frames to the client
 
     def write_error(self, text: str) -> None:
-        """Send standard error. There is little of it, and nobody waits for it."""
+        """Send text for standard error, outside the window: there is little of it, and no acknowledgement."""
         self._send(frame(b"E", text.encode("utf-8", "backslashreplace")))
 
     def exit(self, status: int) -> None:
-        """Tell the client to end, behind everything it was sent."""
+        """Tell the client to exit with a status, after everything that was sent before."""
         self._send(frame(b"Q", bytes([status])))
         self._close()
 
     def hand_over(self) -> None:
-        """Tell a newer client that this daemon makes room for its own."""
+        """Tell a newer client that this daemon stops, so that the client can start its own."""
         self._send(frame(b"N"))
         self._let_go()
 
     def come_again(self) -> None:
-        """Let a client that waits for daemons ask once more: it may be somebody else by now."""
+        """Let a client that waits for daemons repeat its request: its caller may be a new agent by now."""
         self._let_go()
 
     def run_here(self, *words: str) -> None:
-        """Tell the client to run a command in its own process, with its own rights, and to end with that."""
+        """Tell the client to run a command in its own process, with its own rights, and to exit with it."""
         self._send(frame(b"V", b"\0".join(word.encode("utf-8", "surrogateescape") for word in words)))
         self._let_go()
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Have something done that does not end with the client."""
+        """Start a task that does not end with the client."""
         self._tasks.create_task(work)
 
     def _let_go(self) -> None:
-        """Close without an answer: the client will ask the next daemon."""
+        """Close without a result: the client will ask the next daemon."""
         self._is_let_go = True
         self._close()
 
-    # When the client is asked to stop
+    # Signals to the client
 
     @contextmanager
     def ending_gently(self, place: int | None = None) -> Iterator[None]:
-        """Leave the block when the client is sent SIGTERM or SIGHUP, instead of losing the client to it.
+        """Leave the block when the client receives SIGTERM or SIGHUP, instead of losing the client.
 
-        Inside, the client survives these signals for a short while: what it was sent is still written out and
-        acknowledged, and the command then says how it ends. Whoever leaves the block may have been stopped at
-        any `await` in it. A client that knows nothing of this dies of the signal, as everywhere else.
-        `place` is the cursor that the client says when it is ended before it was given a token and while no
-        daemon is there.
+        Inside the block, the client survives these signals for a short time: it still writes out and
+        acknowledges everything that it was sent, and the command then decides how it ends. The block may be
+        left at any `await` in it. A client that does not support this ends on the signal, as everywhere else.
+        `place` is the cursor that the client prints if it ends before its first token and without a daemon.
         """
         if not self._can_end_gently:
             yield
@@ -185,7 +184,7 @@ class ArgvConnection(asyncio.Protocol):
             task = asyncio.current_task()
             assert task is not None
             if not self.is_asked_to_end or task.uncancel() > 0:
-                raise  # the client has gone, or the daemon stops
+                raise  # the client has disconnected, or the daemon stops
         finally:
             self._ends_gently = False
 
@@ -200,10 +199,10 @@ class ArgvConnection(asyncio.Protocol):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Say that the command waits for something to happen, and may be ended meanwhile."""
+        """Mark the block in which the command waits and may be ended, if the daemon stops."""
         self._waits += 1
         if self._can_be_patient:
-            self._can_be_patient = False  # It is said once.
+            self._can_be_patient = False  # The frame is sent once.
             self._send(frame(b"W"))
         if self._part is not None:
             self._part()
@@ -213,9 +212,10 @@ class ArgvConnection(asyncio.Protocol):
             self._waits -= 1
 
     def part(self, farewell: str | None) -> None:
-        """The daemon stops: a command that waits ends now, any other one when it is done or begins to wait.
+        """End the command because the daemon stops: a waiting one now, any other when it is done or waits.
 
-        With a farewell it ends with that sentence and status 1; without one the client asks the next daemon.
+        With a farewell, the command ends with that sentence and status 1. Without one, or if the client
+        comes back, the client asks the next daemon.
         """
         is_let_go = farewell is None or self.comes_back
         self._part = self._let_go if is_let_go else lambda: self._bid(farewell or "")
@@ -227,18 +227,18 @@ class ArgvConnection(asyncio.Protocol):
         self.exit(1)
 
     def abort(self) -> None:
-        """Cut the connection, whatever is still on its way."""
+        """Cut the connection at once. Unsent data is lost."""
         if self._transport is not None:
             self._transport.abort()
 
-    # What the client reads for us
+    # Files that the client reads
 
     async def read_stdin(self, limit_bytes: int) -> bytes:
-        """Ask for standard input; raises MessageTooLarge above the limit."""
+        """Let the client read its standard input; raise MessageTooLarge above the limit."""
         return await self._read(read_frame(limit_bytes), _Incoming("standard input", limit_bytes))
 
     async def read_file(self, path: str, limit_bytes: int) -> bytes:
-        """Ask the client for a file, which it opens with its own rights."""
+        """Let the client read a file with its own rights. Raises NotFound, or MessageTooLarge."""
         raw = path.encode("utf-8", "surrogateescape")
         return await self._read(read_frame(limit_bytes, raw), _Incoming(path, limit_bytes))
 
@@ -262,7 +262,7 @@ class ArgvConnection(asyncio.Protocol):
             reason = payload.partition(b" ")[2].decode("utf-8", "replace")
             incoming.end(NotFound(f"way to read {incoming.what}", reason))
         elif len(incoming.content) > incoming.limit_bytes:
-            # How much more there is, nobody has read.
+            # The size is unknown: the client stops reading above the limit.
             incoming.end(MessageTooLarge(incoming.what, None, incoming.limit_bytes))
         else:
             incoming.end()
@@ -270,7 +270,7 @@ class ArgvConnection(asyncio.Protocol):
     # The wire
 
     def _send(self, data: bytes) -> None:
-        """Have a frame sent when the command has said all that it says now: an answer is one write."""
+        """Queue a frame. All frames of one step of the event loop are sent in one write."""
         self._has_sent = True
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._go)

@@ -1,4 +1,4 @@
-"""An event as `pal events` writes it, and the line that stands for those it left out. Writes nothing."""
+"""Format an event as a line of `pal events`, and the line about skipped events. Writes nothing."""
 
 import shlex
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def event_line(call: Call, event: Event) -> bytes:
-    """Give one line, its end included: JSON for programs, and under a harness for what goes on; else text."""
+    """Return one line with its line end: JSON if asked for, and for streams under a harness; else text."""
     types = call.parsed.values("--type")
     name = event.type
     if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
-        name = _MESSAGE_SENT  # Its other name, and the one that was asked for.
+        name = _MESSAGE_SENT  # another name of the type, and the one in the filter
     if _is_json(call):
         return encode_event(event if name == event.type else replace(event, type=name)) + b"\n"
     return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
@@ -34,17 +34,17 @@ def event_line(call: Call, event: Event) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """So many events between two places, both outside, that are left out."""
+    """A number of events that are left out after one seq and before another."""
 
     count: int
     after: int
     before: int
     is_archived: bool = False
-    """Some of them have left the log."""
+    """Some of them are archived."""
 
 
 def skipped_line(call: Call, skipped: Skipped) -> bytes:
-    """Say how many were left out and how to see them.
+    """Return a line with the number of skipped events and the command that shows them.
 
     In JSON it has `skipped` and neither `type` nor `id`, so that no program takes it for an event.
     """
@@ -77,7 +77,7 @@ def _command(call: Call, skipped: Skipped) -> Iterator[str]:
 
 
 def _text(call: Call, event: Event, name: str) -> str:
-    """Give an event as people read it, under the name of its type that they asked for."""
+    """Return an event as text for people, with the given name of its type."""
     paint = call.paint
     to = f" → {paint.names(event.to)}" if event.to else ""
     text, kind, sender = paint.safe(summary(event)), paint.safe(name), paint.name(event.sender)

@@ -1,7 +1,7 @@
-"""Stretches of transcripts on their way into a bundle: the client takes them, and asks again with them.
+"""Excerpts of transcripts for a bundle: the client reads them, and repeats its request with them.
 
-The first request says whose they are. The client reads the transcripts with its own rights and makes the same
-request once more, with a file that holds what it took. The daemon opens nothing.
+The reply to the first request says which sessions to read. The client reads the transcripts with its own
+rights and makes the same request again, with a file of the excerpts. The daemon opens no file.
 """
 
 from typing import Final
@@ -17,11 +17,14 @@ from palaver.model.bundle import LIMIT_BUNDLE_BYTES
 from palaver.model.transcript import Excerpt, Stretch, parse_stretch
 
 _LIMIT_BYTES: Final = 2 * LIMIT_BUNDLE_BYTES
-"""Of the file: what is taken may be over the limit of a bundle, which then says so."""
+"""Limit of that file. It is above the limit of a bundle, so that the check of the bundle reports the size."""
 
 
 def let_client_take(call: Call) -> bool:
-    """Send the client off to take what `--transcript` names; False when there is nothing (more) to take."""
+    """Let the client read the excerpts that `--transcript` names; return False if there is nothing to read.
+
+    After True the command is done: the client repeats it.
+    """
     given = call.parsed.values("--transcript")
     if not given or call.parsed.has("--transcript-file") or EXCERPTS in call.asked.environment:
         return False
@@ -34,7 +37,7 @@ def let_client_take(call: Call) -> bool:
 
 
 async def read_excerpts(call: Call) -> tuple[Excerpt, ...]:
-    """Let the client read what it took; raises `BadRequest` when it is not what was asked for."""
+    """Let the client send its excerpts; raise `BadRequest` if they do not match the options."""
     content = await call.connection.read_file(call.asked.environment.get(EXCERPTS, ""), _LIMIT_BYTES)
     try:
         found = msgspec.json.decode(content, type=tuple[Excerpt, ...])

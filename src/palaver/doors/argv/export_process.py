@@ -1,7 +1,7 @@
-"""Write exported events in a separate process: redacting a large one takes seconds of a processor.
+"""Format exported events in a separate process: redacting a large one takes seconds of processor time.
 
-The daemon sends one line that says how to write, then one event a line. The process answers each event with
-eight bytes that hold a length, and then that many bytes of output. It runs at the lowest priority.
+The daemon sends one line with the format, then one event per line. The process replies to each event with
+eight bytes that contain a length, and then that many bytes of output. It runs at the lowest priority.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from palaver.model.markdown import MarkdownPage
 from palaver.model.redact import redact_event
 
 LIMIT_PROCESSES: Final = 2
-"""How many exports are written at the same time; the others wait."""
+"""How many exports run at the same time; the others wait."""
 
 _LOWEST_PRIORITY: Final = 19
 _LIMIT_MEMORY_BYTES: Final = 1024 * 1024 * 1024
@@ -30,13 +30,13 @@ _HEAD_BYTES: Final = 8
 
 
 class Manner(msgspec.Struct, frozen=True, kw_only=True):
-    """How events are written."""
+    """The format of an export."""
 
     is_markdown: bool
     is_redacted: bool
     is_for_person: bool
     time_zone: str
-    """As in the variable `TZ`; empty is the zone of the machine."""
+    """A value of the variable `TZ`; empty means the zone of the machine."""
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ _manner: Final = msgspec.json.Decoder(Manner).decode
 
 
 class ExportProcess:
-    """A running process that writes events. Made by `Exports`."""
+    """A running process that formats events. Created by `Exports`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -53,7 +53,7 @@ class ExportProcess:
         self._output = process.stdout
 
     async def write(self, events: Sequence[Event]) -> AsyncGenerator[bytes, None]:
-        """Yield the output of each event. Raises Unavailable when the process was ended meanwhile."""
+        """Yield the output of each event, in order. Raises Unavailable if the process has ended."""
         feeding = asyncio.create_task(self._feed(events))
         try:
             for _ in events:
@@ -65,21 +65,21 @@ class ExportProcess:
             feeding.cancel()
 
     async def _feed(self, events: Sequence[Event]) -> None:
-        with suppress(ConnectionError):  # It was ended; the reader of its output notices.
+        with suppress(ConnectionError):  # The process has ended; `write` notices it at the output.
             for event in events:
                 self._input.write(encode_event(event) + b"\n")
                 await self._input.drain()
 
 
 class Exports:
-    """Starts processes that write exports, a few at a time."""
+    """Starts export processes, at most LIMIT_PROCESSES at a time."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(LIMIT_PROCESSES)
 
     @asynccontextmanager
     async def start(self, manner: Manner) -> AsyncGenerator[ExportProcess, None]:
-        """Start a process, and end it with the block."""
+        """Start a process, after waiting for a free slot, and end it with the block."""
         async with self._free:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "palaver.doors.argv.export_process"),
@@ -100,12 +100,12 @@ class Exports:
 
 
 def write_events(source: BinaryIO, target: BinaryIO) -> None:
-    """Read how to write and the events from one stream, and write their output to the other."""
+    """Read the format and the events from one stream, and write their output to the other."""
     manner = _manner(source.readline())
     zone = zone_from(manner.time_zone)
 
     def format_time(ts_ms: int) -> str:
-        # A moment in full: the page is read on another day, and perhaps somewhere else.
+        # Date, time and zone: the page may be read on another day and in another time zone.
         moment = datetime.fromtimestamp(ts_ms / 1000, zone).astimezone(zone)
         return moment.strftime("%Y-%m-%d %H:%M:%S %z")
 

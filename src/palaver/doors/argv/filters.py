@@ -29,7 +29,7 @@ def targets_from(call: Call) -> tuple[str, ...]:
 
 
 def concerns_from(call: Call) -> str:
-    """Return the caller if `self` is the only target in a room: then all that concerns it matches."""
+    """Return the caller if `self` is the only target in a room: then all events that concern it match."""
     return call.caller.name if _targets(call) == [_SELF] and call.parsed.values("--room") else ""
 
 

@@ -1,7 +1,7 @@
-"""One that follows the log on a command line: where it begins, what it leaves out, and what it has flushed.
+"""A follower of the log on a command line: where it begins, which events it skips, and what it has flushed.
 
-A place counts once the client has written everything up to it: the cursor on standard error and the one that
-a consumer keeps are never ahead of that. A client that never reads holds up only itself.
+A seq counts only after the client has written out everything up to it: the printed cursor and the stored
+cursor of a consumer are never ahead of that. A client that never reads delays only itself.
 """
 
 from collections import deque
@@ -23,12 +23,12 @@ from palaver.model.query import Query
 
 _PAGE: Final = 1000
 _LIMIT_WRITE_BYTES: Final = 16 * 1024
-"""Lines that are there together are written together, up to about this."""
+"""Events that are available together are written together, up to about this size."""
 
 
 @asynccontextmanager
 async def following(call: Call, query: Query) -> AsyncIterator["Follower"]:
-    """Follow under the consumer that was asked for, and let go of it at the end, however that comes."""
+    """Yield a follower; with --consumer take that consumer, and always release it at the end."""
     name = call.parsed.value("--consumer")
     if name is None:
         yield Follower(call, query, None)
@@ -42,7 +42,7 @@ async def following(call: Call, query: Query) -> AsyncIterator["Follower"]:
 
 
 class Follower:
-    """Shows events, and knows up to which place they are flushed."""
+    """Shows events, and records the seq up to which they are flushed."""
 
     def __init__(self, call: Call, query: Query, consumer: Consumer | None) -> None:
         self._call = call
@@ -51,27 +51,27 @@ class Follower:
         self._consumer = consumer
         self._failure: PalaverError | None = None
         self.flushed_place: int | None = None
-        """Everything up to here was written out; None before it has begun."""
+        """The seq up to which everything was written out; None before `begin`."""
         self.is_resumed = False
-        """A client that had lost the daemon came back."""
+        """The client had lost the daemon and has reconnected."""
 
     async def begin(self) -> int:
-        """Choose the place to follow from, and say what is left out before it."""
+        """Return the seq to follow from, after showing which earlier events are skipped."""
         place, most = await self._start()
         if self._consumer is not None:
             await self._consumer.begin(place)
         elif not self.is_resumed:
-            place = max(place, self._log.archived())  # Only a consumer was there before, and missed it.
+            place = max(place, self._log.archived())  # Only a consumer can have missed archived events.
         self.flushed_place = place
         if most is not None and (skipped := await self._behind(place, most)) is not None:
             place = skipped.before - 1
             await self._write(skipped_line(self._call, skipped), place)
         elif not self.is_resumed:
-            await self._write(b"", place)  # One that shows nothing for long goes on from here all the same.
+            await self._write(b"", place)  # A token to resume from, even if nothing is shown.
         return place
 
     async def show(self, events: Iterable[Event], last_token: bytes = b"") -> None:
-        """Write events out, those that are there together in one piece. Waits while the reader does not."""
+        """Write events, the available ones together in one write. Waits while the client does not read."""
         lines, size, place = [], 0, None
         for event in events:
             if place is not None and size >= _LIMIT_WRITE_BYTES:
@@ -85,12 +85,12 @@ class Follower:
             await self._write(b"".join(lines), place, last_token)
 
     async def flushed(self) -> None:
-        """Wait until all of it is written out, and a consumer's place kept."""
+        """Wait until everything is written out, and raise if a consumer's cursor could not be stored."""
         await self._call.connection.output.flushed()
         self._check()
 
     async def _start(self) -> tuple[int, int | None]:
-        """Give the place to begin at, and how many events behind it are shown at the most; None is all."""
+        """Return the seq to begin after, and how many events after it are shown at most; None means all."""
         call, parsed, query = self._call, self._call.parsed, self._query
         most, last = parsed.number("--last"), self._log.last()
         if (resumed := _resumed(call)) is not None:
@@ -105,7 +105,7 @@ class Follower:
             if most is None and not parsed.has("--all"):
                 most = DEFAULT_BEHIND
             return min(kept, last), most
-        is_from_now = parsed.has("--wait")  # It waits for what comes next, whatever was before.
+        is_from_now = parsed.has("--wait")  # --wait shows only new events.
         if parsed.has("--all") and not is_from_now:
             return 0, None
         if most is None or is_from_now:
@@ -113,16 +113,16 @@ class Follower:
         return await place_before_newest(self._log, query, most), None
 
     async def _behind(self, place: int, most: int) -> Skipped | None:
-        """Find what is left out when only the newest so many behind a place are shown; None is nothing."""
+        """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
         if most < _PAGE and place >= self._log.archived():
-            # The usual case costs one short read, however long the log is.
+            # The usual case needs one short read, however long the log is.
             asked = replace(self._query, after=place, last=most + 1, limit=most + 1)
             if len(await self._log.read(asked)) <= most:
                 return None
         return await self._newest(place, most)
 
     async def _newest(self, place: int, most: int) -> Skipped | None:
-        """Count all that match behind a place, archived or not; nothing is kept but places."""
+        """Count all matching events after a seq, archived or not. Keeps only seqs in memory."""
         newest: deque[int] = deque(maxlen=most)
         count, end = 0, place
         asked = replace(self._query, after=place, limit=_PAGE)
@@ -147,7 +147,7 @@ class Follower:
             try:
                 self._consumer.keep(place)
             except PalaverError as error:
-                self._failure = error  # Whoever writes next says it: here nobody could.
+                self._failure = error  # The next write raises it: this callback has no caller that could.
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -155,6 +155,6 @@ class Follower:
 
 
 def _resumed(call: Call) -> int | None:
-    """Where a client that lost the daemon goes on: behind what it has shown last."""
+    """Return the seq after which a reconnected client continues; None for a new client."""
     token = call.asked.resume
     return int(token) if token is not None and token.isdigit() and len(token) <= 15 else None

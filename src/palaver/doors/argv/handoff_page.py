@@ -1,6 +1,6 @@
-"""Hand-overs on a terminal: made of the options of a command line, and written so that they are read gladly.
+"""Read handoffs from the options of a command line, and format them for a terminal.
 
-Whether a hand-over is one is not judged here.
+Does not check whether a handoff is valid.
 """
 
 import re
@@ -24,14 +24,14 @@ _LABELS: Final = {
     "do_not": "do not",
 }
 _COLUMN: Final = 11
-"""Where the words begin, behind the labels."""
+"""Columns of the labels; the texts begin after them."""
 _NARROWEST: Final = 20
 
 _to_json: Final = msgspec.json.Encoder().encode
 
 
 def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
-    """Make a hand-over of the options, or of `content`, which is JSON."""
+    """Return a handoff from the options, or from `content`, which is JSON."""
     if content is not None:
         return handoff_from_json(content)
     made: dict[str, object] = {}
@@ -45,7 +45,7 @@ def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
 
 
 def handoff_from_json(text: str) -> dict[str, object]:
-    """Read a hand-over that a program wrote."""
+    """Parse a handoff that a program wrote. Raises InvalidHandoff."""
     try:
         return msgspec.json.decode(text, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -53,7 +53,7 @@ def handoff_from_json(text: str) -> dict[str, object]:
 
 
 def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Paint) -> Iterator[str]:
-    """Give a hand-over line by line, each part below its label; parts that nobody knows by their key."""
+    """Yield a handoff line by line, each part next to its label; the label of an unknown part is its key."""
     known = [key for key in _LABELS if handoff.get(key) not in (None, [], "")]
     for key in (*known, *(key for key in handoff if key not in _LABELS)):
         value = handoff[key]
@@ -63,9 +63,9 @@ def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Pa
 
 
 def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> Iterator[str]:
-    """Set a label before the first part and the others below that one, nothing wider than the terminal.
+    """Yield the parts one below the other, wrapped to the terminal, with the label before the first.
 
-    A label that is too long for its column has a line of its own.
+    A label that is too long for its column is on a separate line.
     """
     head = paint.safe(f"{label}:")
     indent = " " * (2 + _COLUMN)

@@ -1,6 +1,6 @@
-"""Messages that are held until a person lets them through, as `pal pending` shows them. Reads only.
+"""Messages that are held until a person releases them, for `pal pending`. Changes nothing.
 
-What is held because an allowance is used up goes on by itself, and is not among them.
+Messages that are held because of a usage limit are left out: they continue by themselves.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from palaver.model.envelope import Event
 from palaver.model.message import LOST
 
 _SHOWN: Final = 50
-"""How many are shown, the newest."""
+"""How many messages are shown; the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
-    """One message, for whom it is held, and why."""
+    """A message, the recipients it is held for, and the reason."""
 
     event: Event
     names: list[str]
@@ -28,7 +28,7 @@ class HeldMessage:
 
 
 def held_messages(call: Call) -> list[HeldMessage]:
-    """Give what waits for a person to let it through, the oldest first, and of very much the newest."""
+    """Return the messages that a person must release, oldest first; above the limit only the newest."""
     log = call.services.log
     found: list[HeldMessage] = []
     for seq, names in read_held(log.rows).items():
@@ -44,7 +44,7 @@ def held_messages(call: Call) -> list[HeldMessage]:
 
 
 def held_view(one: HeldMessage) -> dict[str, object]:
-    """Give one as programs read it, beside what agents ask leave for."""
+    """Return a held message for JSON output, in the form of a permission request."""
     return {
         "id": None,
         "agent": one.event.sender,
@@ -59,7 +59,7 @@ def held_view(one: HeldMessage) -> dict[str, object]:
 
 
 def held_lines(call: Call, one: HeldMessage) -> list[str]:
-    """Say of one what it is, and how it is let through."""
+    """Return lines with the message, the reason, and the command that releases it."""
     paint, seq = call.paint, one.event.seq
     sender, names = paint.name(one.event.sender), paint.names(one.names)
     since = ago(call.services.clock.now_ms() - one.since_ms)

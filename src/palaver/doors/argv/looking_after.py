@@ -1,4 +1,4 @@
-"""While a client waits beside a harness: it also reads for the daemon what the harness says of itself."""
+"""While a client waits next to a harness, use it to read the harness's own record of its state."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ _logger: Final = logging.getLogger("palaver.doors")
 
 @asynccontextmanager
 async def looked_after(call: Call) -> AsyncIterator[None]:
-    """Have what the caller is said to do looked at where hooks leave it in doubt, while a block lasts."""
+    """During the block, check the caller's state in the record of its harness if hooks leave it in doubt."""
     if call.caller.harness not in LOOKED_UP:
         yield
         return

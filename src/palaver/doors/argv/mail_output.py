@@ -1,6 +1,6 @@
-"""Mail as a command writes it out: batch by batch, as JSON, for people, or fenced for an agent.
+"""Write messages to the client, batch by batch: as JSON, for people, or fenced for an agent.
 
-Marks nothing: what was seen is for whoever shows it to say.
+Does not mark messages as seen: the calling command does that.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from palaver.model.text import LIMIT_INJECTION
 from palaver.model.tips import tips_for
 
 _LIMIT_TEXT: Final = 1024 * 1024
-"""A batch ends before its texts grow past this: it goes out in one piece."""
+"""Characters of text in a batch, except for a single longer message. A batch is one write."""
 
 JSON: Final = "json"
 PAGE: Final = "page"
@@ -34,26 +34,26 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def tips_for_agent(call: Call, events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
-    """Give what an agent is told with these messages, once: the same again until they are written down."""
+    """Return the tips for an agent with these messages. A tip is repeated until it is stored as shown."""
     if form_of(call) != FENCE or call.caller.kind != INSTANCE:
         return {}
     return tips_for(events, frozenset(told))
 
 
 def told_tips(call: Call) -> set[str]:
-    """The tips that were written down as told."""
+    """Return the tips that are stored as shown."""
     return set(read_tips(call.services.log.rows, call.owner))
 
 
 def form_of(call: Call) -> str:
-    """Say how mail is written: as JSON, as a page for people, or fenced for an agent."""
+    """Return the form of the output: JSON, a page for people, or fenced for an agent."""
     if call.is_json or (call.parsed.has("--follow") and call.is_json_stream):
         return JSON
     return PAGE if call.is_terminal else FENCE
 
 
 def batches(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """Divide messages into what goes out in one piece."""
+    """Split messages into batches, each for one write."""
     batch: list[Event] = []
     size = 0
     for event in events:
@@ -68,7 +68,7 @@ def batches(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 
 def count_rest(call: Call, events: Sequence[Event]) -> int:
-    """How much mail waits behind what is being shown."""
+    """Return how many unread messages remain after those that are shown; 0 with --follow."""
     if call.parsed.has("--follow"):
         return 0
     return max(0, read_unread(call.services.log.rows, call.owner) - len(events))
@@ -83,9 +83,9 @@ async def show(
     told: set[str] | None = None,
     flushed: Callable[[], None] | None = None,
 ) -> None:
-    """One frame for one batch: a client that is cut off has written all of it, or none of it counts.
+    """Write one batch in one piece: if the client is cut off before it has written all, no message counts.
 
-    The tips that go along are added to `told`.
+    The tips in the batch are added to `told`.
     """
     form = form_of(call)
     write: Callable[[Sequence[Event]], bytes] = _to_json_lines
@@ -96,7 +96,7 @@ async def show(
         write = partial(_to_fence, call, rest, tuple(tips.values()))
         if told is not None:
             told.update(tips)
-    # A payload of megabytes takes too long to encode or to escape for the event loop.
+    # Encoding or escaping a payload of megabytes would block the event loop.
     is_quick = all(is_small(event.payload) for event in events)
     data = write(events) if is_quick else await asyncio.to_thread(write, events)
     await call.write(data, token, flushed=flushed)
@@ -111,7 +111,7 @@ def _to_page(call: Call, events: Sequence[Event]) -> bytes:
 
 
 def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
-    """Return what an agent reads: the messages, how many more wait, hints for all and tips for this one."""
+    """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
     services, name = call.services, call.owner
     fence = format_injection(
         [injection_line(event, name, services.log.device) for event in events],
@@ -123,7 +123,7 @@ def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event
 
 
 def mail_filter(call: Call) -> Passes | None:
-    """Read the filters by sender and thread; None lets everything through."""
+    """Return the filter by sender and thread; None lets everything through."""
     senders = {name.removeprefix("@").lower() for name in call.parsed.values("--from")}
     threads = set(call.parsed.values("--thread"))
     if not senders and not threads:

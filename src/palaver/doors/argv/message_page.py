@@ -1,4 +1,4 @@
-"""A message as a person reads it on a terminal, and as one line of what an agent reads."""
+"""Format a message for a person at a terminal, and as one line for an agent."""
 
 from palaver.doors.argv.call import Call
 from palaver.model.envelope import Event
@@ -7,7 +7,7 @@ from palaver.model.message import message_fields, readable_text
 
 
 def for_people(call: Call, event: Event) -> str:
-    """Give a head and the indented text; whatever the message holds, it cannot drive the terminal."""
+    """Return a head and the indented text. The content is escaped, so it cannot control the terminal."""
     paint = call.paint
     marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
     if reply_to := _word(event, "reply_to"):
@@ -21,7 +21,7 @@ def for_people(call: Call, event: Event) -> str:
 
 
 def injection_line(event: Event, recipient: str, device: str) -> Line:
-    """Give a message as one line of what an agent reads."""
+    """Return a message as one line of the text for an agent."""
     names = message_fields(event).get("delivered_to", event.delivered_to)
     others = len(names) - 1 if isinstance(names, (list, tuple)) else 0
     return Line(

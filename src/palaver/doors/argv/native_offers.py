@@ -1,4 +1,4 @@
-"""What a client carries for a harness as lines: what was cut of it, and what never left."""
+"""Offers that a client writes to a harness as lines: record cut messages, and return unsent offers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from palaver.delivery.lane import Answer, Lane, Offer
 from palaver.doors.hooks.conversation import Conversation
 
 Offers = asyncio.Queue[Offer | None]
-"""What is to be carried, in order; None is the end."""
+"""Offers for the client, in order; None means the end. No limit: delivery offers nothing to a busy lane."""
 
 
 def remember_cut(
     conversation: Conversation | None, offer: Offer, written: Sequence[tuple[str, bool]]
 ) -> None:
-    """Remember of which messages only the beginning was written: the hook that shows them adds the rest.
+    """Record the messages of which only the beginning was written: the hook that shows them adds the rest.
 
-    `written` has a line for each, and whether it is whole. Where no hooks come there is nobody to add it.
+    `written` has a line for each message, and whether it is complete. Without hooks nothing is recorded.
     """
     if conversation is not None:
         is_whole = zip(offer.seqs, written, strict=True)
@@ -24,7 +24,7 @@ def remember_cut(
 
 
 async def give_back(delivery: Delivery, lane: Lane, offers: Offers, reason: str) -> None:
-    """Put in line again what was not handed to the client: it never left."""
+    """Queue the offers again that were not sent to the client."""
     while not offers.empty():
         if (offer := offers.get_nowait()) is not None:
             await delivery.answer(lane, offer.number, Answer.DEFERRED, reason=reason)

@@ -1,9 +1,8 @@
-"""Standard output of one thin client: frames under a window, each with a token by which a repeat goes on.
+"""Standard output of one thin client: frames within a window, each with a token to resume from.
 
-At most 64 KiB may be on their way and not flushed, so a client that never reads holds up only its own
-command. A client that lost the daemon brings the token of the last frame it had flushed. A command that goes
-on and on makes tokens of its own; for every other one the number of its writes is enough: those that were
-flushed are not sent again.
+At most 64 KiB may be sent and not yet flushed, so a client that never reads delays only its own command. A
+client that lost the daemon brings the token of the last frame that it flushed. A command that streams makes
+its own tokens; for every other command the number of its writes is enough: flushed writes are not repeated.
 """
 
 import asyncio
@@ -15,16 +14,16 @@ from typing import Final
 from palaver.doors.argv.wire import WINDOW_BYTES, output_frame
 
 _LIMIT_PIECE_BYTES: Final = 8 * 1024 * 1024
-"""A frame has a limit; what is longer goes out in several, and the token with the last of them."""
+"""The limit of one frame. Longer data is sent in several frames, and the token with the last of them."""
 
 _WRITES: Final = re.compile(rb"\+([0-9]{1,9})")
 
 
 class Output:
-    """What a command writes, in order. Belongs to the loop's thread."""
+    """The output of a command, in order. For use in the event loop's thread only."""
 
     def __init__(self, send: Callable[[bytes], None], go: Callable[[], None] = lambda: None) -> None:
-        """`send` has a frame sent, soon, and does not wait; `go` says that nothing is added to it now."""
+        """`send` queues a frame and does not wait; `go` sends the queued frames now."""
         self._send = send
         self._go = go
         self._in_flight: deque[tuple[int, int, Callable[[], None] | None]] = deque()
@@ -35,17 +34,17 @@ class Output:
         self._changed = asyncio.Event()
 
     def go_on_from(self, token: bytes | None) -> None:
-        """Leave out what the client had flushed before. A command's own tokens are for the command."""
+        """Skip the writes that the client had flushed before. A command handles its own tokens itself."""
         if token is not None and (found := _WRITES.fullmatch(token)):
             self._writes_flushed_before = int(found[1])
 
     async def write(
         self, data: bytes, token: bytes = b"", *, flushed: Callable[[], None] | None = None
     ) -> None:
-        """Send bytes, waiting while the window is full. Without bytes only the token goes out.
+        """Send bytes, waiting while the window is full. Without bytes only the token is sent.
 
-        `flushed` is called once, when the client has written out all of it; never before, and not at all when
-        the client goes away first.
+        `flushed` is called once, after the client has written out all bytes. It is not called if the client
+        disconnects first.
         """
         self._writes += 1
         if self._writes <= self._writes_flushed_before:
@@ -62,7 +61,7 @@ class Output:
             await self._change()
 
     def on_flushed(self, number: int) -> None:
-        """The client has written out the frame with this number, and all before it."""
+        """Record that the client has written out the frame with this number, and all frames before it."""
         while self._in_flight and self._in_flight[0][0] <= number:
             _, length, flushed = self._in_flight.popleft()
             self._bytes_in_flight -= length

@@ -30,7 +30,7 @@ class Parsed:
     home: str | None = None
     as_name: str | None = None
     form: str | None = None
-    """`json` or `text` when the caller chose one."""
+    """`json` or `text` if the caller chose one."""
     is_help: bool = False
 
     def has(self, name: str) -> bool:

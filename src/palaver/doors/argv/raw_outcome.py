@@ -1,7 +1,6 @@
-"""What became of raw keys: whoever sends them waits until that is known, and is told in the same breath.
+"""Wait for the outcome of raw keys, and show it to their sender.
 
-Keys are meant for this very moment, so they are typed, refused or expired within seconds. The ledger is
-looked at when the log has something new, and at no other time.
+Keys are typed, refused or expired within seconds. The ledger is read only when the log has new events.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ _TYPED: Final = frozenset({State.SEEN, State.ANSWERED})
 _KNOWN: Final = _TYPED | ENDS | {State.HELD}
 _WORDS: Final[Mapping[str, str]] = {State.REFUSED: "was refused", State.EXPIRED: "expired"}
 _GRACE_S: Final = 10.0
-"""So long a terminal that was handed the keys may take beyond the time at which they would have expired."""
+"""Seconds after the expiry of the keys in which a terminal that has received them may still report."""
 
 
 async def say_outcome(call: Call, sent: Sent) -> int:
-    """Wait for the end of raw keys and say it: status 0 when they were typed, 1 for anything else."""
+    """Wait for the outcome of raw keys and show it. Return 0 if they were typed, else 1."""
     assert sent.event is not None  # a dry run types nothing
     (name,) = sent.delivered_to
     entry = await _wait(call, sent.event, name)
@@ -42,7 +41,7 @@ async def say_outcome(call: Call, sent: Sent) -> int:
 
 
 def _sentence(seq: int, name: str, entry: Entry) -> str:
-    """Say why keys were not typed, or that nobody knows."""
+    """Return why the keys were not typed, or that it is unknown whether they were."""
     if entry.state == State.SUBMITTED:
         return (
             f"#{seq} was handed to the terminal of {name} and never confirmed: it may or may not have been "
@@ -53,7 +52,7 @@ def _sentence(seq: int, name: str, entry: Entry) -> str:
 
 
 async def _wait(call: Call, event: Event, name: str) -> Entry:
-    """Give the end of the keys, or when nobody has said it in time how far they came."""
+    """Return the final ledger entry of the keys; after the time limit the present one."""
     log, news = call.services.log, asyncio.Event()
     stop = log.subscribe(lambda _: news.set())
     try:
@@ -70,7 +69,7 @@ async def _wait(call: Call, event: Event, name: str) -> Entry:
 
 
 def _is_known(entry: Entry | None) -> bool:
-    """Whether nothing more is to be waited for. What was submitted and is in doubt stays so."""
+    """Return whether the outcome is final. A submitted and unconfirmed entry stays unconfirmed."""
     return entry is not None and (entry.state in _KNOWN or entry.unconfirmed)
 
 

@@ -1,4 +1,4 @@
-"""How a refusal looks on standard error, and the exit status it means. Pure: writes nothing."""
+"""Format errors for standard error, and map them to exit statuses. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ EXIT_USAGE: Final = 2
 
 
 def format_refusal(argv: Sequence[str], error: PalaverError, paint: Paint) -> str:
-    """Write an error as the command line asks for it: a sentence, or an object on a line."""
+    """Return an error in the form that the command line asks for: a sentence, or one line of JSON."""
     if "--json" in before_the_text(argv):
-        # Words of the caller may be no UTF-8; this codec writes them as escapes, and never fails.
+        # Arguments of the caller may not be UTF-8; this codec writes them as escapes and never fails.
         return json.dumps(error_object(error)) + "\n"
     return f"{paint.red('pal:')} {paint.safe(str(error), keep_lines=True)}\n"
 
 
 def status_of(error: PalaverError) -> int:
-    """Give the exit status of a command that ended with this error."""
+    """Return the exit status of a command that ended with this error."""
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_REFUSED
 
 
 def before_the_text(argv: Sequence[str]) -> Sequence[str]:
-    """Give what stands before a lone `--`: behind it is text, whatever it looks like."""
+    """Return the arguments before a lone `--`: everything after it is text."""
     return argv[: argv.index("--")] if "--" in argv else argv

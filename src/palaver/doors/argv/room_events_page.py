@@ -1,4 +1,4 @@
-"""What happened in a room as people read it, from the desk's answer. Asks nobody anything."""
+"""Format the events of a room for people, from a result of the service for rooms. Makes no requests."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ class _Happened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def event_lines(call: Call, answer: Answer) -> Iterator[str]:
-    """Show what was said, and what else happened, each on a line of its own; a text may have several."""
+    """Yield messages and other events, each starting on a separate line; a text may have several lines."""
     for one in msgspec.convert(answer["events"], list[_Happened]):
         to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
         paint = call.paint

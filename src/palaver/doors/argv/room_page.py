@@ -1,4 +1,4 @@
-"""How rooms, the stick and notes look to people. Takes the desk's answers, and asks nobody anything."""
+"""Format rooms, the stick and notes for people, from results of the service for rooms. Makes no requests."""
 
 import textwrap
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ _TAKEOVERS: Final = {
 
 
 class _Stick(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the stick is."""
+    """The state of the stick."""
 
     room_id: str
     room_state: str
@@ -64,7 +64,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Left(msgspec.Struct, frozen=True, kw_only=True):
-    """A hand-over that waits for the next holder."""
+    """A handoff that waits for the next owner."""
 
     from_agent_id: str
     handoff: dict[str, object]
@@ -104,7 +104,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def join_lines(call: Call, answer: Answer) -> Iterator[str]:
-    """Say which room it is, and who is in it."""
+    """Show the room that was joined, and its members."""
     yield from _sentence(call, f"you are in {answer['room_id']}, the room of {answer['canonical_path']}")
     members = msgspec.convert(answer["members"], list[_Member])
     yield from _sentence(call, f"members: {', '.join(member.agent_id for member in members) or 'nobody'}")
@@ -113,7 +113,7 @@ def join_lines(call: Call, answer: Answer) -> Iterator[str]:
 
 
 def room_table(call: Call, answer: Answer) -> list[str]:
-    """Give the rooms as a table; the caller's own carry a star."""
+    """Return the rooms as a table; rooms of which the caller is a member have a star."""
     rooms = msgspec.convert(answer["rooms"], list[_Line])
     if not rooms:
         return ["there is no room; 'pal room join' opens one for the working directory"]
@@ -141,7 +141,7 @@ def room_table(call: Call, answer: Answer) -> list[str]:
 
 
 def state_lines(call: Call, answer: Answer) -> Iterator[str]:
-    """Show one room: the stick, what is unusual, the members, and a hand-over that waits."""
+    """Show one room: the stick, unusual conditions, the members, and a waiting handoff."""
     room, paint = msgspec.convert(answer, _State), call.paint
     yield f"{paint.bold(paint.safe(room.room_id))}  {paint.safe(room.canonical_path)}"
     yield from _sentence(call, _stick_sentence(call, room))
@@ -178,7 +178,7 @@ def state_lines(call: Call, answer: Answer) -> Iterator[str]:
 
 
 def turn_lines(call: Call, answer: Answer) -> Iterator[str]:
-    """Say that it is the caller's turn, with what the one before left."""
+    """Show that it is the caller's turn, the handoff of the previous owner, and the lease."""
     turn, paint = msgspec.convert(answer, _Granted), call.paint
     how = f"taken from {turn.revoked}" if turn.revoked else _GRANTS.get(turn.reason or "", "")
     if turn.from_agent_id is None and "{}" in how:
@@ -191,14 +191,14 @@ def turn_lines(call: Call, answer: Answer) -> Iterator[str]:
 
 
 def lease_lines(call: Call, answer: Answer) -> Iterator[str]:
-    """Say until when a lease runs."""
+    """Show when the lease expires."""
     moment = _moment(call, int(str(answer["lease_expires_at"])))
     text = f"your lease runs until {moment} and is renewed while you work"
     return _sentence(call, text, call.paint.dim)
 
 
 def not_yet_line(call: Call, answer: Answer) -> str:
-    """Say why it is not the caller's turn, and what can be done about it."""
+    """Return why it is not the caller's turn, and what the caller can do."""
     room = msgspec.convert(answer, _Stick)
     if room.status == "closed":
         return f"{room.room_id} is closed; 'pal room join' opens a new room"
@@ -225,7 +225,7 @@ def note_lines(call: Call, answer: Answer) -> Iterator[str]:
 
 
 def short_id(note_id: str) -> str:
-    """Give as much of a note's id as is shown."""
+    """Return the part of a note's id that is shown."""
     return note_id[-_SHORT:].lower()
 
 
@@ -235,7 +235,7 @@ def _body(call: Call, text: str) -> Iterator[str]:
 
 
 def _sentence(call: Call, text: str, paint: Callable[[str], str] = str) -> Iterator[str]:
-    """Give a sentence, broken between words where the terminal ends."""
+    """Yield a sentence, wrapped between words to the width of the terminal."""
     return (paint(piece) for piece in _pieces(call, call.safe(text), 0))
 
 
@@ -247,7 +247,7 @@ def _pieces(call: Call, line: str, indent: int) -> list[str]:
 
 
 def _stick_words(room: _Stick) -> str:
-    """Say where the stick is, in a table."""
+    """Return the state of the stick for a table."""
     marks = f" ({', '.join(room.conditions)})" if room.conditions else ""
     if room.owner_agent_id:
         return f"{room.owner_agent_id}{marks}"
@@ -269,14 +269,14 @@ def _stick_sentence(call: Call, room: _Stick) -> str:
 
 
 def _member_words(member: _Member) -> str:
-    """Say how a member stands: here and what it does, or not here."""
+    """Return a member's state if it is active, else its status."""
     if member.status != "active":
         return member.status
     return member.state or "here"
 
 
 def _stick_of(member: _Member) -> str:
-    """Say what a member has to do with the stick now."""
+    """Return whether a member has the stick, waits for it, or is parked."""
     if member.is_owner:
         return "has it"
     return ("parked" if member.parked else "waits") if member.waiting else "-"

@@ -1,4 +1,7 @@
-"""From a request to its command: parse, find out who asks, run, answer. Here alone refusals are caught."""
+"""Run a request: parse it, identify the caller, call its command, and report errors.
+
+Only this module of the door turns errors into exit statuses.
+"""
 
 import logging
 import re
@@ -33,7 +36,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _SERVED_BY_ANY_VERSION: Final = frozenset({("help",), ("down",)})
 _JOIN: Final = ("join",)
 _NO_SIGN: Final = frozenset({"status", "hook", "stick", "leave"})
-"""Commands that say by themselves, or not at all, that their caller is at work."""
+"""Commands that record their caller's activity themselves, or that do not count as activity."""
 _HELP: Final = frozenset({"--help", "-h"})
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -47,7 +50,7 @@ class ArgvDoor:
     doorstep: Doorstep
 
     async def run(self, connection: ArgvConnection, asked: Asked) -> int:
-        """Do what a command line says and give its exit status."""
+        """Run a command line and return its exit status."""
         try:
             if self._is_replaced_by(connection, asked):
                 connection.hand_over()
@@ -71,7 +74,10 @@ class ArgvDoor:
             return _complain(connection, asked, failure_from(error) if is_sqlite else damaged(error))
 
     def _is_replaced_by(self, connection: ArgvConnection, asked: Asked) -> bool:
-        """A person's newer client brings its own daemon; but help has no effect, and `down` needs none."""
+        """Return whether a person's newer client must start its own daemon.
+
+        Not for help, which has no effect, nor for `down`, which needs no new daemon.
+        """
         if not is_newer(asked.version, self.services.version):
             return False
         words = before_the_text(asked.argv)
@@ -97,9 +103,9 @@ class ArgvDoor:
         return await HANDLERS[parsed.command.path](call)
 
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:
-        """Give the caller's processes, up to the first that is somebody unless all are wanted.
+        """Return the caller's processes, up to the first that anchors an agent, or all with `is_whole`.
 
-        One that has gone since it asked must not be taken for somebody else.
+        Raises WhoAreYou if the process has ended: its parents must not be taken for the caller.
         """
         chain = tuple(connection.peer.chain(None if is_whole else self.services.seats.is_anchor))
         if not chain and connection.peer.pid:
@@ -118,12 +124,12 @@ class ArgvDoor:
 
 
 def marks_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Pick the marks out of what a client sent."""
+    """Return the marks in the environment of a client."""
     return {name: value for name in (*MARKS, SEAT_MARK) if (value := environment.get(name))}
 
 
 def is_newer(theirs: str, ours: str) -> bool:
-    """Whether a client's version is above this daemon's; what cannot be read is not."""
+    """Return whether a client's version is higher than this daemon's; False if it cannot be parsed."""
     found, own = _VERSION.match(theirs), _VERSION.match(ours)
     if found is None or own is None:
         return False
@@ -131,7 +137,7 @@ def is_newer(theirs: str, ours: str) -> bool:
 
 
 def _verb(asked: Asked) -> tuple[str, ...]:
-    """Give the command that a line means, as far as it can be understood."""
+    """Return the command of a command line, as far as it can be parsed."""
     return trace(TABLE, before_the_text(asked.argv)).entry.command.path
 
 

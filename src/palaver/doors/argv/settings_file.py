@@ -1,4 +1,4 @@
-"""The file of settings: read whole, and replaced whole. Knows no setting."""
+"""Read and replace the settings file as a whole. Knows no setting."""
 
 import os
 import secrets
@@ -9,7 +9,7 @@ from palaver.errors import StorageFailed
 
 
 def read_settings_file(home: Path) -> bytes:
-    """Give what the file holds; nothing when there is none. Raises StorageFailed."""
+    """Return the content of the file; empty if there is no file. Raises StorageFailed."""
     path = home / FILE_NAME
     try:
         return path.read_bytes()
@@ -20,10 +20,10 @@ def read_settings_file(home: Path) -> bytes:
 
 
 def write_settings_file(home: Path, content: bytes) -> None:
-    """Put a new file in the place of the old one, readable by its owner only.
+    """Replace the file with new content, readable only by its owner.
 
-    Whoever reads meanwhile, and whatever goes wrong, there is the old file or the new one. A link stays a
-    link. Raises StorageFailed, and then nothing was changed.
+    The content is synced, then the file is replaced atomically: a reader sees the old file or the new one.
+    A symbolic link stays a link. Raises StorageFailed, and then nothing was changed.
     """
     path = (home / FILE_NAME).resolve()
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

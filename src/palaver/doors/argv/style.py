@@ -1,7 +1,7 @@
-"""How text looks on a terminal: colours, display width, tables, and making foreign text harmless. Pure.
+"""Format text for terminals: colours, display width, tables, and escaping of foreign text. Pure.
 
-Nothing here asks whether there is a terminal, how wide it is, or what time it is: the caller says so.
-Text that another party wrote goes through `Paint.safe` or `Paint.name` before it is printed.
+The caller says whether there is a terminal, how wide it is, and what time it is.
+Text from another party must go through `Paint.safe` or `Paint.name` before it is printed.
 """
 
 import re
@@ -24,7 +24,7 @@ _UNSEEN: Final = (
     "\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
-"""What turns the reading direction, breaks lines or is not seen; not what joins letters and pictures."""
+"""Characters that change the reading direction, break lines or are invisible; not the joiners of emoji."""
 _UNSAFE: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{_UNSEEN}]")
 _UNSAFE_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
 
@@ -32,11 +32,11 @@ _UNSAFE_BYTES: Final = re.compile(
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xaf]"
     rb"|\xf3\xa0[\x80\x81][\x80-\xbf]"
 )
-"""In UTF-8: DEL, C1, all direction controls, the other ends of a line, and tags."""
+"""In UTF-8: DEL, C1, all direction controls, the other line ends, and tags."""
 
 
 def wants_colour(environment: Mapping[str, str]) -> bool:
-    """Say whether a terminal with this environment is to be given colours."""
+    """Return whether a terminal with this environment should get colours."""
     return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
@@ -48,9 +48,9 @@ class Safe(str):
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """How text looks to one reader: colours as functions, and foreign text made harmless.
+    """The style of text for one reader: functions for colours, and for escaping foreign text.
 
-    Without colour each colour returns its text unchanged.
+    Without `colour`, each function for a colour returns its text unchanged.
     """
 
     colour: bool
@@ -58,12 +58,12 @@ class Paint:
     """A person reads this at a terminal. Every other reader may be an agent."""
 
     def safe(self, text: str, *, keep_lines: bool = False) -> Safe:
-        """Make foreign text harmless: for a person as `safe` does, for an agent as `safe_for_agent` does."""
+        """Escape foreign text: for a person with `safe`, for an agent with `safe_for_agent`."""
         made = safe if self.is_for_person else safe_for_agent
         return Safe(made(text, keep_lines=keep_lines))
 
     def name(self, name: str) -> Safe:
-        """Make the name of a sender harmless. The bus's own names, `[pal-events]`, stay as they are."""
+        """Escape the name of a sender. The bus's own names, such as `[pal-events]`, stay unchanged."""
         return Safe(name) if is_system_name(name) else self.safe(name)
 
     def names(self, names: Iterable[str]) -> Safe:
@@ -96,7 +96,7 @@ class Paint:
 
 
 def paint_for(environment: Mapping[str, str], *, is_terminal: bool, harness: str | None = None) -> Paint:
-    """Return how text looks to the reader of a stream: a person if it is a terminal outside any harness."""
+    """Return the style for the reader of a stream: a person if it is a terminal outside any harness."""
     return Paint(
         is_terminal and wants_colour(environment),
         is_for_person=is_terminal and not harness and harness_of(environment) is None,
@@ -104,13 +104,13 @@ def paint_for(environment: Mapping[str, str], *, is_terminal: bool, harness: str
 
 
 def safe(text: str, *, keep_lines: bool = False) -> str:
-    """Make every character visible that could drive a terminal, turn the reading direction or hide.
+    """Make visible every character that could control a terminal, change the reading direction or hide.
 
-    For texts that people read, and for logs. `palaver.model.visible.exact` shows every character of a text
-    by which people decide.
+    For texts that people read, and for logs. For a text that people base a decision on, use
+    `palaver.model.visible.exact`, which shows every character.
     Control characters become their pictures (ESC is ␛), the others their number (`\\x9b`, `\\u202e`).
-    With `keep_lines` tab and line feed stay, and CR LF is one line end; a CR by itself would overwrite its
-    line and is shown.
+    With `keep_lines`, tab and line feed stay, and CR LF is one line end; a single CR would overwrite its
+    line, so it is made visible.
     """
     if not keep_lines:
         return _UNSAFE.sub(_visible, text)
@@ -127,7 +127,7 @@ def safe_for_agent(text: str, *, keep_lines: bool = False) -> str:
 def safe_bytes(data: bytes) -> bytes:
     r"""Escape DEL, C1, direction controls and Unicode tags as JSON does, `\u009b`: the data may be JSON.
 
-    Colours and line ends stay. For what goes to a terminal, whoever wrote it.
+    Colours and line ends stay. For everything that is written to a terminal.
     """
     return data if data.isascii() and b"\x7f" not in data else _UNSAFE_BYTES.sub(_json_escaped, data)
 
@@ -162,7 +162,7 @@ def ago(ms: int) -> str:
 
 
 def display_width(text: str) -> int:
-    """Count the columns a text takes: East Asian wide characters two, combining and invisible ones none."""
+    """Return the columns of a text: East Asian wide characters take 2, combining and invisible ones 0."""
     if text.isascii():
         return len(text)
     return sum(map(_char_width, text))
@@ -177,7 +177,7 @@ def _char_width(char: str) -> int:
 
 
 def truncate(text: str, columns: int) -> str:
-    """Cut a text to at most so many columns, with … where something is missing. Never splits a character."""
+    """Shorten a text to at most `columns`, with … at the end if it was cut. Never splits a character."""
     if display_width(text) <= columns:
         return text
     if columns <= 0:
@@ -192,7 +192,7 @@ def truncate(text: str, columns: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a table. `least` is how narrow it may become before others must give way."""
+    """One column of a table. `least` is its minimum width while other columns can still be shortened."""
 
     title: str = ""
     is_right: bool = False
@@ -207,7 +207,7 @@ def lay_out(
 
     Each cell is on one line and is made safe for the reader of `paint`, unless it is `Safe` already. Without
     `paint` the reader may be an agent. Cells that do not fit are shortened, the widest column first; colours
-    are added afterwards and count for nothing. A row of titles comes first when any column has one.
+    are added afterwards and do not count. A row of titles comes first if any column has one.
     """
     reader = paint or Paint(colour=False)
     cells: list[list[str]] = [
@@ -228,7 +228,7 @@ def lay_out(
 
 
 def _shrink(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Cap all columns at one width, as high as fits; none falls below its least while that fits."""
+    """Limit all columns to one width, the largest that fits; keep each at its `least` while that fits."""
 
     def capped(cap: int, floors: Sequence[int]) -> list[int]:
         return [min(size, max(cap, floor)) for size, floor in zip(widths, floors, strict=True)]

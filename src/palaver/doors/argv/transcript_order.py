@@ -1,6 +1,7 @@
-"""What the daemon tells a client that is to read a transcript by itself: whose it is, and which part. Pure.
+"""The orders that the daemon sends to a client that reads a transcript: which session, and which part. Pure.
 
-The daemon opens no transcript: it says what it knows of the session, and the client reads with its rights.
+The daemon opens no transcript. It sends what it knows about the session, and the client reads the transcript
+with its own rights.
 """
 
 from typing import Final
@@ -15,25 +16,25 @@ from palaver.model.transcript import Level, Stretch
 READ_VERB: Final = "__transcript"
 EXCERPT_VERB: Final = "__excerpts"
 EXCERPTS: Final = "PALAVER_EXCERPTS"
-"""Names the file with the excerpts, in the environment of a request that is made again with them."""
+"""The variable that names the file of excerpts, in the environment of the repeated request."""
 
 
 class KnownSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an agent's session."""
+    """The daemon's knowledge about an agent's session."""
 
     agent: str
     harness: str
     session: str = ""
     path: str = ""
-    """The transcript itself, where a hook has told it."""
+    """The transcript's path, if a hook has reported it."""
     pid: int = 0
-    """The harness's process, when it runs on this machine now."""
+    """The harness's process, if it runs on this machine now."""
     is_own: bool = False
-    """It is the agent that asks: its environment says which session it is in."""
+    """The agent is the caller: the client's environment says which session it is in."""
 
 
 class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A transcript to print: entries `first` to `last`, or the `newest` so many of them."""
+    """A transcript to print: entries `first` to `last`, or only the last `newest` entries."""
 
     known: KnownSession
     first: int = 1
@@ -42,20 +43,20 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = Level.NORMAL
     search: str = ""
     is_json: bool = False
-    """Entries are JSON: it was asked for, or a harness reads them."""
+    """Entries are JSON: the caller asked for it, or a harness reads them."""
     is_refusal_json: bool = False
-    """JSON was asked for, so that a refusal is JSON too, as with every command."""
+    """The caller asked for JSON, so errors are JSON too, as with every command."""
 
 
 class ExcerptOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Stretches to take. The command line that is to be asked again with them stands behind the order."""
+    """Excerpts to read. The command line to repeat with them follows this order."""
 
     wanted: tuple[tuple[KnownSession, Stretch], ...]
     is_json: bool = False
 
 
 def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) -> KnownSession:
-    """Say what is known of an agent's session; raises where there is no transcript to read."""
+    """Return what is known about an agent's session; raise NotFound if it has no readable transcript."""
     if agent.remote:
         raise NotFound(
             f"transcript of {agent.name} on this machine", "it is kept where the agent runs: ask for it there"
@@ -67,7 +68,7 @@ def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) ->
             f"{what} is not known; those of {', '.join(TRANSCRIPTS)} can be read, and for a bundle a file of "
             "JSON lines that --transcript-file names",
         )
-    if agent.parent:  # the process and its environment tell of the parent's session
+    if agent.parent:  # the process and its environment belong to the parent's session
         is_present = is_own = False
     pid = agent.seat.pid if agent.seat is not None and is_present else 0
     session = "" if agent.link else agent.session
@@ -80,15 +81,15 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def order_to_word(order: ReadOrder | ExcerptOrder) -> str:
-    """Write an order as one word of a command line. Bytes that are no UTF-8 are refused before."""
+    """Format an order as one word of a command line. Bytes that are not UTF-8 were refused before."""
     return _encode(order).decode()
 
 
 def read_order_from_word(word: str) -> ReadOrder:
-    """The pair of `order_to_word` for what is to be printed."""
+    """Parse a `ReadOrder` that `order_to_word` wrote."""
     return msgspec.json.decode(word, type=ReadOrder)
 
 
 def excerpt_order_from_word(word: str) -> ExcerptOrder:
-    """The pair of `order_to_word` for stretches of a bundle."""
+    """Parse an `ExcerptOrder` that `order_to_word` wrote."""
     return msgspec.json.decode(word, type=ExcerptOrder)

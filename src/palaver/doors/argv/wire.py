@@ -1,4 +1,4 @@
-"""The thin client's wire: frames, and the fields of a request. Pure: bytes in, values out.
+"""The wire format of the thin client: frames, and the fields of a request. Pure: bytes in, values out.
 
 A frame is a type (1 byte), a length (4 bytes, big-endian) and a payload. `native/frames.h` is the other end.
 """
@@ -19,13 +19,13 @@ _OUTPUT: Final = struct.Struct(">IH")
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Half a frame waits for its other half."""
+    """Splits a stream of bytes into frames. An incomplete frame is kept until the rest arrives."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Take bytes in and give every frame that is whole; raises BadRequest for one that is too long."""
+        """Add bytes, and yield type and payload of each complete frame; raise BadRequest for a long one."""
         self._buffer += data
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
@@ -40,23 +40,23 @@ class FrameReader:
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:
-    """Make one frame."""
+    """Format one frame."""
     return _HEAD.pack(kind, len(payload)) + payload
 
 
 def output_frame(number: int, token: bytes, data: bytes) -> bytes:
-    """Make a frame of standard output; the client answers with its number once it is flushed."""
+    """Format a frame of standard output. The client acknowledges its number after it has flushed the data."""
     return frame(b"O", _OUTPUT.pack(number, len(token)) + token + data)
 
 
 def read_frame(limit_bytes: int, path: bytes | None = None) -> bytes:
-    """Ask for standard input, or for the file at `path`. A limit of 0 is none."""
+    """Format a frame that asks for standard input, or for the file at `path`. A limit of 0 means no limit."""
     return frame(b"I" if path is None else b"F", struct.pack(">I", limit_bytes) + (path or b""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a thin client asks: its arguments, and all that the answer depends on."""
+    """A request of a thin client: its arguments, and everything else that the result depends on."""
 
     key: bytes
     version: str
@@ -69,13 +69,13 @@ class Asked:
     width: int
     resume: bytes | None = None
     can: bytes = b""
-    """The frames beyond the first of this wire that the client understands, a letter each."""
+    """The optional frame types that the client understands, one letter each."""
     body: bytes = b""
-    """What a hook was given by its harness."""
+    """The input that a hook received from its harness."""
 
 
 def asked_from_bytes(payload: bytes) -> Asked:
-    """Read a request frame. Bytes that are not UTF-8 come through as surrogate escapes."""
+    """Parse a request frame. Bytes that are not UTF-8 become surrogate escapes."""
     fields: dict[bytes, list[bytes]] = {}
     for tag, value in _fields(payload):
         fields.setdefault(tag, []).append(value)
