@@ -1,1 +1,1 @@
-"""How mail reaches an agent: queue, takers, lanes, expiry. Reads the log and asks the broker to write."""
+"""Deliver messages to agents: queue, mailbox readers, lanes, expiry. Reads the log; the broker writes."""

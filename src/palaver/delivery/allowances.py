@@ -1,8 +1,8 @@
-"""Mail for agents whose allowance is used up: held until there is more, and its senders are told until when.
+"""Hold the messages for agents that have reached a usage limit, and notify the senders.
 
-What an agent's status says is all that counts, so another daemon goes on where this one ended. When the
-moment comes that the status names, the agent is said to rest; when its status says something else, or it has
-gone, what was held is in line again at once. Raw keys are not held: they were meant for a terminal.
+Only the stored status of the agent counts, so the next daemon continues where this one ended. When the time
+named in the status has come, the agent is recorded as idle. When its status changes or the agent leaves, the
+held messages are queued again at once. Raw keys are not held, because they were meant for a terminal.
 """
 
 import asyncio
@@ -27,33 +27,35 @@ from palaver.model.mail import deliverable
 from palaver.model.message import MESSAGE
 
 HELD: Final = USED_UP
-"""How the reason of what is held here begins."""
+"""Prefix of the reason of messages held here."""
 _AT_ONCE: Final = 200
+"""Messages per report."""
 _NEWS: Final = frozenset({"status", HELLO, BYE})
 
 _TRY_AGAIN_S: Final = 5.0
+"""Delay before a failed write is tried again."""
 _LOOK_S: Final = 60.0
-"""So often the clock is looked at: while a machine sleeps no time passes for what waits."""
+"""Interval at which the clock is checked, because timers stop while the machine sleeps."""
 
 
 class Timer(Protocol):
-    """What can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
 Lift = Callable[[Agent], Awaitable[object]]
-"""Has written that an agent rests."""
+"""Writes that an agent is idle."""
 
 
 def is_limited(agent: Agent) -> bool:
-    """Whether an agent waits for more allowance."""
+    """Return whether an agent is blocked by a usage limit."""
     return not agent.left and agent.state == AgentState.BLOCKED and is_limit(agent.detail)
 
 
 class Allowances:
-    """Follows the status of every agent. Costs nothing for those that have enough."""
+    """Follows the status of every agent. Agents without a usage limit cost nothing."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Allowances:
         call_later: CallLater,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """What a change starts runs in `tasks`, whose owner waits for it."""
+        """Start work in `tasks`; the owner of the group waits for it."""
         self._log = log
         self._ledger = Ledger(log, submit)
         self._lift = lift
@@ -73,9 +75,9 @@ class Allowances:
         self._call_later = call_later
         self._tasks = tasks
         self._timers: dict[str, Timer | None] = {}
-        """The agents that wait, each with the moment at which that ends where it is known."""
+        """The blocked agents, each with the timer for the end of its limit, or None if that is unknown."""
         self._busy: dict[str, bool] = {}
-        """The agents whose mail is being looked at, and whether to look once more."""
+        """Agents whose messages are being processed, and whether to process them once more."""
         self._is_closed = False
         for agent in read_agents(log.rows):
             if is_limited(agent) or self._held(agent.name):
@@ -83,7 +85,7 @@ class Allowances:
         self._unsubscribe = log.subscribe(self._hear)
 
     def close(self) -> None:
-        """Stop. What is held stays so, for the next daemon. Twice is once."""
+        """Stop. Held messages stay held for the next daemon. A second call does nothing."""
         self._unsubscribe()
         self._is_closed = True
         for timer in filter(None, self._timers.values()):
@@ -100,7 +102,7 @@ class Allowances:
                     self._look(name)
 
     def _look(self, name: str) -> None:
-        """See to the mail of one agent, one look at a time."""
+        """Process the messages of one agent. Calls for the same agent do not overlap."""
         if self._is_closed:
             return
         is_running = name in self._busy
@@ -119,7 +121,8 @@ class Allowances:
                 else:
                     await self._let_go(name)
         except Unavailable:
-            self._call_later(_TRY_AGAIN_S, lambda: self._look(name))  # nothing is lost: it is all in the log
+            # Nothing is lost: the state is in the log.
+            self._call_later(_TRY_AGAIN_S, lambda: self._look(name))
         finally:
             del self._busy[name]
 
@@ -134,7 +137,7 @@ class Allowances:
             why = f"its allowance is used up{until}. It goes on when there is more"
             await self._ledger.tell_held(agent.name, held, why=why)
             if not held:
-                return  # another hand has it, or another word was faster
+                return  # a reader or lane has claimed them, or their state has changed since
 
     def _waiting(self, name: str) -> list[Event]:
         mails = (
@@ -143,7 +146,7 @@ class Allowances:
         return list(filter(None, (self._log.event(mail.seq) for mail in islice(mails, _AT_ONCE))))
 
     def _plan(self, agent: Agent, until_ms: int | None) -> None:
-        """Set the clock to the end of a limit; one that is past has ended now."""
+        """Set the timer for the end of a limit. A time in the past ends the limit now."""
         if (timer := self._timers.get(agent.name)) is not None:
             timer.cancel()
         self._timers[agent.name] = None

@@ -1,4 +1,4 @@
-"""What a lane's word on its messages comes to. Asks the ledger for the step, and remembers refusals."""
+"""Turn the outcome that a lane reports into a ledger step, and remember refusals."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +13,7 @@ from palaver.model.message import is_raw
 from palaver.model.priority import format_priority
 
 _LIMIT_LATE: Final = 100
+"""Offers per lane for which a late outcome is still accepted; the oldest is dropped."""
 
 
 async def take_word(
@@ -26,9 +27,10 @@ async def take_word(
     reason: str = "",
     evidence: str = "",
 ) -> None:
-    """Have written what a lane says of some messages: seen, in doubt, or in line again.
+    """Write the outcome of some messages: seen, unconfirmed, refused, or queued again.
 
-    Raw keys that are refused are refused for good: they were for this very terminal and moment.
+    Refused raw keys stay refused, because they were meant for this terminal at that time. Other refused
+    messages are queued again for another lane.
     """
     if answer is Answer.SEEN:
         grade = grade or Grade.HANDED
@@ -48,7 +50,7 @@ async def take_word(
 
 
 def keep_late(lane: Lane, offer: Offer) -> None:
-    """Remember an offer whose wait is over: a late word on it still counts."""
+    """Remember an offer whose wait has ended, because a late outcome still counts."""
     lane.late[offer.number] = offer
     while len(lane.late) > _LIMIT_LATE:
         del lane.late[next(iter(lane.late))]
@@ -57,10 +59,10 @@ def keep_late(lane: Lane, offer: Offer) -> None:
 async def take_late_word(
     ledger: Ledger, lane: Lane, number: int, answer: Answer, *, grade: str = "", reason: str = ""
 ) -> None:
-    """Take a lane's word on an offer whose wait was over. An offer that it does not know was answered before.
+    """Write a late outcome of an offer. An offer that is not remembered has an outcome already: do nothing.
 
-    What was seen after all is seen. What certainly did not arrive is queued again in its old place, but for
-    keys, which were meant for that moment.
+    A message that was seen is recorded as seen. A message that certainly did not arrive is queued again with
+    its old priority and order, except raw keys, which were meant for that time only.
     """
     offer = lane.late.get(number)
     if offer is None:
@@ -71,7 +73,8 @@ async def take_late_word(
     elif answer is not Answer.UNCONFIRMED:
         doubted = [event for event in offer.events if _is_doubted(ledger, event.seq, lane.agent)]
         await _queue_again(ledger, lane, doubted, reason)
-    lane.late.pop(number, None)  # Only now: an answer that could not be written down can be given again.
+    # Only after the write: if it fails, the same outcome can be reported again.
+    lane.late.pop(number, None)
 
 
 def _is_doubted(ledger: Ledger, seq: int, agent: str) -> bool:
@@ -80,7 +83,7 @@ def _is_doubted(ledger: Ledger, seq: int, agent: str) -> bool:
 
 
 async def _queue_again(ledger: Ledger, lane: Lane, doubted: Sequence[Event], reason: str) -> None:
-    """Queue what had left the line in its old place, but for keys, which were meant for that moment."""
+    """Queue unconfirmed messages again with their old priority and order, except raw keys."""
     for event in doubted:
         if not is_raw(event):
             priority = format_priority(deliverable(event).priority)

@@ -1,7 +1,7 @@
-"""What may go to an agent now, out of its open mail. Reads only; it takes nothing into a hand.
+"""Select the open messages that may go to an agent now. Reads only; claims nothing.
 
-Quiet mail is no reason to wake an agent that is idle. Where something else goes, it goes along; and it
-reaches an agent that is at work.
+Quiet messages do not wake an idle agent. They are delivered together with other messages, or while the agent
+works.
 """
 
 from collections.abc import Container, Sequence
@@ -19,7 +19,7 @@ from palaver.model.priority import Priority
 def passing(
     rows: Rows, mailbox: Mailbox, gate: Gate, limit: int, *, without: Container[int] = ()
 ) -> list[int]:
-    """Give the places of what may go now, in order, at most `limit`; what woke the agent is among it."""
+    """Return the seqs of the messages that may go now, in order, at most `limit`."""
     loud = _head(mailbox, gate, limit, is_quiet=False, without=without)
     if gate.idle and not loud:
         return []
@@ -28,7 +28,7 @@ def passing(
 
 
 def _head(mailbox: Mailbox, gate: Gate, limit: int, *, is_quiet: bool, without: Container[int]) -> list[int]:
-    """Load the head of each priority's line, enough for one injection, and take what may pass."""
+    """Load the first messages of each priority, at most `limit` of each, and return those that may pass."""
     queue = Queue()
     queue.is_paused = gate.paused
     for priority in Priority:
@@ -43,6 +43,6 @@ def _in_order(rows: Rows, agent: str, seqs: Sequence[int]) -> list[int]:
     queue = Queue()
     for seq in seqs:
         found = find_mail(rows, agent, seq)
-        assert found is not None  # it was in line a moment ago, and nothing was awaited since
+        assert found is not None  # it was queued before, and nothing was awaited since
         queue.add(seq, priority_of_key(found[0]))
     return queue.take(len(seqs), idle=True, blocked=False)

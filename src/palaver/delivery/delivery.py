@@ -1,8 +1,8 @@
-"""The reactor that brings mail to agents. It reads the log, offers on lanes and asks the broker to write.
+"""The reactor that delivers messages to agents. It reads the log, makes offers on lanes and submits reports.
 
-Level-triggered: pending mail and an open gate is enough. Every trigger (a new message, a change of state, a
-lane that opens or answers, a consumer that ends) leads to one look at one agent, whose cost depends neither
-on its backlog nor on other agents.
+It is level-triggered: a waiting message and an open gate are enough. Every trigger (a new message, a change
+of state, a lane that opens or reports an outcome, a reader that ends) leads to one check of one agent. The
+cost of a check depends neither on the backlog of the agent nor on other agents.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ from palaver.model.mail import DeliveryReport, deliverable, reply_place
 from palaver.model.message import MESSAGE, is_raw
 
 _AT_ONCE: Final = 500
-"""Mail that expires in one go."""
+"""Messages that expire in one step."""
 
 Trace = Callable[[str, Sequence[int], str, str, str], None]
-"""Told of each step: the agent, the places of its messages, what happened, the lane, and why."""
+"""Called with each step: the agent, the seqs of its messages, what happened, the lane, and why."""
 
 
 def _no_trace(agent: str, seqs: Sequence[int], step: str, lane: str, detail: str) -> None:
-    """Forget a step."""
+    """Ignore a step."""
 
 
 class Delivery:
-    """Lanes and takers of every agent here."""
+    """The lanes and mailbox readers of every agent of this daemon."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Delivery:
         tasks: asyncio.TaskGroup,
         native_wait_s: float = NATIVE_S,
     ) -> None:
-        """Work that a trigger starts runs in `tasks`, whose owner waits for it.
+        """Start work in `tasks`; the owner of the group waits for it.
 
-        `native_wait_s` is how long a terminal waits for a native lane that connects by itself.
+        `native_wait_s` is how long a terminal waits for a native lane to connect.
         """
         self._log = log
         self._ledger = Ledger(log, submit)
@@ -70,31 +70,31 @@ class Delivery:
         )
         self._lanes = self._offering.lanes
         self.deadline_changed: Callable[[], None] = lambda: None
-        """Told when something falls due sooner than before."""
+        """Called when the next deadline may be earlier than before."""
         self.trace: Trace = _no_trace
         for agent in agents_with_carried(log.rows):
-            self._silence.stray(agent)  # Its lane may come back and say what became of it.
+            self._silence.stray(agent)  # Its lane may reconnect and report the outcome.
         self._unsubscribe = log.subscribe(self._hear)
 
     def close(self) -> None:
-        """Stop hearing of new events. Open lanes are simply left: their offers stay submitted."""
+        """Stop following the log. Open lanes stay as they are, and their offers stay submitted."""
         self._unsubscribe()
 
-    # Takers
+    # Mailbox readers
 
     def take(
         self, agent: str, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
     ) -> Taker:
-        """Open a consumer of an agent's mail. Whose it may be is for the caller to know.
+        """Open a reader of an agent's mailbox. The caller must have checked the right to read it.
 
-        At most `window` messages are handed out and not settled; 0 is no limit. To one that is pushed its
-        mail goes only what the agent's state lets pass.
+        At most `window` messages are handed out and not settled; 0 means no limit. A reader with `is_pushed`
+        receives only the messages that the agent's state allows.
         """
         mailbox = self._mailboxes.get(agent)
         return mailbox.open(passes=passes, window=window, is_pushed=is_pushed)
 
     def _put_back(self, agent: str) -> None:
-        """Mail that was in hand is open again: for takers, for lanes, and for the clock."""
+        """Reconsider released messages: for readers, lanes and expiry."""
         self._wake(agent, is_behind=True)
         self.deadline_changed()
         self._offering.forget_idle(agent)
@@ -105,7 +105,7 @@ class Delivery:
     # Lanes
 
     def open_lane(self, agent: str, ability: Ability, carry: Callable[[Offer], None]) -> Lane:
-        """Give an agent one more way to be reached."""
+        """Add a lane to an agent."""
 
         def traced(offer: Offer) -> None:
             self.trace(agent, offer.seqs, "offered", lane.word, "")
@@ -124,8 +124,8 @@ class Delivery:
         return lane
 
     def set_level(self, lane: Lane, level: Level) -> None:
-        """Take a lane's word on whether it lets mail through. What opens is looked at at once."""
-        # One that says no more than before ends a 'not now' once. From then on the clock does: no hurry.
+        """Set the gate state that a lane reports. Messages are offered at once if it opens."""
+        # A repeated report ends only the first deferral. Later ones end by their timer.
         is_news = level != lane.level or lane.deferrals <= 1
         if level != lane.level:
             step = "gate paused" if level.is_paused else "gate open" if level.is_open else "gate closed"
@@ -136,27 +136,27 @@ class Delivery:
         self._offering.look(lane.agent)
 
     def levels(self, agent: str) -> list[tuple[str, Level]]:
-        """Give the kind and level of every lane of an agent."""
+        """Return the kind and gate state of every lane of an agent."""
         live = [lane for lane in self._lanes.get(agent, ()) if not lane.is_spent]
         return [(lane.word, NATIVE_FIRST if lane.awaits_native else lane.level) for lane in live]
 
     def can_wake(self, agent: str) -> bool:
-        """Whether some lane can reach the agent while it is idle."""
+        """Return whether a lane can reach the agent while it is idle."""
         return any(lane.can_reach(idle=True) for lane in self._lanes.get(agent, ()))
 
     async def draw(
         self, lane: Lane, state: AgentState, *, limit_text: int = 0, request: str = ""
     ) -> Offer | None:
-        """Offer now what may go through a lane that asks for it, and give the offer; None for nothing.
+        """Offer waiting messages on a lane that requests them. Return the offer, or None without messages.
 
-        `state` is what the agent is doing as the lane knows it. Nothing is written when there is nothing. At
-        most so many characters of text go, but one message in any case; 0 is no limit. `request` names the
-        request that asks, and is written with `submitted`.
+        `state` is the agent's state as the lane knows it. Nothing is written if there is no message. The
+        texts have at most `limit_text` characters together (0 means no limit), but at least one message is
+        offered. `request` identifies the request, and is written with `submitted`.
         """
         return await self._offering.draw(lane, state, limit_text=limit_text, request=request)
 
     def arrived(self, lane: Lane, number: int) -> None:
-        """An offer is where it should be; whether it was seen is still open. More can follow it."""
+        """Record that an offer has arrived, although it may not have been seen. The next offer may follow."""
         if number in lane.offers:
             lane.arrived.add(number)
             self.trace(lane.agent, lane.offers[number].seqs, "arrived", lane.word, "")
@@ -172,9 +172,9 @@ class Delivery:
         reason: str = "",
         evidence: str = "",
     ) -> None:
-        """Take a lane's word on an offer. One that is not open was answered before, or its wait is over.
+        """Write the outcome of an offer. An offer that is not open has an outcome already, or its wait ended.
 
-        When it cannot be written down the offer stays open, and the same answer can be given again.
+        If the write fails, the offer stays open, and the same outcome can be reported again.
         """
         offer = lane.offers.get(number)
         if offer is None:
@@ -189,16 +189,17 @@ class Delivery:
         else:
             lane.deferrals = 0
         if not is_keys:
-            lane.are_keys_deferred = False  # What they were to wait for is over.
+            lane.are_keys_deferred = False  # The keys waited for the end of this offer.
         lane.arrived.discard(number)
         if lane.offers.pop(number, None) is not None:
             self._mailboxes.get(lane.agent).put_back(lane, offer.seqs)
         self._offering.look(lane.agent)
 
     def take_up(self, lane: Lane, seqs: Sequence[int]) -> Offer | None:
-        """Give the offer that stands for what a lane's holder has had in hand since an earlier connection.
+        """Return an offer for messages that the lane's holder still has from an earlier connection.
 
-        Ask for it as soon as the lane is open: what nobody has in hand is offered again, or in doubt.
+        Call it as soon as the lane is open: messages that no lane has claimed are offered again, or become
+        unconfirmed.
         """
         offer = self._offering.take_up(lane, seqs)
         if offer is not None:
@@ -206,17 +207,17 @@ class Delivery:
         return offer
 
     async def recover(self, lane: Lane, seqs: Sequence[int], answer: Answer, *, grade: str = "") -> None:
-        """Take a lane's word on what it carried before this daemon started. Its holder remembered it."""
+        """Write the outcome of messages of an earlier connection, as the lane's holder remembers it."""
         self.trace(lane.agent, seqs, f"remembered {answer}", lane.word, grade)
         await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
 
     async def recovered(self, lane: Lane, *, knows_all: bool = True, since_ms: int = 0) -> None:
-        """A lane has said all it remembers: what else its kind carried before is unconfirmed.
+        """Conclude that a lane has reported all it remembers: other messages of its kind become unconfirmed.
 
-        An offer of which nothing is known to a holder that remembers every one never came to it: the daemon
-        ended between the two. It is in line again, but for keys, which were meant for that moment. A holder
-        that has just started knows nothing of what another one carried: then `knows_all` is false. With
-        `since_ms` it knows all that was submitted after that Unix time, and nothing of what was before.
+        If a holder that remembers every offer does not know a message, that message never reached it, because
+        the daemon ended in between. It is queued again, except raw keys, which were meant for that time only.
+        `knows_all` is false for a holder that has just started: it does not know the offers of another
+        holder. With `since_ms` it knows every offer submitted after that Unix time, and no earlier one.
         """
         lane.has_said_all = lane.ability.remembers and knows_all
         if (lane.ability.remembers or since_ms) and knows_all:
@@ -230,10 +231,10 @@ class Delivery:
             await self._ledger.report(lane.agent, texts, State.QUEUED, lane=lane.word, reason=reason)
 
     async def close_lane(self, lane: Lane) -> None:
-        """A lane is gone: what it carried stays submitted, unconfirmed, and the senders are told.
+        """Remove a lane. Its open offers stay submitted and unconfirmed, and the senders are notified.
 
-        Where the lane's holder remembers, and the agent is still there, its next connection says what became
-        of it. With the agent's end it is unconfirmed.
+        If the lane's holder remembers its offers and the agent is still there, the next connection reports
+        the outcome instead. When the agent ends, the messages become unconfirmed. A second call does nothing.
         """
         if not lane.is_open:
             return
@@ -246,7 +247,8 @@ class Delivery:
         self.trace(lane.agent, seqs, "lane closed", lane.word, "")
         self._patience.forget(lane)
         self._silence.forget(lane)
-        self._mailboxes.get(lane.agent).put_back(lane, seqs)  # In no hand, and submitted: nobody takes it up.
+        # These are still submitted, so no reader or lane takes them.
+        self._mailboxes.get(lane.agent).put_back(lane, seqs)
         self._offering.forget_idle(lane.agent)
         known = read_agent(self._log.rows, lane.agent)
         if not seqs:
@@ -254,7 +256,7 @@ class Delivery:
         elif not (lane.ability.remembers and known is not None and not known.left):
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
         elif any(one.has_said_all and one.ability == lane.ability for one in self._lanes.get(lane.agent, ())):
-            await self._never_came(lane, seqs)  # Its holder is back, and had none of it.
+            await self._never_came(lane, seqs)  # Its holder has reconnected and did not have them.
             await self._doubt(lane.agent, lane.word)
         else:
             self._silence.stray(lane.agent)
@@ -273,7 +275,7 @@ class Delivery:
                 self._on_state(event.sender)
                 if event.type == BYE:
                     self._offering.gated.forget_told(event.sender)
-                self._tasks.create_task(self._doubt(event.sender))  # A session has ended or begun.
+                self._tasks.create_task(self._doubt(event.sender))  # A session has started or ended.
                 self._tasks.create_task(self._offering.let_go(event.sender))
             elif event.type in STATE_TYPES:
                 self._on_state(agent_of(event))
@@ -318,12 +320,12 @@ class Delivery:
         self._offering.look(agent)
 
     async def _doubt(self, agent: str, lane: str = "") -> None:
-        """What earlier lanes, or those of one kind, carried and none carries now is unconfirmed."""
+        """Mark submitted messages that no lane has claimed as unconfirmed, optionally of one kind of lane."""
         if lost := self._mailboxes.unclaimed(agent, lane):
             await self._ledger.unconfirmed(agent, lost)
 
     async def _tell_unsure(self, agent: str) -> None:
-        """A session is ready: where nothing but its terminal leads to it, give it the numbers of before."""
+        """Send a new session the seqs of unconfirmed messages, if its terminal is its only lane."""
         if all(lane.is_terminal for lane in self._lanes.get(agent, ())):
             await self._ledger.tell_unsure(agent)
 
@@ -333,7 +335,7 @@ class Delivery:
         self.deadline_changed()
 
     def next_wait_s(self) -> float | None:
-        """Give how long nothing falls due, or None for ever."""
+        """Return the time until the next deadline, or None if there is no deadline."""
         moments = (self._patience.next_wait_s(), self._silence.next_wait_s())
         waits = [wait_s for wait_s in moments if wait_s is not None]
         if (deadline := self.next_deadline_ms()) is not None:
@@ -341,7 +343,7 @@ class Delivery:
         return min(waits, default=None)
 
     async def catch_up(self) -> None:
-        """Do whatever has fallen due by now."""
+        """Handle every deadline that has passed."""
         for lane in self._patience.take_deferred():
             self._patience.resume(lane)
             self._offering.look(lane.agent)
@@ -360,12 +362,12 @@ class Delivery:
                 await self._doubt(strays[-1])
                 strays.pop()
         finally:
-            for agent in strays:  # What could not be written down is tried again later.
+            for agent in strays:  # A failed write is tried again later.
                 self._silence.stray(agent)
         await self.expire()
 
     async def end_silence(self, lane: Lane, number: int) -> None:
-        """Nothing was heard of an offer although it should have been: it is queued again, or in doubt."""
+        """End the wait for the outcome of an offer: its messages are queued again, or become unconfirmed."""
         if (offer := lane.offers.get(number)) is None:
             return
         answer = lane.silence(offer)
@@ -373,11 +375,12 @@ class Delivery:
         await self.answer(lane, number, answer, reason=WITHDRAWN)
         others = [one for one in self._lanes.get(lane.agent, ()) if one is not lane]
         if answer is Answer.REFUSED and not any(one.can_reach(idle=True) for one in others):
-            lane.refused.difference_update(offer.seqs)  # Nothing else can wake the agent: once more this way.
+            # No other lane can wake the agent, so use this one again.
+            lane.refused.difference_update(offer.seqs)
             self._offering.look(lane.agent)
 
     async def reclaim(self, lane: Lane, seqs: Sequence[int]) -> None:
-        """The model is shown messages that were withdrawn before: no lane is to bring them again."""
+        """Claim withdrawn messages again, because the model sees them after all: no lane may repeat them."""
         mailbox = self._mailboxes.get(lane.agent)
         free = [seq for seq in seqs if not mailbox.has_in_hand(seq)]
         mailbox.hold(lane, free)
@@ -389,12 +392,12 @@ class Delivery:
             self.arrived(lane, offer.number)
 
     def next_deadline_ms(self) -> int | None:
-        """The Unix time at which the next message expires, or None."""
+        """Return the Unix time at which the next message expires, or None."""
         due = next(expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand), None)
         return None if due is None else due.moment_ms
 
     async def expire(self) -> None:
-        """Write down everything whose time is over. Only queued and held mail expires."""
+        """Write the expiry of every message that is due. Only queued and held messages expire."""
         now = self._clock.now_ms()
         soonest = expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand)
         over = takewhile(lambda due: due.moment_ms <= now, soonest)

@@ -1,4 +1,4 @@
-"""Which mail is past its time. Reads only: what comes of it is delivery's to ask for."""
+"""Find the messages that expire. Reads only; delivery reports the expiry."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -18,10 +18,10 @@ class Due(NamedTuple):
 
 
 def expiring(rows: Rows, *, is_in_hand: Callable[[str, int], bool]) -> Iterator[Due]:
-    """Walk what will expire, soonest first, page by page.
+    """Yield the messages that will expire, soonest first, page by page.
 
-    What somebody has in hand is passed over: it may be read at this moment, and is looked at again when it is
-    put back.
+    A message that a reader or lane has claimed is skipped: it may be read at this time. It is checked again
+    when it is released.
     """
     after = ""
     while page := rows.scan(EXPIRY, "", after=after, limit=_PAGE):

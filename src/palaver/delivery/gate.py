@@ -1,4 +1,4 @@
-"""What an agent lets pass, by its state. Pure: it is asked anew whenever something may go."""
+"""Decide which priorities an agent accepts in its state. Pure; evaluated for each delivery."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,22 +13,22 @@ _AT_WORK: Final[frozenset[str]] = frozenset({AgentState.STARTING, AgentState.ACT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What an agent lets pass, as its state has it."""
+    """The state of an agent, as far as it decides which messages may go."""
 
     idle: bool
     blocked: bool
     paused: bool
 
     def can_pass(self, priority: Priority) -> bool:
-        """Tell whether mail of a priority may go now."""
+        """Return whether messages of a priority may go now."""
         return can_pass(priority, idle=self.idle, blocked=self.blocked, paused=self.paused)
 
 
 def gate_of_pushed(agent: Agent | None) -> Gate:
-    """Give the gate for whoever is pushed an agent's mail.
+    """Return the gate for a reader to which an agent's messages are pushed.
 
-    One that never said what it does counts as idle, and so does a person: nothing waits for ever because
-    nobody reports.
+    An agent that never reported its state counts as idle, and so does a person. Otherwise their messages
+    would wait indefinitely.
     """
     if agent is None:
         return Gate(idle=True, blocked=False, paused=False)

@@ -1,9 +1,9 @@
-"""What waits behind the gate of a terminal: held, its senders told once, and in line again when it is over.
+"""Hold messages that cannot pass a closed gate, notify their senders once, and queue them again later.
 
-An interrupt behind a dialog is held at once; other mail when it has waited for long, and so is mail for an
-agent at rest that nothing can wake. Unlike what a brake
-holds, this comes back by itself: when the gate opens, when the terminal is gone or something better can reach
-the agent, and when another daemon finds it held. Whoever fetches its mail itself gets it meanwhile.
+An interrupt is held at once if a dialog is open. Other messages are held after a longer wait, as are messages
+for an idle agent that no lane can wake. Unlike messages held by a brake, these are queued again
+automatically: when the gate opens, when the terminal ends, when a better lane can reach the agent, and when
+another daemon finds them held. An agent that reads its mailbox receives them in the meantime.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +19,9 @@ from palaver.model.mail import DeliveryReport
 from palaver.model.terminal import DIALOG, GATE_ADVICE
 
 _AT_ONCE: Final = 200
+"""Messages per report."""
 ASLEEP: Final = "asleep"
-"""The reason for what waits for an agent at rest that nothing can wake."""
+"""The reason of messages for an idle agent that no lane can wake."""
 _WHY_DIALOG: Final = "a dialog is open in its terminal. It goes on when that is answered"
 _WHY_ASLEEP: Final = "it rests, and nothing can wake it. It is given it with its next prompt"
 _WHY_ADVISED: Final = {
@@ -30,7 +31,7 @@ _WHY: Final = "its terminal lets nothing through now ({reason}). It goes on when
 
 
 class Gated:
-    """Holds mail back and lets it go. What is held, the ledger says; here it is only remembered by agent."""
+    """Holds messages and queues them again. The ledger is the record; this is a cache per agent."""
 
     def __init__(self, log: Log, ledger: Ledger) -> None:
         self._log = log
@@ -39,7 +40,7 @@ class Gated:
         self._told: dict[str, set[int]] = {}
 
     def hear(self, report: DeliveryReport) -> None:
-        """Take in a step of the ledger."""
+        """Update the cache with a step of the ledger."""
         if report.state == State.HELD:
             if report.lane:
                 self._of(report.agent).update(dict.fromkeys(report.messages, report.reason))
@@ -50,14 +51,14 @@ class Gated:
                 self._told.get(report.agent, set()).discard(seq)
 
     async def hold_back(self, agent: str, events: Sequence[Event], *, lane: str, reason: str) -> None:
-        """Write that these are held, and tell each sender once, however often it happens."""
+        """Write that these are held, and notify each sender once, even if it happens repeatedly."""
         await self._ledger.report(
             agent, [event.seq for event in events], State.HELD, lane=lane, reason=reason
         )
         await self.tell(agent, self._ledger.which_are(State.HELD, agent, events), reason=reason)
 
     async def tell(self, agent: str, events: Iterable[Event], *, reason: str) -> None:
-        """Tell the senders of what stands behind a gate; those who know already are passed over."""
+        """Notify the senders of messages that wait at a gate, except for messages already reported."""
         told = self._told.setdefault(agent, set())
         news = [event for event in events if event.seq not in told]
         known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP, **_WHY_ADVISED}
@@ -66,7 +67,7 @@ class Gated:
         told.update(event.seq for event in news)
 
     async def release(self, agent: str, is_over: Callable[[str], bool], *, why: str) -> None:
-        """Queue again the messages that were held for a reason that is over; `why` says what ended it."""
+        """Queue again the messages whose reason no longer applies. `why` says what ended it."""
         while over := dict(islice(self._over(agent, is_over), _AT_ONCE)):
             held = self._of(agent)
             for seq in over:
@@ -78,18 +79,18 @@ class Gated:
                 raise
 
     def forget(self, agent: str) -> None:
-        """Nothing can reach an agent now. What it had held is in line; who was told of it still knows."""
+        """Drop the cache of an agent without a lane. Its messages are queued; notices sent stay recorded."""
         self._held.pop(agent, None)
 
     def forget_told(self, agent: str) -> None:
-        """An agent has gone: whoever writes to its next session is told anew."""
+        """Forget the notices for an agent that has left, so that senders to its next session are notified."""
         self._told.pop(agent, None)
 
     def _over(self, agent: str, is_over: Callable[[str], bool]) -> Iterable[tuple[int, str]]:
         return ((seq, reason) for seq, reason in self._of(agent).items() if is_over(reason))
 
     def _of(self, agent: str) -> dict[int, str]:
-        """What is held for an agent. The ledger is asked once: from then on every step is heard."""
+        """Return the held messages of an agent. The ledger is read once; then `hear` keeps them current."""
         held = self._held.get(agent)
         if held is None:
             rows = self._log.rows

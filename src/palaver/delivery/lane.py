@@ -1,7 +1,7 @@
-"""A lane that cannot be asked twice: hook, native, terminal. What it can do, and the offers open on it.
+"""Lanes that must not receive a message twice: hook, native, terminal. Their abilities and open offers.
 
-`submitted` is written before an offer leaves. It ends by evidence, by a definite refusal, or with the lane:
-then it stays submitted, unconfirmed. No clock sends anything twice.
+`submitted` is written before an offer is sent. An offer ends by evidence, by a definite refusal, or with the
+lane; then it stays submitted and unconfirmed. A timeout never sends a message a second time.
 """
 
 import enum
@@ -16,7 +16,7 @@ from palaver.model.text import LIMIT_INJECTION
 
 
 class LaneKind(enum.IntEnum):
-    """Smaller is better: delivery offers on the best live lane."""
+    """Kinds of lanes. A smaller number is better: delivery uses the best live lane."""
 
     NATIVE = 1
     HOOK = 2
@@ -24,46 +24,46 @@ class LaneKind(enum.IntEnum):
 
 
 class Answer(enum.StrEnum):
-    """What a lane can say of an offer."""
+    """The outcome of an offer."""
 
     SEEN = "seen"
     REFUSED = "refused"
     DEFERRED = "deferred"
     UNCONFIRMED = "unconfirmed"
-    """It left, and nobody can say whether it was read."""
+    """It was sent, and it is unknown whether it was read."""
 
 
 IDLE_WAIT_S: Final = 60.0
-"""So long a lane may say nothing of an offer while its agent is idle."""
+"""How long an offer may stay without an outcome while its agent is idle."""
 PACED: Final = "paced"
-"""Why a lane is closed that would pass the harness's own limit. Lanes that ask for messages need not wait."""
+"""Reason of a lane that waits for a rate limit of the harness. Lanes that pull need not wait."""
 WITHDRAWN: Final = "it was in no prompt, and was taken back"
-"""The reason for what is queued again because the harness never showed it to its model."""
+"""Reason of messages that are queued again because the harness never showed them to its model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """What a lane can do for its agent."""
+    """The abilities of a lane."""
 
     kind: LaneKind
     reaches_busy: bool
     wakes_idle: bool
     is_pulled: bool = False
-    """It takes mail in moments of its own, with `Delivery.draw`, and is offered nothing in between."""
+    """It requests messages itself, with `Delivery.draw`, and receives no other offers."""
     limit: int = LIMIT_INJECTION
-    """How many messages go at once."""
+    """Messages per offer, at most."""
     awaits_native: bool = False
-    """The harness has a native lane too, which connects by itself: it gets time to come first."""
+    """The harness also has a native lane: wait some time for it to connect."""
     remembers: bool = False
-    """Whoever holds it knows of every offer that ever reached it, and says so on its next connection."""
+    """Its holder remembers every offer that reached it, and reports them on its next connection."""
     idle_wait_s: float = IDLE_WAIT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Whether a lane lets mail through now, as whoever holds it last said.
+    """The gate state of a lane, as its holder last reported it.
 
-    Paused it lets interrupts through, closed nothing; the reason says why, in a word.
+    A paused lane accepts only interrupts, a closed one nothing. `reason` is one word.
     """
 
     is_open: bool = True
@@ -72,14 +72,14 @@ class Level:
 
 
 NATIVE_FIRST: Final = Level(is_open=False, reason="native")
-"""The level of a terminal while a native lane is expected."""
+"""The gate state of a terminal while a native lane is expected."""
 NOT_YET: Final = Level(is_open=False, reason="starting")
-"""How a terminal begins: nothing is typed until its holder has seen that it can be."""
+"""The first gate state of a terminal: nothing is typed until its holder reports that it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Messages on their way through one lane."""
+    """A batch of messages submitted on one lane."""
 
     number: int
     events: tuple[Event, ...]
@@ -91,7 +91,7 @@ class Offer:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One live lane of one agent. `carry` sends an offer off and does not wait."""
+    """One live lane of one agent. `carry` sends an offer without waiting."""
 
     agent: str
     ability: Ability
@@ -99,27 +99,27 @@ class Lane:
     offers: dict[int, Offer] = field(default_factory=dict)
     is_open: bool = True
     is_deferred: bool = False
-    """It said 'not now': nothing is offered until something is different, or the pause is over."""
+    """It deferred an offer: make no offer until something changes or the pause ends."""
     are_keys_deferred: bool = False
-    """The same of raw keys."""
+    """The same for raw keys."""
     deferrals: int = 0
-    """How often it has said 'not now' and nothing else."""
+    """Number of deferrals in a row."""
     refused: set[int] = field(default_factory=set)
-    """What it definitely refused; another lane may take it."""
+    """Seqs of messages that it definitely refused. Another lane may take them."""
     level: Level = Level()
     arrived: set[int] = field(default_factory=set)
-    """Open offers that are where they should be, though not proven to be seen: more can follow them."""
+    """Open offers that have arrived, but are not proven to be seen. More offers can follow them."""
     awaits_native: bool = False
-    """A native lane of the agent may still connect: until then nothing goes through this one."""
+    """A native lane of the agent may still connect; until then nothing is offered on this one."""
     is_spent: bool = False
-    """It carries nothing more, and is there only until it is known what became of what it carried."""
+    """It receives no more offers, and stays only until the outcomes of its open offers are known."""
     silence: Callable[[Offer], Answer] = lambda offer: Answer.UNCONFIRMED
-    """Says what it means that nothing was heard of an offer although the agent is idle: refused where it is
-    certain that the model was not shown it."""
+    """Returns the outcome of an offer about which an idle agent's lane reported nothing: refused if the model
+    certainly did not see it."""
     has_said_all: bool = False
-    """Its holder knows every offer of an earlier connection, and has said what became of each."""
+    """Its holder knows every offer of an earlier connection, and has reported the outcome of each."""
     late: dict[int, Offer] = field(default_factory=dict)
-    """Offers whose wait is over. A late word on one of them still counts."""
+    """Offers whose wait has ended. A late outcome still counts."""
 
     def __post_init__(self) -> None:
         if self.is_terminal:
@@ -127,34 +127,34 @@ class Lane:
 
     @property
     def is_terminal(self) -> bool:
-        """What is offered on it is typed."""
+        """Whether its messages are typed into a terminal."""
         return self.ability.kind is LaneKind.TERMINAL
 
     @property
     def limit(self) -> int:
-        """How many messages go at once: what is typed goes one by one, so that each has its own outcome."""
+        """Messages per offer. Messages are typed one by one, so that each has its own outcome."""
         return 1 if self.is_terminal else self.ability.limit
 
     @property
     def is_shut(self) -> bool:
-        """Nothing can be done with it now: neither offer, nor hold back what a dialog stops."""
+        """Whether nothing can be done with it now: neither make an offer, nor hold messages for a dialog."""
         is_closed = self.is_busy or self.awaits_native or not self.level.is_open
         return not self.is_behind_dialog and is_closed
 
     @property
     def is_paced(self) -> bool:
-        """Nothing is on its way, and the next message waits for the harness's own limit."""
+        """Whether it has no pending offer and waits for a rate limit of the harness."""
         return not self.level.is_open and self.level.reason == PACED and not self.is_busy
 
     @property
     def can_take_keys(self) -> bool:
-        """Raw keys can go into it now: past its gate and beside what is typed, but one after the other."""
+        """Whether it accepts raw keys now: despite its gate and other typing, but one message at a time."""
         is_free = not any(is_raw(event) for offer in self.offers.values() for event in offer.events)
         return self.is_terminal and is_free and not self.are_keys_deferred
 
     @property
     def is_behind_dialog(self) -> bool:
-        """A dialog is open: not even an interrupt may be typed."""
+        """Whether a dialog is open, so that not even an interrupt may be typed."""
         return not self.level.is_open and self.level.reason == DIALOG
 
     @property
@@ -164,30 +164,30 @@ class Lane:
 
     @property
     def is_busy(self) -> bool:
-        """An offer is on its way, or it said 'not now': no failure, so no other lane goes first."""
+        """Whether an offer is pending or was deferred. That is not a failure, so no other lane is used."""
         return self.is_deferred or self.is_under_way
 
     @property
     def is_under_way(self) -> bool:
-        """Something on it has left and has not arrived."""
+        """Whether an offer was sent and has not arrived."""
         return any(number not in self.arrived for number in self.offers)
 
     def is_overtaken_by(self, asking: "Lane") -> bool:
-        """Whether what another lane takes now would come before what is on its way here, sent earlier.
+        """Return whether messages taken by `asking` now would arrive before earlier ones pending here.
 
-        What can only wake an agent at rest goes first too, though the agent has gone to work meanwhile.
+        That includes a lane that can only wake an idle agent, even if the agent has become active since.
         """
         return self.ability.kind < asking.ability.kind and not self.is_spent and self.is_under_way
 
     def can_reach(self, *, idle: bool) -> bool:
-        """Whether it can reach the agent as it is now."""
+        """Return whether it can reach the agent in its current state."""
         return not self.is_spent and (self.ability.wakes_idle if idle else self.ability.reaches_busy)
 
 
 def shut_lane(lanes: Sequence[Lane], *, idle: bool) -> Lane | None:
-    """Give the lane behind which mail waits: a terminal whose gate is closed, with nothing better beside it.
+    """Return the lane that messages wait for: a terminal with a closed gate, if it is the best lane.
 
-    Where nothing can wake an agent that rests, it is the one that takes mail in moments of its own.
+    If no lane can wake an idle agent, it is the lane that pulls messages itself.
     """
     best = next(iter(lanes_in_order(lanes, idle=idle)), None)
     if best is None:
@@ -197,9 +197,9 @@ def shut_lane(lanes: Sequence[Lane], *, idle: bool) -> Lane | None:
 
 
 def lanes_in_order(lanes: Iterable[Lane], *, idle: bool, asking: Lane | None = None) -> list[Lane]:
-    """Give the lanes that can reach the agent, the best first, and the first opened first among equals.
+    """Return the lanes that can reach the agent: best kind first, then in the order of opening.
 
-    One that asks can, as it says itself.
+    The lane that requests messages (`asking`) is always included.
     """
     able = [lane for lane in lanes if lane is asking or lane.can_reach(idle=idle)]
     return sorted(able, key=lambda lane: lane.ability.kind)

@@ -1,4 +1,4 @@
-"""What delivery asks the broker to write: steps of the ledger, and words to senders. Decides no step."""
+"""Submit reports of delivery to the broker: ledger steps and notices to senders. Decides no step."""
 
 import asyncio
 from collections import defaultdict
@@ -17,14 +17,14 @@ from palaver.model.message import LOST
 from palaver.model.request import Notify, Report
 
 Submit = Callable[[Report | Notify], Awaitable[object]]
-"""Hands a request to the broker in the name of the bus."""
+"""Submits a request to the broker in the name of the bus."""
 
 
 _WHY_LOST: Final = f"{LOST}, its file in blobs/ is gone or changed. Send it again"
 
 
 class Ledger:
-    """The way back to the front. A sender is told only of what really came to pass."""
+    """Submits ledger steps and notices. A sender is notified only of a step that was really written."""
 
     def __init__(self, log: Log, submit: Submit) -> None:
         self._log = log
@@ -44,10 +44,10 @@ class Ledger:
         priority: str = "",
         request: str = "",
     ) -> None:
-        """Ask for one step of some messages; what cannot take it any more stays as it is.
+        """Submit one step for some messages. A message whose state no longer allows the step is not changed.
 
-        `priority` is for what has left the line and comes back into it. `request` names the hook request
-        that took the messages.
+        `priority` is for messages that return to the queue. `request` names the hook request that took the
+        messages.
         """
         report = DeliveryReport(
             agent=agent,
@@ -64,11 +64,11 @@ class Ledger:
         await self._submit(Report(report=report))
 
     def entry(self, seq: int, agent: str) -> Entry | None:
-        """Return the line of one message for one recipient; None while nothing has happened to it."""
+        """Return the ledger entry of one message and recipient; None before its first step."""
         return read_entry(self._log.rows, seq, agent)
 
     async def unconfirmed(self, agent: str, seqs: Sequence[int], *, lane: str = "") -> None:
-        """Nobody will ever say whether these were read: they stay submitted, and their senders are told."""
+        """Record that these will never be confirmed. They stay submitted, and their senders are notified."""
         await self.report(agent, seqs, State.SUBMITTED, lane=lane, unconfirmed=True)
         for event in filter(None, map(self._log.event, seqs)):
             entry = read_entry(self._log.rows, event.seq, agent)
@@ -76,42 +76,42 @@ class Ledger:
                 await self._tell(event, "unconfirmed", [agent], attempt=entry.submitted)
 
     async def tell_held(self, agent: str, events: Sequence[Event], *, why: str) -> None:
-        """These cannot go now: each sender is told, with `why` in words, in one notice for all of its own."""
+        """Notify the senders of held messages: one notice per sender, with the reason `why`."""
         for told in held_notices(agent, events, reason=why):
             await self._submit(told)
 
     async def lost(self, agent: str, events: Sequence[Event]) -> None:
-        """Of these the content is lost: they are held, for a file may come back, and their senders told."""
+        """Hold messages whose content is lost, since the file may come back, and notify their senders."""
         await self.report(agent, [event.seq for event in events], State.HELD, reason=LOST)
         await self.tell_held(agent, self.which_are(State.HELD, agent, events), why=_WHY_LOST)
 
     async def tell_unsure(self, agent: str) -> None:
-        """Give an agent the numbers of what it may or may not have read, those that it was not given yet."""
+        """Send an agent the seqs of its unconfirmed messages that it has not been sent yet."""
         if (told := unsure_notice(self._log, agent)) is not None:
             await self._submit(told)
 
     async def refused(
         self, agent: str, events: Sequence[Event], *, lane: str, reason: str, evidence: str = ""
     ) -> None:
-        """These will not go at all, and their senders are told."""
+        """Record that these are refused, and notify their senders."""
         seqs = [event.seq for event in events]
         await self.report(agent, seqs, State.REFUSED, lane=lane, reason=reason, evidence=evidence)
         for event in self.which_are(State.REFUSED, agent, events):
             await self._tell(event, "refused", [agent], reason=reason)
 
     def which_are(self, state: State, agent: str, events: Sequence[Event]) -> list[Event]:
-        """Give those that are in a state now."""
+        """Return those that are in this state now."""
         entries = [(event, read_entry(self._log.rows, event.seq, agent)) for event in events]
         return [event for event, entry in entries if entry is not None and entry.state == state]
 
     async def dead(self, event: Event, paths: Sequence[str]) -> None:
-        """Nobody answers to these paths of a message."""
+        """Record that no agent is subscribed to these paths of a message, and notify the sender."""
         for path in paths:
             await self.report(path, (event.seq,), State.DEAD, reason="nobody is subscribed")
         await self._tell(event, "dead", paths)
 
     async def expired(self, some: Sequence[Due]) -> None:
-        """These are past their time: a report for each agent, a word for each message."""
+        """Record expired messages: one report per agent, one notice per message."""
         by_agent: defaultdict[str, list[int]] = defaultdict(list)
         for due in some:
             by_agent[due.agent].append(due.seq)
@@ -132,7 +132,7 @@ class Ledger:
 
 
 async def _all_done(steps: Iterable[Coroutine[None, None, None]]) -> None:
-    """Do some steps side by side, and then raise the first error as it is, not in a group of errors."""
+    """Run some steps concurrently, then raise the first error itself instead of an error group."""
     for done in await asyncio.gather(*steps, return_exceptions=True):
         if done is not None:
             raise done

@@ -1,4 +1,4 @@
-"""The mailboxes that somebody draws on now, one for each agent. What is idle is forgotten; the log has it."""
+"""The mailboxes in use, one per agent. An unused mailbox is dropped: the log has all messages."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,12 +9,12 @@ from palaver.model.mail import Entry
 
 
 class Mailboxes:
-    """Every open mailbox. `put_back` is told the agent's name whenever mail is open again."""
+    """Every mailbox in use. `put_back` is called with the agent's name when messages are released."""
 
     def __init__(
         self, log: Log, *, now_ms: Callable[[], int], put_back: Callable[[str], None], lost: HearLost
     ) -> None:
-        """`lost` is told of mail whose content is lost; it is in a hand until it is settled."""
+        """`lost` is called with messages whose content is lost. They stay claimed until they are settled."""
         self._log = log
         self._now_ms = now_ms
         self._put_back = put_back
@@ -22,7 +22,7 @@ class Mailboxes:
         self._mailboxes: dict[str, Mailbox] = {}
 
     def get(self, agent: str) -> Mailbox:
-        """Give the mailbox of an agent."""
+        """Return the mailbox of an agent. It is created if needed."""
         mailbox = self._mailboxes.get(agent)
         if mailbox is None:
             mailbox = Mailbox(self._log, agent, now_ms=self._now_ms, put_back=self._put_back, lost=self._lost)
@@ -30,24 +30,24 @@ class Mailboxes:
         return mailbox
 
     def is_in_hand(self, agent: str, seq: int) -> bool:
-        """Whether somebody has a message now."""
+        """Return whether a reader or lane has claimed a message."""
         mailbox = self._mailboxes.get(agent)
         return mailbox is not None and mailbox.has_in_hand(seq)
 
     def settle(self, agent: str, seqs: Sequence[int]) -> None:
-        """The ledger says that these wait no longer, whoever has them in hand."""
+        """Drop all claims to these messages: the ledger says that they no longer wait."""
         if (mailbox := self._mailboxes.get(agent)) is not None:
             mailbox.settle(seqs)
 
     def wake(self, agent: str, *, is_behind: bool) -> None:
-        """There may be something for everybody who draws on it; `is_behind` says that it may be old mail."""
+        """Wake all readers of an agent. `is_behind`: a message may be open that they have passed already."""
         if (mailbox := self._mailboxes.get(agent)) is not None:
             mailbox.wake(is_behind=is_behind)
 
     def unclaimed(self, agent: str, lane: str = "", *, since_ms: int = 0) -> list[int]:
-        """Give what lanes carry by the ledger, or those of one kind, and nobody has in hand.
+        """Return the messages that are submitted according to the ledger, but claimed by no lane.
 
-        With `since_ms` only what was submitted on one kind of lane after that Unix time.
+        `lane` restricts them to one kind of lane, and `since_ms` to those submitted after that Unix time.
         """
         rows = self._log.rows
         lost = [seq for seq in read_carried(rows, agent) if not self.is_in_hand(agent, seq)]
@@ -60,7 +60,7 @@ class Mailboxes:
         return lost
 
     def forget_idle(self, agent: str) -> None:
-        """Forget a mailbox on which nobody draws."""
+        """Drop the mailbox of an agent if it has no readers and no claims."""
         mailbox = self._mailboxes.get(agent)
         if mailbox is not None and mailbox.is_idle:
             del self._mailboxes[agent]

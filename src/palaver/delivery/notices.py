@@ -1,4 +1,4 @@
-"""What a sender is told when its message did not simply arrive. Pure: events in, words out."""
+"""Compose the notices to senders whose messages were not delivered as usual. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ _SENTENCES: Final[Mapping[str, str]] = {
 def notice(
     event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0
 ) -> Notify | None:
-    """Word what became of a message for its sender; None when there is nobody to tell.
+    """Return the notice about a message for its sender; None if the sender cannot receive one.
 
-    A broadcast gets one notice for each kind of end, however many recipients it concerns: a later one is
-    a repeat and is not written. For others `attempt` tells two deliveries of the same message apart.
+    A broadcast gets one notice per state, however many recipients it concerns; a later one counts as a repeat
+    and is not written. For other messages `attempt` distinguishes two deliveries of the same message.
     """
     if not _can_be_told(event):
         return None
@@ -42,7 +42,7 @@ def notice(
 
 
 def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterator[Notify]:
-    """Word for each sender what of its mail is held for one recipient: of much in one notice."""
+    """Yield one notice per sender about all of its messages that are held for one recipient."""
     many: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         many[event.id if event.payload.get("scope") == BROADCAST else event.sender].append(event)
@@ -56,7 +56,7 @@ def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterato
 
 
 def _can_be_told(event: Event) -> bool:
-    """Scripts have no mail, and the bus does not talk to itself."""
+    """Return whether the sender can receive a notice. Scripts and the bus itself have no mailbox."""
     if event.type == MESSAGE:
         return event.payload.get("sender_kind") in (INSTANCE, HUMAN)
     return event.sender != SCRIPT_NAME

@@ -1,6 +1,6 @@
-"""Offers mail on the lanes of agents: which lane, what goes, and what its gate must hold back.
+"""Offer messages on the lanes of agents: select the lane and the messages, and hold those at a closed gate.
 
-One look at a time for each agent, whose cost depends neither on its backlog nor on other agents.
+Each agent has one check at a time. Its cost depends neither on the backlog nor on other agents.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _SHUT_MS: Final = round(SHUT_S * 1000)
 
 
 class Offering:
-    """The lanes of every agent here, and what is on them."""
+    """The lanes of every agent of this daemon, and their offers."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Offering:
         clock: Clock,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """Work that a look starts runs in `tasks`, whose owner waits for it."""
+        """Start work in `tasks`; the owner of the group waits for it."""
         self._log = log
         self._ledger = ledger
         self._mailboxes = mailboxes
@@ -54,13 +54,13 @@ class Offering:
         self._tasks = tasks
         self._pumps: set[str] = set()
         self._drawing: list[str] = []
-        """Agents that ask for their mail just now, and so wait for no dialog, whatever their state says."""
+        """Agents that are requesting messages now. No dialog blocks them, whatever their state says."""
         self._numbers = count(1)
         self.gated: Final = Gated(log, ledger)
         self.lanes: Final[defaultdict[str, list[Lane]]] = defaultdict(list)
 
     def look(self, agent: str) -> None:
-        """See whether something can go to an agent now. One look at a time for each agent."""
+        """Check whether messages can go to an agent now. Checks of one agent do not overlap."""
         if agent not in self.lanes:
             return
         known = read_agent(self._log.rows, agent)
@@ -73,7 +73,7 @@ class Offering:
             self._tasks.create_task(self._pump(agent))
 
     def _watch_offers(self, agent: Agent | None) -> None:
-        """Bound the wait for what is open on an agent's lanes, for as long as it is idle."""
+        """Limit the wait for the outcomes of an agent's open offers while it is idle."""
         if agent is not None:
             self._silence.watch(self.lanes.get(agent.name, ()), is_idle=agent.state == AgentState.IDLE)
 
@@ -90,7 +90,7 @@ class Offering:
                     await self._hold_back(lane, events, DIALOG)
                 await self.let_go(agent)
         except Unavailable:
-            for lane in self.lanes.get(agent, ()):  # Nothing else may happen that would bring us back.
+            for lane in self.lanes.get(agent, ()):  # No other event may trigger the next check.
                 self._patience.try_again(lane)
             raise
         finally:
@@ -99,7 +99,7 @@ class Offering:
     def choose(
         self, agent: str, asking: Lane | None = None, state: AgentState | None = None
     ) -> tuple[Lane, list[Event]] | None:
-        """Find what goes where now. No await in here: lanes change at every one."""
+        """Select a lane and messages for it. No await in here: lanes may change at each await."""
         known = read_agent(self._log.rows, agent)
         if known is not None and state is not None:
             known = msgspec.structs.replace(known, state=state, detail="")
@@ -109,9 +109,10 @@ class Offering:
     async def draw(
         self, lane: Lane, state: AgentState, *, limit_text: int, request: str = ""
     ) -> Offer | None:
-        """Offer now what may go through a lane that asks for it, as `Delivery.draw` says.
+        """Offer messages on a lane that requests them. See `Delivery.draw`.
 
-        Whoever asks is awake. What a dialog held goes along: it is over, and the state says so only later.
+        The request proves that the agent is awake. Messages held for a dialog are offered too: the dialog is
+        over, although the stored state changes only later.
         """
         agent = lane.agent
         over = {ASLEEP, DIALOG} if self._asked(agent) is lane else {ASLEEP}
@@ -131,14 +132,17 @@ class Offering:
         return await self.offer(lane, within(chosen[1], limit_text), request=request)
 
     async def offer(self, lane: Lane, events: Sequence[Event], *, request: str = "") -> Offer | None:
-        """Write `submitted`, then let the messages go: after a crash nobody must guess whether they left."""
+        """Write `submitted`, then send the messages, so that the log shows after a crash which may be sent.
+
+        Return None if no message could be sent: their state has changed, or the lane has closed.
+        """
         mailbox = self._mailboxes.get(lane.agent)
         seqs = [event.seq for event in events]
         mailbox.hold(lane, seqs)
         left: set[int] = set()
         try:
             await self._ledger.report(lane.agent, seqs, State.SUBMITTED, lane=lane.word, request=request)
-            # Meanwhile some may have been seen or answered in another way, and the lane may have closed.
+            # In the meantime some may have been seen or answered elsewhere, or the lane may have closed.
             ours = tuple(event for event in events if self._is_carried(lane.agent, event.seq))
             offer = Offer(next(self._numbers), ours)
             if ours and lane.is_open:
@@ -151,15 +155,16 @@ class Offering:
                 reason = "the lane closed before anything left"
                 await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
             else:
-                await asyncio.sleep(0)  # What did away with them may be written and not yet readable.
+                # The event that changed their state may be written but not readable yet.
+                await asyncio.sleep(0)
         finally:
             mailbox.put_back(lane, [seq for seq in seqs if seq not in left])
         return None
 
     def take_up(self, lane: Lane, seqs: Sequence[int]) -> Offer | None:
-        """Open an offer for what a lane's holder has had in hand since before; None when that is nothing.
+        """Open an offer for messages that a lane's holder still has; None if no such message is submitted.
 
-        Where its earlier connection is not known to be lost yet, the newer one counts.
+        If the earlier connection is still open here, the newer one replaces it.
         """
         mailbox = self._mailboxes.get(lane.agent)
         carried = [seq for seq in seqs if self._is_carried(lane.agent, seq)]
@@ -181,10 +186,10 @@ class Offering:
         entry = read_entry(self._log.rows, seq, agent)
         return entry is not None and is_carried(entry)
 
-    # Behind gates
+    # Closed gates
 
     async def let_go(self, agent: str) -> None:
-        """Put in line again what no gate stops any more."""
+        """Queue again the held messages that no gate stops any more."""
 
         def is_over(reason: str) -> bool:
             if reason == DIALOG:
@@ -204,7 +209,7 @@ class Offering:
         return "the agent can take messages again" if lanes else "no lane leads to the agent now"
 
     async def hold_long(self, lane: Lane) -> None:
-        """Hold what has waited behind a closed gate for long, and come back for what has not yet."""
+        """Hold the messages that have waited for `SHUT_S` at a closed gate, and check the others later."""
         while (agent := read_agent(self._log.rows, lane.agent)) and self._shut(agent) is lane:
             waiting = behind_gate(self._log, agent, lane, self._mailboxes.get(lane.agent))
             since = self._clock.now_ms() - _SHUT_MS
@@ -237,16 +242,16 @@ class Offering:
             mailbox.put_back(lane, seqs)
 
     def forget_idle(self, agent: str) -> None:
-        """Forget the mailbox of an agent that nothing leads to, when nobody draws on it."""
+        """Drop the mailbox of an agent that has no lanes, if it is unused."""
         if agent not in self.lanes:
             self._mailboxes.forget_idle(agent)
 
-    # What is lost
+    # Lost content
 
     async def give_up(self, agent: str, events: Sequence[Event]) -> None:
-        """Hold what a taker has found without its content.
+        """Hold messages that a reader found without content.
 
-        Nobody is woken: where it could not be written down, the next who looks finds it again.
+        No reader is woken. If the write fails, the next reader finds the messages again.
         """
         try:
             await self._ledger.lost(agent, events)
@@ -255,13 +260,13 @@ class Offering:
             self.forget_idle(agent)
 
     async def _has_held_lost(self, agent: str, events: Sequence[Event]) -> bool:
-        """Hold what has lost its content, and tell whether there was any. Waits for nothing where not."""
+        """Hold messages whose content is lost. Return whether there were any; if not, nothing is awaited."""
         if lost := [event for event in events if is_lost(event)]:
             await self._ledger.lost(agent, lost)
         return bool(lost)
 
     async def tell_stuck(self, lane: Lane) -> None:
-        """Tell the senders of what stands in the composer that a dialog is open over it."""
+        """Notify the senders of messages in the composer that a dialog covers it."""
         if lane.is_behind_dialog:
             open_now = [event for offer in lane.offers.values() for event in offer.events]
             texts = [event for event in open_now if not is_raw(event)]

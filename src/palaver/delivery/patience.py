@@ -1,7 +1,7 @@
-"""When a lane is looked at again although nothing has happened: its 'not now' has lasted, or its gate.
+"""Deadlines at which a lane is checked again without an event: after a deferral or at a closed gate.
 
-Pending mail and an open gate is enough, so 'not now' must end by itself too; what waits behind a closed gate
-for long is told to its senders. Knows moments only: what is done at them is delivery's.
+A waiting message and an open gate are enough for delivery, so a deferral must also end by time. Senders are
+notified of messages that wait long at a closed gate. This module only keeps deadlines; delivery acts on them.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,11 @@ from palaver.delivery.lane import Lane
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
+"""The pause after a deferral doubles from the first to the longest value."""
 SHUT_S: Final = 30.0
-"""So long mail may wait behind a closed gate before its senders are told."""
+"""How long messages may wait at a closed gate before their senders are notified."""
 STUCK_S: Final = 2.0
-"""So long an offer may stand behind a dialog. One that only just left may have opened it itself."""
+"""How long an offer may be stuck at a dialog. A new offer may have opened the dialog itself."""
 
 
 NATIVE_S: Final = 5.0
@@ -23,7 +24,7 @@ NATIVE_S: Final = 5.0
 
 
 class Patience:
-    """The moments of all lanes. `changed` is told when the next one may be sooner."""
+    """The deadlines of all lanes. `changed` is called when the next one may be earlier."""
 
     def __init__(self, clock: Clock, changed: Callable[[], None], *, native_wait_s: float = NATIVE_S) -> None:
         self._clock = clock
@@ -35,7 +36,7 @@ class Patience:
         self._awaiting: dict[Lane, float] = {}
 
     def defer(self, lane: Lane, *, is_raw: bool) -> None:
-        """A lane said 'not now'. The pause doubles while it says nothing else."""
+        """Record a deferral. The pause doubles with each deferral in a row."""
         pause_s = min(FIRST_PAUSE_S * 2**lane.deferrals, LONGEST_PAUSE_S)
         lane.deferrals += 1
         if is_raw:
@@ -45,19 +46,19 @@ class Patience:
         self._set(self._deferred, lane, pause_s)
 
     def try_again(self, lane: Lane) -> None:
-        """Look at a lane again after a pause: what was to go through it could not be written down."""
+        """Check a lane again after a pause, because a write failed."""
         if lane not in self._deferred:
             self._set(self._deferred, lane, FIRST_PAUSE_S)
 
     def resume(self, lane: Lane) -> None:
-        """Something is different now: 'not now' is over."""
+        """End a deferral, because something has changed."""
         lane.is_deferred = lane.are_keys_deferred = False
         self._deferred.pop(lane, None)
 
     def watch(self, lane: Lane, *, is_asleep: bool = False) -> None:
-        """Look at what waits behind the gate of a lane, and at what is open on it, once that has lasted.
+        """Set or clear the deadlines for a closed gate, and for offers that are stuck at a dialog.
 
-        `is_asleep`: it is open, and the agent rests where nothing can wake it.
+        `is_asleep`: the gate is open, but the agent is idle and no lane can wake it.
         """
         if lane.level.is_open and not is_asleep:
             self._shut.pop(lane, None)
@@ -69,44 +70,44 @@ class Patience:
             self._set(self._stuck, lane, STUCK_S)
 
     def watch_again(self, lane: Lane, wait_s: float) -> None:
-        """Something behind the gate has not waited for long enough yet."""
+        """Check a closed gate again after `wait_s`, because some messages have not waited long enough."""
         self._set(self._shut, lane, min(wait_s, SHUT_S))
 
     def await_native(self, lane: Lane) -> None:
-        """Keep a terminal closed until a native lane of its agent is open, or for a time."""
+        """Keep a terminal closed until a native lane of its agent opens, for a limited time."""
         lane.awaits_native = True
         self._set(self._awaiting, lane, self._native_wait_s)
 
     def stop_awaiting(self, lane: Lane) -> None:
-        """Let a terminal be used: a native lane has come, and goes first by itself, or has had its time."""
+        """Allow the use of a terminal: a native lane has opened and takes precedence, or the time is over."""
         lane.awaits_native = False
         self._awaiting.pop(lane, None)
 
     def forget(self, lane: Lane) -> None:
-        """A lane is gone."""
+        """Drop all deadlines of a lane."""
         for moments in (self._deferred, self._shut, self._stuck, self._awaiting):
             moments.pop(lane, None)
 
     def next_wait_s(self) -> float | None:
-        """Give how long nothing falls due, or None for ever."""
+        """Return the time until the next deadline, or None if there is no deadline."""
         kinds = (self._deferred, self._shut, self._stuck, self._awaiting)
         moments = [moment for kind in kinds for moment in kind.values()]
         return max(0.0, min(moments) - self._clock.monotonic_s()) if moments else None
 
     def take_deferred(self) -> list[Lane]:
-        """Give the lanes whose pause is over, once."""
+        """Return, once, the lanes whose pause is over."""
         return self._take(self._deferred)
 
     def take_shut(self) -> list[Lane]:
-        """Give the lanes whose gate has been closed for long, once."""
+        """Return, once, the lanes whose gate has been closed for `SHUT_S`."""
         return self._take(self._shut)
 
     def take_stuck(self) -> list[Lane]:
-        """Give the lanes on which an offer has stood behind a dialog for long, once."""
+        """Return, once, the lanes on which an offer has been stuck at a dialog for `STUCK_S`."""
         return self._take(self._stuck)
 
     def take_awaiting(self) -> list[Lane]:
-        """Return the terminals that have waited long enough for a native lane, once."""
+        """Return, once, the terminals that have waited long enough for a native lane."""
         return self._take(self._awaiting)
 
     def _take(self, moments: dict[Lane, float]) -> list[Lane]:

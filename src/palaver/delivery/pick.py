@@ -1,4 +1,4 @@
-"""Which lane, and what goes through it now. Reads only; it takes nothing into a hand and offers nothing."""
+"""Select a lane and the messages for it. Reads only; claims nothing and offers nothing."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from palaver.model.text import LIMIT_INJECTION
 
 @dataclass(frozen=True, slots=True)
 class _NotHere:
-    """What may not go through a lane: what it refused, and what no better one has turned down.
+    """The messages that must not use a lane: those it refused, and those a better lane has not refused.
 
-    Mail comes in while lanes are looked at one by one. Without this it could pass a better lane unseen.
+    Messages arrive while the lanes are checked one by one. Without this rule, one could miss a better lane.
     """
 
     refused: Container[int]
@@ -35,14 +35,14 @@ class _NotHere:
 def pick(
     log: Log, agent: Agent, lanes: Sequence[Lane], mailbox: Mailbox, asking: Lane | None = None
 ) -> tuple[Lane, list[Event]] | None:
-    """Find the best lane of an agent and what may go through it, or what its dialog must hold back.
+    """Return the best lane of an agent with the messages for it, or with those to hold for a dialog.
 
-    A lane that takes mail in moments of its own is chosen only when it is the one that asks.
+    A lane that pulls messages is selected only if it is `asking`.
     """
     if asking is None and (keys := _keys(log, lanes, mailbox)) is not None:
         return keys
     if is_limited(agent):
-        return None  # its mail is held until it has an allowance again
+        return None  # its messages are held until the usage limit ends
     if asking is not None and any(lane.is_overtaken_by(asking) for lane in lanes):
         return None
     if asking is None and (asked := asked_lane(agent, lanes)) is not None:
@@ -52,16 +52,17 @@ def pick(
     turned_down: set[int] | None = None
     for lane in lanes_in_order(lanes, idle=idle, asking=asking):
         if blocked and lane is not asking and not lane.is_behind_dialog and _has_dialog(lanes):
-            continue  # nothing of it is read before the dialog is answered: who waits behind that is told
+            # No lane is read before the dialog is answered. The lane with the dialog notifies the senders.
+            continue
         if asking is not None and lane is not asking and lane.is_paced:
-            continue  # whoever asks is sooner there, and passes no limit of the harness
+            continue  # the lane that asks is faster, and the rate limit does not apply to it
         if lane.is_shut or turned_down == set() or (lane.ability.is_pulled and lane is not asking):
             return None
         paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog
         gate = Gate(idle=idle, blocked=blocked, paused=paused)
         not_here = _NotHere(lane.refused, turned_down)
         if seqs := passing(log.rows, mailbox, gate, lane.limit, without=not_here):
-            # In line and not yet readable is no failure of the lane: we are told when it is.
+            # A queued message may not be readable yet. That is not a failure: an event follows when it is.
             events = list(filter(None, map(log.event, seqs)))
             return (lane, events) if events else None
         turned_down = lane.refused if turned_down is None else turned_down & lane.refused
@@ -69,9 +70,9 @@ def pick(
 
 
 def asked_lane(agent: Agent, lanes: Sequence[Lane]) -> Lane | None:
-    """Give the lane behind which mail waits while a person is asked something, as only the state tells it.
+    """Return the lane that waits while the agent asks a person something, according to its stored state.
 
-    Where a terminal is held its screen says better whether a dialog is still open.
+    None if the agent has a terminal, because its screen shows more reliably whether a dialog is open.
     """
     is_asked = agent.state == AgentState.BLOCKED and agent.detail.startswith((PERMISSION, QUESTION))
     live = [lane for lane in lanes if not lane.is_spent]
@@ -81,7 +82,7 @@ def asked_lane(agent: Agent, lanes: Sequence[Lane]) -> Lane | None:
 
 
 def _urgent(log: Log, lane: Lane, mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:
-    """Give the interrupts that a dialog must hold back."""
+    """Return the interrupts that must be held because of a dialog."""
     gate = Gate(idle=False, blocked=True, paused=True)
     seqs = passing(log.rows, mailbox, gate, LIMIT_INJECTION)
     events = list(filter(None, map(log.event, seqs)))
@@ -93,7 +94,7 @@ def _has_dialog(lanes: Sequence[Lane]) -> bool:
 
 
 def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:
-    """Give the first of some messages whose texts fit together, one in any case; 0 is no limit."""
+    """Return the first messages whose texts fit into the limit, at least one; 0 means no limit."""
     if not limit_text:
         return events
     sizes = accumulate(len(readable_text(event)) for event in events)
@@ -102,9 +103,9 @@ def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:
 
 
 def behind_gate(log: Log, agent: Agent, lane: Lane, mailbox: Mailbox) -> list[Event]:
-    """Give the first of what would go through a terminal if its gate were open, whatever closed it.
+    """Return the first messages that would use a lane if its gate were open, whatever closed it.
 
-    What a pause keeps back does not wait for the gate.
+    Messages that a pause stops do not count, because they do not wait for the gate.
     """
     paused = agent.paused or lane.level.is_paused
     gate = Gate(idle=agent.state == AgentState.IDLE, blocked=False, paused=paused)
@@ -113,12 +114,12 @@ def behind_gate(log: Log, agent: Agent, lane: Lane, mailbox: Mailbox) -> list[Ev
 
 
 def _is_compacting(agent: Agent) -> bool:
-    """Whether an agent makes its context shorter: what comes now would be in neither of the two."""
+    """Return whether an agent is compacting its context: a message would get lost in between."""
     return agent.state == AgentState.ACTIVE and agent.detail == COMPACTING
 
 
 def _keys(log: Log, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list[Event]] | None:
-    """Raw keys go into a terminal past every gate, and beside what stands in its composer."""
+    """Return raw keys and a terminal for them. They pass every gate and ignore the composer."""
     free = next((lane for lane in lanes if lane.can_take_keys), None)
     keys = None if free is None else next(mailbox.keys(), None)
     event = None if keys is None else log.event(keys.seq)

@@ -1,4 +1,4 @@
-"""The four priorities as a queue. Pure: who waits, in which order, and what may pass now.
+"""A queue with the four priorities: the order of messages, and which may pass now. Pure.
 
 interrupt (FIFO) > normal (FIFO) > idle-first (LIFO) > idle (FIFO)
 """
@@ -10,9 +10,9 @@ from palaver.model.priority import Priority
 
 
 def can_pass(priority: Priority, *, idle: bool, blocked: bool, paused: bool) -> bool:
-    """Tell whether mail of a priority may be handed to an agent in this state.
+    """Return whether messages of a priority may be delivered to an agent in this state.
 
-    Paused or blocked: interrupts only. Normal: whenever not blocked. The two idle ones: only when idle.
+    Paused or blocked: only interrupts. Otherwise normal messages always, and the two idle priorities if idle.
     """
     if priority is Priority.INTERRUPT:
         return True
@@ -24,7 +24,7 @@ def can_pass(priority: Priority, *, idle: bool, blocked: bool, paused: bool) -> 
 class Queue:
     """Waiting messages in the order in which they go.
 
-    Level-triggered: nothing happens on entry or on a change of state; whoever asks gets what may pass now.
+    Level-triggered: adding a message triggers nothing; a call returns the messages that may pass now.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Queue:
         return len(self._line)
 
     def add(self, seq: int, priority: Priority) -> None:
-        """Put one message in line, at the place its priority gives it."""
+        """Add one message in the order of its priority."""
         insort(self._line, (mail_key("", priority, seq), seq))
 
     def next(self, *, idle: bool, blocked: bool) -> int | None:
-        """Take the first message that may pass out of the line, or None."""
+        """Remove and return the first message that may pass, or None."""
         for place, (key, seq) in enumerate(self._line):
             if can_pass(priority_of_key(key), idle=idle, blocked=blocked, paused=self.is_paused):
                 del self._line[place]
@@ -47,7 +47,7 @@ class Queue:
         return None
 
     def take(self, limit: int, *, idle: bool, blocked: bool) -> list[int]:
-        """Take up to `limit` messages that may pass, in order."""
+        """Remove and return up to `limit` messages that may pass, in order."""
         taken: list[int] = []
         while len(taken) < limit and (seq := self.next(idle=idle, blocked=blocked)) is not None:
             taken.append(seq)

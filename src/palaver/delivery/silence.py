@@ -1,7 +1,7 @@
-"""Ends the wait for a lane that says nothing. It knows moments only; delivery acts at them.
+"""Deadlines for lanes that report no outcome. This module only keeps deadlines; delivery acts on them.
 
-While its agent is idle, a lane has a bounded time to say what became of an offer. A message that no lane has
-in hand, because a connection was lost, has a bounded time to be claimed by the next connection.
+While its agent is idle, a lane has a limited time to report the outcome of an offer. A submitted message that
+no lane has claimed, because a connection was lost, has a limited time to be claimed by the next connection.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ CLAIM_S: Final = IDLE_WAIT_S
 
 
 class Silence:
-    """The moments at which waiting ends. `changed` is told when the next one may be sooner."""
+    """The ends of all waits. `changed` is called when the next one may be earlier."""
 
     def __init__(self, clock: Clock, changed: Callable[[], None]) -> None:
         self._clock = clock
         self._changed = changed
         self._offers: dict[Lane, dict[int, float]] = {}
-        """For each open offer of an idle agent the moment at which the wait for it ends."""
+        """For each open offer of an idle agent, the time at which the wait ends."""
         self._strays: dict[str, float] = {}
-        """Agents for which something was submitted that nobody has in hand."""
+        """Agents with submitted messages that no lane has claimed, and the time at which the wait ends."""
 
     def watch(self, lanes: Sequence[Lane], *, is_idle: bool) -> None:
-        """Begin to wait for what is open on the lanes of an idle agent; stop when it is not idle."""
+        """Start the wait for the open offers of an idle agent. Stop it if the agent is not idle."""
         now_s = self._clock.monotonic_s()
         for lane in lanes:
             known = self._offers.pop(lane, {})
@@ -36,23 +36,23 @@ class Silence:
                     self._changed()
 
     def stray(self, agent: str) -> None:
-        """Begin to wait until somebody claims what nobody has in hand for an agent."""
+        """Start the wait for a lane that claims the submitted messages of an agent."""
         self._strays[agent] = self._clock.monotonic_s() + CLAIM_S
         self._changed()
 
     def forget(self, lane: Lane) -> None:
-        """A lane is gone."""
+        """Drop the waits of a lane."""
         self._offers.pop(lane, None)
 
     def next_wait_s(self) -> float | None:
-        """Return how long nothing falls due, or None for ever."""
+        """Return the time until the next deadline, or None if there is no deadline."""
         moments = [*self._strays.values()]
         for offers in self._offers.values():
             moments += offers.values()
         return max(0.0, min(moments) - self._clock.monotonic_s()) if moments else None
 
     def take_silent(self) -> list[tuple[Lane, int]]:
-        """Return the offers whose wait is over; for one that stays open the wait begins anew."""
+        """Return the offers whose wait is over. For an offer that stays open, the wait starts again."""
         now_s = self._clock.monotonic_s()
         over = [
             (lane, number)
@@ -65,7 +65,7 @@ class Silence:
         return over
 
     def take_strays(self) -> list[str]:
-        """Return the agents whose messages nobody has claimed in time, once."""
+        """Return, once, the agents whose messages were not claimed in time."""
         now_s = self._clock.monotonic_s()
         over = [agent for agent, end_s in self._strays.items() if end_s <= now_s]
         for agent in over:

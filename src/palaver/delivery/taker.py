@@ -1,8 +1,8 @@
-"""Taking mail: one open set for each agent, and the consumers that draw on it.
+"""Mailboxes and their readers: one set of open messages per agent, and the readers that take from it.
 
-A taker is a repeatable lane: its consumer drops repeats by id. Mail is handed out for as long as the
-connection lives and is written down at the ack; what was not acknowledged goes back into the open set. No
-message is in two hands, and nothing here waits on a clock.
+A reader may receive a message more than once; its client drops repeats by id. Messages are claimed while the
+connection lives and recorded as seen at the acknowledgement; unacknowledged ones are released. A message has
+at most one claim at a time. Nothing here depends on a clock.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ _PAGE: Final = 200
 
 Passes = Callable[[Event], bool]
 HearLost = Callable[[str, Sequence[Event]], None]
-"""Is told the agent's name, and what of its mail has lost its content."""
+"""Called with the agent's name and the messages whose content is lost."""
 
 
 class Mailbox:
-    """Who draws on one agent's mail, takers and lanes, and what each of them has in hand."""
+    """The open messages of one agent, its readers, and the claims of readers and lanes."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Mailbox:
         put_back: Callable[[str], None],
         lost: HearLost,
     ) -> None:
-        """`put_back` is told the agent's name whenever mail is open again, or a consumer has ended."""
+        """`put_back` is called with the agent's name when messages are released or a reader ends."""
         self._log = log
         self._lost = lost
         self._now_ms = now_ms
@@ -50,31 +50,31 @@ class Mailbox:
         self._takers: dict[Taker, None] = {}
 
     def open(self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False) -> "Taker":
-        """Let one more consumer draw on this mail; `passes` chooses which of it."""
+        """Add a reader. `passes` selects its messages."""
         taker = Taker(self, self._log, passes, window, is_pushed=is_pushed)
         self._takers[taker] = None
         return taker
 
     @property
     def is_idle(self) -> bool:
-        """Nobody draws on it and nothing is in hand."""
+        """Whether it has no readers and no claims."""
         return not self._takers and not self._in_hand
 
     def has_in_hand(self, seq: int) -> bool:
-        """Tell whether somebody has a message now."""
+        """Return whether a reader or lane has claimed a message."""
         return seq in self._in_hand
 
     def wake(self, *, is_behind: bool = False) -> None:
-        """There may be something for everybody who waits; `is_behind` says that it may be old mail."""
+        """Wake all readers. `is_behind`: a message may be open that they have passed already."""
         for taker in self._takers:
             taker.wake(is_behind=is_behind)
 
     def waiting(self, priority: Priority, *, after: int = 0, with_answered: bool = False) -> Iterator[Mail]:
-        """Walk the open mail of one priority behind a place, in the order in which it goes, page by page.
+        """Yield the open messages of one priority after a seq, in the order of delivery, page by page.
 
-        What is in hand, held, on its way through a lane or past its time is passed over; and so is what was
-        answered unread or waits behind a gate, unless it is asked for: nobody is woken for it, and whoever
-        takes mail gets it.
+        Messages that are claimed, held, submitted on a lane or expired are skipped. With `with_answered`,
+        messages that were answered unread or are held at a gate are included: they wake no agent, but a
+        reader receives them.
         """
         states = _WITH_ANSWERED if with_answered else _QUEUED
         lines = [
@@ -84,11 +84,11 @@ class Mailbox:
         return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
 
     def waiting_apart(self, priority: Priority, *, is_quiet: bool) -> Iterator[Mail]:
-        """Walk the open mail of one priority that wakes its agent, or that which does not."""
+        """Yield the open messages of one priority: those that wake the agent, or the quiet ones."""
         return self._line(priority, is_quiet, 0, _QUEUED)
 
     def keys(self) -> Iterator[Mail]:
-        """Walk what is to be typed raw: only a terminal takes that, and nobody reads it."""
+        """Yield open raw keys. Only a terminal accepts them; readers do not receive them."""
         return self._line(Priority.INTERRUPT, False, 0, _QUEUED, is_raw=True)
 
     def _line(
@@ -119,47 +119,47 @@ class Mailbox:
             key = page[-1][0]
 
     def hold(self, owner: object, seqs: Iterable[int]) -> None:
-        """Give open messages into one hand."""
+        """Claim open messages for one owner."""
         for seq in seqs:
             assert seq not in self._in_hand
             self._in_hand[seq] = owner
 
     def give_up(self, events: Sequence[Event]) -> None:
-        """Nobody takes these, whose content is lost: they are in a hand until that is written down."""
+        """Claim messages whose content is lost until that is recorded, so that no reader takes them."""
         self.hold(self, [event.seq for event in events])
         self._lost(self.agent, events)
 
     def settle(self, seqs: Iterable[int]) -> None:
-        """These are written down: whoever had them in hand has them no longer."""
+        """Drop the claims to these messages, because their state was written."""
         for seq in seqs:
             self._in_hand.pop(seq, None)
 
     def put_back(self, owner: object, seqs: Iterable[int]) -> None:
-        """Give back what an owner still has of these messages, for whoever comes next."""
+        """Release those of the messages that the owner still claims."""
         mine = [seq for seq in seqs if self._in_hand.get(seq) is owner]
         self.settle(mine)
         if mine:
             self._put_back(self.agent)
 
     def close(self, taker: "Taker") -> None:
-        """A consumer ends; what it had in hand goes back."""
+        """Remove a reader and release its messages."""
         del self._takers[taker]
         self.settle([seq for seq, owner in self._in_hand.items() if owner is taker])
         self._put_back(self.agent)
 
 
 class Taker:
-    """One consumer of an agent's mail: one that fetches it, or one that is pushed it.
+    """One reader of a mailbox, which either fetches messages or has them pushed.
 
-    Whoever fetches gets all that waits; whoever is pushed gets what the agent's state lets pass. It remembers
-    how far it has looked, so that neither what it has in hand nor what does not pass is looked at again each
-    time something comes.
+    A reader that fetches receives all open messages; with push it receives those that the agent's state
+    allows. It remembers the last seq that it has checked, so that a new message does not cause a new check of
+    all earlier ones.
     """
 
     def __init__(
         self, mailbox: Mailbox, log: Log, passes: Passes | None, window: int, *, is_pushed: bool
     ) -> None:
-        """At most `window` messages are handed out and not settled; 0 is no limit."""
+        """At most `window` messages are handed out and not settled; 0 means no limit."""
         self._mailbox = mailbox
         self._log = log
         self._is_pushed = is_pushed
@@ -171,7 +171,7 @@ class Taker:
         self._is_closed = False
 
     def poll(self, limit: int) -> list[Event]:
-        """Take what is there now, at most `limit` messages; maybe none."""
+        """Claim and return the messages available now, at most `limit`."""
         self._news.clear()
         drawn: list[Event] = []
         lost: list[Event] = []
@@ -187,7 +187,7 @@ class Taker:
         return drawn
 
     async def wait(self, limit: int) -> list[Event]:
-        """Take what is there, waiting until there is something. Empty only when the taker was closed."""
+        """Like `poll`, but wait for at least one message. Returns no message only if the reader is closed."""
         while not self._is_closed:
             if drawn := self.poll(limit):
                 return drawn
@@ -195,26 +195,26 @@ class Taker:
         return []
 
     def settled(self, seqs: Collection[int]) -> None:
-        """These were acknowledged. What was not written down as seen, for whatever reason, is open again."""
+        """End the claims to acknowledged messages. Those not recorded as seen are open again."""
         self._unsettled.difference_update(seqs)
         self._mailbox.put_back(self, seqs)
-        self._news.set()  # there may be room again
+        self._news.set()  # the window may have room again
 
     def wake(self, *, is_behind: bool = False) -> None:
-        """Look again; `is_behind` says that something may be open where this one has looked already."""
+        """Check again. `is_behind`: a message may be open that this reader has passed already."""
         if is_behind:
             self._looked_at.clear()
         self._news.set()
 
     def close(self) -> None:
-        """End; what was handed out and not acknowledged is open again. Closing twice is harmless."""
+        """Close, and release unacknowledged messages. A second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
             self._mailbox.close(self)
             self._news.set()
 
     def _open_priorities(self) -> list[Priority]:
-        """What waits behind the gate is not looked at, and so it is all found when that opens."""
+        """Return the priorities that may pass. Others stay unchecked, so their messages are found later."""
         if not self._is_pushed:
             return list(Priority)
         gate = gate_of_pushed(read_agent(self._log.rows, self._mailbox.agent))
@@ -233,5 +233,5 @@ class Taker:
             elif event is not None and (self._passes is None or self._passes(event)):
                 self._mailbox.hold(self, [mail.seq])
                 drawn.append(event)
-        # All of it was looked at: what is not in hand now does not pass, or will be told of when it opens.
+        # All messages were checked. The remaining ones are filtered out, or `wake` follows when they open.
         self._looked_at[priority] = max(last, self._looked_at.get(priority, 0))

@@ -1,7 +1,6 @@
-"""The numbers of what was handed to an agent and never confirmed, for its next session. Words only.
+"""Compose the notice that lists an agent's unconfirmed messages for its next session. Writes nothing.
 
-For agents that a holder has in a terminal: where hooks or a lane of the harness's own begin a session, these
-say it there.
+It is for agents in a terminal of a holder. Hooks and native lanes send such a list when a session starts.
 """
 
 from typing import Final
@@ -12,13 +11,14 @@ from palaver.model.message import is_raw
 from palaver.model.request import Notify
 
 _LIMIT_NAMED: Final = 20
+"""Seqs that are listed; the others are only counted."""
 
 
 def unsure_notice(log: Log, agent: str) -> Notify | None:
-    """Word which messages an agent may or may not have read; None when it is in no terminal, or has read all.
+    """Return the notice of unconfirmed messages; None if there are no such messages, or no holder.
 
-    The same messages again are the same notice, which is written once: whoever was given a number is not told
-    in every session. When nobody knows whether the notice was read, its own number is among the next ones.
+    The same messages make the same notice, which is written only once and not for every session. If the
+    notice itself is unconfirmed, its seq is part of the next notice.
     """
     known = read_agent(log.rows, agent)
     if known is None or not known.holder:

@@ -15,7 +15,7 @@ from palaver.harness.profile import Profile
 
 LOOK_SOON_S: Final = 0.1
 LOOK_LATER_S: Final = 0.5
-"""Intervals between queries while a program is not reading, at first and later."""
+"""Intervals between queries while a program does not read: in a short interruption, and otherwise."""
 
 _GRACE_MS: Final = 300
 """How long a reader may be busy with its last input before it counts as not reading."""

@@ -1,8 +1,8 @@
 """Find out from the system whether a process waits for input from its terminal. Changes nothing.
 
 It waits if one of its threads is in a system call that input from the terminal would end: a read, or a
-select, poll or epoll that includes it. Otherwise it sleeps, computes or waits for something else, and its next
-prompt would consume the typed text.
+select, poll or epoll that includes it. Otherwise it sleeps, computes or waits for something else, and would
+read the text only at its next prompt.
 """
 
 import os
