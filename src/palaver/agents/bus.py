@@ -95,8 +95,8 @@ class Bus:
     async def run(self) -> None:
         """Hold the agent until cancelled, and reconnect as needed.
 
-        Raises the refusal of the first attempt; after that only `NotYou`. `NotYou` is permanent: the secret
-        of the agent never changes, so retrying cannot succeed.
+        Raises any refusal until the agent was held once; after that only `NotYou`. `NotYou` is permanent: the
+        secret of the agent never changes, so retrying cannot succeed.
         """
         pauses_s = chain(_PAUSES_S, repeat(_LONGEST_PAUSE_S))
         while True:

@@ -209,7 +209,7 @@ class NativeLane:
             reason = "the holder cannot read it"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
-        if self._in_hand is not None:  # The daemon offers again after its own timeout.
+        if self._in_hand is not None:  # The daemon has stopped waiting for the first offer.
             reason = "another message is in hand"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="deferred", reason=reason))
             return
