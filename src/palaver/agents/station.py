@@ -298,7 +298,7 @@ class Station:
         return self.pump.unsent <= _LIMIT_UNSENT_BYTES
 
     def on_gone(self, viewer: Viewer) -> None:
-        """Drop unread keys after their viewer has disconnected, unless another viewer's keys are waiting too."""
+        """Drop unread keys after their viewer disconnected, unless another viewer's keys are waiting."""
         if not self.viewers.stalled:
             self.pump.drop_unsent()
 
