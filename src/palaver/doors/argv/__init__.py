@@ -1,1 +1,1 @@
-"""The command line: which commands there are, how they are read, and the texts people see."""
+"""The door for command lines: the commands of `pal`, their parser, and their output."""

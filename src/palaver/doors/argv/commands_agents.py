@@ -78,7 +78,7 @@ async def _say_joined(call: Call, joined: Joined) -> int:
 
 
 async def leave(call: Call) -> int:
-    """Let the caller's agent leave the bus. Its process stays a script."""
+    """Let the caller's agent leave the bus."""
     await call.services.broker.submit(call.caller, Leave(), key=call.asked.key)
     if call.is_json:
         await call.say_json({"name": call.caller.name})

@@ -173,7 +173,7 @@ async def cat(call: Call) -> int:
     return 0
 
 
-# Making
+# Creating
 
 
 async def _make(call: Call, title: str, key: bytes) -> Event:
@@ -188,7 +188,7 @@ async def _make(call: Call, title: str, key: bytes) -> Event:
     )
     written = await call.services.broker.submit(call.caller, request, key=key)
     assert isinstance(written, Written)
-    assert written.event is not None  # a bundle is made, or refused
+    assert written.event is not None  # a refused bundle raises
     return written.event
 
 

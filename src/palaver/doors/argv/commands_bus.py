@@ -57,7 +57,7 @@ async def up(call: Call) -> int:
 
 
 async def down(call: Call) -> int:
-    """Stop the bus, and create the marker that keeps clients from starting it before `pal up`."""
+    """Stop the bus, and create the marker after which only a person starts it again."""
     require(call.caller, Standing.WORKER, "down")
     marker = call.services.home / "down"
     marker.touch(mode=0o600)
@@ -125,7 +125,7 @@ def _children(call: Call, agent: Agent) -> list[str]:
 async def doctor(call: Call) -> int:
     """Diagnose problems and suggest a fix for each.
 
-    The client then checks the harnesses. Its exit status is 1 if one of all findings needs a fix.
+    The client then checks the harnesses, and exits with 1 if any finding needs attention.
     """
     findings = [
         *_check_home(call.services.home),

@@ -17,7 +17,7 @@ from palaver.model.permission import ALLOW, DENY, AnswerPermission
 from palaver.model.visible import exact
 
 _ARRIVE_S: Final = 30.0
-"""Seconds that a harness may take to confirm a decision; some ask once more before they take it."""
+"""Seconds that a harness may take to accept a decision; some must first confirm that the request is open."""
 
 
 async def pending(call: Call) -> int:

@@ -153,7 +153,7 @@ async def _seen(call: Call, seqs: Sequence[int]) -> None:
 async def _has_resumed(call: Call) -> bool:
     """Store as seen the messages that a reconnected client had written out; they are not shown again.
 
-    Return whether the client brought a token.
+    Return whether the client brought a valid token.
     """
     if call.asked.resume is None:
         return False

@@ -84,7 +84,7 @@ def _has_its_own(call: Call) -> bool:
 
 
 async def _is_somebody_new(call: Call) -> bool:
-    """Wait until any agent joins: it may be this session, whose first hook may still be on its way.
+    """Wait until any agent joins: it may be this session, whose first hook may not have run yet.
 
     Return False if no agent joins in time.
     """
@@ -169,8 +169,8 @@ class _Waiter:
     async def close(self) -> None:
         """Close the lane, unless the client has written an offer: then hooks report the outcome.
 
-        An offer that was not sent to the client is queued again. One that was sent and perhaps not written is
-        unconfirmed, unless a prompt shows it later.
+        An offer that was not sent to the client is queued again. An offer that was sent, but perhaps not
+        written, is unconfirmed, unless a prompt shows it later.
         """
         services, lane = self._call.services, self._wake.lane
         self._natives.forget(self._wake)

@@ -69,7 +69,7 @@ async def claim(call: Call) -> int:
 
 
 async def heartbeat(call: Call) -> int:
-    """Renew the owner's lease: the owner is still working."""
+    """Record that the owner is still working, which extends its lease. Nothing is stored in the log."""
     room = await room_of(call)
     lease, turn = await _lease(call, room)
     answer = await call.services.desk.heartbeat(

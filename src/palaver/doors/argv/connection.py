@@ -199,7 +199,7 @@ class ArgvConnection(asyncio.Protocol):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark the block in which the command waits and may be ended, if the daemon stops."""
+        """Mark a block in which the command only waits: if the daemon stops, it may be ended there."""
         self._waits += 1
         if self._can_be_patient:
             self._can_be_patient = False  # The frame is sent once.

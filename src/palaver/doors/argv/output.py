@@ -1,8 +1,9 @@
 """Standard output of one thin client: frames within a window, each with a token to resume from.
 
-At most 64 KiB may be sent and not yet flushed, so a client that never reads delays only its own command. A
-client that lost the daemon brings the token of the last frame that it flushed. A command that streams makes
-its own tokens; for every other command the number of its writes is enough: flushed writes are not repeated.
+At most 64 KiB, or one larger frame, may be sent and not yet flushed, so a client that never reads delays only
+its own command. A client that lost the daemon brings the token of the last frame that it flushed. A command
+that streams makes its own tokens; for every other command the number of its writes is enough: flushed writes
+are not repeated.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Wait for the outcome of raw keys, and show it to their sender.
 
-Keys are typed, refused or expired within seconds. The ledger is read only when the log has new events.
+Keys are typed, refused or expired within seconds. The ledger is not polled: new events in the log cause the
+next read.
 """
 
 import asyncio

@@ -105,7 +105,7 @@ class ArgvDoor:
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:
         """Return the caller's processes, up to the first that anchors an agent, or all with `is_whole`.
 
-        Raises WhoAreYou if the process has ended: its parents must not be taken for the caller.
+        Raises WhoAreYou if the process has ended since its request: it must not be taken for another caller.
         """
         chain = tuple(connection.peer.chain(None if is_whole else self.services.seats.is_anchor))
         if not chain and connection.peer.pid:

@@ -24,7 +24,7 @@ _UNSEEN: Final = (
     "\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
-"""Characters that change the reading direction, break lines or are invisible; not the joiners of emoji."""
+"""Characters that change the reading direction, break lines or are invisible; joiners are not included."""
 _UNSAFE: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{_UNSEEN}]")
 _UNSAFE_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
 
@@ -142,7 +142,7 @@ def _visible(found: re.Match[str]) -> str:
 
 
 def zone_from(name: str) -> tzinfo | None:
-    """Return the time zone that a value of `TZ` names; None is the machine's own, UTC an unknown one."""
+    """Return the time zone that a value of `TZ` names: None for that of the machine, UTC if it is unknown."""
     name = name.lstrip(":")
     if not name:
         return None
@@ -153,7 +153,7 @@ def zone_from(name: str) -> tzinfo | None:
 
 
 def ago(ms: int) -> str:
-    """Write a span of time in its largest whole unit: 12s, 2m, 3h, 4d, 5y. A negative one is 0s."""
+    """Format a span of time in its largest whole unit: 12s, 2m, 3h, 4d, 5y. A negative span is 0s."""
     seconds = max(ms, 0) // 1000
     for unit, size in (("y", 31_536_000), ("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:
