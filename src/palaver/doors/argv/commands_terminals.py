@@ -245,7 +245,7 @@ async def _set_paused(call: Call, *, is_paused: bool) -> int:
 
 
 async def stop(call: Call) -> int:
-    """End an agent: ask its program to stop, then kill it if it does not."""
+    """End an agent: ask its program to stop, and kill it if it continues."""
     return await _end(call, STOP)
 
 
