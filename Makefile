@@ -1,18 +1,18 @@
-# Everything a fresh machine needs is set up by the first target that runs: only Python, git and a C compiler are assumed.
+# The first target that runs sets up everything else: a fresh machine needs only Python, git and a C compiler.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# A command that is put before each run of tests. Only the build sets it, to run failed tests once more.
+# A prefix for each test command. Only .ci/run sets it, to run failed tests once more.
 AGAIN ?=
 
-# Packages whose branches are all covered, each by the tests in the folder of its name.
+# Packages with full branch coverage, each by the tests in the folder with its name.
 CORE       := model routing rooms log links broker delivery
 CORE_FILES := src/palaver/model/*,src/palaver/routing/*,src/palaver/rooms/*,src/palaver/log/*,src/palaver/links/*
 CORE_FILES := $(CORE_FILES),src/palaver/broker/*,src/palaver/delivery/*
 
-# The lock holds hatchling too, so the package is built with what is locked.
+# The lock file includes hatchling, so the package is built with locked versions.
 .PHONY: run test test-processes quick nightly test-harness compat check lock format lint types layers coverage unlocked bench clean help
 
 help: ## show this list
@@ -25,7 +25,7 @@ $(READY): pyproject.toml requirements.lock hatch_build.py $(wildcard native/*.[c
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock: ## choose versions anew, within the bounds of pyproject.toml
+lock: ## update the locked versions, within the bounds of pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv<1'
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --group dev \
 	  --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
@@ -36,21 +36,21 @@ run: $(READY) ## start the bus, let two agents talk, then show live events until
 test: $(READY) ## run every test
 	@$(AGAIN) $(BIN)/python -m pytest -q
 
-test-processes: $(READY) ## run the tests of the clients and commands that are started from this folder
+test-processes: $(READY) ## run the tests that start clients and commands from this folder
 	@$(AGAIN) $(BIN)/python -m pytest -q tests/cli tests/client tests/clients tests/docs tests/examples
 
 quick: $(READY) ## run the tests of the packages that do no input or output, in a few seconds
 	@$(BIN)/python -m pytest -q tests/model tests/routing tests/rooms tests/harness tests/log/test_fold.py \
 	  --ignore=tests/harness/real --ignore=tests/harness/test_stand_in.py
 
-# Each finding is kept as an explicit example of its test, so that `make test` repeats it from then on.
+# Add each finding to its test as an explicit example, so that `make test` repeats it.
 nightly: SEED := $(or $(SEED),$(shell date +%s))
 nightly: $(READY) ## run every property test with new seeds and many examples; SEED=N repeats a run
 	@echo "repeat this run with: make nightly SEED=$(SEED)"
 	@$(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) || { \
 	  echo "repeat this run with: make nightly SEED=$(SEED)"; exit 1; }
 
-check: $(READY) format lint types layers test coverage ## all that the build checks
+check: $(READY) format lint types layers test coverage ## run all checks of the build
 
 format: $(READY)
 	@$(BIN)/ruff format --check .
@@ -64,14 +64,14 @@ types: $(READY)
 layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
-coverage: $(READY) ## the tests of the core packages, with the branch coverage that is promised
+coverage: $(READY) ## run the tests of the core packages and require full branch coverage
 	@$(BIN)/coverage erase
 	@$(AGAIN) $(BIN)/coverage run -m pytest -q $(CORE:%=tests/%)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(CORE_FILES)' \
 	  --omit='src/palaver/links/process_darwin.py'
 
-unlocked: ## install the newest versions our bounds allow, without the lock file, and run the tests that need no server
+unlocked: ## install the newest allowed versions without the lock file, and run the pure tests
 	@rm -rf .venv-unlocked && $(PYTHON) -m venv .venv-unlocked
 	@.venv-unlocked/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-asyncio hypothesis
 	@.venv-unlocked/bin/pal --version
@@ -82,11 +82,11 @@ test-harness: $(READY) ## run the four real harnesses against a scripted model; 
 	@$(BIN)/python -m tests.harness.real.install
 	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q --durations=15 tests/harness/real
 
-compat: $(READY) ## try the harnesses on the PATH and write docs/compatibility.md
+compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md
 	@$(BIN)/python -m palaver.cli.doctor.record .
 
 bench: $(READY) ## measure against hcom in the same run and write docs/performance.md
 	@$(BIN)/python bench/run.py
 
-clean: ## remove what was built
+clean: ## remove all build results
 	@rm -rf $(VENV) .venv-unlocked build dist .run .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What is measured: each function takes stages of both buses and gives figures. The order is the suite's."""
+"""The measurements: each function takes stages of both buses and returns figures. `suite` calls them."""
 
 import statistics
 from collections.abc import Callable
@@ -23,13 +23,13 @@ Act = Callable[[Stage[Home]], tuple[Seat, Command]]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both buses in the same situation."""
+    """A stage of each bus, both set up in the same way."""
 
     palaver: Stage[PalaverHome]
     hcom: Stage[HcomHome]
 
     def close(self) -> None:
-        """End both."""
+        """Close both stages."""
         self.palaver.close()
         self.hcom.close()
 
@@ -43,7 +43,7 @@ def _checking(stage: Stage[Home]) -> tuple[Seat, Command]:
 
 
 def version_wall(small: Pair, rounds: Rounds) -> Figure:
-    """How long it takes to start and say the version."""
+    """Measure the time to start and print the version."""
     samples = in_turn(
         {
             "palaver": (small.palaver.sender, small.palaver.home.version()),
@@ -56,10 +56,10 @@ def version_wall(small: Pair, rounds: Rounds) -> Figure:
 
 
 def hook_wall(small: Pair, rounds: Rounds) -> Figure:
-    """How long a harness waits for its hook after a tool, with nothing to deliver."""
+    """Measure how long a harness waits for its hook after a tool call when no message is pending."""
     seat, hook = small.palaver.home.hooked(_HOOKED)
     with seat:
-        # A hook of nobody would end at once, and mean nothing.
+        # A hook without an agent would exit at once, and its time would mean nothing.
         small.palaver.sender.time(small.palaver.home.send(_HOOKED, "proof-mark"))
         seat.prove(hook, "proof-mark")
         seat.prove(hook, "")
@@ -69,7 +69,7 @@ def hook_wall(small: Pair, rounds: Rounds) -> Figure:
 
 
 def walls(small: Pair, big: Pair, rounds: Rounds) -> tuple[list[Figure], list[Growth]]:
-    """Wall times of commands in an empty home and in a full one, all four in turn."""
+    """Measure commands in an empty home and in a full one, all four in turn."""
     acts: list[tuple[str, str, Act, Goal | None]] = [
         ("send", "send", _sending, Goal(limit=0.4)),
         ("check, nothing pending", "check, all messages for others", _checking, Goal(limit=0.7)),
@@ -89,19 +89,19 @@ def walls(small: Pair, big: Pair, rounds: Rounds) -> tuple[list[Figure], list[Gr
 
 
 def crowd_wall(small: Pair, crowd: Pair, rounds: Rounds) -> Growth:
-    """What a send to one agent costs while many others wait for mail of their own."""
+    """Measure a send to one agent while many other agents wait for messages."""
     palaver, hcom = _both(small, crowd, _sending, rounds)
     return _growth(f"send, {rounds.receivers} idle receivers", palaver, hcom)
 
 
 def watched_wall(small: Pair, watched: Pair, rounds: Rounds) -> Growth:
-    """What a send costs while an agent has many subscriptions that it does not match."""
+    """Measure a send while an agent has many subscriptions that do not match it."""
     palaver, hcom = _both(small, watched, _sending, rounds)
     return _growth(f"send, {rounds.subscriptions:,} subscriptions", palaver, hcom)
 
 
 def latencies(small: Pair, rounds: Rounds) -> list[Figure]:
-    """From the spawn of a send to the line on a receiver's standard output."""
+    """Measure from the spawn of a send to the line on a receiver's standard output."""
     receptions = {"palaver": small.palaver.reception, "hcom": small.hcom.reception}
     waiting = waiting_latency(receptions, rounds.latency, rounds.warm_up)
     following = following_latency(receptions, rounds.following, rounds.warm_up)
@@ -114,7 +114,7 @@ def latencies(small: Pair, rounds: Rounds) -> list[Figure]:
 
 
 def rates(small: Pair, rounds: Rounds) -> list[Figure]:
-    """Durable sends per second: by one process after another, by eight at a time, on one SDK connection."""
+    """Measure durable sends per second: one process at a time, eight at a time, one SDK connection."""
     flooders = {stage.home.bus: _flooders(stage) for stage in (small.palaver, small.hcom)}
     palaver: dict[str, list[float]] = {"one": [], "many": [], "sdk": []}
     hcom: dict[str, list[float]] = {"one": [], "many": []}
@@ -154,7 +154,7 @@ def _rate_figures(
 
 
 def memory(empty_mb: float, full_mb: float, rounds: Rounds) -> tuple[Amount, Growth]:
-    """What the daemon holds; hcom has none to compare it with."""
+    """Return the resident memory of the daemon. hcom has no daemon to compare it with."""
     amount = Amount("resident memory of the daemon, empty", "MB", empty_mb, _DAEMON_LIMIT_MB)
     growth = Growth(
         f"resident memory of the daemon, {rounds.events:,} events", "MB", 1, (empty_mb, full_mb), None, _FLAT

@@ -1,17 +1,17 @@
-"""What was found, as values: figures with their goals, and the sentences around them. Pure."""
+"""The results as values: figures with their goals, and remarks. Pure."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a ratio must be: at most, or at least, a limit."""
+    """The limit of a ratio: a maximum or a minimum."""
 
     limit: float
     is_at_most: bool = True
 
     def is_met(self, ratio: float) -> bool:
-        """Say whether the ratio is good enough."""
+        """Return whether the ratio meets the goal."""
         return ratio <= self.limit if self.is_at_most else ratio >= self.limit
 
     def __str__(self) -> str:
@@ -20,7 +20,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing both buses do. `goal` is for Palaver's value divided by hcom's."""
+    """One measurement of both buses. `goal` applies to Palaver's value divided by hcom's."""
 
     name: str
     unit: str
@@ -31,13 +31,13 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """Palaver's value in hcom's."""
+        """Palaver's value divided by hcom's."""
         return self.palaver / self.hcom
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One thing done in a small home and in a big one. `goal` is for Palaver's big value by its small one."""
+    """One measurement in a small and a big home. `goal` applies to Palaver's big value by its small one."""
 
     name: str
     unit: str
@@ -48,13 +48,13 @@ class Growth:
 
     @property
     def ratio(self) -> float:
-        """How much the big home costs Palaver."""
+        """Palaver's value in the big home divided by that in the small one."""
         return self.palaver[1] / self.palaver[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A value of Palaver's alone, with a limit in the same unit."""
+    """A value of Palaver only, with a limit in the same unit."""
 
     name: str
     unit: str
@@ -64,7 +64,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """A whole run."""
+    """All results of one run."""
 
     machine: str
     subjects: str
@@ -74,7 +74,7 @@ class Findings:
     remarks: list[str] = field(default_factory=list)
 
     def missed(self) -> list[str]:
-        """Name every goal that was not reached."""
+        """Return the name of every missed goal."""
         ratios: list[Figure | Growth] = [*self.figures, *self.growths]
         missed = [figure.name for figure in ratios if figure.goal and not figure.goal.is_met(figure.ratio)]
         return missed + [amount.name for amount in self.amounts if amount.value > amount.limit]

@@ -1,9 +1,9 @@
-"""Write two megabytes to the terminal when told to, and report how long the terminal took them. Knows no bus.
+"""Write two megabytes to the terminal on a signal, and report how long the terminal took to accept them.
 
     flood.py PIPE
 
 Writes `ready` to `PIPE`, waits until the file `PIPE.go` exists, then writes the output and reports the
-milliseconds.
+milliseconds. It does not depend on either bus.
 """
 
 import os
@@ -16,14 +16,14 @@ _POLL_S = 0.02
 
 
 def output() -> bytes:
-    """Return what a build prints: short lines with some colour."""
+    """Return output like that of a build: short lines with some colour."""
     line = b"\x1b[32mline %d\x1b[0m of the plain output that a build prints to its terminal\n"
     lines = b"".join(line % number for number in range(OUTPUT_BYTES // len(line) + 1))
     return lines[:OUTPUT_BYTES]
 
 
 def run(pipe: str) -> None:
-    """Write once, report, and stay until the terminal is closed."""
+    """Write once, report, and keep running until the terminal is closed."""
     report = os.open(pipe, os.O_WRONLY)
     rest = output()
     os.write(report, b"ready\n")

@@ -1,6 +1,6 @@
-"""hcom, driven only through its own commands in a throw-away home. Nothing here reads its source.
+"""hcom in a temporary home, driven only through its own commands. Nothing here depends on its source.
 
-Where hcom offers two ways, the faster one is measured: an external sender (`--from`) instead of an agent,
+If hcom offers two methods, the faster one is measured: an external sender (`--from`) instead of an agent,
 which would write a status event too, and its full-text table instead of a LIKE.
 """
 
@@ -23,7 +23,7 @@ _LONG_S = "86400"
 
 
 def install_hcom(venv: Path) -> Path:
-    """Return the hcom program, installing it into its own venv when it is not there yet."""
+    """Return the hcom program. It is installed into its own venv if necessary."""
     program = venv / "bin" / "hcom"
     if not program.exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
@@ -43,7 +43,7 @@ class HcomHome:
         self._dir = root / "hcom"
         flags = self._dir / ".tmp" / "flags"
         flags.mkdir(parents=True)
-        # The mark of a recent update check: without it the first command would reach for the network.
+        # Marks a recent update check: without it the first command would access the network.
         (flags / "update_check.attempt").touch()
         temporary = root / "tmp"
         temporary.mkdir()
@@ -60,16 +60,16 @@ class HcomHome:
 
     @property
     def database(self) -> Path:
-        """Where hcom keeps its events."""
+        """The database with the events of hcom."""
         return self._dir / "hcom.db"
 
     def seat(self, name: str) -> Seat:
-        """Register the agent; hcom knows it by the name in each command, so the seat is only a spawner."""
+        """Register the agent. hcom identifies it by the name in each command; the seat only runs commands."""
         self._register(name)
         return Seat()
 
     def checker(self, name: str) -> Seat:
-        """Register the agent as `hcom claude` would: the environment of a launch, a SessionStart hook."""
+        """Register the agent as `hcom claude` would: with its environment and a SessionStart hook."""
         session = str(uuid.uuid4())
         env = {
             **self._env,
@@ -108,7 +108,7 @@ class HcomHome:
         return self._command("--version")
 
     def send(self, to: str, text: str) -> Command:
-        """Store a message, from outside."""
+        """Store a message from an external sender."""
         return self._command("send", f"@{to}", "--from", "bench", "--", text)
 
     def check(self, name: str) -> Command:
@@ -121,11 +121,11 @@ class HcomHome:
         return self._command("listen", "--timeout", _LONG_S, "--name", name)
 
     def follow(self, name: str) -> Command:
-        """Stream the messages that mention the agent: hcom's `listen` ends with the first."""
+        """Stream the messages that mention the agent. `hcom listen` would end after the first one."""
         return self._command("events", "--follow", "--type", "message", "--mention", name)
 
     def list_agents(self) -> Command:
-        """Print who is there."""
+        """List the agents."""
         return self._command("list")
 
     def last_events(self) -> Command:
@@ -133,12 +133,12 @@ class HcomHome:
         return self._command("events", "--last", "20")
 
     def search(self) -> Command:
-        """Search by hcom's full-text table; it has no option for that, only a WHERE clause."""
+        """Search the full-text table of hcom. It has no option for that, only a WHERE clause."""
         found = f"id IN (SELECT rowid FROM events_fts WHERE events_fts MATCH '{RARE_WORD}')"
         return self._command("events", "--last", str(SEEDED), "--sql", found)
 
     def idle(self, names: Iterable[str]) -> list[subprocess.Popen[bytes]]:
-        """Start listeners that wait for mail of their own."""
+        """Start listeners that wait for messages to themselves."""
         started = []
         for name in names:
             self._register(name)
@@ -154,7 +154,7 @@ class HcomHome:
         return started
 
     def fill(self, count: int) -> None:
-        """Insert rows as `hcom send` writes them; sending 100,000 by process would take most of an hour."""
+        """Insert rows as `hcom send` writes them. Sending 100,000 messages would take most of an hour."""
         with sqlite3.connect(self.database) as connection:
             (stored,) = connection.execute("SELECT count(*) FROM events").fetchone()
             rows = (self._row(number) for number in range(count - stored))
@@ -164,7 +164,7 @@ class HcomHome:
         connection.close()
 
     def run_in_terminal(self, argv: Sequence[str]) -> str:
-        """Launch the program as its Claude Code, with the delivery that types; its own default does not."""
+        """Launch the program as Claude Code, with delivery by typing, which is not the default of hcom."""
         programs = self._root / "bin"
         programs.mkdir()
         claude = programs / "claude"
@@ -181,7 +181,7 @@ class HcomHome:
         return str(json.loads(launched)["names"][0])
 
     def subscribe(self, name: str, count: int) -> None:
-        """Subscribe to threads that nobody writes in."""
+        """Subscribe to threads that never get a message."""
         self._register(name)
         for number in range(count):
             self._command("events", "sub", "--thread", f"silent-{number}", "--for", name, "--as", name).run()
@@ -195,7 +195,7 @@ class HcomHome:
 
     def _register(self, name: str) -> None:
         self._command("start", "--as", name).run()
-        # An agent that has never done anything is removed by the first `list` two minutes later.
+        # An agent without any activity is removed by the first `list` after two minutes.
         self._command("listen", "1", "--name", name).run(accepted=(0, 1))
 
     @staticmethod

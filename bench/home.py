@@ -1,4 +1,4 @@
-"""What both buses must be able to do to be measured: the same acts, each in its own commands."""
+"""The operations of a bus that are measured, as a protocol. Each bus implements them with its commands."""
 
 import contextlib
 import subprocess
@@ -9,31 +9,31 @@ from bench.seat import Command, Seat
 
 RARE_WORD = "zanzibar"
 SEEDED = 20
-CHECKER = "vega"  # has a hook, and never any mail
+CHECKER = "vega"  # has a hook, and never has messages
 TAKER = "nova"  # the waiting receiver of the latency figures
-SINK = "miro"  # gets what is only sent to be stored
+SINK = "miro"  # receives messages that are only stored
 SENDER = "luna"
-OTHERS = ("pako", "rilu", "sote", "tuma")  # own the messages that are nobody's business
-WAITER = "wemo"  # one more receiver, waiting all the time, as in any real room
+OTHERS = ("pako", "rilu", "sote", "tuma")  # recipients of the messages that fill a home
+WAITER = "wemo"  # one more receiver that always waits, as in a real room
 
 
 def body(number: int) -> str:
-    """Text of the length agents write to each other, none of it the rare word."""
+    """Return a text of typical length without the rare word."""
     return f"message {number}: the parser now keeps the last token, please run the tests again when you can"
 
 
 class Home(Protocol):
-    """One bus with one store. Commands name an agent, and run in the seat that `seat` gave for it."""
+    """One bus with one store. A command of an agent must run in the seat that `seat` returned for it."""
 
     @property
     def bus(self) -> str:
-        """Which of the two it is."""
+        """The name of the bus."""
 
     def seat(self, name: str) -> Seat:
-        """Let an agent join and return the place its commands must run in."""
+        """Let an agent join, and return the seat in which its commands must run."""
 
     def checker(self, name: str) -> Seat:
-        """Let an agent join that is checked for mail between two tool calls."""
+        """Let an agent join whose messages are checked between two tool calls."""
 
     def version(self) -> Command:
         """Print the version."""
@@ -42,16 +42,16 @@ class Home(Protocol):
         """Store a message for one agent, durably."""
 
     def check(self, name: str) -> Command:
-        """Look for mail as a hook does between two tool calls, and find none."""
+        """Check for messages as a hook does between two tool calls, without finding any."""
 
     def wait(self, name: str) -> Command:
         """Wait for one message, print it, exit."""
 
     def follow(self, name: str) -> Command:
-        """Print messages as they come, and stay."""
+        """Print messages as they arrive, and keep running."""
 
     def list_agents(self) -> Command:
-        """Print who is there."""
+        """List the agents."""
 
     def last_events(self) -> Command:
         """Print the last 20 events."""
@@ -60,23 +60,23 @@ class Home(Protocol):
         """Print the messages with the rare word."""
 
     def idle(self, names: Iterable[str]) -> list[subprocess.Popen[bytes]]:
-        """Start receivers that wait for mail of their own."""
+        """Start receivers that wait for messages to themselves."""
 
     def fill(self, count: int) -> None:
-        """Store messages between others, up to `count`."""
+        """Store messages to other agents until there are `count` events."""
 
     def run_in_terminal(self, argv: Sequence[str]) -> str:
-        """Start a program in a terminal of the bus, in the background; return its agent's name."""
+        """Start a program in a terminal of the bus, in the background. Return the name of its agent."""
 
     def subscribe(self, name: str, count: int) -> None:
-        """Have an agent subscribe to events, so many times, none of which ever comes."""
+        """Create `count` subscriptions of an agent that never match an event."""
 
     def close(self) -> None:
-        """Stop everything of this home."""
+        """Stop all processes of this home and remove it."""
 
 
 def end_all(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Terminate receivers and wait until they are gone."""
+    """Terminate receivers and wait until they have exited."""
     waiting = list(processes)
     for process in waiting:
         process.terminate()
@@ -89,6 +89,6 @@ def end_all(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def seed(home: Home, seat: Seat) -> None:
-    """Store the messages that the listings print, so that an empty home prints as much as a full one."""
+    """Store the messages that listings print, so that an empty home prints as much as a full one."""
     for number in range(SEEDED):
         seat.time(home.send(SINK, f"{RARE_WORD} {body(number)}"))

@@ -1,6 +1,6 @@
-"""How figures are taken: both buses in turn, round by round, so that a noisy machine is noisy for both.
+"""Take measurements: both buses in turn, round by round, so that noise of the machine affects both.
 
-Nothing here knows a bus. A round that fails raises; no figure is made of what happened to work.
+Nothing here depends on a particular bus. A round that fails raises; it is never left out of a figure.
 """
 
 import math
@@ -14,9 +14,9 @@ from bench.home import Home
 from bench.seat import Command, Seat
 
 _BREATH_S = (
-    0.003  # after each run, so that what a bus still does behind its answer is not charged to the other
+    0.003  # pause after each run, so that work that a bus does after its reply does not slow the other
 )
-_SETTLE_S = 0.08  # until a receiver that has just been started surely waits
+_SETTLE_S = 0.08  # time for a newly started receiver to begin waiting
 _NS_PER_MS = 1_000_000
 
 Key = TypeVar("Key", bound=Hashable)
@@ -24,18 +24,18 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured in one column: every value, warm-up rounds left out."""
+    """The values of one column, without the warm-up rounds."""
 
     values: tuple[float, ...]
 
     @property
     def n(self) -> int:
-        """How many rounds counted."""
+        """Number of values."""
         return len(self.values)
 
     @property
     def median(self) -> float:
-        """The middle value."""
+        """The median value."""
         return statistics.median(self.values)
 
     @property
@@ -46,11 +46,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How often things are done."""
+    """The number of rounds of each measurement, and the size of the homes."""
 
     wall: int = 300
     latency: int = 500
-    following: int = 200  # a round of it lasts a quarter of a second: so often hcom looks
+    following: int = 200  # a round takes a quarter of a second, the polling interval of hcom
     flood: int = 400
     repeats: int = 3
     sdk: int = 20_000
@@ -87,7 +87,7 @@ class Reception:
 
 
 def in_turn(contestants: Mapping[Key, tuple[Seat, Command]], rounds: int, warm_up: int) -> dict[Key, Sample]:
-    """Time each command once in every round, in milliseconds; each round begins with another contestant."""
+    """Time each command once per round, in milliseconds. Each round starts with another contestant."""
     taken: dict[Key, list[float]] = {key: [] for key in contestants}
     order = list(contestants)
     for number in range(warm_up + rounds):
@@ -102,7 +102,7 @@ def in_turn(contestants: Mapping[Key, tuple[Seat, Command]], rounds: int, warm_u
 
 
 def waiting_latency(receptions: Mapping[Key, Reception], rounds: int, warm_up: int) -> dict[Key, Sample]:
-    """Time from the spawn of a send to the line of a receiver that was started for this one message."""
+    """Measure from the spawn of a send to the line of a receiver that was started for this message."""
     taken: dict[Key, list[float]] = {key: [] for key in receptions}
     for number in range(warm_up + rounds):
         for key, reception in receptions.items():
@@ -117,7 +117,7 @@ def waiting_latency(receptions: Mapping[Key, Reception], rounds: int, warm_up: i
 
 
 def following_latency(receptions: Mapping[Key, Reception], rounds: int, warm_up: int) -> dict[Key, Sample]:
-    """Time from the spawn of a send to the line of a receiver that prints one message after another."""
+    """Measure from the spawn of a send to the line of a receiver that follows all messages."""
     taken: dict[Key, list[float]] = {key: [] for key in receptions}
     commands = {key: reception.home.follow(reception.to) for key, reception in receptions.items()}
     for key, reception in receptions.items():
@@ -141,7 +141,7 @@ def _one_latency(reception: Reception, command: Command, marker: str) -> float:
 
 
 def flood_rate(seats: Sequence[Seat], command: Command, count: int) -> float:
-    """Run the command `count` times, shared out among the seats, all at once; return runs per second."""
+    """Run the command `count` times in all seats concurrently. Return the runs per second."""
     each = max(1, count // len(seats))
     for seat in seats:
         seat.start_flood(command, each)

@@ -1,4 +1,4 @@
-"""The findings as Markdown, and their place in the page: between two marks; the prose around is kept."""
+"""Render the findings as Markdown, and write them between two marks of the page. Other text is kept."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ END = "<!-- bench: end -->"
 
 
 def render(findings: Findings) -> str:
-    """Write the tables."""
+    """Return the tables and remarks as Markdown."""
     parts = [
         f"{findings.machine}\n\n{findings.subjects}",
         _table(
@@ -27,7 +27,7 @@ def render(findings: Findings) -> str:
 
 
 def write_between_marks(path: Path, text: str) -> None:
-    """Replace what stands between the marks of the page. A page without them is left alone: an error."""
+    """Replace the text between the marks of the page. Raises ValueError if the page has no marks."""
     page = path.read_text()
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -1,4 +1,4 @@
-"""Palaver, driven through `pal` and the SDK in a throw-away home with a daemon of its own."""
+"""Palaver in a temporary home with its own daemon, driven through `pal` and the SDK."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ _PAUSE_S = 1.0
 
 
 class PalaverHome:
-    """One PALAVER_HOME. Who asks is told by the process, so each agent has a seat and each seat one agent."""
+    """One PALAVER_HOME. The process identifies the caller, so each agent has one seat, and vice versa."""
 
     bus = "Palaver"
 
@@ -46,17 +46,17 @@ class PalaverHome:
         self._command("up").run()
 
     def seat(self, name: str) -> Seat:
-        """Let the agent join from its seat: `pal join` anchors at its parent, the spawner."""
+        """Let the agent join from its seat. The anchor of `pal join` is its parent, the spawner."""
         seat = Seat()
         seat.time(self._command("join", "--name", name))
         return seat
 
     def checker(self, name: str) -> Seat:
-        """Let the agent join; a check asks for nothing more."""
+        """Let the agent join. A check needs no other setup."""
         return self.seat(name)
 
     def hooked(self, name: str) -> tuple[Seat, Command]:
-        """Let the agent join as a Claude Code, and give its PostToolUse hook. Whoever asks ends the seat."""
+        """Let the agent join as Claude Code. Return its seat, for the caller to close, and its hook."""
         seat = Seat()
         seat.time(self._command("join", "--name", name, "--harness", "claude"))
         path = self._root / f"{name}.post.json"
@@ -78,7 +78,7 @@ class PalaverHome:
         return seat, Command((self._program, "hook", "claude", "PostToolUse"), self._env, path)
 
     def attach(self, name: str) -> Sequence[str]:
-        """Return the command that attaches a terminal to an agent, with its environment before it."""
+        """Return the command that attaches a terminal to an agent, preceded by its environment."""
         environment = {**self._env, "TERM": "tmux-256color"}
         return (*(f"{key}={value}" for key, value in environment.items()), self._program, "attach", name)
 
@@ -91,7 +91,7 @@ class PalaverHome:
         return self._command("send", f"@{to}", "--", text)
 
     def check(self, name: str) -> Command:
-        """Ask for mail without waiting."""
+        """Check for messages without waiting."""
         return self._command("recv")
 
     def wait(self, name: str) -> Command:
@@ -99,11 +99,11 @@ class PalaverHome:
         return self._command("recv", "--wait", "--timeout", _LONG_S)
 
     def follow(self, name: str) -> Command:
-        """Print messages as they come."""
+        """Print messages as they arrive."""
         return self._command("recv", "--follow")
 
     def list_agents(self) -> Command:
-        """Print who is there."""
+        """List the agents."""
         return self._command("list")
 
     def last_events(self) -> Command:
@@ -115,7 +115,7 @@ class PalaverHome:
         return self._command("events", "--search", RARE_WORD)
 
     def idle(self, names: Iterable[str]) -> list[subprocess.Popen[bytes]]:
-        """Start receivers: a shell joins, then becomes the receiver, and so stays the agent's anchor."""
+        """Start receivers. A shell joins and then execs the receiver, so it stays the agent's anchor."""
         script = '"$0" join --name "$1" && exec "$0" recv --wait --timeout "$2"'
         started = [
             subprocess.Popen(
@@ -131,11 +131,11 @@ class PalaverHome:
         return started
 
     def fill(self, count: int) -> None:
-        """Send by the SDK to agents that have joined and read nothing, until the log holds `count` events."""
+        """Send with the SDK to agents that read nothing, until the log has about `count` events."""
         self.sdk_sends(count - self._stored(), OTHERS)
 
     def sdk_sends(self, count: int, to: Sequence[str]) -> float:
-        """Send durably on one connection, pipelined, from another process; return the seconds it took."""
+        """Send durably on one connection, pipelined, from another process. Return the time in seconds."""
         argv = (sys.executable, str(_SDK_SENDS), str(self.home), str(count), str(_WINDOW), *to)
         done = subprocess.run(argv, env=self._env, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -143,20 +143,20 @@ class PalaverHome:
         return float(json.loads(done.stdout)["seconds"])
 
     def run_in_terminal(self, argv: Sequence[str]) -> str:
-        """Start a program with a holder; its screen is read as Claude Code's."""
+        """Start a program in a holder. Its screen is read like that of Claude Code."""
         name = f"typed{next(self._terminals)}"
         self._command("run", "--detach", "--name", name, "--harness", "claude", "--", *argv).run()
         self._held.append(name)
         return name
 
     def subscribe(self, name: str, count: int) -> None:
-        """Subscribe to threads that nobody writes in, from a seat of the agent's own."""
+        """Subscribe to threads that never get a message, from a separate seat of the agent."""
         with self.seat(name) as seat:
             for number in range(count):
                 seat.time(self._command("events", "sub", "--thread", f"silent-{number}"))
 
     def holder_mb(self, name: str, shown: str) -> tuple[float, float]:
-        """Return the memory of an agent's holder once its terminal shows a text: resident, and its share."""
+        """Return the resident memory and the PSS of an agent's holder once its terminal shows a text."""
         end = time.monotonic() + _LIMIT_S
         while shown not in self._command("peek", name).run():
             if time.monotonic() > end:
@@ -195,7 +195,7 @@ class PalaverHome:
 
 
 def _end_holder(pid: int) -> None:
-    """End a holder and wait until it is gone: one that still lives would call for a daemon."""
+    """Kill a holder and wait until it has exited: a live holder would start a daemon."""
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

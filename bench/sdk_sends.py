@@ -1,7 +1,7 @@
-"""Sends messages on one SDK connection, many in flight, and prints how long it took. Runs as a script.
+"""Send messages on one SDK connection, many in flight, and print the time it took. Runs as a script.
 
 Usage: sdk_sends.py HOME COUNT WINDOW NAME...
-A send counts when its receipt is back, and a receipt means durable.
+A send is complete when its receipt has arrived; a receipt means that the message is durable.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ _BODY = "message {}: the parser now keeps the last token, please run the tests a
 
 
 async def _send(home: str, count: int, window: int, names: list[str]) -> float:
-    """Keep `window` sends in flight until `count` have been answered; return the seconds between."""
+    """Keep `window` sends in flight until all `count` are complete. Return the seconds."""
     numbers = iter(range(count))
     async with palaver.connect(name="sdk_sender", home=home) as me:
 
         async def line() -> None:
-            # Each line takes the next number as soon as its last send is answered.
+            # Each task takes the next number as soon as its last send is complete.
             for number in numbers:
                 await me.send(f"@{names[number % len(names)]}", _BODY.format(number))
 

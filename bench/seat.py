@@ -1,4 +1,4 @@
-"""An agent's own place in a benchmark: a spawner process and the orders it takes. It judges nothing."""
+"""The seat of an agent in a benchmark: a spawner process that runs its commands. It evaluates nothing."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ _NS_PER_MS = 1_000_000
 
 
 class CommandError(Exception):
-    """A measured command did not do what it was measured for; its time would mean nothing."""
+    """A measured command failed, so its time would mean nothing."""
 
     def __init__(self, command: "Command", why: str) -> None:
         super().__init__(command, why)
@@ -26,19 +26,19 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program with everything it may know: it gets this environment and no other (`env -i`)."""
+    """A program with its arguments, its input and its complete environment (`env -i`)."""
 
     argv: tuple[str, ...]
     env: dict[str, str] = field(hash=False)
     stdin: Path | None = None
 
     def order(self, do: str, **more: object) -> dict[str, object]:
-        """Write the command as an order to a spawner."""
+        """Return the command as an order to a spawner."""
         stdin = str(self.stdin) if self.stdin else None
         return {"do": do, "argv": list(self.argv), "env": self.env, "stdin": stdin, **more}
 
     def run(self, accepted: tuple[int, ...] = (0,)) -> str:
-        """Run the command untimed and return its output; a status not accepted raises `CommandError`."""
+        """Run the command untimed and return its output. Raises `CommandError` for other exit statuses."""
         given = self.stdin.read_text() if self.stdin else ""
         done = subprocess.run(
             self.argv, env=self.env, input=given, capture_output=True, text=True, timeout=60, check=False
@@ -57,12 +57,12 @@ class Timing:
 
     @property
     def wall_ms(self) -> float:
-        """How long it took, from before the spawn until it was waited for."""
+        """The time from before the spawn until the process was waited for."""
         return (self.ended_ns - self.started_ns) / _NS_PER_MS
 
 
 class Seat:
-    """A process of its own under which commands run. Leaving the `with` block ends it."""
+    """A separate process that runs commands as its children. Leaving the `with` block ends it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -82,7 +82,7 @@ class Seat:
         self.close()
 
     def close(self) -> None:
-        """End the spawner. A receiver that is still open loses its reader."""
+        """End the spawner. The output of a receiver that is still open is no longer read."""
         if self._process.stdin and not self._process.stdin.closed:
             self._process.stdin.close()
         if self._process.stdout:
@@ -90,18 +90,18 @@ class Seat:
         self._process.wait(timeout=10)
 
     def time(self, command: Command) -> Timing:
-        """Run the command once and time it; a failure raises, because a fast refusal is no result."""
+        """Run the command once and time it. A failure raises, because the time of a refusal means nothing."""
         answer = self._ask(command.order("time"))
         if answer["status"]:
             raise CommandError(command, f"exit status {answer['status']}")
         return Timing(started_ns=answer["started_ns"], ended_ns=answer["ended_ns"])
 
     def start_flood(self, command: Command, count: int) -> None:
-        """Begin running the command `count` times; `end_flood` must follow."""
+        """Start to run the command `count` times. `end_flood` must follow."""
         self._tell(command.order("flood", count=count))
 
     def end_flood(self, command: Command) -> Timing:
-        """Wait for a flood; a single failure in it raises."""
+        """Wait for the end of a flood. A single failure in it raises."""
         answer = self._hear()
         if answer["failed"]:
             raise CommandError(command, f"{answer['failed']} of a flood failed")
@@ -112,22 +112,22 @@ class Seat:
         return self._ask(command.order("open"))["pid"]
 
     def expect(self, marker: str) -> None:
-        """Have the receiver's output read up to a line with the marker; `arrived_ns` must follow."""
+        """Read the receiver's output up to a line with the marker. `arrived_ns` must follow."""
         self._tell({"do": "next", "marker": marker})
 
     def arrived_ns(self, command: Command) -> int:
-        """Wait for what `expect` asked for and return the moment its line was complete."""
+        """Wait for the line of `expect` and return the time at which it was complete."""
         at_ns = self._hear()["at_ns"]
         if not at_ns:
             raise CommandError(command, "ended without saying what it should")
         return at_ns
 
     def close_receiver(self, *, end: bool) -> int:
-        """Wait for the receiver to exit, after a SIGTERM if told to end it; return the bytes not read."""
+        """Wait for the receiver to exit, after a SIGTERM if `end` is set. Return the unread byte count."""
         return self._ask({"do": "close", "end": end})["unread_bytes"]
 
     def prove(self, command: Command, marker: str) -> None:
-        """Run the command untimed; output without the marker, or any output for an empty one, raises."""
+        """Run the command untimed. Raises if the marker is missing, or if it is empty and there is output."""
         self.open_receiver(command)
         if marker:
             self.expect(marker)

@@ -1,8 +1,8 @@
-"""A process that starts commands and times them. It runs alone, as a script, and knows neither bus.
+"""A process that starts commands and times them. It runs as a script and depends on neither bus.
 
-Every agent of a benchmark has one, so that a bus which tells agents apart by their processes finds each where
-it should be. Orders come in and answers go out as lines of JSON. Times are CLOCK_MONOTONIC, the same in every
-process of a machine, so a moment noted here can be compared with one noted in another spawner.
+Every agent of a benchmark has its own, because a bus may identify agents by their processes. Orders and
+replies are lines of JSON. Times are CLOCK_MONOTONIC, which is the same in every process of a machine, so
+times of different spawners can be compared.
 """
 
 import json
@@ -17,7 +17,7 @@ Answer = dict[str, int]
 
 
 class Order(TypedDict, total=False):
-    """One line from the suite; which fields are there depends on `do`."""
+    """One line from the suite. Its fields depend on `do`."""
 
     do: str
     argv: list[str]
@@ -49,7 +49,7 @@ def _wait(pid: int) -> int:
 
 
 def _time(order: Order) -> Answer:
-    """Run the command once. The clock starts before the spawn and stops when the process is waited for."""
+    """Run the command once. The time is from before the spawn until the process was waited for."""
     started = time.monotonic_ns()
     status = _wait(_spawn(order))
     ended = time.monotonic_ns()
@@ -57,7 +57,7 @@ def _time(order: Order) -> Answer:
 
 
 def _flood(order: Order) -> Answer:
-    """Run the command `count` times, one after another; `failed` counts those that did not exit with 0."""
+    """Run the command `count` times in sequence. `failed` counts the runs that did not exit with 0."""
     failed = 0
     started = time.monotonic_ns()
     for _ in range(order["count"]):
@@ -66,7 +66,7 @@ def _flood(order: Order) -> Answer:
 
 
 class _Reader:
-    """The one receiver this spawner keeps open: its process, and output that is not yet a whole line."""
+    """The one open receiver of this spawner: its process, and the incomplete last line of its output."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -82,7 +82,7 @@ class _Reader:
         return {"pid": self.pid}
 
     def next(self, order: Order) -> Answer:
-        """Wait for a line with the marker in it; `at_ns` is when its last byte had been read."""
+        """Wait for a line with the marker. `at_ns` is the time at which its last byte had been read."""
         marker = order["marker"].encode()
         while True:
             *lines, self.pending = self.pending.split(b"\n")
@@ -90,7 +90,7 @@ class _Reader:
                 return {"at_ns": time.monotonic_ns()}
             data = os.read(self.fd, _READ_BYTES)
             if not data:
-                # A receiver may leave out the last line end; what came before its exit still counts.
+                # A receiver may omit the last line end. Output before its exit still counts.
                 return {"at_ns": time.monotonic_ns() if marker in self.pending else 0}
             self.pending += data
 
@@ -105,7 +105,7 @@ class _Reader:
 
 
 def main() -> None:
-    """Answer orders until standard input ends."""
+    """Carry out orders until standard input ends."""
     reader = _Reader()
     doings: dict[str, Callable[[Order], Answer]] = {
         "time": _time,

@@ -1,4 +1,4 @@
-"""A home with its cast: the agents every figure needs, each in a seat of its own."""
+"""A home with the agents that every measurement needs, each in its own seat."""
 
 import tempfile
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ AnyHome = TypeVar("AnyHome", bound=Home, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[AnyHome]):
-    """A bus ready to be measured: twenty messages stored, one receiver waiting, everybody else idle."""
+    """A bus ready for measurement: twenty stored messages, one waiting receiver, other agents idle."""
 
     home: AnyHome
     sender: Seat
@@ -26,25 +26,25 @@ class Stage(Generic[AnyHome]):
 
     @property
     def sending(self) -> tuple[Seat, Command]:
-        """A send that nobody waits for."""
+        """A send to an agent that does not wait for it."""
         return self.sender, self.home.send(SINK, "the build is green again, you can rebase on it")
 
     @property
     def checking(self) -> tuple[Seat, Command]:
-        """A check that finds nothing."""
+        """A check that finds no message."""
         return self.checker, self.home.check(CHECKER)
 
     @property
     def reception(self) -> Reception:
-        """Who sends and who receives when latency is measured."""
+        """The sender and the receiver of latency measurements."""
         return Reception(home=self.home, sender=self.sender, taker=self.taker, to=TAKER)
 
     def asking(self, command: Command) -> tuple[Seat, Command]:
-        """A listing, asked for by the sender."""
+        """Return a listing command, to be run in the seat of the sender."""
         return self.sender, command
 
     def close(self) -> None:
-        """End the seats, then the home."""
+        """Close the seats, then the home."""
         for seat in (self.sender, self.checker, self.taker, *self.silent):
             seat.close()
         self.home.close()
@@ -61,11 +61,11 @@ def open_hcom(folder: Path, program: Path) -> Stage[HcomHome]:
 
 
 def _new_root(folder: Path) -> Path:
-    # Short names: a socket's path may have about a hundred characters, and the folder is the caller's.
+    # Short names, because the path of a socket is limited to about 100 characters.
     return Path(tempfile.mkdtemp(prefix="b", dir=folder))
 
 
-def _open(home: AnyHome) -> Stage[AnyHome]:  # type: ignore[misc]  # a factory may take what the class only gives
+def _open(home: AnyHome) -> Stage[AnyHome]:  # type: ignore[misc]  # covariant type in a parameter of a factory
     silent = tuple(home.seat(name) for name in (SINK, *OTHERS))
     sender = home.seat(SENDER)
     seed(home, sender)
@@ -78,7 +78,7 @@ def _open(home: AnyHome) -> Stage[AnyHome]:  # type: ignore[misc]  # a factory m
 
 
 def _prove_it_works(stage: Stage[Home]) -> None:
-    # A check for somebody unknown, or a listing of nothing, would be fast and mean nothing.
+    # A check for an unknown agent, or an empty listing, would be fast and mean nothing.
     home = stage.home
     stage.sender.time(home.send(CHECKER, "proof-mark"))
     stage.checker.prove(home.check(CHECKER), "proof-mark")

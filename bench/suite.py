@@ -1,4 +1,4 @@
-"""The benchmarks, one after another, and the page they end in. It reports missed goals and fails for none."""
+"""Run all benchmarks and write the page. Missed goals are reported, but are not a failure."""
 
 import argparse
 import contextlib
@@ -30,7 +30,7 @@ _BEGAN_S = time.monotonic()
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What is measured, and where its homes go."""
+    """The measured programs, and the folder for their homes."""
 
     pal: Path
     hcom: Path
@@ -42,7 +42,7 @@ class Programs:
 
 
 def run(programs: Programs, rounds: Rounds) -> Findings:
-    """Measure everything and return what was found; every home is gone afterwards."""
+    """Run all measurements and return the results. All homes are removed afterwards."""
     with contextlib.ExitStack() as homes:
         small = programs.open_pair()
         homes.callback(small.close)
@@ -108,7 +108,7 @@ def _measure_subscribed(programs: Programs, small: Pair, rounds: Rounds, finding
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read the options, run, print the tables and put them into the page."""
+    """Parse the options, run, print the tables and write them to the page (not with `--quick`)."""
     options = _options(arguments)
     runs = _ROOT / ".run"
     runs.mkdir(exist_ok=True)

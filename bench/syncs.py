@@ -1,4 +1,4 @@
-"""How often a send waits for the disk, counted from outside with strace; without it there is no answer."""
+"""Count the sync calls of a send with strace. Without strace they are not counted."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ _SDK_SENDS = 1_000
 
 
 def sync_remarks(palaver: PalaverHome, sender: Seat, hcom: HcomHome) -> list[str]:
-    """Say for each bus how many sync calls a send makes."""
+    """Return remarks on how many sync calls a send makes, for each bus."""
     strace = shutil.which("strace")
     if not strace:
         return ["Sync calls were not counted: there is no strace here."]
@@ -42,7 +42,7 @@ def _hcom_syncs(strace: str, hcom: HcomHome) -> int:
 
     connection = sqlite3.connect(hcom.database)
     connection.execute("SELECT count(*) FROM events").fetchone()
-    count()  # the first one after a write-back starts a new WAL and syncs its head too
+    count()  # the first send after a checkpoint starts a new WAL and also syncs its header
     syncs = count()
     connection.close()
     return syncs

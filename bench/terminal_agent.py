@@ -1,9 +1,9 @@
-"""Stands in for Claude Code in a terminal: draws an empty composer, and says when bytes come. Knows no bus.
+"""A replacement for Claude Code in a terminal: it draws a composer and reports when bytes arrive.
 
     terminal_agent.py PIPE [HCOM]
 
-Every read is a line in `PIPE`: the moment, in nanoseconds of the machine's monotonic clock, and `key` or
-`enter`; `ready` says that it is idle again. With `HCOM` it runs the hooks of a session as Claude Code would.
+For every read it writes a line to `PIPE`: the time, in nanoseconds of the monotonic clock, and `key` or
+`enter`. `ready` means that it is idle again. With `HCOM` it runs the hooks of a session as Claude Code would.
 """
 
 import json
@@ -18,7 +18,7 @@ _RULE = "─" * 78
 
 
 class Agent:
-    """One composer, always idle."""
+    """A program with a composer that is always idle."""
 
     def __init__(self, pipe: str, hcom: str = "") -> None:
         self._pipe = os.open(pipe, os.O_WRONLY)
@@ -27,7 +27,7 @@ class Agent:
         self._text = b""
 
     def run(self) -> None:
-        """Read for ever."""
+        """Read until standard input ends."""
         tty.setraw(0)
         os.write(1, b"\x1b[?2004h")
         self._draw()

@@ -1,7 +1,8 @@
-"""Agents in terminals: how soon what is sent to an idle one is typed there, and what its holder holds.
+"""Measure agents in terminals: typing latency, memory of holders, start time, output speed.
 
-Both buses type into the same scripted program. hcom types a mark, `<hcom>`, and its hook brings the text when
-the mark was sent; Palaver types the text. Measured is what both do: the first byte, and Enter.
+Both buses type into the same scripted program. hcom types a mark, `<hcom>`, and its hook returns the text
+when the mark is submitted; Palaver types the text. The times to the first byte and to Enter are measured for
+both.
 """
 
 import os
@@ -33,14 +34,14 @@ _FIRST_LINE = (
     "import os,signal,sys,time; os.write(os.open(sys.argv[1], os.O_WRONLY), b'%d\\n' % time.monotonic_ns())"
 )
 _LIMIT_S = 30.0
-_SETTLE_S = 2.0  # until both surely take the agent for idle: hcom waits longer when something has just moved
+_SETTLE_S = 2.0  # until both consider the agent idle: hcom waits longer after recent output
 _NS_PER_MS = 1_000_000
 _HOLDER_LIMIT_MB = 35
 _OUTPUT_BYTES = 1_000_000
 
 
 class Typewriter:
-    """What the scripted program in a terminal of one bus says."""
+    """The reports of the scripted program in a terminal of one bus."""
 
     def __init__(self, home: Home, sender: Seat, folder: Path) -> None:
         self._home = home
@@ -53,7 +54,7 @@ class Typewriter:
         self._until("ready")
 
     def time(self, text: str) -> tuple[float, float]:
-        """Send once; give the milliseconds to the first byte in the terminal, and to Enter."""
+        """Send once. Return the milliseconds to the first byte in the terminal, and to Enter."""
         sent = self._sender.time(self._home.send(self._name, text))
         first_ns = self._until("key")
         enter_ns = self._until("enter")
@@ -61,7 +62,7 @@ class Typewriter:
         return (first_ns - sent.started_ns) / _NS_PER_MS, (enter_ns - sent.started_ns) / _NS_PER_MS
 
     def close(self) -> None:
-        """Let go of the pipe; whoever holds the terminal ends it with the home."""
+        """Close the pipe. The terminal ends together with the home."""
         os.close(self._pipe)
 
     def _until(self, word: str) -> int:
@@ -79,7 +80,7 @@ class Typewriter:
 
 
 def typing(small: Pair, folder: Path, rounds: Rounds) -> list[Figure]:
-    """From the spawn of a send to the bytes in the terminal of an idle agent, both in turn."""
+    """Measure from the spawn of a send to the bytes in the terminal of an idle agent, both in turn."""
     writers = {
         "palaver": Typewriter(small.palaver.home, small.palaver.sender, folder),
         "hcom": Typewriter(small.hcom.home, small.hcom.sender, folder),
@@ -104,7 +105,7 @@ def typing(small: Pair, folder: Path, rounds: Rounds) -> list[Figure]:
 
 
 def holder_memory(small: Pair) -> list[Amount]:
-    """What the process holds that has an agent's terminal, at rest and after much output."""
+    """Return the memory of a holder, fresh and after much output."""
     home = small.palaver.home
     flood = f"head -c {_OUTPUT_BYTES * 3 // 4} /dev/urandom | base64; echo flooded; exec sleep 86400"
     rows = []
@@ -142,7 +143,7 @@ def starts(home: PalaverHome, folder: Path) -> list[Amount]:
 def flood(home: PalaverHome, folder: Path) -> list[Amount]:
     """Compare how fast a program can write two megabytes: in tmux, detached in Palaver, and attached.
 
-    The attached terminal is itself in tmux. Returns nothing where tmux is not installed.
+    The attached terminal is itself in tmux. Returns an empty list if tmux is not installed.
     """
     tmux = shutil.which("tmux")
     if tmux is None:

@@ -1,7 +1,7 @@
-"""What `make run` shows: the bus starts, two agents exchange a request and an answer, and work by turns.
+"""The demo of `make run`: start the bus, let two agents exchange a request and a reply, and take turns.
 
-The ledger tells what became of each message. Then it shows live events until Ctrl-C. When standard input is
-not a terminal it ends after the turns, and leaves nothing running that was not running before.
+It shows the delivery state of each message, then live events until Ctrl-C. If standard input is not a
+terminal, it ends after the turns and stops the daemon if it started it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PAL = str(Path(sys.executable).with_name("pal"))
 
 
 async def exchange() -> None:
-    """Let one agent ask and another one, in a process of its own, answer."""
+    """Let one agent send a request, and another one, in its own process, reply."""
     other = await asyncio.create_subprocess_exec(
         sys.executable, str(HERE / "ten_line_agent.py"), stdout=subprocess.PIPE
     )
@@ -47,7 +47,7 @@ async def exchange() -> None:
 
 
 async def take_turns() -> None:
-    """Let two agents share a folder: one has the stick, and hands over to the other, who waits for it."""
+    """Let two agents share a folder: one has the stick and passes it to the other, which waits for it."""
     with tempfile.TemporaryDirectory() as parent:
         shop = Path(parent) / "shop"
         shop.mkdir()
@@ -77,13 +77,13 @@ async def take_turns() -> None:
 
 
 def run(*words: str) -> None:
-    """Run a command of `pal` and show it as it would be typed."""
+    """Print a `pal` command as it would be typed, and run it."""
     print(f"$ pal {' '.join(words)}", flush=True)
     subprocess.run([PAL, *words], check=True)
 
 
 def is_up() -> bool:
-    """Whether somebody listens already; nothing is started to find out."""
+    """Return whether a daemon is running already. Starts nothing."""
     connection = reach(default_home())
     if connection is not None:
         connection.close()
@@ -91,7 +91,7 @@ def is_up() -> bool:
 
 
 def stop() -> None:
-    """End the bus we started. Not with `pal down`: that would say that it is meant to stay down."""
+    """Stop the daemon that we started. `pal down` would also record that it must stay down."""
     status = subprocess.run([PAL, "status", "--json"], check=True, capture_output=True)
     os.kill(json.loads(status.stdout)["pid"], signal.SIGTERM)
     while is_daemon_alive(default_home()):
@@ -99,7 +99,7 @@ def stop() -> None:
 
 
 def show_live_events() -> int:
-    """Follow the log until Ctrl-C, which is how it is meant to end."""
+    """Follow the log until Ctrl-C, which counts as success."""
     print("Live events from here on; try `pal send` in another terminal.")
     print("Ctrl-C ends this, and leaves the bus running.", flush=True)
     status = subprocess.call([PAL, "events", "--follow"])
@@ -107,7 +107,7 @@ def show_live_events() -> int:
 
 
 def main() -> int:
-    """Show the exchange and the turns; return the exit status."""
+    """Run the demo and return the exit status."""
     is_watched = sys.stdin.isatty()
     must_stop = not is_watched and not is_up()
     run("up")

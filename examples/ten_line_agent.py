@@ -1,4 +1,4 @@
-"""A whole agent in ten lines: it answers every request it gets, until it is stopped."""
+"""A complete agent in ten lines: it replies to every request until it is stopped."""
 
 import asyncio
 
