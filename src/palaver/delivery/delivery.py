@@ -295,7 +295,7 @@ class Delivery:
         if place is not None and find_mail(self._log.rows, event.sender, place) is None:
             self._mailboxes.settle(event.sender, [place])
         if dead := event.payload.get("dead"):
-            assert isinstance(dead, (list, tuple))  # the broker wrote it
+            assert isinstance(dead, (list, tuple))  # the broker always writes a list
             self._tasks.create_task(self._ledger.dead(event, [str(path) for path in dead]))
 
     def _on_delivery(self, event: Event) -> None:

@@ -76,7 +76,7 @@ class Ledger:
                 await self._tell(event, "unconfirmed", [agent], attempt=entry.submitted)
 
     async def tell_held(self, agent: str, events: Sequence[Event], *, why: str) -> None:
-        """Notify the senders of held messages: one notice per sender, with the reason `why`."""
+        """Notify the senders of held messages, with the reason `why`: one notice per sender or broadcast."""
         for told in held_notices(agent, events, reason=why):
             await self._submit(told)
 

@@ -42,7 +42,7 @@ def notice(
 
 
 def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterator[Notify]:
-    """Yield one notice per sender about all of its messages that are held for one recipient."""
+    """Yield notices about messages held for one recipient: one per sender, and one per broadcast."""
     many: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         many[event.id if event.payload.get("scope") == BROADCAST else event.sender].append(event)

@@ -16,7 +16,7 @@ class Place(enum.Enum):
     """Where the pasted text is."""
 
     OURS = enum.auto()
-    """In the composer, alone."""
+    """The composer contains our text and nothing else."""
     MIXED = enum.auto()
     """The composer contains another text, or more than ours."""
     EMPTY = enum.auto()

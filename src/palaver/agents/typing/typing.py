@@ -35,7 +35,7 @@ ENTER: Final = b"\r"
 _PASSING_MS: Final = 1_000
 """How long to wait for a reason in `PASSING` to go away before the message is deferred."""
 _PASTE_SHOWN_MS: Final = 3_000
-"""How long a program may take to show a paste before it counts as swallowed."""
+"""How long a program may take to show a paste before it counts as lost."""
 _PASTE_LIMIT_MS: Final = 60_000
 """How long a pasted text may stay unsent without visible progress before it is reported as unconfirmed."""
 _ENTER_AGAIN_MS: Final = 1_500
@@ -248,7 +248,7 @@ class Typing:
         return Done(Answer.UNCONFIRMED, "something took it before it was sent")
 
     def _hold(self, reason: str, since_ms: int, *, is_touched: bool = False) -> Step:
-        """Hold our text in the composer. There is no time limit while a dialog is open.
+        """Hold our text in the composer, without a time limit in general.
 
         Give up after `_PASTE_LIMIT_MS` if a person has changed the text or no process reads the terminal.
         """
@@ -269,7 +269,10 @@ class Typing:
         return Write(key)
 
     def _wait_unseen(self, look: Look, since_ms: int, reason: str) -> Step:
-        """Wait while the composer is not visible: indefinitely for a dialog, otherwise for a limited time."""
+        """Wait while the composer is not visible.
+
+        There is no time limit for a dialog or an unreadable screen; otherwise it is `_PASTE_LIMIT_MS`.
+        """
         if look.has_dialog or not look.is_readable or since_ms < _PASTE_LIMIT_MS:
             return Wait(_HOLD_MS, reason or "composer")
         return Done(Answer.UNCONFIRMED, "the composer went out of sight")

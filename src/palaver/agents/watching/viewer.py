@@ -94,7 +94,7 @@ class Viewer:
     def __init__(self, connection: socket.socket, room: Room, first: bytes, *, is_human: bool) -> None:
         self.connection = connection
         self.is_human = is_human
-        """Whether it may type."""
+        """Whether a person uses it. Only then it may type."""
         self.is_drawn = False
         """It draws the screen itself, so its terminal neither sees nor answers queries of the program."""
         self.size: tuple[int, int] | None = None
