@@ -132,7 +132,7 @@ class Offering:
         return await self.offer(lane, within(chosen[1], limit_text), request=request)
 
     async def offer(self, lane: Lane, events: Sequence[Event], *, request: str = "") -> Offer | None:
-        """Write `submitted`, then send the messages, so that the log shows after a crash what was sent.
+        """Write `submitted`, then send the messages, so that the log has every sent message after a crash.
 
         Return None if no message could be sent: their state has changed, or the lane has closed.
         """
