@@ -99,9 +99,9 @@ def test_invalid_settings_are_not_saved(
     assert status == 1
     assert named in said[0]
     assert said[-3:] == [
-        "pal: the bus would not start like this",
+        "pal: the bus cannot start with these settings",
         "pal: nothing was saved",
-        f"pal: {file} is as it was; what you wrote is in {kept}",
+        f"pal: {file} is unchanged; your text is in {kept}",
     ]
     assert file.read_text() == "brake_hops = 1\n"
     assert kept.read_text() == f"{line}\n"
@@ -144,7 +144,7 @@ def test_deleted_copy_changes_nothing(tmp_path: Path, file: Path, capsys: pytest
     status = edit_settings(tmp_path, editor(tmp_path, 'rm "$2"'))
 
     assert status == 1
-    assert capsys.readouterr().err.endswith(f"pal: {file} is as it was\n")
+    assert capsys.readouterr().err.endswith(f"pal: {file} is unchanged\n")
     assert file.read_text() == "brake_hops = 1\n"
 
 

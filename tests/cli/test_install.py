@@ -93,7 +93,7 @@ def test_foreign_skill_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     assert status == 1
     assert path.read_text() == "mine"
-    assert capsys.readouterr().err == f"pal: {path}: it is somebody else's skill, and stays as it is\n"
+    assert capsys.readouterr().err == f"pal: {path}: another skill has this name; it was not changed\n"
 
 
 def test_unwritable_path_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

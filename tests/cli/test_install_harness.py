@@ -139,7 +139,7 @@ def test_changes_made_after_the_installation_stay(
 
     assert status == 0
     assert path.read_text() == MINE[".gemini/settings.json"].replace("{", '{\n    "theme": "dark",', 1)
-    assert "only what is ours is taken out" in capsys.readouterr().out
+    assert "only the entries of Palaver are removed" in capsys.readouterr().out
 
 
 def test_older_installation_is_updated(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,9 +175,9 @@ def test_deleted_or_emptied_settings_are_forgotten(
 
     status = run("uninstall", harness, "--yes")
 
-    said = "it is gone already" if content is None else "nothing of ours is in it any more"
+    said = "it is already removed" if content is None else "it contains no entries of Palaver"
     assert status == 0
-    assert f"{path} {said}" in capsys.readouterr().out.replace("it was changed since: ", "")
+    assert f"{path} {said}" in capsys.readouterr().out.replace("it was edited since; ", "")
     assert (path.read_text() if path.exists() else None) == content
     assert kept(tmp_path) == []
 

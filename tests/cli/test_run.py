@@ -147,7 +147,7 @@ def test_detached_program_that_fails_at_its_start_is_reported(home: Home, words:
 
     assert (result.status, result.out) == (3, "")
     assert "no such setting: colour" in result.err
-    assert "sh ended while it was starting: exited with 3" in result.err
+    assert "sh exited during its start: exited with 3" in result.err
 
 
 def test_detached_harness_that_ends_at_its_start_is_reported(home: Home) -> None:
@@ -161,7 +161,7 @@ def test_detached_harness_that_ends_at_its_start_is_reported(home: Home) -> None
 
     assert (result.status, result.out) == (4, "")
     assert "config.toml: line 7 is wrong" in result.err
-    assert "codex ended while it was starting: exited with 4" in result.err
+    assert "codex exited during its start: exited with 4" in result.err
 
 
 def test_outdated_opencode_is_refused_with_the_required_version(
@@ -199,7 +199,7 @@ def test_without_a_terminal_run_waits_and_returns_the_status(home: Home, status:
     result = home.pal("run", "--name", "luna", "--", "sh", "-c", f"exit {status}")
 
     assert (result.status, result.out) == (status, "")
-    assert "luna runs" in result.err
+    assert "luna is running" in result.err
 
 
 @pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/passwd", 126)])
@@ -265,7 +265,7 @@ def test_lost_holder_is_reported_and_the_terminal_is_restored(person: Person, ho
     (holder,) = holders_of(home.path)
     os.kill(holder, signal.SIGKILL)
 
-    person.until(b"the holder of luna was lost")
+    person.until(b"lost the connection to the holder of luna")
     person.until(b"status 1")
 
 

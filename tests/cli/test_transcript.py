@@ -82,7 +82,7 @@ def test_no_match_is_reported_and_is_not_a_failure(
 ) -> None:
     status = read_transcript(ordered(search="xyzzy"), environment)
 
-    assert (status, capfd.readouterr().err) == (0, "pal: nothing is found\n")
+    assert (status, capfd.readouterr().err) == (0, "pal: no matching entries\n")
 
 
 def test_empty_transcript_is_reported(environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +91,7 @@ def test_empty_transcript_is_reported(environment: dict[str, str], capfd: pytest
 
     read_transcript(ordered(newest=20), environment)
 
-    assert capfd.readouterr().err == "pal: nothing was said yet\n"
+    assert capfd.readouterr().err == "pal: the transcript is empty\n"
 
 
 def test_oversized_line_is_reported(

@@ -43,7 +43,7 @@ def test_tools_are_searched_at_the_levels_that_show_them(expression: str) -> Non
 
 @pytest.mark.parametrize("expression", ["(", "a{99999999999}", "(" * 900, "[z-a]", "*"])
 def test_invalid_expression_is_refused(expression: str) -> None:
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a regular expression"):
         Search(expression, Level.NORMAL)
 
 

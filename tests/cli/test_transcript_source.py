@@ -108,7 +108,7 @@ def test_session_of_an_outer_harness_is_ignored(home: Path) -> None:
 @pytest.mark.parametrize(
     ("harness", "session", "complaint"),
     [
-        ("claude", "", "no session of luna: it is known once luna has run a hook"),
+        ("claude", "", "no session of luna: it is known after luna has run a hook"),
         ("claude", "../../etc", "no session of luna"),
         ("claude", "unknown", "looked for .*/.claude/projects/\\*/unknown.jsonl"),
         ("codex", "unknown", "no transcript of luna: it is written at the first prompt"),
@@ -154,7 +154,7 @@ def test_file_that_is_not_regular_is_not_read(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
-    with pytest.raises(NotFound, match="it is no regular file"):
+    with pytest.raises(NotFound, match="it is not a regular file"):
         list(Transcript("claude", str(fifo), "s").lines())
 
 

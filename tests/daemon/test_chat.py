@@ -88,7 +88,7 @@ def test_line_with_an_unknown_name_is_not_sent(crew: Crew, chat: Pane, luna: Age
     before = len(crew.events("message"))
 
     chat.say("@lunq can you look?")
-    chat.shows("not sent: nobody here is called lunq; do you mean luna?", "> @lunq can you look?")
+    chat.shows("not sent: no such member: lunq (did you mean luna?)", "> @lunq can you look?")
     assert len(crew.events("message")) == before
 
     # The whole line is returned: after the name is corrected it is sent.
@@ -280,7 +280,7 @@ def test_without_a_terminal_a_refused_line_does_not_stop_later_lines(
 
     assert done.status == 1
     first, second, third = done.err.splitlines()
-    assert first == "pal: not sent: nobody here is called zed; here are luna, nova"
+    assert first == "pal: not sent: no such member: zed; the members are luna, nova"
     assert second.startswith("pal: /dance is no command")
     assert third.startswith("pal: not sent: the message has 5000 bytes")
     assert [one["text"] for one in nova.ok("recv", "--json").lines] == ["one", "three"]

@@ -132,7 +132,7 @@ def test_missing_program_is_reported(bus: Home) -> None:
     result = bus.pal("claude", "-p", "go", env={"PATH": f"{Path(bus.client).parent}:/nowhere"})
 
     assert result.status == 127
-    assert "claude cannot be run: there is no such program" in result.err
+    assert "claude cannot be run: no such program" in result.err
 
 
 def test_resume_in_a_terminal_keeps_the_session_and_the_name(bus: Home, claude: Path) -> None:

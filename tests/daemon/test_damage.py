@@ -171,8 +171,8 @@ def test_backup_reports_an_unusable_target_file(bus: Home) -> None:
     folder.mkdir()
     named = bus.pal("backup", str(folder), "--yes")
 
-    assert (missing.status, missing.err) == (1, f"pal: there is no folder {folder}: make it first\n")
-    assert (named.status, named.err) == (1, f"pal: {folder} is a folder: name a file in it\n")
+    assert (missing.status, missing.err) == (1, f"pal: no such folder: {folder}; create it first\n")
+    assert (named.status, named.err) == (1, f"pal: {folder} is a folder; name a file in it\n")
 
 
 def test_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
@@ -188,7 +188,7 @@ def test_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
     bus.ok("backup", str(target), "--yes")
 
     assert said == {"file": str(target), "bytes": size}
-    assert (again.status, again.err) == (1, f"pal: {target} is there already; --yes replaces it\n")
+    assert (again.status, again.err) == (1, f"pal: {target} already exists; to replace it, add --yes\n")
     assert target.stat().st_mode & 0o777 == 0o600
     with new_home() as other:
         other.path.mkdir(mode=0o700)
@@ -280,7 +280,7 @@ def test_repair_says_which_archive_was_damaged_and_what_is_missing(bus: Home) ->
     assert f"1 missing; the damaged files are in {kept}\n" in said.out
     assert f"1 event of {path} could not be read and is lost\n" in said.out
     again = bus.ok("doctor", "--repair").out
-    assert again.startswith("the log is whole")
+    assert again.startswith("the log is intact")
     assert not (bus.path / "damaged-2").exists()
 
 

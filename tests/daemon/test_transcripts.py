@@ -103,7 +103,7 @@ def test_unreadable_transcript_is_refused_with_a_sentence(told: Home) -> None:
         (["nova"], 1, "an agent without a harness is not known"),
         (["luna", "5-2"], 2, "is not a range"),
         (["luna", "x"], 2, "100- for all from 100 on"),
-        (["luna", "--search", "("], 2, "is no regular expression"),
+        (["luna", "--search", "("], 2, "is not a regular expression"),
         (["luna", "--search", "x" * 1001], 2, "at most 1000 characters"),
         (["luna", "--last", "0"], 2, "--last must be at least 1"),
         (["luna", "--detail", "loud"], 2, "--detail"),

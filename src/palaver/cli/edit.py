@@ -61,14 +61,14 @@ class _Copy:
         """Run the editor until the result is valid; return whether it has changed."""
         self._run(editor)
         while (refusal := self._refusal()) is not None:
-            _complain(f"{refusal}\nthe bus would not start like this")
+            _complain(f"{refusal}\nthe bus cannot start with these settings")
             if not ask("Edit it again? [Y/n] "):
                 raise Unavailable("nothing was saved")
             self._run(editor)
         content = self._copy.read_bytes()
         if content != self._opened:
             if read_settings_file(self._home) != self._before:
-                raise Unavailable("somebody else has changed the settings meanwhile")
+                raise Unavailable("another process changed the settings meanwhile; nothing was saved")
             write_settings_file(self._home, content)
         self._copy.unlink()
         return content != self._opened
@@ -77,11 +77,11 @@ class _Copy:
         """Return a sentence about the state of the file and the copy. The user's text is kept."""
         try:
             if self._copy.read_bytes() != self._opened:
-                return f"{self._file} is as it was; what you wrote is in {self._copy}"
+                return f"{self._file} is unchanged; your text is in {self._copy}"
             self._copy.unlink()
         except FileNotFoundError:
             pass  # the editor has removed it
-        return f"{self._file} is as it was"
+        return f"{self._file} is unchanged"
 
     def _run(self, editor: str) -> None:
         try:

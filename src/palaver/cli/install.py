@@ -86,7 +86,7 @@ def _is_there(path: Path) -> bool:
         return False
     with path.open(encoding="utf-8", errors="replace") as file:
         if not file.read(_LIMIT_BYTES).startswith(_OURS):
-            raise ValueError("it is somebody else's skill, and stays as it is")
+            raise ValueError("another skill has this name; it was not changed")
     return True
 
 

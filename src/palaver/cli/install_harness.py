@@ -78,7 +78,7 @@ def uninstall_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
 
 def turn(parsed: Parsed, home: Path) -> AbstractContextManager[None]:
     """Wait until no other process installs or uninstalls; with `--print` do not wait."""
-    waiting = "pal: another 'pal install' or 'pal uninstall' is under way; waiting for it\n"
+    waiting = "pal: another 'pal install' or 'pal uninstall' is running; waiting for it\n"
     return nullcontext() if parsed.has("--print") else locked(home, lambda: _warn(waiting))
 
 
@@ -181,7 +181,7 @@ def _write(plan: Plan) -> None:
     if plan.after == plan.before:
         return
     if read_settings(plan.path) != plan.before:
-        raise OSError(0, "it was changed while you were asked; run this again", str(plan.path))
+        raise OSError(0, "it changed while you were asked; run this again", str(plan.path))
     if plan.after is None:
         plan.path.unlink(missing_ok=True)
         return
@@ -209,7 +209,7 @@ def _is_agreed(parsed: Parsed, plans: Sequence[Plan], setup: Setup | None) -> bo
     if parsed.has("--yes"):
         return True
     if not sys.stdin.isatty() or not sys.stderr.isatty():
-        sys.stderr.write("pal: say --yes to have it written, or --print to see what would be\n")
+        sys.stderr.write("pal: add --yes to write this, or --print to only show it\n")
         return False
     for plan in plans:
         sys.stderr.writelines(f"{line}\n" for line in difference(plan))
@@ -249,7 +249,9 @@ def _say_nothing_is_there(
     places = sorted({place_of(written) for written in known.files}) if known is not None else []
     if places:
         commands = " or ".join(f"'{words_for(harness, 'uninstall', place)}'" for place in places)
-        return _complain(parsed, f"{harness} was not set up in {folder}, but elsewhere: run {commands}")
+        return _complain(
+            parsed, f"{harness} was not set up in {folder} but in another folder; run {commands}"
+        )
     word = f"was not set up from {home}: there is nothing to put back"
     plans = [
         Plan(

@@ -91,9 +91,7 @@ def resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except RuntimeError as error:
-        raise ValueError(
-            f"{path} is a link that leads back to itself; remove it and run this again"
-        ) from error
+        raise ValueError(f"{path} is a link to itself; remove it and run this again") from error
 
 
 # Content
@@ -114,7 +112,7 @@ def plan_install(harness: str, change: Change, known: Record | None, environment
             text = unmerge_change(harness, written.change, text, written.made).text or ""
         found = merge_change(harness, change, text)
     except ValueError as error:
-        raise ValueError(f"{path} stays as it is: {error}") from error
+        raise ValueError(f"{path} was not changed: {error}") from error
     return Plan(path=path, before=before, after=found.text.encode(), change=change, made=found.made)
 
 
@@ -123,20 +121,20 @@ def plan_uninstall(harness: str, written: Written) -> Plan:
     path = Path(written.path)
     before = read_settings(path)
     if before is None:
-        return Plan(path=path, before=None, after=None, change=written.change, word="it is gone already")
+        return Plan(path=path, before=None, after=None, change=written.change, word="it is already removed")
     if digest_of(before) == written.digest:
         after = Path(written.backup).read_bytes() if written.backup else None
         return Plan(path=path, before=before, after=after, change=written.change)
     try:
         found = unmerge_change(harness, written.change, text_of(path, before), written.made)
     except ValueError as error:
-        raise ValueError(f"{path} was changed since and stays as it is: {error}") from error
+        raise ValueError(f"{path} was edited since and was not changed: {error}") from error
     after = None if found.text is None and not written.backup else (found.text or "").encode()
-    word = "it was changed since: only what is ours is taken out"
+    word = "it was edited since; only the entries of Palaver are removed"
     if after == before:
-        word = "it was changed since: nothing of ours is in it any more"
+        word = "it was edited since; it contains no entries of Palaver"
     elif found.missing:
-        word += f"; not there any more: {', '.join(found.missing)}"
+        word += f"; already removed: {', '.join(found.missing)}"
     return Plan(path=path, before=before, after=after, change=written.change, word=word)
 
 
@@ -152,7 +150,7 @@ def read_settings(path: Path) -> bytes | None:
     """Return the content of a file; None if there is no file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError(f"{path} is no file")
+            raise ValueError(f"{path} is not a file")
     except FileNotFoundError:
         return None
     with path.open("rb") as file:
@@ -167,4 +165,4 @@ def text_of(path: Path, content: bytes | None) -> str:
     try:
         return (content or b"").decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 and stays as it is") from error
+        raise ValueError(f"{path} is not UTF-8 and was not changed") from error

@@ -66,7 +66,7 @@ def main() -> int:
         return chat(os.environ["PALAVER_HOME"], parsed.value("--room") or "", os.environ)
     answer = _answer(parsed)
     if answer is None:
-        sys.stderr.write("pal: this needs the bus; 'pal up' starts it\n")
+        sys.stderr.write("pal: the bus is not running; start it with 'pal up'\n")
         return 1
     try:
         sys.stdout.write(answer)

@@ -62,11 +62,11 @@ def backup_home(home: Path, target: Path, *, is_json: bool, may_replace: bool) -
     _end_on_signals()
     try:
         if not target.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {target.parent}: make it first")
+            raise FileNotFoundError(f"no such folder: {target.parent}; create it first")
         if target.is_dir():
-            raise IsADirectoryError(f"{target} is a folder: name a file in it")
+            raise IsADirectoryError(f"{target} is a folder; name a file in it")
         if target.exists() and not may_replace:
-            raise FileExistsError(f"{target} is there already; --yes replaces it")
+            raise FileExistsError(f"{target} already exists; to replace it, add --yes")
         size = _write_backup(home, target)
     except (PalaverError, OSError, sqlite3.Error, tarfile.TarError) as error:
         return _refuse(error, is_json=is_json)
@@ -179,7 +179,7 @@ def _end_on_signals() -> None:
 def _locked(home: Path) -> Iterator[None]:
     """Hold the lock of a home, so that no daemon runs or starts."""
     if not home.is_dir():
-        raise StorageFailed(f"{home} is not a home of a bus: there is nothing to repair")
+        raise StorageFailed(f"{home} is not the home of a bus; there is nothing to repair")
     lock = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,7 +196,7 @@ def _locked(home: Path) -> Iterator[None]:
 
 def _sentences(done: Repaired, archive: Path) -> list[str]:
     if done.is_whole:
-        return [f"the log is whole: {_events(done.events)}; the state was rebuilt from them"]
+        return [f"the log is intact: {_events(done.events)}; the state was rebuilt from them"]
     missing = f", {done.missing} missing" if done.missing else ", none missing"
     lines = [f"the log is rebuilt: {_events(done.events)}{missing}; the damaged files are in {done.kept}"]
     for name, count in done.lost.items():
@@ -206,7 +206,7 @@ def _sentences(done: Repaired, archive: Path) -> list[str]:
         be = "event is" if done.unfiled == 1 else "events are"
         lines.append(
             f"{done.unfiled} archived {be} in no file of {archive}: "
-            "if you have a copy of the missing file, put it back and repair again"
+            "if you have a copy of the missing file, restore it and repair again"
         )
     return lines
 

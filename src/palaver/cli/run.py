@@ -90,7 +90,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     try:
         cwd = order.options.get("--cwd") or os.getcwd()  # noqa: PTH109 - keeps bytes that are not UTF-8
     except FileNotFoundError:
-        return _complain("the directory you are in was removed: go into another one", order, 1)
+        return _complain("the working directory was removed; change to another one", order, 1)
     if (status := _check_command(order, kept, cwd)) is not None:
         return status
     session, native, last_signal = order.options.get("--session", ""), "", int(signal.SIGTERM)
@@ -105,8 +105,8 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         if not made.is_agent or made.is_headless:
             if order.is_detached:
                 sentence = (
-                    f"{harness} runs here to its end and answers where you are, so it cannot be left in the "
-                    "background: leave out --detach"
+                    f"{harness} runs in the foreground and prints its result here, so it cannot be detached; "
+                    "leave out --detach"
                 )
                 return _complain(UsageError(sentence), order, 2)
             from palaver.cli.headless import run_headless  # rarely needed, and a start waits for it
@@ -176,7 +176,7 @@ def _life_limit_s(order: Order) -> float:
 def _complain_of_end(ready: Ready, order: Order) -> int:
     """Show the output of a program that ended during its start, and how it ended."""
     program = order.options.get("--launch") or order.command[0]
-    sentence = f"{program} ended while it was starting: {ready.reason}"
+    sentence = f"{program} exited during its start: {ready.reason}"
     if ready.output and not order.is_json:
         sys.stderr.write(f"{ready.output}\n")
     details = {"name": ready.name, "status": ready.ended, "output": ready.output}
@@ -206,7 +206,7 @@ def _say_where(name: str, order: Order) -> None:
         sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n")
         sys.stdout.flush()
     else:
-        sys.stderr.write(f"pal: {name} runs; this ends when it does (--detach does not wait)\n")
+        sys.stderr.write(f"pal: {name} is running; this command ends with it (--detach does not wait)\n")
 
 
 def _check_command(order: Order, environment: Mapping[str, str], cwd: str) -> int | None:
@@ -217,9 +217,11 @@ def _check_command(order: Order, environment: Mapping[str, str], cwd: str) -> in
         return None
     if "/" in program and os.path.exists(path):  # noqa: PTH110 - as above
         return _complain(
-            f"{program} cannot be run: it is no program, or not yours to run", order, _CANNOT_RUN
+            f"{program} cannot be run: it is not a program, or you have no permission to run it",
+            order,
+            _CANNOT_RUN,
         )
-    return _complain(f"{program} cannot be run: there is no such program", order, _NOT_FOUND)
+    return _complain(f"{program} cannot be run: no such program", order, _NOT_FOUND)
 
 
 def _size() -> tuple[int, int]:

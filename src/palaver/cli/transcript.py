@@ -64,7 +64,7 @@ def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, s
         sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
     if not shown:
-        sys.stderr.write("pal: nothing is found\n" if order.search else "pal: nothing was said yet\n")
+        sys.stderr.write("pal: no matching entries\n" if order.search else "pal: the transcript is empty\n")
     elif skipped and not order.search and sys.stderr.isatty():
         sys.stderr.write(f"pal: {skipped} before these; 'pal transcript {order.known.agent} 1-' shows all\n")
 

@@ -37,7 +37,7 @@ class Search:
                 warnings.simplefilter("ignore")  # about a possible other meaning in a later Python
                 self._pattern = re.compile(expression, 0 if has_capital else re.IGNORECASE)
         except (re.error, OverflowError, RecursionError) as error:
-            raise UsageError(f"{expression!r} is no regular expression: {error}") from None
+            raise UsageError(f"{expression!r} is not a regular expression: {error}") from None
         self._level = level
         self._limit_s = limit_s
 
@@ -49,8 +49,8 @@ class Search:
             return any(self._pattern.search(text) for text in _texts(entry, self._level))
         except _TooSlowError:
             raise BadRequest(
-                f"looking for {self._pattern.pattern!r} in entry {number} takes too long: write it without "
-                "repetitions inside repetitions, or leave that entry out with a range"
+                f"looking for {self._pattern.pattern!r} in entry {number} takes too long; write it without "
+                "nested repetitions, or exclude that entry with a range"
             ) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)

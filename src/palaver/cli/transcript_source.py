@@ -81,14 +81,14 @@ def find_transcript(known: KnownSession, environment: Environment) -> Transcript
     if not is_session_id(session):
         raise NotFound(
             f"session of {known.agent}",
-            f"it is known once {known.agent} has run a hook or a command of ours; 'pal install "
+            f"it is known after {known.agent} has run a hook or a command of Palaver; 'pal install "
             f"{known.harness}' sets the hooks up",
         )
     places = TRANSCRIPTS[known.harness].places(session, environment)
     for place in places:
         if path := _newest(place, known.harness, session):
             return Transcript(known.harness, path, session)
-    looked = ", ".join(map(str, places)) or "no place: HOME is not set"
+    looked = ", ".join(map(str, places)) or "no folder: HOME is not set"
     raise NotFound(
         f"transcript of {known.agent}",
         f"it is written at the first prompt of a session; looked for {looked}",
@@ -130,7 +130,7 @@ def _open_regular(path: str) -> int:
         raise NotFound(f"way to read {path}", error.strerror or "it cannot be opened") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise NotFound(f"way to read {path}", "it is no regular file")
+        raise NotFound(f"way to read {path}", "it is not a regular file")
     return fd
 
 

@@ -299,7 +299,7 @@ def test_attaching_without_a_terminal_is_refused(luna: Pane) -> None:
 
     luna.run("pal", "attach", "luna", then=" | cat")
 
-    luna.until("pal: attaching needs a terminal; 'pal peek'")
+    luna.until("pal: attach requires a terminal; to print an agent's screen, use 'pal peek'")
 
 
 def test_plain_attach_gives_the_terminal_to_the_agent(luna: Pane) -> None:

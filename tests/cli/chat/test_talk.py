@@ -135,13 +135,13 @@ def test_refused_name_suggests_a_close_one_or_lists_the_members() -> None:
     state: Answer = {"members": [{"agent_id": "luna"}, {"agent_id": "nova"}]}
 
     assert refusal_line(UnknownMember("lune", "shop"), state) == (
-        "not sent: nobody here is called lune; do you mean luna?"
+        "not sent: no such member: lune (did you mean luna?)"
     )
     assert refusal_line(UnknownMember("zed", "shop"), state) == (
-        "not sent: nobody here is called zed; here are luna, nova"
+        "not sent: no such member: zed; the members are luna, nova"
     )
     assert refusal_line(UnknownMember("zed", "shop"), {}) == (
-        "not sent: nobody here is called zed; nobody is in the room"
+        "not sent: no such member: zed; nobody is in the room"
     )
     assert "4096" in refusal_line(MessageTooLarge("the message", 5000, 4096), state).replace(",", "")
 

@@ -56,7 +56,7 @@ def test_shim_that_needs_the_real_home_is_run_there_once_more(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("ending", "limit_s", "trouble"),
     [
-        ("wait", 1, "no answer in 1 seconds"),
+        ("wait", 1, "no reply within 1 seconds"),
         ("echo 1.2.3", LIMIT_S, ""),
         ("exit 3", LIMIT_S, "'--version' ended with status 3"),
     ],
@@ -84,7 +84,7 @@ def test_endless_output_is_read_in_part(tmp_path: Path) -> None:
 def test_hanging_program_is_reported(tmp_path: Path) -> None:
     program = pretend(tmp_path, "exec sleep 1000")
 
-    with pytest.raises(NoVersionError, match="no answer"):
+    with pytest.raises(NoVersionError, match="no reply"):
         ask_version(program, {"PATH": "/usr/bin:/bin"}, 0.1)
 
 

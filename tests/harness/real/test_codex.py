@@ -84,7 +84,7 @@ def test_error_of_a_failed_detached_start_is_printed(codex: CodexStage) -> None:
 
     assert (result.status, result.out) == (2, "")
     assert "unexpected argument '--no-such-option'" in result.err
-    assert "codex ended while it was starting: exited with 2" in result.err
+    assert "codex exited during its start: exited with 2" in result.err
 
 
 def test_instructions_contain_the_full_path_of_pal(codex: CodexStage) -> None:

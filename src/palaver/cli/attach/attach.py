@@ -31,7 +31,7 @@ def attach(
     terminal, or the caller may not use it.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadRequest("attaching needs a terminal; 'pal peek' prints what an agent's terminal shows")
+        raise BadRequest("attach requires a terminal; to print an agent's screen, use 'pal peek'")
     if is_plain or environment.get("TERM", "dumb") == "dumb":
         return raw.attach(home, name)
     is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
@@ -59,7 +59,7 @@ def _report(ending: Ending, name: str, *, is_resumable: bool) -> int:
         signal.signal(ending.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending.signal)
     if ending.is_lost:
-        sys.stderr.write(f"pal: the holder of {name} was lost\n")
+        sys.stderr.write(f"pal: lost the connection to the holder of {name}\n")
         return 1
     if ending.exit is None:
         sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")

@@ -37,7 +37,7 @@ def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> tuple
         while b"\n" not in received:
             piece = wire.recv(_READ_BYTES)
             if not piece:
-                raise BadRequest("the holder of the terminal has gone")
+                raise BadRequest("the holder of the terminal has exited")
             received += piece
         line, _, rest = received.partition(b"\n")
         reply = reply_from_json(line)
@@ -61,7 +61,7 @@ def send_line(home: str, name: str, text: str, priority: str) -> int:
             wire.sendall(msgspec.json.encode(request) + b"\n")
             reply = reply_from_json(answer.readline())
     except OSError as error:
-        raise BadRequest(f"the holder of the terminal does not answer: {error}") from error
+        raise BadRequest(f"the holder of the terminal does not respond: {error}") from error
     if not reply.is_ok:
         raise BadRequest(reply.error)
     return reply.seq

@@ -122,4 +122,4 @@ class _Watcher:
         self._has_news.set()
         for answer in self._calls.values():
             if not answer.done():
-                answer.set_exception(ConnectionError("the bus has gone"))
+                answer.set_exception(ConnectionError("the connection to the bus was lost"))

@@ -97,7 +97,7 @@ class _Session:
             sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")
             return 0
         if self._status is None:
-            return _complain(f"the holder of {name} was lost")
+            return _complain(f"lost the connection to the holder of {name}")
         return self._status
 
     # Keys

@@ -31,7 +31,7 @@ class Screen:
             for event in history:
                 self._show(event)
             if not history:
-                self._say(["nothing was said here yet; /help tells what can be typed"])
+                self._say(["no messages yet; /help shows the commands"])
             work = (self._read_keys(), self._follow(), self._talk.mark())
             await until_first(*(asyncio.ensure_future(one) for one in work))
 

@@ -156,9 +156,9 @@ def refusal_line(error: PalaverError, state: Answer) -> str:
     names = [str(member.get("agent_id", "")) for member in _members(state)]
     near = difflib.get_close_matches(error.agent_id, names, n=3, cutoff=0.5)
     if near:
-        return f"not sent: nobody here is called {error.agent_id}; do you mean {' or '.join(near)}?"
-    here = f"here are {', '.join(names)}" if names else "nobody is in the room"
-    return f"not sent: nobody here is called {error.agent_id}; {here}"
+        return f"not sent: no such member: {error.agent_id} (did you mean {' or '.join(near)}?)"
+    here = f"the members are {', '.join(names)}" if names else "nobody is in the room"
+    return f"not sent: no such member: {error.agent_id}; {here}"
 
 
 def who_lines(state: Answer) -> Sequence[str]:

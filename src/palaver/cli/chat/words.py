@@ -61,7 +61,7 @@ def parse_line(line: str) -> Said | Command | None:
 
 def no_command(word: str) -> str:
     """Return the error for an unknown command."""
-    return f"{word} is no command; /help tells what there is, and // says a slash"
+    return f"{word} is not a command; /help shows the commands, and // begins a text with a slash"
 
 
 def _without_heads(text: str) -> str:

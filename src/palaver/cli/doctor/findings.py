@@ -19,13 +19,14 @@ CHECKS: Final[Mapping[str, str]] = {
 """The checks of a self-test, in this order."""
 
 ADVICE: Final[Mapping[str, str]] = {
-    "starts": "run it by itself once: it may ask for something first, or lack a program that it needs",
-    "tools": "look for a policy of your organisation that forbids MCP servers",
-    "idle": "messages wait until it asks: 'pal recv', or the inbox tool; see whether its hooks are forbidden",
-    "busy": "messages come when its turn is over; see whether its hooks are forbidden",
+    "starts": "run it without Palaver once: it may need an answer first, or a missing program",
+    "tools": "check whether a policy of your organisation forbids MCP servers",
+    "idle": "messages wait until it runs 'pal recv' or the inbox tool; check whether its hooks are forbidden",
+    "busy": "messages arrive after its turn; check whether its hooks are forbidden",
     "seen": "messages arrive, but receipts stay 'submitted': its hooks or events have changed",
-    "subagents": "they act in the name of their agent: write to that; its hooks or events have changed",
-    "ends": "end what is left by hand; 'ps' shows it",
+    "subagents": "its sub-agents act as their parent, so write to the parent; its hooks or events have "
+    "changed",
+    "ends": "end the remaining processes yourself; 'ps' shows them",
 }
 """Advice for each failed check."""
 NONE: Final = "none"
@@ -67,7 +68,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
     """Return what is known of a version, and what to do if nothing is known."""
     if found.trouble:
-        return f"it does not say its version: {found.trouble}", "run it by itself once, and see what it lacks"
+        return (
+            f"its version is unknown: {found.trouble}",
+            "run it without Palaver once, and see what is missing",
+        )
     if found.harness == "opencode" and (trouble := too_old(found.version)):
         return trouble, "update it: 'npm install -g opencode-ai@latest', or as you installed it"
     known = [one for one in proven if one.harness == found.harness]

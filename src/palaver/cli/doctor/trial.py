@@ -86,7 +86,7 @@ class Trial:
     def _start(self) -> None:
         self._say("up")
         self._say(self._harness, "--name", NAME, "--detach", *self._account.arguments)
-        self._until(self._is_up, lambda: f"it never came to rest: {self._look()}")
+        self._until(self._is_up, lambda: f"it never became idle: {self._look()}")
         if self._harness in _NATIVE:
             with suppress(TrialFailedError):  # otherwise another lane is used, and the result names it
                 self._until(self._has_native, lambda: "", limit_s=_NATIVE_LIMIT_S)
@@ -94,7 +94,7 @@ class Trial:
     def _is_up(self) -> bool:
         found = self._agent()
         if found.get("left") or found.get("state") == "exited":
-            raise TrialFailedError(f"it ended at once: {found.get('detail') or 'it does not say why'}")
+            raise TrialFailedError(f"it ended at once: {found.get('detail') or 'no reason is known'}")
         return found.get("state") == "idle"
 
     def _has_native(self) -> bool:
@@ -132,7 +132,7 @@ class Trial:
         self._script.add_rules(Rule(pattern=self._account.in_subagent, reply=working))
         self._script.add(Reply(text="I delegate", calls=(self._account.delegate,)))
         self._send()
-        self._until(lambda: bool(self._below()), lambda: f"nobody came: {self._look()}")
+        self._until(lambda: bool(self._below()), lambda: f"no sub-agent appeared: {self._look()}")
         (name,) = self._below()
         _, nonce = self._send(name)
         self._script.open(_GATE)
@@ -145,7 +145,7 @@ class Trial:
             with suppress(OSError):
                 os.kill(int(str(pid)), signal.SIGKILL)
         with suppress(TrialFailedError):
-            self._until(lambda: not self._left_over(), lambda: "it goes on", limit_s=10.0)
+            self._until(lambda: not self._left_over(), lambda: "it still runs", limit_s=10.0)
         if left := self._left_over():
             shown = ", ".join(f"{pid} ({words})" for pid, words in left)
             raise TrialFailedError(f"still running: {shown}")

@@ -85,7 +85,7 @@ def _ask(
         try:
             status = running.wait(limit_s)
         except subprocess.TimeoutExpired:
-            raise NoVersionError(f"no answer in {limit_s:g} seconds") from None
+            raise NoVersionError(f"no reply within {limit_s:g} seconds") from None
         finally:
             end(running)
             running.wait()
