@@ -147,7 +147,7 @@ def test_chat_commands_show_their_results(crew: Crew, chat: Pane, luna: Agent, n
     chat.say("/help")
     chat.shows("routing is not privacy", "/who")
     chat.say("/dance")
-    chat.shows("/dance is no command")
+    chat.shows("/dance is not a command")
     chat.say("//etc is a folder")
     chat.shows("you: /etc is a folder")
     chat.say("/quit")
@@ -281,7 +281,7 @@ def test_without_a_terminal_a_refused_line_does_not_stop_later_lines(
     assert done.status == 1
     first, second, third = done.err.splitlines()
     assert first == "pal: not sent: no such member: zed; the members are luna, nova"
-    assert second.startswith("pal: /dance is no command")
+    assert second.startswith("pal: /dance is not a command")
     assert third.startswith("pal: not sent: the message has 5000 bytes")
     assert [one["text"] for one in nova.ok("recv", "--json").lines] == ["one", "three"]
 

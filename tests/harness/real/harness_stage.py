@@ -231,7 +231,7 @@ class HarnessStage(Harness):
 
     def screen(self, name: str = NAME) -> str:
         """Return the screen of its terminal."""
-        return self.home.ok("peek", name).out
+        return str(self.home.ok("peek", name, "--json").json["text"])
 
     def gates(self, name: str = NAME) -> dict[str, str]:
         """Return its lanes with the reason why each is closed; empty if it is open."""
