@@ -8,6 +8,7 @@ import pytest
 from tests.cli.person import Person
 from tests.daemon.stage import run_as_person
 from tests.harness.real.claude_stage import ClaudeStage
+from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send
 from tests.harness.real.processes import processes_of
 from tests.harness.real.unheld import Unheld
@@ -262,6 +263,8 @@ def test_after_a_daemon_crash_the_monitor_returns_before_typing(claude: ClaudeSt
     claude.start()
     claude.until(lambda: monitors(claude) and not wakes(claude))
     waiting = monitors(claude)
+    # The next daemon reads this. A busy machine may need more than the default.
+    (claude.home.path / "config.toml").write_text(f"native_wait_s = {LIMIT_S:.0f}\n")
     for pid in waiting:
         os.kill(pid, signal.SIGSTOP)
     try:
