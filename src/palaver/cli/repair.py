@@ -219,7 +219,7 @@ def _refuse(error: BaseException, *, is_json: bool) -> int:
     failure = failure_from(error)
     sentence = str(failure if isinstance(error, (PalaverError, sqlite3.Error)) else error)
     if isinstance(failure, DiskFull):
-        sentence = f"there is no room on the disk ({error}): free some space and run this again"
+        sentence = f"there is no disk space left ({error}): free some space and run this again"
     if is_json:
         sys.stderr.write(json.dumps({"error": failure.code, "message": sentence}) + "\n")
     else:
