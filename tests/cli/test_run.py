@@ -65,8 +65,8 @@ def test_program_runs_before_its_holder_has_loaded_and_nothing_is_lost(
     python = folder / "python"
     python.write_text(
         "#!/bin/sh\n"
-        f'[ "$3" = palaver.agents.holder ] || exec {sys.executable} "$@"\n'
-        f'shift 3; exec {sys.executable} -I {late} {event} {pid} "$@"\n'
+        f'[ "$3" = palaver.agents.holder ] || exec {shlex.quote(sys.executable)} "$@"\n'
+        f'shift 3; exec {shlex.quote(sys.executable)} -I {shlex.quote(str(late))} {event} {pid} "$@"\n'
     )
     python.chmod(0o755)
     program = f"echo fi''rst; echo $$ > {pid}.new; mv {pid}.new {pid}; {rest}exit 7"

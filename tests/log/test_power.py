@@ -98,7 +98,7 @@ async def test_commit_fails_on_a_full_disk_and_later_ones_succeed(tmp_path: Path
 
     with files_no_larger_than(journal + 4096):
         results = await asyncio.gather(*(put(log, "x" * 3000) for _ in range(50)), return_exceptions=True)
-        with pytest.raises(DiskFull, match="no room"):
+        with pytest.raises(DiskFull, match="no disk space"):
             await put(log, "x" * 30_000)
         with pytest.raises(DiskFull):
             await put(log, "x" * 90_000)

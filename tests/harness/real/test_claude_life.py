@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -65,8 +66,8 @@ def end(claude: ClaudeStage) -> None:
 
 def monitors(claude: ClaudeStage, word: str = "monitor") -> list[int]:
     """Return the processes that keep its native lane open."""
-    running = {pid: line.split() for pid, line in processes_of(claude.home.path).items()}
-    return [pid for pid, words in running.items() if words[0].endswith("/pal") and word in words]
+    running = processes_of(claude.home.path)
+    return [pid for pid, line in running.items() if re.search(rf"/pal {word}\b", line)]
 
 
 def wakes(claude: ClaudeStage) -> list[int]:
