@@ -128,15 +128,35 @@ def read_secret(path: Path) -> bytes:
         if len(known := path.read_bytes()) == _SECRET_BYTES:
             return known
     secret = os.urandom(_SECRET_BYTES)
-    new = path.with_suffix(".new")
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(file, secret)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    new.replace(path)
+    replace_file(path, secret)
     return secret
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace a file atomically and durably. Raises OSError.
+
+    After a failure or crash, the old or the new content is there, complete.
+    """
+    beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.chmod(mode)
+        beside.replace(path)
+        sync(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def file_id(path: Path) -> tuple[int, int] | None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from palaver.cli.install_harness import install_harness, reason_of, turn, uninstall_harness
-from palaver.cli.install_record import note_folders, remove_noted_folders, replace_file
+from palaver.cli.install_record import note_folders, remove_noted_folders
 from palaver.doors.argv.parsed import Parsed
+from palaver.home import replace_file
 
 SKILL: Final = "palaver"
 FILE_NAME: Final = "SKILL.md"

@@ -39,7 +39,6 @@ from palaver.cli.install_record import (
     read_record,
     remove_backups,
     remove_folders,
-    replace_file,
     write_backup,
     write_private,
     write_record,
@@ -47,7 +46,7 @@ from palaver.cli.install_record import (
 from palaver.client.start import find_python
 from palaver.doors.argv.parsed import Parsed
 from palaver.harness.setups import Setup, setup_for
-from palaver.home import find_pal
+from palaver.home import find_pal, replace_file
 
 _MODE: Final = 0o600
 _YES: Final = frozenset({"y", "yes"})

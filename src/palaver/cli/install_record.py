@@ -15,6 +15,7 @@ import msgspec
 
 from palaver.harness.merging import Made
 from palaver.harness.setups import Change
+from palaver.home import replace_file
 
 _FOLDER: Final = "install"
 _SKILL: Final = "skill.json"
@@ -116,20 +117,6 @@ def write_private(path: Path, content: bytes) -> None:
     """Write one of our files, whole or not at all, readable by its owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(path, content, 0o600)
-
-
-def replace_file(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file, whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a mode
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.chmod(mode)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def missing_folders(path: Path) -> tuple[str, ...]:

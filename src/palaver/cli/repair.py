@@ -21,9 +21,10 @@ from typing import IO
 
 from palaver.clock import SystemClock
 from palaver.errors import DiskFull, PalaverError, StorageFailed
+from palaver.home import sync
 from palaver.log.fold import apply
 from palaver.log.repair import Repaired, repair
-from palaver.log.storage import FILE_NAME, connect_reader, copy_database, failure_from, sync
+from palaver.log.storage import FILE_NAME, connect_reader, copy_database, failure_from
 
 _SMALL = ("log.seq", "config.toml", "seat.key", "tokens.json", "consumers", "profiles", "install")
 """Files and folders of a backup that are read before the log: no cursor is then ahead of the events."""

@@ -6,7 +6,6 @@ needs no salt.
 
 import asyncio
 import hashlib
-import os
 import secrets
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 import msgspec
 
 from palaver.errors import StorageFailed
+from palaver.home import replace_file
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "pal_"
@@ -86,7 +86,7 @@ class TokenBook:
     async def _write(self, tokens: tuple[Token, ...]) -> None:
         content = msgspec.json.format(msgspec.json.encode(tokens)) + b"\n"
         try:
-            await asyncio.to_thread(_replace, self._path, content)
+            await asyncio.to_thread(replace_file, self._path, content)
         except OSError as error:
             raise StorageFailed(f"{self._path} cannot be written: {error.strerror}") from error
         self._tokens = tokens
@@ -94,27 +94,3 @@ class TokenBook:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Replace a file atomically: after a failure or crash the old or the new content is there, complete."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        _sync_folder(path.parent)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable: without this, a revoked token could be valid again after a power failure."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from palaver.errors import StorageFailed
+from palaver.home import sync
 from palaver.log.storage import failure_from
 
 _DIGITS: Final = 20
@@ -79,11 +80,7 @@ class Cursor:
             os.close(file)
         made.replace(self._path)
         for one in (folder, folder.parent):  # The directory entries must survive a power failure too.
-            entry = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(entry)
-            finally:
-                os.close(entry)
+            sync(one)
 
 
 def _number(place: int) -> bytes:

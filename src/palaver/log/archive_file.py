@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from palaver.errors import BadRequest, StorageFailed
+from palaver.home import sync
 from palaver.model.envelope import Event, decode_event, encode_event
 
 _NAME: Final = re.compile(r"([0-9]{15})-([0-9]{15})\.jsonl")
@@ -102,7 +103,7 @@ def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | Non
         Path(beside).unlink(missing_ok=True)
         raise
     for changed in (directory, directory.parent):
-        sync_directory(changed)
+        sync(changed)
     return ArchiveFile(path, first, last)
 
 
@@ -166,12 +167,3 @@ def _skip_damaged(file: BinaryIO, start: int, line: bytes) -> tuple[int, bytes]:
 def place_of_line(line: bytes) -> int:
     """Return the seq of the event in a line."""
     return _decode_place(line).seq
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

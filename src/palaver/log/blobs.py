@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from palaver.home import sync
+
 LIMIT_ROW_BYTES: Final = 64 * 1024
 """A payload with more bytes than this is stored in a blob."""
 
@@ -64,12 +66,4 @@ class Blobs:
                 Path(beside).unlink()
             raise
         for directory in (self._directory, self._directory.parent):
-            _sync_directory(directory)
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(directory)

@@ -15,13 +15,13 @@ from typing import Final
 import msgspec
 
 from palaver.errors import BadRequest, StorageFailed
+from palaver.home import sync
 from palaver.log.api import Containing, Scrub
 from palaver.log.archive_file import (
     UNFINISHED,
     ArchiveFile,
     place_of_line,
     remove_unfinished,
-    sync_directory,
 )
 from palaver.log.blobs import Blobs
 from palaver.log.records import (
@@ -170,7 +170,7 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    sync(path.parent)
     return count
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from palaver.clock import Clock
 from palaver.errors import BadRequest, DiskFull, NewerSchema, PalaverError, StorageFailed
-from palaver.home import file_id
+from palaver.home import file_id, sync
 from palaver.log.api import Apply
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
 from palaver.log.blobs import Blobs
@@ -29,7 +29,7 @@ from palaver.log.migrations import MIGRATIONS, migrate
 from palaver.log.records import COLUMNS, Record, event_from_record
 from palaver.log.rows import insert_many
 from palaver.log.sqlite import SqliteLog, put_saved_back
-from palaver.log.storage import FILE_NAME, KEPT, REBUILT, connect_reader, connect_writer, failure_from, sync
+from palaver.log.storage import FILE_NAME, KEPT, REBUILT, connect_reader, connect_writer, failure_from
 from palaver.model.envelope import Event, decode_event
 
 _STORED: Final = (

@@ -15,6 +15,7 @@ from typing import Final
 
 from palaver.clock import Clock
 from palaver.errors import DiskFull, PalaverError, StorageFailed
+from palaver.home import sync
 from palaver.log.api import (
     Apply,
     Archived,
@@ -50,7 +51,6 @@ from palaver.log.storage import (
     damaged,
     failure_from,
     lay_out_wal,
-    sync,
 )
 from palaver.log.upkeep import WAL_BYTES, Upkeep
 from palaver.log.writer import Writer

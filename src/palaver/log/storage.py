@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
+from palaver.home import sync
 
 FILE_NAME: Final = "log.sqlite"
 KEPT: Final = "damaged-"
@@ -96,15 +97,6 @@ def copy_database(
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-
-
-def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def lay_out_wal(path: Path, size_bytes: int) -> None:

@@ -1,11 +1,10 @@
 """Read and replace the settings file as a whole. Knows no setting."""
 
-import os
-import secrets
 from pathlib import Path
 
 from palaver.config import FILE_NAME
 from palaver.errors import StorageFailed
+from palaver.home import replace_file
 
 
 def read_settings_file(home: Path) -> bytes:
@@ -26,17 +25,7 @@ def write_settings_file(home: Path, content: bytes) -> None:
     A symbolic link stays a link. Raises StorageFailed, and then nothing was changed.
     """
     path = (home / FILE_NAME).resolve()
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(beside, "xb", opener=_private) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        replace_file(path, content)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise StorageFailed(f"{path} cannot be written: {error.strerror}; nothing was changed") from error
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
