@@ -319,7 +319,7 @@ WORKS_A_MOMENT = """
 import time
 while True:
     print("GOT", input("> "))
-    time.sleep(0.25)
+    time.sleep(0.2)
 """
 
 
