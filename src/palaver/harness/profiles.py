@@ -11,9 +11,9 @@ PROFILES: Final[Mapping[str, Profile]] = {
     for module in (claude, codex, gemini, opencode, aider, qwen, copilot, generic)
 }
 
-_LAUNCHERS: Final = frozenset(
-    {*("env", "node", "bun", "npx", "bunx", "npm", "pnpm", "uv", "uvx", "pipx", "python", "python3")}
-)
+PACKAGE_RUNNERS: Final = frozenset({"npm", "npx", "pnpm", "bunx", "uv", "uvx", "pipx"})
+"""Programs that install a program, if necessary, and run it."""
+_LAUNCHERS: Final = PACKAGE_RUNNERS | {"env", "node", "bun", "python", "python3"}
 """Programs that run the program named in their arguments."""
 _PACKAGES: Final = {"qwen-code": "qwen", "aider-chat": "aider"}
 """Other names of a program."""

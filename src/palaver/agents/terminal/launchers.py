@@ -9,15 +9,13 @@ import re
 from typing import Final
 
 from palaver.agents.terminal.shells import SHELLS, Process, names_of
+from palaver.harness.profiles import PACKAGE_RUNNERS
 
-_LAUNCHERS: Final = frozenset(
-    {
-        *("npm", "npx", "pnpm", "pnpx", "yarn", "yarnpkg", "bunx", "volta-shim"),
-        *("npm-cli.js", "npx-cli.js", "pnpm.cjs", "pnpx.cjs", "yarn.js"),
-        *("uv", "uvx", "pipx", "pipenv", "poetry", "pdm", "hatch", "rye", "conda", "mamba", "micromamba"),
-        *("pixi", "mise", "go", "timeout", "dbus-run-session", "xvfb-run"),
-    }
-)
+_LAUNCHERS: Final = PACKAGE_RUNNERS | {
+    *("pnpx", "yarn", "yarnpkg", "volta-shim", "npm-cli.js", "npx-cli.js", "pnpm.cjs", "pnpx.cjs", "yarn.js"),
+    *("pipenv", "poetry", "pdm", "hatch", "rye", "conda", "mamba", "micromamba"),
+    *("pixi", "mise", "go", "timeout", "dbus-run-session", "xvfb-run"),
+}
 """Programs that are never an agent themselves: they start the program that their arguments name."""
 _INTERPRETER: Final = re.compile(r"node|nodejs|python[\d.]*")
 
