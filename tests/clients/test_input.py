@@ -164,7 +164,7 @@ def test_unreadable_file_is_reported_and_more_may_be_requested(
     assert peer.next_content() == (b"next", Z)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as another user")
 def test_file_is_read_with_the_rights_of_the_caller(pal: Pal, daemon: Daemon, home: Path) -> None:
     (home / "daemon.sock").chmod(0o666)
     home.chmod(0o755)

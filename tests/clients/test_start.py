@@ -140,7 +140,7 @@ def test_home_that_cannot_be_created_is_refused_with_advice(pal: Pal) -> None:
     assert (result.status, result.err) == (1, unusable("/proc/a/b", "No such file or directory"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as another user")
 @pytest.mark.parametrize("name", ["", "/a", "/a/b"])
 def test_home_that_is_not_writable_is_refused_with_advice(pal: Pal, name: str) -> None:
     pal.home.chmod(0o755)
@@ -154,7 +154,7 @@ def test_home_that_is_not_writable_is_refused_with_advice(pal: Pal, name: str) -
     assert pal.notes() == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as another user")
 def test_home_that_is_not_writable_cannot_be_kept_down(pal: Pal) -> None:
     pal.home.chmod(0o755)
 
@@ -254,7 +254,7 @@ def test_missing_interpreter_is_named(pal: Pal) -> None:
     assert (result.status, result.err.decode()) == (1, text)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as another user")
 @pytest.mark.parametrize("is_searchable", [True, False])
 def test_client_without_access_starts_nothing(pal: Pal, daemon: Daemon, is_searchable: bool) -> None:
     daemon.home.chmod(0o755 if is_searchable else 0o700)
@@ -271,7 +271,7 @@ def test_client_without_access_starts_nothing(pal: Pal, daemon: Daemon, is_searc
     assert pal.notes() == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as another user")
 def test_hook_without_access_is_silent(pal: Pal, daemon: Daemon) -> None:
     process = pal.start_as_nobody("hook", "claude", "Stop")
 

@@ -158,7 +158,7 @@ def test_unreadable_cursor_is_an_error_that_says_what_to_do(bus: Home) -> None:
     ("line", "sentence"),
     [
         (("recv", "--follow", "--consumer", "ci"), "--consumer works only with 'pal events'"),
-        (("events", "--consumer", "ci"), "it stands with --follow or --wait"),
+        (("events", "--consumer", "ci"), "--consumer requires --follow or --wait"),
         (("events", "--follow", "--consumer", "../ci"), "letters, digits, and the characters _ . -"),
     ],
 )

@@ -25,7 +25,7 @@ def test_a_session_has_at_most_one_live_companion() -> None:
         book.take("codex", "t1", one)
         book.take("opencode", "t1", process(os.getpid()))
         book.take("codex", "t2", process(os.getpid()))
-        with pytest.raises(BadRequest, match=f"process {first.pid} stands beside the session t1"):
+        with pytest.raises(BadRequest, match=f"already has a companion: process {first.pid}"):
             book.take("codex", "t1", process(os.getpid()))
 
     book.take("codex", "t1", process(os.getpid()))

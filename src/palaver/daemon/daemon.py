@@ -224,9 +224,9 @@ class Daemon:
             try:
                 await log.save()
             except PalaverError as error:
-                _logger.error("what was stored before could not be saved: %s", error)
+                _logger.error("events stored before could not be saved: %s", error)
             else:
-                _logger.error("what was stored before is safe")
+                _logger.error("events stored before are safe")
 
         if not self._is_log_lost and (trouble := log.find_trouble()):
             self._is_log_lost = True

@@ -132,7 +132,7 @@ class AdoptedDoor:
             raise NotYou(asked.name, f"process {holder.pid}, which does not hold it")
         with _socket_of(descriptor) as passed:
             if not _is_bound_to(passed, self._services.home / "agents" / f"{asked.name}.sock"):
-                raise BadRequest(f"the descriptor is no connection to the socket of {asked.name}")
+                raise BadRequest(f"the descriptor is not a connection to the socket of {asked.name}")
             with peer_of(passed) as peer:
                 peer.check_user()
                 line = await _read_request(passed)
@@ -291,8 +291,8 @@ def _socket_of(descriptor: int) -> socket.socket:
         taken = socket.socket(fileno=copy)
     except OSError as error:
         os.close(copy)
-        raise BadRequest("the descriptor is no socket") from error
+        raise BadRequest("the descriptor is not a socket") from error
     if taken.family != socket.AF_UNIX or taken.type != socket.SOCK_STREAM:
         taken.close()
-        raise BadRequest("the descriptor is no connection to a Unix socket")
+        raise BadRequest("the descriptor is not a connection to a Unix socket")
     return taken

@@ -16,6 +16,6 @@ class CompanionBook:
         seat = Seat(pid=process.pid, start=process.start, boot=boot_id())
         known = self._beside.get((harness, session))
         if known not in (None, seat) and is_alive(known):
-            raise BadRequest(f"process {known.pid} stands beside the session {session}, and only one does")
+            raise BadRequest(f"the session {session} already has a companion: process {known.pid}")
         self._beside = {key: one for key, one in self._beside.items() if is_alive(one)}
         self._beside[harness, session] = seat

@@ -31,7 +31,7 @@ class Desk(RoomTools, StickTools, TalkTools):
         To mark a message as read, the caller passes a cursor at or after it to `wait_for_events`.
         """
         if caller.kind == EXTERNAL:
-            raise WhoAreYou("you have no mail of your own: call join_path, or take a name with 'pal join'")
+            raise WhoAreYou("you have no mailbox: call join_path, or take a name with 'pal join'")
         self.attendance.saw(caller.name)
         messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
         seqs = (int(str(message["seq"])) for message in messages)

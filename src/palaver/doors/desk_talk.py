@@ -34,7 +34,7 @@ class TalkTools(Tools):
             raise BadRequest("room_id is empty: say in which room; nothing was sent")
         to = () if to_agent_id is None else (to_agent_id,) if isinstance(to_agent_id, str) else to_agent_id
         if to_agent_id is not None and not to:
-            raise BadRequest("to_agent_id names nobody: leave it out to write to the whole room")
+            raise BadRequest("to_agent_id is empty: leave it out to write to the whole room")
         request = Send(text=body, room=room_id, to=tuple(to), delivery_hint=delivery_hint)
         sent = await self.submit(caller, request, key)
         assert isinstance(sent, Sent)

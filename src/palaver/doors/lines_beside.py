@@ -50,7 +50,7 @@ class Companions:
         """Register a session under its former name, or a new one. Its later requests carry `by`."""
         chain = self._see()
         if len(chain) < 2:
-            raise BadRequest("the process that asks cannot be seen, so it can stand beside nobody")
+            raise BadRequest("the process that asks cannot be seen, so it cannot be a companion")
         _check_own(chain, op)
         self._services.companions.take(op.harness, op.session, chain[0])
         agent = self._seated(op) or await self._sit_down(op)
@@ -102,7 +102,7 @@ class AskedOnLines:
     async def hear(self, caller: Caller, op: PermissionOp) -> dict[str, object]:
         """Record a new permission request or the outcome of one. The result has its `id`, if it waits."""
         if caller.kind != INSTANCE:
-            raise BadRequest("only an agent asks leave: join first")
+            raise BadRequest("only an agent can request permission: join first")
         key = caller.name, op.request
         if op.outcome:
             self._settle(key, op.outcome)
@@ -162,7 +162,7 @@ def _check_own(chain: Sequence[Process], op: AccompanyOp) -> None:
     own, above = (read_marks(process.pid) for process in chain[:2])
     for mark in SESSION_MARKS.get(op.harness, ()):
         if (named := own.get(mark)) not in (None, above.get(mark), op.session):
-            raise BadRequest(f"the session {named} started this process, so it cannot stand beside another")
+            raise BadRequest(f"the session {named} started this process: it cannot accompany another")
 
 
 def _is_session(agent: Agent, op: AccompanyOp) -> bool:

@@ -70,7 +70,7 @@ class Names:
     def _opened(self, name: str) -> Caller:
         agent = self._services.broker.directory.get(name)
         if agent is None or agent.left or _proof_of(agent) != self._proofs[name]:
-            raise WhoAreYou(f"{name} has left, or is somebody else's by now: join again")
+            raise WhoAreYou(f"{name} has left, or belongs to another caller now: join again")
         return self._callers[name]
 
     async def join(self, op: JoinOp) -> dict[str, object]:

@@ -162,7 +162,7 @@ class Session:
     def _listen(self, name: str) -> None:
         caller = self._names.caller(name)
         if caller.kind not in (INSTANCE, HUMAN):
-            raise WhoAreYou("a script has no mail of its own: join first")
+            raise WhoAreYou("a script has no mailbox: join first")
         require_own_mail(caller)
         if caller.name not in self._listeners:
             taker = self._services.delivery.take(caller.name, window=_LIMIT_UNACKED, is_pushed=True)

@@ -81,7 +81,7 @@ async def test_connection_to_a_dead_server_is_lost(tmp_path: Path) -> None:
 
 
 async def test_missing_server_raises_disconnected(tmp_path: Path) -> None:
-    with pytest.raises(Disconnected, match="nobody listens"):
+    with pytest.raises(Disconnected, match="no process listens"):
         await open_websocket(tmp_path / "none.sock", lambda text: None, lambda error: None)
 
 

@@ -301,7 +301,7 @@ async def test_export_with_sql_leaves_out_the_archive_and_reports_it(stage: Stag
     answer = await stage.run("export", "--sql", "seq <> 5")
 
     assert answer.places == [4, 6]
-    assert answer.err == "pal: --sql looks only at what is in the log; the archive is left out\n"
+    assert answer.err == "pal: --sql reads only the log; the archive is left out\n"
 
 
 async def test_export_redacts_secrets_and_only_a_person_may_disable_it(stage: Stage) -> None:

@@ -108,7 +108,7 @@ class AnswerReader:
             self._is_chunked, self._left = True, 0
         elif length:
             if not length.isascii() or not length.isdigit() or len(length) > _LIMIT_NUMBER:
-                raise BadAnswer("the length of the answer is no number")
+                raise BadAnswer("the length of the reply is not a number")
             self._left = int(length)
         self.is_done = self._left == 0 and not self._is_chunked
 
@@ -147,7 +147,7 @@ class AnswerReader:
             return False
         size = _SIZE.match(bytes(self._buffer[start:end]))
         if size is None:
-            raise BadAnswer("the size of a chunk is no number")
+            raise BadAnswer("the size of a chunk is not a number")
         del self._buffer[: end + 2]
         self._left = int(size[1], 16)
         self.is_done = self._left == 0

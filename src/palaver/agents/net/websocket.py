@@ -103,7 +103,7 @@ async def open_websocket(
     try:
         plain = connect_socket(path, can_wait=False)
     except OSError as error:
-        raise Disconnected(f"nobody listens at {path}: {error.strerror}") from error
+        raise Disconnected(f"no process listens at {path}: {error.strerror}") from error
     _, websocket = await loop.create_unix_connection(lambda: WebSocket(on_text, on_lost), sock=plain)
     try:
         async with asyncio.timeout(_OPEN_LIMIT_S):
@@ -111,7 +111,7 @@ async def open_websocket(
     except TimeoutError:
         websocket.is_open.add_done_callback(_pass_over)
         websocket.close()
-        raise Disconnected("what listens there does not answer") from None
+        raise Disconnected("the process that listens there does not answer") from None
     return websocket
 
 

@@ -51,14 +51,14 @@ def split_answer(data: bytes, key: bytes) -> bytes | None:
     head, end, rest = data.partition(b"\r\n\r\n")
     if not end:
         if len(data) > _LIMIT_HEAD_BYTES:
-            raise BadRequest("what listens there does not answer a handshake")
+            raise BadRequest("the process that listens there does not answer a handshake")
         return None
     first, *lines = head.split(b"\r\n")
     fields = {
         name.strip().lower(): value.strip() for name, _, value in (one.partition(b":") for one in lines)
     }
     if first.split(b" ")[1:2] != [b"101"] or fields.get(b"sec-websocket-accept") != accept_for(key):
-        raise BadRequest("what listens there does not speak WebSocket")
+        raise BadRequest("the process that listens there does not speak WebSocket")
     return rest
 
 

@@ -40,5 +40,5 @@ def opencode_lane(
             write_holder(path)
             write_told(path, bus.held.name)
         except OSError as error:
-            _logger.warning("%s is not told about the bus: %s", bus.held.name, error)
+            _logger.warning("%s gets no instructions about the bus: %s", bus.held.name, error)
     return made

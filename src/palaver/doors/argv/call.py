@@ -86,9 +86,7 @@ class Call:
     def owner(self) -> str:
         """The name whose messages a command uses. Raises WhoAreYou for a script, which has no messages."""
         if self.caller.kind == EXTERNAL:
-            raise WhoAreYou(
-                "you have no mail of your own: take a name with 'pal join', or say whose with --as NAME"
-            )
+            raise WhoAreYou("you have no mailbox: take a name with 'pal join', or say whose with --as NAME")
         return self.caller.name
 
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:

@@ -77,7 +77,7 @@ async def export(call: Call) -> int:
         note = "Secrets are redacted." if is_redacted else "Secrets are not redacted."
         await call.write(begin_page(f"Palaver log of {call.services.log.device}", note).encode())
     if query.sql and query.after < call.services.log.archived():
-        call.warn("--sql looks only at what is in the log; the archive is left out")
+        call.warn("--sql reads only the log; the archive is left out")
     async with (
         aclosing(pages(call.services.log, query, with_archives=not query.sql)) as found,
         call.services.exports.start(manner) as process,

@@ -125,11 +125,11 @@ async def _follow(call: Call, query: Query) -> int:
 
 async def _query(call: Call, parsed: Parsed) -> Query:
     if parsed.has("--archived") and parsed.has("--sql"):
-        raise UsageError("--sql looks only at what is in the log: it cannot stand with --archived")
+        raise UsageError("--sql reads only the log: it cannot be combined with --archived")
     if (parsed.has("--follow") or parsed.has("--wait")) and (parsed.has("--search") or parsed.has("--sql")):
-        raise UsageError("--search and --sql look back: they cannot stand with --wait or --follow")
+        raise UsageError("--search and --sql cannot be combined with --wait or --follow")
     if parsed.has("--consumer") and not (parsed.has("--follow") or parsed.has("--wait")):
-        raise UsageError("--consumer keeps the place of one that follows: it stands with --follow or --wait")
+        raise UsageError("--consumer requires --follow or --wait")
     last = parsed.number("--last")
     if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
         last = DEFAULT_EVENTS

@@ -28,7 +28,7 @@ async def wait(call: Call) -> int:
     end_s = None if timeout is None else clock.monotonic_s() + timeout / 1000
     after = call.parsed.number("--after")
     if after is not None and not call.parsed.has("--events"):
-        raise UsageError("--after says where --events begins: it stands with it")
+        raise UsageError("--after requires --events")
     room = await room_of(call)
     _murmur(call, f"waiting for the stick of {room}; Ctrl-C ends it")
     told: Answer = {}

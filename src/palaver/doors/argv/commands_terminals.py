@@ -91,11 +91,11 @@ async def resume(call: Call) -> int:
     agent = call.agent(call.parsed.positionals[0])
     caller = call.caller
     if caller.standing < Standing.OPERATOR and not _has_started(caller, agent):
-        raise NotAllowed("resume", caller.standing.word, "operator, or whoever started it")
+        raise NotAllowed("resume", caller.standing.word, "operator, or the caller that started it")
     if agent.parent:
         raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can go on with it")
     if not agent.argv:
-        raise BadRequest(f"{agent.name} was not started with 'pal run', so nobody knows what to start again")
+        raise BadRequest(f"{agent.name} was not started with 'pal run', so its command is not known")
     if not agent.left and call.services.presence.is_present(agent.name):
         raise NameTaken(agent.name, "it is running; 'pal attach' shows it")
     _check_role(call, agent.role)

@@ -29,4 +29,4 @@ async def looked_after(call: Call) -> AsyncIterator[None]:
         looking.cancel()
         (ended,) = await asyncio.gather(looking, return_exceptions=True)
         if isinstance(ended, Exception):
-            _logger.error("nobody looked after %s any more", call.caller.name, exc_info=ended)
+            _logger.error("no client reads the state of %s any more", call.caller.name, exc_info=ended)

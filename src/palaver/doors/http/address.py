@@ -43,7 +43,7 @@ def parse_address(written: str) -> Address:
     """Parse `HOST:PORT`, `HOST` or `PORT`. Raise BadRequest."""
     found = _WRITTEN.fullmatch(written.strip())
     if found is None or int(found[2] or 0) > 65_535:
-        raise BadRequest(f"{written[:100]!r} is no address: write HOST:PORT, such as {DEFAULT}")
+        raise BadRequest(f"{written[:100]!r} is not an address: write HOST:PORT, such as {DEFAULT}")
     host = (found[1] or found[3] or "127.0.0.1").strip("[]").lower()
     return Address(host, int(found[2]) if found[2] else DEFAULT_PORT)
 
@@ -57,7 +57,7 @@ def check_reach(address: Address, *, is_remote: bool) -> None:
     """Raise BadRequest for an address that other machines can reach, unless the setting allows that."""
     if not address.is_loopback and not is_remote:
         raise BadRequest(
-            f"{address.host} can be reached by other machines, and what goes there is not encrypted: "
+            f"{address.host} can be reached by other machines, and the connection is not encrypted: "
             "if you want that, say so with --http-remote"
         )
 

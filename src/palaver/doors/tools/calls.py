@@ -142,7 +142,7 @@ async def _send(
     words = [to] if isinstance(to, str) else to
     assert isinstance(words, list)
     if "to" in arguments and not words:
-        raise BadRequest("to names nobody: leave it out to write to everybody. Nothing was sent")
+        raise BadRequest("to is empty: leave it out to write to everybody. Nothing was sent")
     request = Send(
         text=str(arguments["text"]),
         to=tuple(words),
