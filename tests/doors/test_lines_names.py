@@ -74,7 +74,7 @@ async def test_taken_over_name_can_no_longer_be_used(parts: Parts) -> None:
 
     await join(second, "luna", secret="two")
 
-    with pytest.raises(WhoAreYou, match="has left, or is somebody else's"):
+    with pytest.raises(WhoAreYou, match="has left, or belongs to another caller"):
         first.caller("luna")
     assert second.caller("luna").name == "luna"
 
