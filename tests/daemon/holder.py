@@ -15,7 +15,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Self
 
-from tests.daemon.stage import Home, Job, Result, check_output, run_script_as_person
+from tests.daemon.stage import Home, Job, Result, check_output, run_script_as_person, start_at_terminal
 from tests.daemon.wires import LinesWire, ThinWire
 from tests.limits import LIMIT_S
 
@@ -233,8 +233,8 @@ class PersonsHolder(FakeHolder):
             listener.bind(str(path))
             listener.listen()
             listener.settimeout(LIMIT_S)
-            command = ["setsid", "--fork", "--ctty", sys.executable, str(script), str(path), *words]
-            subprocess.run(command, stdin=slave, env={**home.environment, "PS1": ""}, check=True)
+            command = [sys.executable, str(script), str(path), *words]
+            start_at_terminal(slave, command, env={**home.environment, "PS1": ""}, limit_s=LIMIT_S)
             connection, _ = listener.accept()
         os.close(slave)
         connection.settimeout(LIMIT_S)

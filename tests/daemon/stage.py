@@ -285,13 +285,29 @@ def run_script_as_person(home: Home, script: str, *, env: Mapping[str, str] | No
     paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}
     script = f"{{ {script}; }} >{paths['out']} 2>{paths['err']}; echo $? >{paths['status']}"
     with terminal() as slave:
-        starter = subprocess.Popen(
-            ["setsid", "--fork", "--ctty", "bash", "--norc", "--noprofile", "-c", script],
-            stdin=slave,
-            env={**home.environment, **(env or {})},
-        )
-        assert starter.wait(home.limit_s) == 0
+        command = ["bash", "--norc", "--noprofile", "-c", script]
+        start_at_terminal(slave, command, env={**home.environment, **(env or {})}, limit_s=home.limit_s)
         return job.end()
+
+
+def start_at_terminal(slave: int, command: Sequence[str], *, env: Mapping[str, str], limit_s: float) -> None:
+    """Start a program in the foreground of a terminal, with only the first process above it.
+
+    The program begins when its starter has exited: before that, the tests would be above it too.
+    """
+    begins, may_begin = os.pipe()
+    try:
+        wait = f'read -r <&{begins}; exec {begins}<&-; exec "$@"'
+        starter = subprocess.Popen(
+            ["setsid", "--fork", "--ctty", "bash", "--norc", "--noprofile", "-c", wait, "bash", *command],
+            stdin=slave,
+            env=env,
+            pass_fds=[begins],
+        )
+        assert starter.wait(limit_s) == 0
+    finally:
+        os.close(begins)
+        os.close(may_begin)
 
 
 def finish(

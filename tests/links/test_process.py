@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -105,6 +106,25 @@ def test_parent_younger_than_its_child_ends_the_chain() -> None:
     chain = ancestors(30, {30: child, 20: stranger}.get)
 
     assert chain == [child]
+
+
+def test_chain_continues_with_the_process_that_adopts_a_child_of_an_exited_parent() -> None:
+    first = Process(1, 0, 1, 1, 0, -1, 1, "init")
+    before = Process(30, 20, 30, 10, 0, -1, 500, "child")
+    adopted = replace(before, ppid=1)
+    reads: dict[int, list[Process | None]] = {30: [before, adopted], 20: [None], 1: [first]}
+
+    chain = ancestors(30, lambda pid: reads[pid].pop(0))
+
+    assert chain == [adopted, first]
+
+
+@pytest.mark.parametrize("later", [None, Process(30, 1, 30, 10, 0, -1, 900, "stranger")])
+def test_chain_ends_if_the_child_has_exited_as_well(later: Process | None) -> None:
+    child = Process(30, 20, 30, 10, 0, -1, 500, "child")
+    reads: dict[int, list[Process | None]] = {30: [child, later], 20: [None]}
+
+    assert ancestors(30, lambda pid: reads[pid].pop(0)) == [child]
 
 
 def test_cycle_of_parents_ends() -> None:

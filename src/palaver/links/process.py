@@ -99,19 +99,25 @@ def ancestors(
     """Return the process and its parents, itself first; empty if there is no such process.
 
     The walk ends at the process without a parent, and before a parent that is younger than its child: that is
-    another process with a reused pid. A chain that was cut shows by its last `ppid`, which is not 0. The walk
-    also ends with the first process for which `is_enough` is true: each further one costs a system call.
+    another process with a reused pid. If a parent exits during the walk, its child has another parent then,
+    and the walk goes on with that one. A chain that was cut shows by its last `ppid`, which is not 0. The
+    walk also ends with the first process for which `is_enough` is true: each further one costs a system call.
     """
     chain: list[Process] = []
-    start: int | None = None
-    while pid > 0 and len(chain) < _LIMIT_CHAIN:
-        process = read(pid)
-        if process is None or (start is not None and process.start > start):
+    for _ in range(_LIMIT_CHAIN):
+        if pid <= 0:
             break
+        process = read(pid)
+        if process is None or (chain and process.start > chain[-1].start):
+            adopted = read(chain[-1].pid) if chain else None
+            if adopted is None or adopted.start != chain[-1].start or adopted.ppid == pid:
+                break
+            chain[-1], pid = adopted, adopted.ppid
+            continue
         chain.append(process)
         if is_enough is not None and is_enough(process):
             break
-        pid, start = process.ppid, process.start
+        pid = process.ppid
     return chain
 
 
