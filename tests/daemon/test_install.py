@@ -1,5 +1,9 @@
 """`pal install` with the real client, which writes the files itself."""
 
+import shlex
+import subprocess
+from pathlib import Path
+
 from tests.cli.person import Person, persons
 from tests.daemon.stage import Home, run_as_person
 
@@ -58,3 +62,38 @@ def test_folder_is_allowed_only_with_the_skill(bus: Home) -> None:
     refused = bus.pal("install", "claude", "somewhere", "--yes", "--json")
 
     assert (refused.status, refused.error["error"]) == (2, "usage")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return every file and folder of a user, apart from the output of `run_as_person`."""
+    paths = [path for path in folder.rglob("*") if not path.is_socket()]
+    found = {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in paths}
+    return {name: content for name, content in found.items() if not name.startswith("spare-")}
+
+
+def test_printed_commands_remove_everything(home: Home) -> None:
+    folder = home.path.parent
+    (folder / ".claude").mkdir()
+    (folder / ".claude/settings.json").write_text('{"model": "opus"}')
+    (folder / ".zshrc").write_text("alias ll='ls -l'\n")
+    before = tree(folder)
+    with (folder / ".zshrc").open("a") as file:
+        file.write('eval "$(pal completion zsh)"\n')
+
+    home.ok("run", "--name", "luna", "--detach", "--", "cat")
+    for what in ("claude", "codex", "opencode", "gemini"):
+        home.ok("install", what, "--yes")
+    home.ok("install", "skill")
+    between = tree(folder)
+    shown = home.ok("uninstall", "all", "--yes")
+    commands = [shlex.split(line) for line in shown.out.splitlines() if line.startswith("  ")]
+    for program, *words in commands:
+        if program == "pal":
+            assert run_as_person(home, *words).status == 0
+        elif program == "rm":
+            subprocess.run([program, *words], check=True)
+
+    assert [" ".join(words[:2]) for words in commands] == ["pal stop", "pal down", "pipx uninstall", "rm -r"]
+    assert between.keys() > before.keys()
+    assert all(between[name] != before[name] for name in (".zshrc", ".claude/settings.json"))
+    assert tree(folder) == before

@@ -4,17 +4,35 @@ Files that are not ours are neither overwritten nor removed.
 """
 
 import json
+import os
+import shlex
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from palaver.cli.install_harness import install_harness, reason_of, turn, uninstall_harness
-from palaver.cli.install_record import note_folders, remove_noted_folders
+from palaver.cli.install_harness import (
+    install_harness,
+    reason_of,
+    turn,
+    uninstall_completion,
+    uninstall_everywhere,
+    uninstall_harness,
+)
+from palaver.cli.install_record import (
+    created_folders,
+    note_folders,
+    noted_skills,
+    remove_folders,
+    remove_noted_folders,
+)
 from palaver.doors.argv.parsed import Parsed
+from palaver.harness.setups import INSTALLABLE
 from palaver.home import replace_file
 
+ALL: Final = "all"
 SKILL: Final = "palaver"
 FILE_NAME: Final = "SKILL.md"
 
@@ -41,29 +59,81 @@ def skill_folders(environment: Mapping[str, str]) -> list[Path]:
 
 def install(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Set up a harness, or write the skill to a folder or to every folder that harnesses search."""
-    if parsed.positionals[0] != "skill":
-        return install_harness(parsed, environment)
+    what = parsed.positionals[0]
+    if what == ALL:
+        return _install_all(parsed, environment)
+    if what != "skill":
+        return install_harness(parsed, what, environment)
     if parsed.has("--print") and parsed.form != "json":
         sys.stdout.write(skill_text())
         return 0
-    return _for_each(parsed, environment, _would_install if parsed.has("--print") else _install)
+    return _for_each(parsed, environment, _paths(parsed, environment), _installer(parsed))
 
 
 def uninstall(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Remove what `install` wrote, or only print what would be removed."""
-    if parsed.positionals[0] != "skill":
-        return uninstall_harness(parsed, environment)
-    return _for_each(parsed, environment, _would_uninstall if parsed.has("--print") else _uninstall)
+    what = parsed.positionals[0]
+    if what == ALL:
+        return _uninstall_all(parsed, environment)
+    if what != "skill":
+        return uninstall_harness(parsed, what, environment)
+    return _for_each(parsed, environment, _paths(parsed, environment), _uninstaller(parsed))
+
+
+# Everything
+
+
+def _install_all(parsed: Parsed, environment: Mapping[str, str]) -> int:
+    """Set up every harness on the PATH, one after the other, then install the skill."""
+    found = [one for one in INSTALLABLE if shutil.which(one, path=environment.get("PATH", os.defpath))]
+    statuses = [install_harness(parsed, one, environment) for one in found]
+    if not found:
+        sys.stderr.write(
+            f"pal: none of these is on your PATH: {', '.join(INSTALLABLE)}; only the skill is installed\n"
+        )
+    return max([*statuses, _for_each(parsed, environment, _paths(parsed, environment), _installer(parsed))])
+
+
+def _uninstall_all(parsed: Parsed, environment: Mapping[str, str]) -> int:
+    """Undo everything that `install` wrote, in all folders, then say how to remove the rest."""
+    home = Path(environment["PALAVER_HOME"])
+    # One part may use a folder that was created for another, so all are removed once more at the end.
+    folders = created_folders(home, INSTALLABLE)
+    statuses = [uninstall_everywhere(parsed, one, home) for one in INSTALLABLE]
+    statuses.append(uninstall_completion(parsed, environment))
+    try:
+        statuses.append(_for_each(parsed, environment, noted_skills(home), _uninstaller(parsed)))
+    except OSError as error:
+        statuses.append(_complain(parsed, reason_of(error, SKILL)))
+    if not parsed.has("--print"):
+        remove_folders(folders)
+    if max(statuses) == 0 and not parsed.has("--print") and parsed.form != "json":
+        _say_the_rest(home)
+    return max(statuses)
+
+
+def _say_the_rest(home: Path) -> None:
+    """Print the commands that remove Palaver itself, with every running agent and the folder of this home."""
+    agents = sorted(path.stem for path in (home / "agents").glob("*.sock"))
+    commands = [*(f"pal stop {name}" for name in agents), "pal down", "pipx uninstall palaver"]
+    sys.stdout.write("Every 'pal install' is undone. To remove Palaver itself, with every message:\n")
+    sys.stdout.writelines(f"  {line}\n" for line in [*commands, f"rm -r {shlex.quote(str(home))}"])
+
+
+# The skill
 
 
 def _for_each(
-    parsed: Parsed, environment: Mapping[str, str], act: Callable[[Path, Path], Mapping[str, str]]
+    parsed: Parsed,
+    environment: Mapping[str, str],
+    paths: Sequence[Path],
+    act: Callable[[Path, Path], Mapping[str, str]],
 ) -> int:
     """Run an action for each path; a failure for one path does not stop the others."""
     home, status = Path(environment["PALAVER_HOME"]), 0
     try:
         with turn(parsed, home):
-            for path in _paths(parsed, environment):
+            for path in paths:
                 try:
                     _say(parsed, path, act(home, path))
                 except OSError as error:
@@ -73,6 +143,14 @@ def _for_each(
     except OSError as error:
         return _complain(parsed, reason_of(error, SKILL))
     return status
+
+
+def _installer(parsed: Parsed) -> Callable[[Path, Path], Mapping[str, str]]:
+    return _would_install if parsed.has("--print") else _install
+
+
+def _uninstaller(parsed: Parsed) -> Callable[[Path, Path], Mapping[str, str]]:
+    return _would_uninstall if parsed.has("--print") else _uninstall
 
 
 def _paths(parsed: Parsed, environment: Mapping[str, str]) -> list[Path]:

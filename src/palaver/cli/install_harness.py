@@ -21,10 +21,12 @@ from palaver.cli.install_plan import (
     is_in,
     place_of,
     plan_install,
+    plan_shell,
     plan_uninstall,
     read_settings,
     settings_folder,
     settings_path,
+    start_files,
     without_ours,
     words_for,
 )
@@ -54,9 +56,9 @@ _REMOVED: Final = "removed: it was not there before"
 _COMPANIONS: Final = {"codex": codex_companion.MODULE, "opencode": opencode_companion.MODULE}
 
 
-def install_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
+def install_harness(parsed: Parsed, harness: str, environment: Mapping[str, str]) -> int:
     """Set up a harness, if the user agrees."""
-    harness, home = parsed.positionals[0], Path(environment["PALAVER_HOME"])
+    home = Path(environment["PALAVER_HOME"])
     setup = _setup(harness, home, environment)
     try:
         with turn(parsed, home):
@@ -65,14 +67,46 @@ def install_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
         return _complain(parsed, reason_of(error, harness))
 
 
-def uninstall_harness(parsed: Parsed, environment: Mapping[str, str]) -> int:
-    """Restore every file, if the user agrees."""
-    harness, home = parsed.positionals[0], Path(environment["PALAVER_HOME"])
+def uninstall_harness(parsed: Parsed, harness: str, environment: Mapping[str, str]) -> int:
+    """Restore every file in the folder that a harness uses now, if the user agrees."""
+    home, folder = Path(environment["PALAVER_HOME"]), settings_folder(harness, environment)
     try:
         with turn(parsed, home):
-            return _uninstall(parsed, harness, environment)
+            known = read_record(home, harness)
+            here = [written for written in known.files if is_in(written, folder)] if known is not None else []
+            if known is None or not here:
+                return _say_nothing_is_there(parsed, harness, known, environment)
+            return _uninstall(parsed, known, here, home)
     except (OSError, ValueError) as error:
         return _complain(parsed, reason_of(error, harness))
+
+
+def uninstall_everywhere(parsed: Parsed, harness: str, home: Path) -> int:
+    """Restore every file of a harness in all folders, if the user agrees. Without a setup, say nothing."""
+    try:
+        with turn(parsed, home):
+            known = read_record(home, harness)
+            return 0 if known is None else _uninstall(parsed, known, known.files, home)
+    except (OSError, ValueError) as error:
+        return _complain(parsed, reason_of(error, harness))
+
+
+def uninstall_completion(parsed: Parsed, environment: Mapping[str, str]) -> int:
+    """Remove the lines of `pal completion` from the start files of shells, if the user agrees.
+
+    Only a line that equals one of the documented lines is removed. A file is never removed.
+    """
+    try:
+        plans = [plan for path in start_files(environment) if (plan := plan_shell(path)) is not None]
+        if parsed.has("--print"):
+            return _say(parsed, plans, "would be put back")
+        if plans and not _is_agreed(parsed, plans, None):
+            return _complain(parsed, "nothing was written")
+        for plan in plans:
+            _write(plan)
+        return _say(parsed, plans, "put back", is_short=True)
+    except (OSError, ValueError) as error:
+        return _complain(parsed, reason_of(error, "completion"))
 
 
 def turn(parsed: Parsed, home: Path) -> AbstractContextManager[None]:
@@ -104,13 +138,8 @@ def _install(parsed: Parsed, harness: str, setup: Setup, environment: Mapping[st
     return _say(parsed, plans, "changed", setup, is_short=True)
 
 
-def _uninstall(parsed: Parsed, harness: str, environment: Mapping[str, str]) -> int:
-    home, folder = Path(environment["PALAVER_HOME"]), settings_folder(harness, environment)
-    known = read_record(home, harness)
-    here = [written for written in known.files if is_in(written, folder)] if known is not None else []
-    if known is None or not here:
-        return _say_nothing_is_there(parsed, harness, known, environment)
-    plans = [plan_uninstall(harness, written) for written in here]
+def _uninstall(parsed: Parsed, known: Record, here: Sequence[Written], home: Path) -> int:
+    plans = [plan_uninstall(known.harness, written) for written in here]
     if parsed.has("--print"):
         return _say(parsed, plans, "would be put back")
     if not _is_agreed(parsed, plans, None):
@@ -119,7 +148,7 @@ def _uninstall(parsed: Parsed, harness: str, environment: Mapping[str, str]) -> 
         _write(plan)
         remove_folders(written.folders)
     if forget(home, known, here):  # our own files are shared by every folder that is set up
-        shutil.rmtree(own_folder(home, harness), ignore_errors=True)
+        shutil.rmtree(own_folder(home, known.harness), ignore_errors=True)
     return _say(parsed, plans, "put back", is_short=True)
 
 

@@ -16,6 +16,12 @@ from palaver.harness.merging import Made
 from palaver.harness.setups import Change, has_change, merge_change, unmerge_change
 
 _LIMIT_BYTES: Final = 16 * 1024 * 1024
+COMPLETION_LINES: Final = (
+    'eval "$(pal completion bash)"',
+    'eval "$(pal completion zsh)"',
+    "pal completion fish | source",
+)
+"""The lines that a user adds to the start file of a shell, as the help of `pal completion` shows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +92,15 @@ def place_of(written: Written) -> str:
     return written.place or str(Path(written.path).parent)
 
 
+def start_files(environment: Mapping[str, str]) -> list[Path]:
+    """Return the start files of shells in which a user may have put a line of `pal completion`."""
+    home = Path(environment.get("HOME") or Path.home())
+    zsh = Path(environment.get("ZDOTDIR") or home)
+    fish = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "fish"
+    bash = [home / name for name in (".bashrc", ".bash_profile", ".profile")]
+    return [*bash, zsh / ".zshrc", fish / "config.fish"]
+
+
 def resolved(path: Path) -> Path:
     """Follow links to the file itself. Raises ValueError for a loop of links."""
     try:
@@ -136,6 +151,17 @@ def plan_uninstall(harness: str, written: Written) -> Plan:
     elif found.missing:
         word += f"; already removed: {', '.join(found.missing)}"
     return Plan(path=path, before=before, after=after, change=written.change, word=word)
+
+
+def plan_shell(path: Path) -> Plan | None:
+    """Plan the content of a start file without the lines of `pal completion`; None if it has no such line."""
+    path = resolved(path)
+    before = read_settings(path)
+    lines, ours = (before or b"").splitlines(keepends=True), {one.encode() for one in COMPLETION_LINES}
+    left = [line for line in lines if line.strip() not in ours]
+    if len(left) == len(lines):
+        return None
+    return Plan(path=path, before=before, after=b"".join(left), change=Change(file=path.name))
 
 
 def without_ours(harness: str, plan: Plan, before: Written | None) -> bytes | None:

@@ -131,6 +131,18 @@ def remove_folders(folders: Sequence[str]) -> None:
             Path(folder).rmdir()
 
 
+def created_folders(home: Path, harnesses: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders created for harnesses and the skill, outermost first. Skip damaged records."""
+    found: set[str] = set()
+    for harness in harnesses:
+        with suppress(OSError):
+            record = read_record(home, harness)
+            found.update(folder for one in (record.files if record else ()) for folder in one.folders)
+    with suppress(OSError):
+        found.update(folder for folders in _skill_folders(home).values() for folder in folders)
+    return tuple(sorted(found, key=len))
+
+
 # The skill
 
 
@@ -149,6 +161,11 @@ def remove_noted_folders(home: Path, path: Path) -> None:
         write_private(home / _FOLDER / _SKILL, msgspec.json.encode(known))
     else:
         (home / _FOLDER / _SKILL).unlink(missing_ok=True)
+
+
+def noted_skills(home: Path) -> list[Path]:
+    """Return the paths of every skill that was installed and not removed. Raises OSError if damaged."""
+    return [Path(path) for path in _skill_folders(home)]
 
 
 def _skill_folders(home: Path) -> dict[str, tuple[str, ...]]:

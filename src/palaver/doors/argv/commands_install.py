@@ -8,6 +8,6 @@ from palaver.errors import UsageError
 async def install(call: Call) -> int:
     """Let the client run the command in its own process."""
     if call.parsed.positionals[0] != "skill" and len(call.parsed.positionals) > 1:
-        raise UsageError("a folder goes with the skill only; a harness says itself where its settings are")
+        raise UsageError("only the skill takes a folder; a harness decides itself where its settings are")
     call.connection.run_here(*format_argv(call.parsed))
     return 0

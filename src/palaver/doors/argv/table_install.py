@@ -7,7 +7,9 @@ from palaver.doors.argv.spec import Command, Option, Positional
 _GROUP: Final = "Setup"
 
 _WHAT: Final = Positional(
-    name="WHAT", help="The skill or a harness.", choices=("skill", "claude", "codex", "opencode", "gemini")
+    name="WHAT",
+    help="The skill, a harness, or everything.",
+    choices=("skill", "claude", "codex", "opencode", "gemini", "all"),
 )
 _YES: Final = Option(name="--yes", help="Do not ask for confirmation.")
 _DIR: Final = Positional(
@@ -27,7 +29,8 @@ INSTALL_COMMANDS: Final = (
             "shows the changes to your settings and asks first. Existing settings are kept, and 'pal "
             "uninstall' restores the original file. The skill is a text that teaches agents when and how to "
             "send messages, pass the stick and add notes; it is written to DIR/palaver/SKILL.md. Run the "
-            "command again to update. A different skill with that name is not changed."
+            "command again to update. A different skill with that name is not changed. 'all' is the skill "
+            "and every harness on your PATH."
         ),
         positionals=(_WHAT, _DIR),
         options=(Option(name="--print", help="Print the changes and write nothing."), _YES),
@@ -38,6 +41,7 @@ INSTALL_COMMANDS: Final = (
             ("pal install skill", "for all harnesses and projects"),
             ("pal install skill .claude/skills", "for Claude Code in this project"),
             ("pal install skill --print", "print the skill"),
+            ("pal install all", "every harness on your PATH, and the skill"),
         ),
     ),
     Command(
@@ -46,7 +50,9 @@ INSTALL_COMMANDS: Final = (
         summary="Undo 'pal install'.",
         description=(
             "Restores the settings of a harness byte for byte. If the file has changed since, only entries "
-            "of Palaver are removed, and the command says so. Nothing else is changed."
+            "of Palaver are removed, and the command says so. Nothing else is changed. 'all' undoes every "
+            "installation in all folders, removes the line of 'pal completion' from the start file of your "
+            "shell, and prints the commands that remove Palaver itself."
         ),
         positionals=(_WHAT, _DIR),
         options=(Option(name="--print", help="Print what would be removed and remove nothing."), _YES),
@@ -54,6 +60,7 @@ INSTALL_COMMANDS: Final = (
         examples=(
             ("pal uninstall claude", "restore the settings of Claude Code"),
             ("pal uninstall skill", "remove the skill everywhere"),
+            ("pal uninstall all", "undo every 'pal install'"),
         ),
     ),
 )
