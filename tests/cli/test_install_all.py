@@ -79,7 +79,7 @@ def test_every_byte_is_as_before_and_nothing_is_left(tmp_path: Path, run: Run, p
     assert [one for one in (tmp_path / ".palaver").rglob("*") if one.is_file()] == []
 
 
-def test_user_without_any_file_has_none_afterwards(tmp_path: Path, run: Run, path: str) -> None:
+def test_created_files_and_folders_are_removed(tmp_path: Path, run: Run, path: str) -> None:
     run("install", "all", "--yes", PATH=path)
     between = tree(tmp_path)
 
