@@ -7,6 +7,13 @@ READY  := $(VENV)/.ready
 # A prefix for each test command. Only .ci/run sets it, to run failed tests once more.
 AGAIN ?=
 
+# Most tests wait for a process, so several workers finish sooner than one. WORKERS=0 runs one test after the other.
+WORKERS ?= 4
+PYTEST  := -m pytest -q -n $(WORKERS) --dist worksteal
+
+# Each worker loads every test file, and would compile it again if this variable kept it from storing the result.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Packages with full branch coverage, each by the tests in the folder with its name.
 CORE       := model routing rooms log links broker delivery
 CORE_FILES := src/palaver/model/*,src/palaver/routing/*,src/palaver/rooms/*,src/palaver/log/*,src/palaver/links/*
@@ -34,10 +41,10 @@ run: $(READY) ## start the bus, let two agents talk, then show live events until
 	@$(BIN)/python examples/first_exchange.py
 
 test: $(READY) ## run every test
-	@$(AGAIN) $(BIN)/python -m pytest -q
+	@$(AGAIN) $(BIN)/python $(PYTEST)
 
 test-processes: $(READY) ## run the tests that start clients and commands from this folder
-	@$(AGAIN) $(BIN)/python -m pytest -q tests/cli tests/client tests/clients tests/docs tests/examples
+	@$(AGAIN) $(BIN)/python $(PYTEST) tests/cli tests/client tests/clients tests/docs tests/examples
 
 quick: $(READY) ## run the tests of the packages that do no input or output, in a few seconds
 	@$(BIN)/python -m pytest -q tests/model tests/routing tests/rooms tests/harness tests/log/test_fold.py \
@@ -47,7 +54,7 @@ quick: $(READY) ## run the tests of the packages that do no input or output, in 
 nightly: SEED := $(or $(SEED),$(shell date +%s))
 nightly: $(READY) ## run every property test with new seeds and many examples; SEED=N repeats a run
 	@echo "repeat this run with: make nightly SEED=$(SEED)"
-	@$(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) || { \
+	@$(BIN)/python $(PYTEST) -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) || { \
 	  echo "repeat this run with: make nightly SEED=$(SEED)"; exit 1; }
 
 check: $(READY) format lint types layers test coverage ## run all checks of the build
@@ -66,7 +73,7 @@ layers: $(READY)
 
 coverage: $(READY) ## run the tests of the core packages and require full branch coverage
 	@$(BIN)/coverage erase
-	@$(AGAIN) $(BIN)/coverage run -m pytest -q $(CORE:%=tests/%)
+	@$(AGAIN) $(BIN)/coverage run $(PYTEST) $(CORE:%=tests/%)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(CORE_FILES)' \
 	  --omit='src/palaver/links/process_darwin.py'

@@ -383,6 +383,7 @@ def test_foreign_token_does_not_replace_the_handshake(bus: Home) -> None:
 @pytest.mark.parametrize(
     "data",
     [frame(b"L", b"\0\0\0\1{}"), thin_request("mcp") + frame(b"?"), thin_request("mcp") + frame(b"L", b"\0")],
+    ids=["no-request", "unknown-frame", "short-line"],  # not the bytes: a request has a random key
 )
 def test_malformed_frames_are_answered_with_an_error(bus: Home, data: bytes) -> None:
     with connect(bus.path) as wire:
