@@ -81,6 +81,21 @@ async def test_submitted_is_written_before_anything_is_typed(bus: Bus, luna: Cal
     assert lane.states == [["submitted"]]
 
 
+async def test_message_counts_as_typed_until_its_outcome_is_known(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus)
+    bus.open_lane("nova", LaneKind.HOOK, wakes_idle=False)
+    message = await bus.send(luna, "hello", "@nova")
+    offer = await lane.next()
+
+    before = bus.delivery.typing("nova"), bus.delivery.typing("luna")
+    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+
+    assert before == (frozenset({message.seq}), frozenset())
+    assert bus.delivery.typing("nova") == frozenset()
+
+
 async def test_busy_terminal_is_not_skipped_for_a_closed_one(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane, other = lane_of(bus), lane_of(bus, CLOSED)
     await bus.send(luna, "one", "@nova")

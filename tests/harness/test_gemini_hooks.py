@@ -115,6 +115,15 @@ def test_turn_without_a_response_proves_nothing_but_ends() -> None:
     assert (answered.step, answered.state, answered.is_failed) == (Step.TURN_END, AgentState.IDLE, False)
 
 
+def test_prompt_of_the_program_itself_carries_nothing() -> None:
+    text = "[System: You successfully executed a tool but returned an empty response. Please analyze it.]"
+    own = read_gemini_hook("BeforeAgent", {"prompt": text})
+    other = read_gemini_hook("BeforeAgent", {"prompt": f"what does {text} mean?"})
+
+    assert (own.step, own.state) == (Step.ASIDE, AgentState.ACTIVE)
+    assert other.step is Step.PROMPT
+
+
 def test_only_a_cleared_session_takes_no_text_at_its_start() -> None:
     assert read_gemini_hook("SessionStart", {"source": "clear"}).is_deaf
     assert not read_gemini_hook("SessionStart", {"source": "startup"}).is_deaf

@@ -18,6 +18,7 @@ from palaver.model.forms import (
     format_one_line,
     format_terminal,
     parse_injection,
+    typed_in,
     unescape_body,
 )
 from palaver.model.message import INTENTS
@@ -327,6 +328,14 @@ def test_special_characters_in_a_device_are_left_out() -> None:
 def test_foreign_fence_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         parse_injection(text)
+
+
+def test_messages_are_found_in_a_text_by_their_heads() -> None:
+    urgent = replace(plain, seq=43)
+    heads = [format_terminal(plain, "f", expects_reply=True), format_terminal(urgent, "f", is_urgent=True)]
+
+    assert typed_in("\n\n".join(heads)) == {42, 43}
+    assert typed_in("see pal message #44 from: luna") == frozenset()
 
 
 def test_short_body_is_typed_into_a_terminal() -> None:

@@ -144,6 +144,11 @@ class Delivery:
         """Return whether a lane can reach the agent while it is idle."""
         return any(lane.can_reach(idle=True) for lane in self._lanes.get(agent, ()))
 
+    def typing(self, agent: str) -> frozenset[int]:
+        """Return the seqs of the messages that are being typed into the agent's terminal now."""
+        terminals = [lane for lane in self._lanes.get(agent, ()) if lane.is_terminal]
+        return frozenset(seq for lane in terminals for offer in lane.offers.values() for seq in offer.seqs)
+
     async def draw(
         self, lane: Lane, state: AgentState, *, limit_text: int = 0, request: str = ""
     ) -> Offer | None:

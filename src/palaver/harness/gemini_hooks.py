@@ -3,6 +3,9 @@
 Gemini CLI calls no hook between the results of several tools and the request that contains them. So a text
 that was added to a result is known to have been read only when the turn ends. The hooks of its sub-agents
 look like those of the session. The only difference is that they are called while the sub-agent tool runs.
+
+Two prompts that are entered at nearly the same time run at the same time, and Gemini CLI calls `AfterAgent`
+only for the second. If a turn fails or is stopped, Gemini CLI removes its last prompt from the conversation.
 """
 
 from collections.abc import Mapping
@@ -43,6 +46,8 @@ SUBAGENT_TOOL: Final = "invoke_agent"
 _DELEGATES: Final = {"BeforeTool": 1, "AfterTool": -1}
 _NO_ANSWER: Final = "[no response text]"
 """The reply of a turn in which the model wrote nothing: most often the request failed."""
+_OWN_PROMPT: Final = "[System: You successfully executed a tool but returned an empty response."
+"""Beginning of the prompt that Gemini CLI writes itself, also while it asks a person about a loop."""
 _EDITS: Final = frozenset({"replace", "write_file", "edit"})
 _WHAT: Final = (
     "command",
@@ -65,10 +70,13 @@ def read_gemini_hook(event: str, data: Mapping[str, object]) -> HookNews:
     is_call = event == "BeforeTool"
     # A failed turn does not prove that anything was read, and it is not kept going.
     is_failed = event == "AfterAgent" and text_in(data, "prompt_response") == _NO_ANSWER
+    # A turn that such a prompt begins often fails at once, so no message may go with it.
+    is_own = event == "BeforeAgent" and text_in(data, "prompt").startswith(_OWN_PROMPT)
     return HookNews(
         event=event,
-        step=Step.ASIDE if is_failed else STEPS.get(event, Step.ASIDE),
+        step=Step.ASIDE if is_failed or is_own else STEPS.get(event, Step.ASIDE),
         is_failed=is_failed,
+        can_overlap=event == "BeforeAgent",
         session=one_line(text_in(data, "session_id")),
         source=text_in(data, "source"),
         is_deaf=event == "SessionStart" and text_in(data, "source") == "clear",

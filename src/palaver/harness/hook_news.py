@@ -85,7 +85,11 @@ class HookNews:
     result_of: Mapping[str, object] | None = None
     """The tool that has ended, with its input: a permission request for it is settled."""
     is_failed: bool = False
-    """The turn has ended without a reply: texts that were added in it may be lost."""
+    """The turn has ended without a reply, and the harness has removed its last prompt from the conversation.
+
+    Other texts that were added in the turn may be lost."""
+    can_overlap: bool = False
+    """The harness may work on a second prompt at the same time, and then does not report the end of this."""
     stop_active: bool = False
     """The turn goes on only because a hook wanted it."""
     is_usage_limit: bool = False

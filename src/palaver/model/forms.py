@@ -93,6 +93,7 @@ _HEAD: Final = re.compile(
     rf" (?P<sender>{_NAME}) → (?P<recipient>{_NAME})(?: \(\+(?P<others>\d+)(?: others?)?\))?: "
 )
 _COUNT: Final = re.compile(r"\[(\d+) new messages\]")
+_TYPED_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #(\d{1,18}) from:")
 _SEPARATOR: Final = re.compile(rf" \| (?={_MARK})", re.IGNORECASE)
 _TAIL: Final = re.compile(r"\(\+\d+ more: pal recv\)|\(pal: .*\)", re.DOTALL)
 
@@ -163,6 +164,11 @@ def format_terminal(line: Line, file: str, *, is_urgent: bool = False, expects_r
     urgent = "URGENT " if is_urgent else ""
     answer = f" (response expected: pal send --reply-to {line.seq} -- TEXT)" if expects_reply else ""
     return f"[{urgent}pal message #{line.seq} from: {_escape_name(line.sender)}{answer}] {text}"
+
+
+def typed_in(text: str) -> frozenset[int]:
+    """Return the seqs of the messages whose text for a terminal is in a text."""
+    return frozenset(map(int, _TYPED_HEAD.findall(text)))
 
 
 def format_one_line(line: Line, limit: int) -> tuple[str, bool]:

@@ -1,8 +1,10 @@
 """Hooks of Gemini CLI on a bus: its sub-agents and failed turns must not consume messages."""
 
+from tests.delivery.terminals import take
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, seat
 
+from palaver.delivery.lane import Answer as Sent
 from palaver.delivery.lane import LaneKind, Level
 from palaver.harness.hooks import read_hook
 from palaver.model.agent import Caller
@@ -103,10 +105,72 @@ async def test_failed_turn_is_not_extended_and_proves_nothing(hooks: Hooks) -> N
     assert said == ""
     assert state(hooks.bus, waiting) == "queued"
     assert hooks.bus.agent("nova").state == "idle"
-    await hook(hooks, nova, "BeforeAgent", prompt="again")
+    assert state(hooks.bus, given) == "queued"
+    again = await hook(hooks, nova, "BeforeAgent", prompt="again")
     await hook(hooks, nova, "AfterAgent", prompt_response="well")
-    assert state(hooks.bus, given) == "submitted"
-    assert state(hooks.bus, waiting) == "seen"
+    assert (again.count("with the prompt"), again.count("at the end")) == (1, 1)
+    assert (state(hooks.bus, given), state(hooks.bus, waiting)) == ("seen", "seen")
+
+
+async def test_failed_turn_leaves_a_message_with_a_result_unconfirmed(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hook(hooks, nova, "BeforeAgent", prompt="go")
+    message = await hooks.bus.send(luna, "with a result", "@nova")
+    assert "with a result" in await hook(hooks, nova, "AfterTool", **SHELL)
+
+    await hook(hooks, nova, "AfterAgent", **FAILED)
+
+    entry = hooks.bus.entry(message, "nova")
+    assert entry is not None
+    assert (entry.state, entry.unconfirmed) == ("submitted", True)
+
+
+async def test_message_is_queued_again_after_each_failed_turn(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    message = await hooks.bus.send(luna, "look here", "@nova")
+
+    for _ in range(3):
+        assert "look here" in await hook(hooks, nova, "BeforeAgent", prompt="go")
+        await hook(hooks, nova, "AfterAgent", **FAILED)
+        assert state(hooks.bus, message) == "queued"
+
+
+async def test_prompt_carries_nothing_while_another_message_is_typed(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL, Level())
+    first = await hooks.bus.send(luna, "typed first", "@nova")
+    await take(hooks.bus, terminal)
+    await hook(hooks, nova, "SessionStart", source="startup")
+    second = await hooks.bus.send(luna, "typed second", "@nova")
+    offer = await terminal.next()
+    waiting = await hooks.bus.send(luna, "waits", "@nova")
+
+    during = await hook(
+        hooks, nova, "BeforeAgent", prompt=f"[pal message #{first.seq} from: luna] typed first"
+    )
+    await hooks.bus.delivery.answer(terminal.lane, offer.number, Sent.SEEN)
+    after = await hook(hooks, nova, "BeforeAgent", prompt="by the user")
+    own = await hook(
+        hooks, nova, "BeforeAgent", prompt=f"[pal message #{second.seq} from: luna] typed second"
+    )
+
+    assert (during, after) == ("", "")
+    assert "waits" in own
+    assert state(hooks.bus, waiting) == "submitted"
+
+
+async def test_message_typed_in_an_earlier_turn_keeps_nothing_back(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hook(hooks, nova, "SessionStart", source="startup")
+    terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL, Level())
+    await hooks.bus.send(luna, "typed", "@nova")
+    await take(hooks.bus, terminal)
+    await hook(hooks, nova, "BeforeAgent", prompt="go")
+    await hook(hooks, nova, "AfterAgent", prompt_response="well")
+    hooks.bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="draft"))
+    await hooks.bus.send(luna, "look here", "@nova")
+
+    assert "look here" in await hook(hooks, nova, "BeforeAgent", prompt="go on")
 
 
 async def test_turn_end_does_not_end_a_usage_limit_shown_on_the_terminal(hooks: Hooks) -> None:

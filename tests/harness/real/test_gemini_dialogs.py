@@ -62,13 +62,14 @@ def test_loop_dialog_blocks_the_agent_until_a_person_has_chosen(gemini: GeminiSt
     same = tool("list_directory", dir_path=".")
     gemini.script.add(*[reply("", same)] * 8, reply("read"))
     gemini.start("--approval-mode", "yolo", "-i", "go on")
-    before = asks(gemini, LOOP)
+    asks(gemini, LOOP)
 
     place = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
     gemini.until(lambda: gemini.receipt(place)["state"] == "held")
 
+    # The rest of the screen may change: Gemini CLI writes a prompt itself while the dialog is open.
     assert gemini.receipt(place)["reason"] == "dialog"
-    assert gemini.screen() == before
+    assert "are you there?" not in gemini.screen()
     assert f"nova is blocked: {LOOP}" in gemini.home.ok("pending").out
 
     gemini.answer_dialog(gemini.sit_down(last=b"Disable loop"), "● 1. Keep loop")

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from palaver.delivery.delivery import Delivery
 from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level, Offer
 from palaver.doors.hooks.natives import Natives
@@ -16,12 +18,15 @@ from palaver.doors.hooks.trail import Trail
 from palaver.harness.hook_news import HookNews, Step
 from palaver.log.api import Log
 from palaver.model.agent import Agent
-from palaver.model.delivery import Grade
+from palaver.model.delivery import Grade, State
 from palaver.model.envelope import Event
+from palaver.model.forms import typed_in
 from palaver.model.life import BYE
+from palaver.model.mail import DeliveryReport
 from palaver.model.request import SetStatus
 
 HOOK: Final = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
+_TERMINAL: Final = LaneKind.TERMINAL.name.lower()
 LIMIT_BLOCKS: Final = 3
 """Turns in a row that a message may keep from ending, whatever the harness says."""
 
@@ -55,6 +60,8 @@ class Conversation:
     It is cleared when such a sub-agent begins or ends, or with the turn.
     """
     trail: Trail = field(default_factory=Trail)
+    typed: set[int] = field(default_factory=set)
+    """Messages typed since the last turn ended that no prompt has contained: another prompt may follow."""
     shown: list[tuple[Lane, int]] = field(default_factory=list)
     """Set at the end: offers that monitors have shown in it and no hook has proven."""
     _proven: set[int] = field(default_factory=set)
@@ -65,6 +72,9 @@ class Conversation:
         self.heard += 1
         if news.step is Step.PROMPT and not news.agent_id:
             self.blocks = 0
+            self.typed -= typed_in(news.prompt)
+        elif (news.step in (Step.START, Step.TURN_END) or news.is_failed) and not news.agent_id:
+            self.typed.clear()
         is_within = news.step in (Step.CALL, Step.RESULT, Step.ASIDE)
         if self.heard == 1:
             self.may_be_delegated = news.is_unmarked
@@ -78,6 +88,11 @@ class Conversation:
     def has_said(self, agent: Agent) -> bool:
         """Return whether the stored state of the agent was reported by a hook."""
         return self.said is not None and (self.said.state, self.said.detail) == (agent.state, agent.detail)
+
+    def may_overlap(self, news: HookNews) -> bool:
+        """Return whether another prompt may run at the same time: then no hook proves the texts in this."""
+        is_typing = self.delivery.typing(self.agent) - typed_in(news.prompt)
+        return news.can_overlap and bool(self.typed or is_typing)
 
     def arrived(self, places: Iterable[int]) -> None:
         """Record that these messages are in a prompt that the harness is about to send to its model."""
@@ -106,6 +121,14 @@ class Conversation:
         """Queue an offer again: its hook ended before it had the reply, so nothing was written."""
         reason = "the hook was given up before it had the answer"
         await self.delivery.answer(self.lane, offer.number, Answer.DEFERRED, reason=reason)
+        self.delivery.set_level(self.lane, Level())
+
+    async def drop(self, places: frozenset[int]) -> None:
+        """Queue offers with these messages again: the harness has dropped the prompt that contained them."""
+        for number, offer in list(self.lane.offers.items()):
+            if not places.isdisjoint(offer.seqs):
+                reason = "the request failed, and its prompt was dropped"
+                await self.delivery.answer(self.lane, number, Answer.DEFERRED, reason=reason)
         self.delivery.set_level(self.lane, Level())
 
     async def prove(self, places: frozenset[int]) -> None:
@@ -169,6 +192,10 @@ class Conversations:
         for event in events:
             if event.type == BYE and (event.sender in self._of or event.sender in self._natives):
                 self._tasks.create_task(self.end(event.sender))
+            elif event.type == "delivery" and (known := self._of.get(event.sender)) is not None:
+                report = msgspec.convert(event.payload, DeliveryReport)
+                if report.lane == _TERMINAL and report.state == State.SEEN:
+                    known.typed.update(report.messages)
 
     def get(self, agent: str) -> Conversation | None:
         """Return the conversation of an agent, or None before its first hook."""

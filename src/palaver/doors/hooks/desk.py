@@ -62,6 +62,7 @@ class Answer:
     proven: frozenset[int]
     is_first: bool
     doubtful: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
     key: str = ""
     """The request key, if the hook is a separate process."""
 
@@ -104,6 +105,7 @@ class HookDesk:
         if not news.agent_id:
             await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
         proven, doubtful = conversation.hear(news)
+        dropped = conversation.trail.take_dropped() if news.is_failed else frozenset()
         if is_first and conversation.may_be_delegated:
             has_delegated = await self._has_delegated(caller.name)
             conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
@@ -123,7 +125,9 @@ class HookDesk:
             said = hook_answer_object(harness, news.event, block_reason=text)
         else:
             said = hook_answer_object(harness, news.event, context=text)
-        return Answer(said, news, conversation, caller, offer, proven, is_first, doubtful, request.key)
+        return Answer(
+            said, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
+        )
 
     def settle(self, answer: Answer, *, has_left: bool) -> asyncio.Task[None]:
         """Record whether the reply has left. This takes effect at once; the returned task stores it."""
@@ -190,6 +194,8 @@ class HookDesk:
             return None
         if conversation.delegated or conversation.may_be_delegated:
             return None
+        if conversation.may_overlap(news):
+            return None
         delivery, lane = self._delivery, conversation.lane
         if news.step is Step.TURN_END:
             if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
@@ -235,7 +241,9 @@ class HookDesk:
                 await conversation.prove(answer.proven)
             if answer.doubtful:
                 await conversation.doubt(answer.doubtful)
-            self.outcomes.forget(conversation.agent, answer.proven | answer.doubtful)
+            if answer.dropped:
+                await conversation.drop(answer.dropped)
+            self.outcomes.forget(conversation.agent, answer.proven | answer.doubtful | answer.dropped)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
             is_lost = news.is_failed and conversation.trail.has_open

@@ -8,6 +8,7 @@ Pure: hooks in, seqs of messages out. It claims nothing that the order does not 
 - The model's reply shows that a request was made: a tool call, or the end of the turn.
 - A prompt that is directly followed by another one got no reply: another hook may have kept it from the
   model, or a person withdrew it. A text passed with it stays unproven, whatever comes later.
+- A turn that failed, with no other hook after its prompt: the harness has dropped the prompt, and the text.
 """
 
 from collections.abc import Iterable
@@ -73,6 +74,12 @@ class Trail:
         doubtful = frozenset(self._doubtful)
         self._doubtful.clear()
         return doubtful
+
+    def take_dropped(self) -> frozenset[int]:
+        """Remove and return the messages passed with the last prompt, because the harness has dropped it."""
+        dropped = frozenset(self._prompted)
+        self._prompted.clear()
+        return dropped
 
     def forget(self) -> None:
         """Forget all texts, because the context of the conversation no longer contains them."""
