@@ -314,6 +314,39 @@ async def test_usage_limit_is_reported_and_lifted(stage: Stage) -> None:
         await holder.state(AgentState.IDLE)
 
 
+async def test_usage_limit_of_a_turn_that_ended_before_the_subscription_is_reported(stage: Stage) -> None:
+    async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
+        no_file = {"code": -32600, "message": "no rollout found"}
+        server.silent.add("thread/resume")
+        await server.heard("thread/resume")
+        error = {"codexErrorInfo": "usageLimitExceeded", "message": "try again at 9:49 AM."}
+
+        server.set_status("one", "active")
+        server.set_status("one", "systemError")
+        server.release("thread/resume", error=no_file)  # refused while the turn ran, received after its end
+        server.turns["one"] = {"id": "turn-1", "status": "failed", "items": [], "error": error}
+        server.silent.clear()
+
+        await holder.state(AgentState.BLOCKED)
+        assert holder.codex.word == Word(state=AgentState.BLOCKED, detail="usage_limit until 9:49 AM")
+
+
+async def test_usage_limit_of_a_thread_that_failed_before_it_was_found_is_reported(stage: Stage) -> None:
+    async with near(stage) as holder:
+        server = holder.server
+        error = {"codexErrorInfo": "usageLimitExceeded"}
+        server.silent.add("thread/resume")
+        server.add_thread("two", status={"type": "systemError"})
+
+        server.tell("thread/started", thread={"id": "two"})
+        await server.heard("thread/resume", count=2)
+        server.release("thread/resume", error={"code": -32600, "message": "no rollout found"})
+        server.turns["two"] = {"id": "turn-1", "status": "failed", "items": [], "error": error}
+        server.silent.clear()
+
+        await holder.state(AgentState.BLOCKED)
+
+
 async def test_gate_stays_closed_until_the_tools_have_started(stage: Stage) -> None:
     async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
         await server.heard("mcpServerStatus/list")

@@ -229,7 +229,8 @@ class CodexLane:
                 subscribed = wire.result_as(answer, wire.Subscribed)
                 break
             except Refused as refusal:
-                can_come = self._threads.is_busy or self._texts.are_any
+                # A turn may have ended meanwhile. Only the subscription shows whether it failed.
+                can_come = self._threads.has_begun(thread) or self._texts.are_any
                 if refusal.is_unknown or not can_come or not pause_s:
                     self._heard.discard(thread)  # It is tried again when something happens in the thread.
                     return

@@ -17,6 +17,8 @@ from palaver.model.terminal import DIALOG, USAGE_LIMIT
 _AGAIN: Final = re.compile(r"\btry\s+again\s+at\s+([^.\n]{1,60})")
 """The text with which Codex tells the user when its usage limit ends."""
 _LIMITED: Final = frozenset({"usageLimitExceeded", "sessionBudgetExceeded"})
+_BEGUN: Final = frozenset({"active", "systemError"})
+"""The statuses that a thread has only during its first turn or later; a failed turn leaves the second one."""
 
 
 @dataclass(slots=True)
@@ -28,6 +30,8 @@ class Talk:
     role: str = ""
     is_loaded: bool = True
     is_active: bool = False
+    has_begun: bool = False
+    """Whether a turn has begun in it: from then on Codex stores the thread."""
     flags: frozenset[str] = frozenset()
     turn: str = ""
     works: dict[str, Word] = field(default_factory=dict)
@@ -50,6 +54,7 @@ class Talk:
         if not self.is_loaded:
             self.has_tools = None  # Codex starts the MCP servers again when it loads the thread again.
         self.is_active = kind == "active"
+        self.has_begun = self.has_begun or kind in _BEGUN
         self.flags = frozenset(map(str, flags)) if isinstance(flags, list) else frozenset()
         if not self.flags:
             self.asked.clear()
@@ -60,7 +65,7 @@ class Talk:
 
     def begin_turn(self, turn: str) -> None:
         """Begin a turn."""
-        self.turn, self.limit = turn, ""
+        self.turn, self.limit, self.has_begun = turn, "", True
 
     def end_turn(self, turn: Mapping[str, object], resets_at: int | None) -> None:
         """End a turn; `resets_at` is the end of the usage limit, if the server reported it separately."""

@@ -233,6 +233,10 @@ class Threads:
         """Return whether a thread is known as the agent's or a sub-agent's."""
         return thread in self._talks
 
+    def has_begun(self, thread: str) -> bool:
+        """Return whether a turn has begun in a thread."""
+        return self._talk(thread).has_begun
+
     def word_of(self, thread: str) -> Word:
         """Return the current status of a thread."""
         return self._talk(thread).word
