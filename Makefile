@@ -19,17 +19,13 @@ CORE       := model routing rooms log links broker delivery
 CORE_FILES := src/palaver/model/*,src/palaver/routing/*,src/palaver/rooms/*,src/palaver/log/*,src/palaver/links/*
 CORE_FILES := $(CORE_FILES),src/palaver/broker/*,src/palaver/delivery/*
 
-# The lock file includes hatchling, so the package is built with locked versions.
-.PHONY: run test test-processes quick nightly test-harness compat check lock format lint types layers coverage unlocked bench clean help
+.PHONY: run picture test test-processes quick nightly test-harness compat check lock format lint types layers coverage unlocked bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml requirements.lock hatch_build.py $(wildcard native/*.[ch])
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "setting up $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+$(READY): pyproject.toml requirements.lock hatch_build.py tools/set_up.py $(wildcard native/*.[ch])
+	@$(PYTHON) tools/set_up.py $(VENV)
 	@touch $@
 
 lock: ## update the locked versions, within the bounds of pyproject.toml
@@ -37,8 +33,11 @@ lock: ## update the locked versions, within the bounds of pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --group dev \
 	  --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
 
-run: $(READY) ## start the bus, let two agents talk, then show live events until Ctrl-C
+run: $(READY) ## show a bus with two agents that talk, in a temporary home, then live events until Ctrl-C
 	@$(BIN)/python examples/first_exchange.py
+
+picture: $(READY) ## record the picture of the README: two real harnesses against a scripted model
+	@$(BIN)/python -m tools.picture
 
 test: $(READY) ## run every test
 	@$(AGAIN) $(BIN)/python $(PYTEST)

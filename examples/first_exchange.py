@@ -1,49 +1,65 @@
-"""The demo of `make run`: start the bus, let two agents exchange a request and a reply, and take turns.
+"""The demo of `make run`: start a bus, let two agents exchange a request and a reply, and take turns.
 
-It shows the delivery state of each message, then live events until Ctrl-C. If standard input is not a
-terminal, it ends after the turns and stops the daemon if it started it.
+It shows the delivery state of each message. At a terminal it then shows live events until Ctrl-C. The bus has
+its own home in a temporary folder, and both are removed at the end. The last line is a command to go on with.
 """
 
 import asyncio
-import json
 import os
-import signal
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import palaver
-from palaver.client.start import is_daemon_alive, reach
-from palaver.client.wire import default_home
 
 HERE = Path(__file__).parent
 PAL = str(Path(sys.executable).with_name("pal"))
+HARNESSES = ("claude", "codex", "opencode", "gemini")
 
 
-async def exchange() -> None:
-    """Let one agent send a request, and another one, in its own process, reply."""
-    other = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "ten_line_agent.py"), stdout=subprocess.PIPE
-    )
-    assert other.stdout is not None
-    name = (await other.stdout.readline()).decode().partition(" ")[0]  # "… is listening"
-    try:
-        async with palaver.connect(tag="demo") as me:
-            asked = await me.send(f"@{name}", "can you review this?", intent="request", thread="pr-123")
-            print(f"\n  {me.name} asks in #{asked.seq}, and waits ...")
-            async for message in me.messages():
-                await message.ack()
-                if message.reply_to == str(asked.seq):
-                    print(f"  {message.sender} answers in #{message.seq}: {message.text}\n")
-                    break
-            for seq in (asked.seq, message.seq):
-                run("show", str(seq))
-                print()
-    finally:
-        other.terminate()
-        await other.wait()
+@contextmanager
+def throw_away_bus() -> Iterator[None]:
+    """Start a bus in a temporary home, and remove both at the end."""
+    with tempfile.TemporaryDirectory(prefix="pal-demo-", ignore_cleanup_errors=True) as folder:
+        os.environ["PALAVER_HOME"] = f"{folder}/home"
+        print("A bus for this demo, in a temporary folder; your own ~/.palaver is not used.\n")
+        run("up")
+        try:
+            yield
+        finally:
+            subprocess.run([PAL, "down"], check=True, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def other_agent() -> Iterator[str]:
+    """Run an agent in its own process; it replies to every request."""
+    command = [sys.executable, str(HERE / "ten_line_agent.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().partition(" ")[0]  # "… is listening"
+        finally:
+            process.terminate()
+
+
+async def exchange(name: str) -> None:
+    """Send a request to the other agent, and show what became of it and of the reply."""
+    async with palaver.connect(tag="demo") as me:
+        asked = await me.send(f"@{name}", "can you review this?", intent="request", thread="pr-123")
+        print(f"\n  {me.name} asks in #{asked.seq}, and waits ...")
+        async for message in me.messages():
+            await message.ack()
+            if message.reply_to == str(asked.seq):
+                print(f"  {message.sender} answers in #{message.seq}: {message.text}\n")
+                break
+        for seq in (asked.seq, message.seq):
+            run("show", str(seq))
+            print()
 
 
 async def take_turns() -> None:
@@ -68,7 +84,7 @@ async def take_turns() -> None:
             turn = await waiting
             handoff = turn["handoff"]
             assert isinstance(handoff, dict)
-            print(f"  {second.name} has it, turn {turn['turn_id']}, and reads the hand-over:")
+            print(f"  {second.name} has it, turn {turn['turn_id']}, and reads the handoff:")
             print(f"    status: {handoff['status']}\n    next:   {handoff['next_action']}\n")
             run("room", "state", "--room", str(room))
             print()
@@ -82,46 +98,35 @@ def run(*words: str) -> None:
     subprocess.run([PAL, *words], check=True)
 
 
-def is_up() -> bool:
-    """Return whether a daemon is running already. Starts nothing."""
-    connection = reach(default_home())
-    if connection is not None:
-        connection.close()
-    return connection is not None
+def show_live_events(name: str) -> None:
+    """Follow the log until Ctrl-C."""
+    home = shlex.quote(os.environ["PALAVER_HOME"])
+    print("Live events from here on. In another terminal, paste this to see one:\n")
+    print(f"  PALAVER_HOME={home} {shlex.quote(PAL)} send @{name} --intent request -- hello\n")
+    print("Ctrl-C ends the demo and removes its bus.", flush=True)
+    with suppress(KeyboardInterrupt):
+        subprocess.run([PAL, "events", "--follow"], check=False)
 
 
-def stop() -> None:
-    """Stop the daemon that we started. `pal down` would also record that it must stay down."""
-    status = subprocess.run([PAL, "status", "--json"], check=True, capture_output=True)
-    os.kill(json.loads(status.stdout)["pid"], signal.SIGTERM)
-    while is_daemon_alive(default_home()):
-        time.sleep(0.01)
+def next_command() -> str:
+    """Return a command that continues with the user's own agents, or with the help if there are none."""
+    found = [one for one in HARNESSES if shutil.which(one)]
+    return f"export PATH={shlex.quote(str(Path(PAL).parent))}:$PATH && pal {found[0] if found else 'help'}"
 
 
-def show_live_events() -> int:
-    """Follow the log until Ctrl-C, which counts as success."""
-    print("Live events from here on; try `pal send` in another terminal.")
-    print("Ctrl-C ends this, and leaves the bus running.", flush=True)
-    status = subprocess.call([PAL, "events", "--follow"])
-    return 0 if status == -signal.SIGINT else status
-
-
-def main() -> int:
-    """Run the demo and return the exit status."""
-    is_watched = sys.stdin.isatty()
-    must_stop = not is_watched and not is_up()
-    run("up")
-    try:
-        asyncio.run(exchange())
+def main() -> None:
+    """Run the demo."""
+    with throw_away_bus(), other_agent() as name:
+        asyncio.run(exchange(name))
         asyncio.run(take_turns())
-    finally:
-        if must_stop:
-            stop()
-    return show_live_events() if is_watched else 0
+        if sys.stdin.isatty():
+            show_live_events(name)
+    print("\nThe bus of the demo is removed. To go on with your own, paste this line:\n")
+    print(next_command())
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        main()
     except KeyboardInterrupt:
-        sys.exit(0)
+        sys.exit(130)
