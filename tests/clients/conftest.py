@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import platform
 import shlex
 import shutil
 import signal
@@ -29,7 +28,8 @@ from palaver import __version__
 NOBODY = 65534
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in.py")
-HAS_EARLY_START = sys.platform == "linux" and platform.machine() == "x86_64"
+SANITIZED = os.environ.get("SANITIZED_CLIENT", "")
+"""A C client with sanitizers that is tested instead of both clients, see `make native-check`."""
 
 Frame = tuple[bytes, bytes]
 
@@ -242,18 +242,16 @@ def split_fields(payload: bytes) -> list[Frame]:
 
 
 @pytest.fixture(scope="session")
-def compiled(build_hook: ModuleType) -> Iterator[dict[str, Path]]:
-    """Compile the C client; a warning fails. Every user may run it."""
+def compiled(build_hook: ModuleType) -> Iterator[Path]:
+    """Yield the C client, compiled as for an install; a warning fails. Every user may run it."""
     directory = Path(tempfile.mkdtemp(prefix="palaver-client-"))
     directory.chmod(0o755)
-    command = ["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", f'-DPAL_VERSION="{__version__}"']
-    made = {"c": directory / "pal"}
-    subprocess.run([*command, ROOT / "native" / "pal.c", "-o", made["c"]], check=True)
-    if HAS_EARLY_START:
-        made["early"] = directory / "pal_early"
-        early = [*command, *build_hook.EARLY_FLAGS]
-        subprocess.run([*early, ROOT / "native" / "pal.c", "-o", made["early"]], check=True)
-    yield made
+    client = directory / "pal"
+    if SANITIZED:
+        shutil.copy(SANITIZED, client)
+    else:
+        assert build_hook.compile_client(ROOT / "native", client, __version__, build_hook.STRICT)
+    yield client
     shutil.rmtree(directory)
 
 
@@ -282,18 +280,17 @@ def build_hook() -> ModuleType:
     return module
 
 
-@pytest.fixture(params=["c", *(["early"] if HAS_EARLY_START else []), "python"])
+@pytest.fixture(params=["native"] if SANITIZED else ["native", "python"])
 def pal(
     request: pytest.FixtureRequest,
     home: Path,
-    compiled: dict[str, Path],
+    compiled: Path,
     build_hook: ModuleType,
     tmp_path: Path,
 ) -> Iterator[Pal]:
     script = tmp_path / "pal.py"
     script.write_text(build_hook.PYTHON_CLIENT)
-    is_native = request.param in compiled
-    command = [str(compiled[request.param])] if is_native else [sys.executable, str(script)]
+    command = [str(compiled)] if request.param == "native" else [sys.executable, str(script)]
     client = Pal(name=request.param, command=command, home=home, notes_path=home.parent / "notes")
     yield client
     client.end_all()

@@ -1,19 +1,43 @@
 """Building the command `pal` for a wheel."""
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.clients.conftest import SANITIZED, Daemon
 
-SOURCE = Path(__file__).parents[2] / "native" / "pal.c"
+NATIVE = Path(__file__).parents[2] / "native"
+
+pytestmark = pytest.mark.skipif(bool(SANITIZED), reason="these tests build their own client")
 
 
-def test_compiler_builds_the_client_with_its_version(build_hook: ModuleType, tmp_path: Path) -> None:
-    is_made = build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3")
+def build_of(client: Path, daemon: Daemon) -> bytes:
+    """Return what a client says about its build."""
+    asking = subprocess.Popen(
+        [client, "doctor"], env={"PALAVER_HOME": str(daemon.home)}, stdin=subprocess.DEVNULL
+    )
+    peer = daemon.accept()
+    peer.quit()
+    assert asking.wait() == 0
+    return peer.one(b"n")
 
-    out = subprocess.run([tmp_path / "pal", "--version"], check=True, capture_output=True).stdout
-    assert (is_made, out) == (True, b"pal 1.2.3\n")
+
+def script(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder in front of the PATH; the compiler is not chosen by `CC`."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("CC", raising=False)
+    return folder
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
@@ -22,43 +46,79 @@ def test_without_a_compiler_nothing_is_built_and_nothing_fails(
 ) -> None:
     monkeypatch.setenv("CC", compiler)
 
-    assert build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3") is False
+    assert build_hook.compile_client(NATIVE, tmp_path / "pal", "1.2.3") is False
+
+
+@pytest.mark.skipif(not shutil.which("musl-gcc"), reason="musl-gcc is not installed")
+def test_musl_compiler_is_preferred(
+    build_hook: ModuleType, tmp_path: Path, programs: Path, daemon: Daemon
+) -> None:
+    client = tmp_path / "pal"
+
+    is_made = build_hook.compile_client(NATIVE, client, "1.2.3", build_hook.STRICT)
+
+    assert (is_made, build_of(client, daemon)) == (True, b"native, static musl")
+    assert b"__stack_chk_fail" in client.read_bytes()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux links statically")
+def test_static_glibc_is_used_without_musl(
+    build_hook: ModuleType, tmp_path: Path, programs: Path, daemon: Daemon
+) -> None:
+    script(programs / "musl-gcc", "exit 1")
+    client = tmp_path / "pal"
+
+    is_made = build_hook.compile_client(NATIVE, client, "1.2.3", build_hook.STRICT)
+
+    assert (is_made, build_of(client, daemon)) == (True, b"native, static glibc")
+    said = subprocess.run([client, "--version"], check=True, capture_output=True).stdout
+    assert said == b"pal 1.2.3\n"
 
 
 def test_compiler_without_static_linking_is_used(
+    build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: Daemon
+) -> None:
+    script(tmp_path / "cc", 'case "$*" in *-static*) exit 1;; esac', 'exec cc "$@"')
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    client = tmp_path / "pal"
+
+    is_made = build_hook.compile_client(NATIVE, client, "1.2.3", build_hook.STRICT)
+
+    assert (is_made, build_of(client, daemon)) == (True, b"native, dynamic glibc")
+
+
+def test_client_that_does_not_run_is_built_in_the_next_way(
     build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler = tmp_path / "cc"
-    compiler.write_text('#!/bin/sh\ncase "$*" in *-static*) exit 1;; esac\nexec cc "$@"\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CC", str(compiler))
+    client = tmp_path / "pal"
+    broken = f"printf '#!/bin/false\\n' > {client}; chmod 755 {client}; exit 0"
+    script(tmp_path / "cc", f'case "$*" in *-static*) {broken};; esac', 'exec cc "$@"')
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
 
-    assert build_hook.compile_client(SOURCE, tmp_path / "pal", "1.2.3") is True
-
-
-def test_client_that_does_not_run_is_rebuilt_without_an_early_start(
-    build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiler, client = tmp_path / "cc", tmp_path / "pal"
-    broken = (
-        f'case "$*" in *PAL_EARLY*) printf "#!/bin/false\\n" > {client}; chmod 755 {client}; exit 0;; esac'
-    )
-    compiler.write_text(f'#!/bin/sh\n{broken}\nexec cc "$@"\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CC", str(compiler))
-
-    is_made = build_hook.compile_client(SOURCE, client, "1.2.3")
+    is_made = build_hook.compile_client(NATIVE, client, "1.2.3")
 
     assert (is_made, build_hook.can_talk(client)) == (True, True)
 
 
-@pytest.mark.parametrize("script", ["exit 1", "echo hello", "kill -SEGV $$"])
+def test_zig_comes_between_musl_and_glibc(build_hook: ModuleType, programs: Path) -> None:
+    script(programs / "zig", "exit 1")
+
+    compilers = [way[0] for way in build_hook.ways()]
+
+    assert compilers[:3] == ["musl-gcc", "zig", "cc"]
+
+
+def test_named_compiler_is_the_only_one(build_hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "ccache gcc")
+
+    assert {tuple(way[:2]) for way in build_hook.ways()} == {("ccache", "gcc")}
+
+
+@pytest.mark.parametrize("line", ["exit 1", "echo hello", "kill -SEGV $$"])
 def test_client_that_does_not_contact_the_daemon_is_rejected(
-    build_hook: ModuleType, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
+    build_hook: ModuleType, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_hook, "_LIMIT_S", 0.2)
-    client = tmp_path / "pal"
-    client.write_text(f"#!/bin/sh\n{script}\n")
-    client.chmod(0o755)
+    script(tmp_path / "pal", line)
 
-    assert build_hook.can_talk(client) is False
+    assert build_hook.can_talk(tmp_path / "pal") is False

@@ -90,12 +90,22 @@ def test_only_the_listed_variables_are_sent(pal: Pal, daemon: Daemon) -> None:
 
 
 def test_c_client_has_the_same_marks() -> None:
-    source = (Path(__file__).parents[2] / "native" / "pal.c").read_text()
+    source = (Path(__file__).parents[2] / "native" / "variables.c").read_text()
 
     table = re.search(r"MARKS\[\] = \{(.*?)\};", source, re.DOTALL)
 
     assert table is not None
     assert tuple(re.findall(r'"(\w+)"', table[1])) == MARKS
+
+
+def test_only_doctor_requests_say_how_the_client_was_built(pal: Pal, daemon: Daemon) -> None:
+    pal.start("list")
+    other = daemon.accept()
+    pal.start("doctor")
+    doctor = daemon.accept()
+
+    assert other.all(b"n") == []
+    assert doctor.one(b"n").startswith(b"Python" if pal.name == "python" else b"native, ")
 
 
 def test_without_a_terminal_the_width_is_unknown(pal: Pal, daemon: Daemon) -> None:

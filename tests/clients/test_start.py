@@ -375,12 +375,12 @@ def test_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.Monke
         ensure_daemon(str(in_process.home))
 
 
-@pytest.mark.parametrize("pal", ["c"], indirect=True)
-def test_interpreter_next_to_the_client_is_used(pal: Pal, compiled: dict[str, Path], home: Path) -> None:
+@pytest.mark.parametrize("pal", ["native"], indirect=True)
+def test_interpreter_next_to_the_client_is_used(pal: Pal, compiled: Path, home: Path) -> None:
     beside = home.parent / "bin"
     beside.mkdir()
     os.link(home.parent / "python", beside / "python3")
-    (beside / "pal").write_bytes(compiled["c"].read_bytes())
+    (beside / "pal").write_bytes(compiled.read_bytes())
     (beside / "pal").chmod(0o755)
     (home.parent / "link").symlink_to(beside / "pal")
     environment = {name: value for name, value in pal.environment.items() if name != "PALAVER_PYTHON"}

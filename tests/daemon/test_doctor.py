@@ -25,6 +25,14 @@ def test_one_object_contains_the_bus_and_the_harnesses(bus: Home) -> None:
     assert (claude["version"], claude["path"]) == ("0.0.1", str(bus.path.parent / "programs/claude"))
 
 
+def test_doctor_says_how_the_client_was_built(bus: Home) -> None:
+    said = bus.pal("doctor", "--json").json
+
+    builds = [one["check"] for one in said["checks"] if one["check"].startswith("client: ")]
+    assert len(builds) == 1
+    assert builds[0].startswith(("client: native, static ", "client: native, dynamic", "client: Python"))
+
+
 def test_text_contains_both_and_the_exit_status_counts_both(bus: Home) -> None:
     found = pretend(bus, "claude", "echo 0.0.1")
 

@@ -107,7 +107,7 @@ def frames(side: str) -> set[str]:
 
 
 def test_protocol_page_has_exactly_the_frames_of_the_c_client() -> None:
-    client = "".join(source("native", name) for name in ("endings.h", "request.h", "frames.h"))
+    client = "".join(source("native", name) for name in ("signals.c", "request.c", "frames.c", "input.c"))
 
     sent = set(re.findall(r"(?:send_frame\(|frame\[HEAD \+ 1\] = {)'(\w)'", client))
     opening = set(re.findall(r'"PAL1(\w)', client))
@@ -129,8 +129,8 @@ def test_protocol_page_has_every_frame_of_the_daemon() -> None:
 def test_protocol_page_has_exactly_the_fields_of_the_client_request() -> None:
     shown = set(first_cells(sections(page("protocol.md"), "##")["The request"]))
 
-    client = "".join(source("native", name) for name in ("request.h", "frames.h", "hook.h"))
-    assert shown == set(re.findall(r"add_field\('(\w)'", client))
+    client = "".join(source("native", name) for name in ("request.c", "wire.c", "hook.c"))
+    assert shown == set(re.findall(r"add_(?:field|text)\('(\w)'", client))
     assert shown == set(re.findall(r'\bb"([a-z])"', source("src/palaver/doors/argv", "wire.py")))
 
 

@@ -159,6 +159,7 @@ def request_fields(call: Call, directory: bytes) -> list[tuple[bytes, bytes]]:
         (b"t", b"".join(b"1" if is_terminal else b"0" for is_terminal in terminals)),
         (b"w", str(_width(terminals)).encode()),
         (b"c", b"GWM"),  # the optional frames that this client understands
+        *([(b"n", b"Python")] if call.verb == b"doctor" else []),
     ]
 
 

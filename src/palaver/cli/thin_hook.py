@@ -1,4 +1,4 @@
-"""`pal hook`, `pal monitor` and `pal rewake` in Python; native/hook.h and native/monitor.h are the same in C.
+"""`pal hook`, `pal monitor` and `pal rewake` in Python; native/hook.c and native/monitor.c are the same in C.
 
 A harness waits for a hook. So a hook is silent, always ends with 0, writes its reply whole or not at all, and
 starts nothing. The first hook that waits for a hung daemon to its limit leaves a mark. While the mark is

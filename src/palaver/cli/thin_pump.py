@@ -1,4 +1,4 @@
-"""`pal mcp` in Python: passes lines between a harness and the daemon. native/pump.h is the same in C.
+"""`pal mcp` in Python: passes lines between a harness and the daemon. native/pump.c is the same in C.
 
 Each line of standard input gets a number and is kept until the daemon confirms that it is settled. If the
 daemon is lost, it is searched and, if allowed, started, and unsettled lines are sent again. The pump does not

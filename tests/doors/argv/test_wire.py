@@ -68,6 +68,7 @@ def request_to_bytes(asked: Asked) -> bytes:
         fields.append((b"r", asked.resume))
     if asked.can:
         fields.append((b"c", asked.can))
+    fields.append((b"n", asked.build.encode()))
     return b"".join(frame(tag, value) for tag, value in fields)
 
 
@@ -85,6 +86,7 @@ def request_to_bytes(asked: Asked) -> bytes:
         width=st.integers(min_value=0, max_value=99_999),
         resume=st.none() | st.binary(max_size=20),
         can=st.binary(max_size=5),
+        build=words,
     )
 )
 def test_request_is_read_back_as_it_was_written(asked: Asked) -> None:

@@ -134,7 +134,7 @@ async def doctor(call: Call) -> int:
         await _check_archives(call),
         await _check_blobs(call),
         await _check_secrets(call),
-        _check_client(call),
+        *_check_client(call),
         *_check_http(call),
         *_check_profiles(call.services.home),
     ]
@@ -238,10 +238,14 @@ async def _check_blobs(call: Call) -> Finding:
     return False, what, f"put them back from a backup: {names}"
 
 
-def _check_client(call: Call) -> Finding:
+def _check_client(call: Call) -> list[Finding]:
     same = call.asked.version == call.services.version
     what = f"client {call.asked.version}, daemon {call.services.version}"
-    return same, what, "'pal down' and 'pal up' start the daemon that belongs to this client"
+    version = (same, what, "'pal down' and 'pal up' start the daemon that belongs to this client")
+    return [
+        version,
+        (True, f"client: {call.asked.build or 'an older one, which does not report its build'}", ""),
+    ]
 
 
 def _check_profiles(home: Path) -> list[Finding]:

@@ -1,6 +1,6 @@
 """The wire format of the thin client: frames, and the fields of a request. Pure: bytes in, values out.
 
-A frame is a type (1 byte), a length (4 bytes, big-endian) and a payload. `native/frames.h` is the other end.
+A frame is a type (1 byte), a length (4 bytes, big-endian) and a payload. `native/wire.c` is the other end.
 """
 
 import struct
@@ -73,6 +73,8 @@ class Asked:
     """The optional frame types that the client understands, one letter each."""
     body: bytes = b""
     """The input that a hook received from its harness."""
+    build: str = ""
+    """How the client was built; only with `pal doctor`."""
 
 
 def asked_from_bytes(payload: bytes) -> Asked:
@@ -98,6 +100,7 @@ def asked_from_bytes(payload: bytes) -> Asked:
         resume=fields[b"r"][-1] if b"r" in fields else None,
         can=_one(fields, b"c", b""),
         body=_one(fields, b"b", b""),
+        build=_text(_one(fields, b"n", b"")),
     )
 
 

@@ -1,7 +1,7 @@
 """The wire of `pal mcp`: frames with numbered lines, and JSON-RPC errors. Pure.
 
 The client numbers the lines that it reads, and keeps each until the daemon reports its number as settled.
-When a daemon has ended, it sends unsettled lines again, marked as repeats. `native/pump.h` is the other end.
+When a daemon has ended, it sends unsettled lines again, marked as repeats. `native/pump.c` is the other end.
 
     client  R request  L number, line  M the same again  X number, both ends of a line too long  Z no more
     daemon  L number settled (0: none), line to write (or nothing)  T token for the next daemon

@@ -1,0 +1,93 @@
+#include "call.h"
+
+#include <string.h>
+
+#include "bytes.h"
+
+struct call call;
+
+static bool is_same(const char *one, const char *other)
+{
+    return !strcmp(one, other);
+}
+
+/* Return whether an option makes `recv` or `events` wait. */
+static bool is_waiting_option(const char *argument)
+{
+    return is_same(argument, "--follow") || is_same(argument, "--wait") || starts_with(argument, "--wait=") ||
+           is_same(argument, "--timeout") || starts_with(argument, "--timeout=");
+}
+
+/* Read the options up to `--`, and find the verb. */
+static void read_options(void)
+{
+    for (int i = 1; i < call.count; i++) {
+        const char *argument = call.all[i];
+        if (is_same(argument, "--")) {
+            if (!call.verb_at && i + 1 < call.count)
+                call.verb_at = i + 1;
+            break;
+        }
+        if (is_same(argument, "--home")) {
+            call.has_home = true;
+            call.home = call.all[++i]; /* NULL at the end */
+        } else if (starts_with(argument, "--home=")) {
+            call.has_home = true;
+            call.home = argument + strlen("--home=");
+        } else if (is_same(argument, "--as")) {
+            i++;
+        } else if (is_same(argument, "--help") || is_same(argument, "-h")) {
+            call.is_help = true;
+        } else if (is_same(argument, "--foreground")) {
+            call.is_foreground = true;
+        } else if (is_same(argument, "--repair")) {
+            call.is_repair = true;
+        } else if (is_same(argument, "--json")) {
+            call.is_json = true;
+        } else if (is_waiting_option(argument)) {
+            call.is_waiting = true;
+        } else if (!call.verb_at && is_same(argument, "--version")) {
+            call.is_version = true;
+        } else if (!call.verb_at && argument[0] != '-') {
+            call.verb_at = i;
+        }
+    }
+}
+
+void read_arguments(int count, char **all)
+{
+    const char *verb;
+
+    call.count = count > 0 ? count : 1; /* a caller may give no arguments, not even the name */
+    call.all = all;
+    read_options();
+    verb = call.verb_at ? all[call.verb_at] : "help";
+    /* Completion runs while a person types, and its script at every start of a shell: like help, it starts nothing. */
+    if (is_same(verb, "help") || is_same(verb, "completion") || is_same(verb, "__complete"))
+        call.is_help = true;
+    call.is_doctor = is_same(verb, "doctor") && !call.is_help;
+    call.is_repair = call.is_repair && call.is_doctor;
+    call.is_waiting = (call.is_waiting && (is_same(verb, "recv") || is_same(verb, "events"))) ||
+                      (is_same(verb, "stick") && call.verb_at + 1 < call.count && is_same(all[call.verb_at + 1], "wait"));
+    if (call.is_help) /* help never has an effect, whatever the other arguments are */
+        return;
+    call.is_hook = is_same(verb, "hook");
+    call.is_up = is_same(verb, "up");
+    call.is_down = is_same(verb, "down");
+    call.is_mcp = is_same(verb, "mcp");
+    call.is_rewake = is_same(verb, "rewake");
+    call.is_monitor = call.is_rewake || is_same(verb, "monitor");
+}
+
+bool has_unknown_arguments(void)
+{
+    for (int i = 1; i < call.count; i++) {
+        const char *argument = call.all[i];
+        if (is_same(argument, "--home") || is_same(argument, "--as"))
+            i++;
+        else if (i != call.verb_at && !is_same(argument, "--json") && !starts_with(argument, "--home=") &&
+                 !(call.is_up && is_same(argument, "--foreground")))
+            return true;
+    }
+    return false;
+}
