@@ -15,9 +15,9 @@ PYTEST  := -m pytest -q -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 # Packages with full branch coverage, each by the tests in the folder with its name.
-CORE       := model routing rooms log links broker delivery
-CORE_FILES := src/palaver/model/*,src/palaver/routing/*,src/palaver/rooms/*,src/palaver/log/*,src/palaver/links/*
-CORE_FILES := $(CORE_FILES),src/palaver/broker/*,src/palaver/delivery/*
+CORE       := protocol state domain log identity broker delivery
+CORE_FILES := src/palaver/protocol/*,src/palaver/state/*,src/palaver/domain/*,src/palaver/log/*
+CORE_FILES := $(CORE_FILES),src/palaver/identity/*,src/palaver/broker/*,src/palaver/delivery/*
 
 .PHONY: run picture test test-processes quick nightly test-harness compat check lock format lint types layers coverage unlocked bench clean help
 
@@ -40,10 +40,10 @@ test: $(READY) ## run every test
 	@$(AGAIN) $(BIN)/python $(PYTEST)
 
 test-processes: $(READY) ## run the tests that start clients and commands from this folder
-	@$(AGAIN) $(BIN)/python $(PYTEST) tests/cli tests/client tests/clients tests/docs tests/examples
+	@$(AGAIN) $(BIN)/python $(PYTEST) tests/app tests/client tests/clients tests/docs tests/examples
 
 quick: $(READY) ## run the tests of the packages that do no input or output, in a few seconds
-	@$(BIN)/python -m pytest -q tests/model tests/routing tests/rooms tests/harness tests/log/test_fold.py \
+	@$(BIN)/python -m pytest -q tests/protocol tests/state tests/domain tests/harness \
 	  --ignore=tests/harness/real --ignore=tests/harness/test_stand_in.py
 
 # Add each finding to its test as an explicit example, so that `make test` repeats it.
@@ -72,13 +72,13 @@ coverage: $(READY) ## run the tests of the core packages and require full branch
 	@$(AGAIN) $(BIN)/coverage run $(PYTEST) $(CORE:%=tests/%)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(CORE_FILES)' \
-	  --omit='src/palaver/links/process_darwin.py'
+	  --omit='src/palaver/identity/process_darwin.py'
 
 unlocked: ## install the newest allowed versions without the lock file, and run the pure tests
 	@rm -rf .venv-unlocked && $(PYTHON) -m venv .venv-unlocked
 	@.venv-unlocked/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-asyncio hypothesis
 	@.venv-unlocked/bin/pal --version
-	@.venv-unlocked/bin/python -m pytest -q tests/model tests/routing tests/log/test_fold.py
+	@.venv-unlocked/bin/python -m pytest -q tests/protocol tests/state tests/domain
 	@rm -rf .venv-unlocked
 
 test-harness: $(READY) ## run the four real harnesses against a scripted model; the first time installs them (1.6 GB)
@@ -86,7 +86,7 @@ test-harness: $(READY) ## run the four real harnesses against a scripted model; 
 	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q --durations=15 tests/harness/real
 
 compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md
-	@$(BIN)/python -m palaver.cli.doctor.record .
+	@$(BIN)/python -m palaver.app.doctor.record .
 
 bench: $(READY) ## measure against hcom in the same run and write docs/performance.md
 	@$(BIN)/python bench/run.py

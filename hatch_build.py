@@ -38,7 +38,7 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from palaver.cli.thin import main
+from palaver.app.thin.client import main
 
 main()
 """

@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     find_working_directory();
     find_home();
     if (call.is_repair) /* the daemon may not be able to start, and must not run */
-        run_python("palaver.cli", call.all + 1, call.count - 1);
+        run_python("palaver.app", call.all + 1, call.count - 1);
     if (call.is_up || call.is_down)
         check_arguments();
     if (call.is_up && call.is_foreground)

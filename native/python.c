@@ -97,7 +97,7 @@ _Noreturn void run_verb(const unsigned char *payload, size_t n)
     for (char *at = text; n && at <= text + n; at += strlen(at) + 1)
         arguments[count++] = at;
     hide_ticket(arguments, count);
-    run_python("palaver.cli", arguments, count);
+    run_python("palaver.app", arguments, count);
 }
 
 _Noreturn void run_in_foreground(void)
@@ -136,7 +136,7 @@ void check_arguments(void)
     if (child < 0)
         fail("cannot run %s: %s", find_python(), error_text(errno));
     if (!child)
-        run_python("palaver.cli", arguments, call.count);
+        run_python("palaver.app", arguments, call.count);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     if (status)

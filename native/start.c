@@ -302,7 +302,7 @@ int open_wire(int repeats)
     if (fd >= 0)
         return fd;
     if (call.is_help)
-        run_python("palaver.cli", call.all + 1, call.count - 1);
+        run_python("palaver.app", call.all + 1, call.count - 1);
     marker = path_in_home("down");
     if (call.is_down)
         return reach_for_down(marker);

@@ -9,27 +9,27 @@ from typing import Any
 
 from tests.limits import LIMIT_S
 
-from palaver.broker.broker import SYSTEM_CALLER, Broker
-from palaver.broker.outcome import Joined, Sent, Written
-from palaver.delivery.delivery import Delivery
-from palaver.delivery.lane import Ability, Lane, LaneKind, Level, Offer
+from palaver.broker.broker import Broker
+from palaver.broker.context import SYSTEM_CALLER, Joined, Sent, Written
+from palaver.delivery.lanes import Ability, Lane, LaneKind, LaneLevel, Offer
+from palaver.delivery.reactor import DeliveryReactor
+from palaver.domain.brakes import Brakes
 from palaver.errors import Unavailable
-from palaver.links.joining import Anchor
+from palaver.identity.caller import Anchor
+from palaver.ids import UlidSource
 from palaver.log.api import Log
-from palaver.log.fold import apply
 from palaver.log.memory import MemoryLog
 from palaver.log.sqlite import SqliteLog
-from palaver.log.state import read_entry, read_line
-from palaver.model.agent import Agent, Caller, Seat, Standing, standing_of_role
-from palaver.model.envelope import Event
-from palaver.model.event_types import unlisted_fields
-from palaver.model.ids import UlidSource
-from palaver.model.mail import DeliveryReport, Entry
-from palaver.model.query import Query
-from palaver.model.request import Acknowledge, Join, Notify, Report, Request, Send
-from palaver.routing.brakes import Brakes
+from palaver.protocol.agents import Agent, Caller, Seat, Standing, standing_of_role
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import DeliveryReport, unlisted_fields
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Acknowledge, Join, Notify, ReportDelivery, Request, Send
+from palaver.state.agents import read_entry, read_line
+from palaver.state.fold import apply
+from palaver.state.rows import LedgerEntry
 
-OPEN = Level()
+OPEN = LaneLevel()
 START_MS = 1_700_000_000_000
 LIMIT_HOPS = 4
 LIMIT_A_MINUTE = 6
@@ -166,7 +166,7 @@ class Bus:
         self.attendance = FakeAttendance(self.present)
         self.draws: Iterator[int] = itertools.count()
         self.deadlines = 0
-        self.asked: list[Report | Notify] = []
+        self.asked: list[ReportDelivery | Notify] = []
         self.failure: Exception | None = None
         """The error that delivery gets when it submits to the broker."""
         self.has_failed = asyncio.Event()
@@ -179,14 +179,14 @@ class Bus:
             brakes=Brakes(limit_hops=LIMIT_HOPS, limit_a_minute=LIMIT_A_MINUTE),
             attendance=self.attendance,
         )
-        self.delivery = Delivery(log, self._submit, clock=clock, tasks=tasks)
+        self.delivery = DeliveryReactor(log, self._submit, clock=clock, tasks=tasks)
         self.delivery.deadline_changed = self._count_deadline
 
     def close(self) -> None:
         self.delivery.close()
         self.broker.close()
 
-    async def _submit(self, request: Report | Notify) -> object:
+    async def _submit(self, request: ReportDelivery | Notify) -> object:
         self.asked.append(request)
         if self.failure is not None:
             self.has_failed.set()
@@ -224,14 +224,14 @@ class Bus:
     async def report(self, agent: str, state: str, *seqs: int, **fields: object) -> Event | None:
         """Write a ledger step as delivery would."""
         report = DeliveryReport(agent=agent, messages=seqs, state=state, **fields)  # type: ignore[arg-type]  # its fields
-        return await self.submit(SYSTEM_CALLER, Report(report=report))
+        return await self.submit(SYSTEM_CALLER, ReportDelivery(report=report))
 
     def agent(self, name: str) -> Agent:
         found = self.broker.directory.get(name)
         assert found is not None
         return found
 
-    def entry(self, event: Event, name: str) -> Entry | None:
+    def entry(self, event: Event, name: str) -> LedgerEntry | None:
         return read_entry(self.log.rows, event.seq, name)
 
     def state(self, event: Event, name: str) -> str:
@@ -247,7 +247,7 @@ class Bus:
         return found
 
     def open_lane(
-        self, name: str, kind: LaneKind = LaneKind.NATIVE, level: Level | None = OPEN, **abilities: bool
+        self, name: str, kind: LaneKind = LaneKind.NATIVE, level: LaneLevel | None = OPEN, **abilities: bool
     ) -> "FakeLane":
         """Open a lane with an open gate; with `level=None` it keeps its initial gate."""
         lane = FakeLane(

@@ -10,12 +10,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from palaver import errors
-    from palaver.client.agent import Agent
     from palaver.client.connection import Connection, connect
-    from palaver.client.message import Message
-    from palaver.client.receipt import Delivery, Receipt
-    from palaver.model.envelope import Envelope, Event, matches_recipient
-    from palaver.routing.paths import path_matches
+    from palaver.client.values import AgentInfo as Agent
+    from palaver.client.values import Delivery, Message, Receipt
+    from palaver.domain.paths import path_matches
+    from palaver.protocol.envelope import Envelope, Event, matches_recipient
 
 __all__ = [
     "Agent",
@@ -33,16 +32,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "palaver.client.agent",
-    "Connection": "palaver.client.connection",
-    "Delivery": "palaver.client.receipt",
-    "Envelope": "palaver.model.envelope",
-    "Event": "palaver.model.envelope",
-    "Message": "palaver.client.message",
-    "Receipt": "palaver.client.receipt",
-    "connect": "palaver.client.connection",
-    "matches_recipient": "palaver.model.envelope",
-    "path_matches": "palaver.routing.paths",
+    "Agent": "palaver.client.values.AgentInfo",
+    "Connection": "palaver.client.connection.Connection",
+    "Delivery": "palaver.client.values.Delivery",
+    "Envelope": "palaver.protocol.envelope.Envelope",
+    "Event": "palaver.protocol.envelope.Event",
+    "Message": "palaver.client.values.Message",
+    "Receipt": "palaver.client.values.Receipt",
+    "connect": "palaver.client.connection.connect",
+    "matches_recipient": "palaver.protocol.envelope.matches_recipient",
+    "path_matches": "palaver.domain.paths.path_matches",
 }
 
 
@@ -55,7 +54,8 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and that there ar
             return import_module("palaver.errors")
         if name not in _HOMES:
             raise AttributeError(f"module 'palaver' has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+        module, _, attribute = _HOMES[name].rpartition(".")
+        return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

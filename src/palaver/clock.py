@@ -1,6 +1,7 @@
 """Time as a parameter. No other module reads a clock directly."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -24,3 +25,15 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+
+class Timer(Protocol):
+    """A call that can be cancelled before it happens."""
+
+    def cancel(self) -> None:
+        """Cancel the call."""
+        ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+"""Call a function after a number of seconds, as `loop.call_later` does."""

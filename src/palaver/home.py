@@ -55,7 +55,7 @@ def find_pal() -> str:
     return str(near) if os.access(near, os.X_OK) else shutil.which("pal") or "pal"
 
 
-class Ready:
+class StartReport:
     """Reports to the starting process how it went: `ok`, or a sentence.
 
     A client reads it once, a person sees it.

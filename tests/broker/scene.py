@@ -5,14 +5,12 @@ from collections.abc import Mapping
 import pytest
 from tests.fakes import HUMAN, Bus
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Outcome, Seated, Turn, Written
+from palaver.broker.context import SYSTEM_CALLER, Outcome, Seated, Turn, Written
+from palaver.domain.lease import Moment, Policy, conditions, take_facts
 from palaver.errors import RequestError
-from palaver.log.fold_rooms import find_room
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.request import Request
-from palaver.model.room import (
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.requests import (
     Claim,
     ExpireReservation,
     HandOn,
@@ -21,13 +19,10 @@ from palaver.model.room import (
     LeaveRoom,
     PassStick,
     ReleaseStick,
+    Request,
     TakeOver,
 )
-from palaver.rooms.attendance import take_facts
-from palaver.rooms.conditions import conditions
-from palaver.rooms.moment import Moment
-from palaver.rooms.policy import Policy
-from palaver.rooms.room import Room
+from palaver.state.rooms import Room, find_room
 
 PLACE = "/home/ann/repo"
 POLICY = Policy()

@@ -8,15 +8,13 @@ import msgspec
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, seat
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Joined
+from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.errors import BadName, BadText, NameTaken, NotPerson
-from palaver.model.agent import Agent, Caller, Standing
-from palaver.model.envelope import Draft, Envelope
-from palaver.model.life import is_echo
-from palaver.model.names import spare_name
-from palaver.model.query import Query
-from palaver.model.request import Gone, Join, Leave, Put, Register, Request, SetStatus
+from palaver.protocol.agents import Agent, Caller, Standing, spare_name
+from palaver.protocol.envelope import Draft, Envelope
+from palaver.protocol.events import is_echo
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Gone, Join, Leave, Put, Register, Request, SetStatus
 
 
 async def joined(bus: Bus, asking: Caller, request: Request, key: bytes | None = None) -> Joined:

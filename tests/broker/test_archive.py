@@ -5,8 +5,8 @@ from tests.fakes import HUMAN, SCRIPT, Bus
 
 from palaver.errors import NotAllowed
 from palaver.log.api import Archived
-from palaver.model.query import Query
-from palaver.model.request import Archive, SetStatus
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Archive, SetStatus
 
 
 async def test_operator_archives_the_events_before_a_seq(bus: Bus) -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from tests.fakes import HUMAN, LIMIT_A_MINUTE, LIMIT_HOPS, SCRIPT, Bus
 
-from palaver.broker.outcome import Sent
+from palaver.broker.context import Sent
 from palaver.errors import BadRequest, NotAllowed, RateLimited
-from palaver.log.state import read_unread
-from palaver.model.agent import Caller
-from palaver.model.envelope import Envelope, Event
-from palaver.model.request import Leave, Put, Redeliver, Release, Send
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.requests import Leave, Put, Redeliver, Release, Send
+from palaver.state.agents import read_unread
 
 
 async def coder(bus: Bus, name: str) -> Caller:

@@ -5,12 +5,12 @@ import typing
 import pytest
 from tests.fakes import HUMAN, Bus, FakeClock
 
-from palaver.broker.broker import SYSTEM_CALLER, TABLE, Broker
-from palaver.broker.outcome import Written
+from palaver.broker.broker import TABLE, Broker
+from palaver.broker.context import SYSTEM_CALLER, Written
 from palaver.errors import NotAllowed
-from palaver.model.agent import Caller, Standing
-from palaver.model.ids import UlidSource
-from palaver.model.request import Join, Leave, Request, SetStatus
+from palaver.ids import UlidSource
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.requests import Join, Leave, Request, SetStatus
 
 
 def test_every_request_has_a_row() -> None:

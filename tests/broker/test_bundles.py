@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from palaver.broker.bundles import attached_bundle, create, find_bundle
 from palaver.broker.context import Context
+from palaver.domain.routing import Directory
 from palaver.errors import BadRequest, BadText, MessageTooLarge, NotFound, PalaverError
-from palaver.log.api import Change, Rows
-from palaver.log.fold_bundles import BUNDLE_PLACES, BUNDLES, made_bundle
+from palaver.ids import UlidSource
 from palaver.log.memory import MemoryLog
-from palaver.model.agent import Caller, Standing
-from palaver.model.bundle import (
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.bundles import (
     LIMIT_BUNDLE_BYTES,
     LIMIT_EVENTS,
     LIMIT_FILE_BYTES,
@@ -24,11 +24,11 @@ from palaver.model.bundle import (
     bundle_from_payload,
     file_content,
 )
-from palaver.model.envelope import Draft, Event
-from palaver.model.ids import UlidSource
-from palaver.model.query import Query
-from palaver.model.transcript import Excerpt
-from palaver.routing.directory import Directory
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.query import Query
+from palaver.protocol.transcript import Excerpt
+from palaver.state.bundles import BUNDLE_PLACES, BUNDLES, made_bundle
+from palaver.state.rows import Change, Rows
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance", by="human")
 

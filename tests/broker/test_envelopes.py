@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, open_sqlite, opened_bus, texts_of
 
-from palaver.broker.context import Context
+from palaver.broker.context import Context, Sent
 from palaver.broker.envelopes import resolve_exactly
-from palaver.broker.outcome import Sent
+from palaver.domain.routing import Directory
 from palaver.errors import (
     BadRequest,
     BadText,
@@ -20,13 +20,12 @@ from palaver.errors import (
     UnknownRecipient,
     WhoAreYou,
 )
-from palaver.log.fold import apply
+from palaver.ids import UlidSource
 from palaver.log.memory import MemoryLog
-from palaver.model.agent import Agent, Caller
-from palaver.model.envelope import Envelope, matches_recipient
-from palaver.model.ids import UlidSource
-from palaver.model.request import Leave, Put
-from palaver.routing.directory import Directory
+from palaver.protocol.agents import Agent, Caller
+from palaver.protocol.envelope import Envelope, matches_recipient
+from palaver.protocol.requests import Leave, Put
+from palaver.state.fold import apply
 
 
 async def put(bus: Bus, asking: Caller, type: str, *to: str, id: str = "e1", **payload: object) -> Sent:

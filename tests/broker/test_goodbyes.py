@@ -5,10 +5,9 @@ import asyncio
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, seat
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Written
+from palaver.broker.context import SYSTEM_CALLER, Written
 from palaver.errors import NotAllowed, WhoAreYou
-from palaver.model.request import Gone, Join, Leave
+from palaver.protocol.requests import Gone, Join, Leave
 
 
 async def test_leaving_writes_one_bye(bus: Bus) -> None:

@@ -2,8 +2,8 @@
 
 from tests.log.logs import draft
 
-from palaver.broker.held import held_text
-from palaver.model.envelope import event_from
+from palaver.broker.messages import held_text
+from palaver.protocol.envelope import event_from
 
 HELD = event_from(draft(delivered_to=["nova", "kira"], held="too fast"), 7, "BOXE")
 TEXT = "#7 from luna to nova, kira is held: too fast. To deliver it, run 'pal release 7'"

@@ -8,12 +8,12 @@ import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, open_sqlite, opened_bus
 
 from palaver.errors import BadRequest, NotAllowed, NotPerson, WhoAreYou
-from palaver.log.blobs import LIMIT_ROW_BYTES
-from palaver.log.state import read_tips, read_unread, read_unsure
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Envelope
-from palaver.model.mail import DeliveryReport
-from palaver.model.request import Acknowledge, Put, Redeliver, Release, Report
+from palaver.log.records import LIMIT_ROW_BYTES
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Envelope
+from palaver.protocol.events import DeliveryReport
+from palaver.protocol.requests import Acknowledge, Put, Redeliver, Release, ReportDelivery
+from palaver.state.agents import read_tips, read_unread, read_unsure
 
 
 async def test_ack_is_written_once_and_names_only_the_messages_it_changes(bus: Bus) -> None:
@@ -120,7 +120,7 @@ async def test_event_records_the_caller_that_acts_for_another(bus: Bus) -> None:
 
 
 async def test_only_the_bus_reports_deliveries(bus: Bus) -> None:
-    report = Report(report=DeliveryReport(agent="nova", messages=(1,), state="seen"))
+    report = ReportDelivery(report=DeliveryReport(agent="nova", messages=(1,), state="seen"))
 
     with pytest.raises(NotAllowed):
         await bus.submit(HUMAN, report)

@@ -3,12 +3,12 @@
 import pytest
 from tests.fakes import SCRIPT, Bus, seat
 
-from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import IdTaken
-from palaver.model.agent import Caller
-from palaver.model.envelope import Envelope, Event
-from palaver.model.query import Query
-from palaver.model.request import Gone, Join, Leave, Put, Register, Request, SetStatus
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Gone, Join, Leave, Put, Register, Request, SetStatus
 
 
 async def moments(bus: Bus) -> list[Event]:

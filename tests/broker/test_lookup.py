@@ -3,10 +3,10 @@
 import pytest
 from tests.fakes import HUMAN, Bus
 
-from palaver.broker.lookup import find_event, find_message
+from palaver.broker.messages import find_event, find_message
 from palaver.errors import BadRequest, NotFound
-from palaver.model.envelope import Envelope
-from palaver.model.request import Put
+from palaver.protocol.envelope import Envelope
+from palaver.protocol.requests import Put
 
 
 async def test_message_is_found_by_seq_and_device_and_id_and_end_of_the_id(bus: Bus) -> None:

@@ -3,8 +3,7 @@
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, caller
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Sent
+from palaver.broker.context import SYSTEM_CALLER, Sent
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,
@@ -15,10 +14,10 @@ from palaver.errors import (
     NotFound,
     UnknownRecipient,
 )
-from palaver.log.state import read_unread
-from palaver.model.agent import Caller, Standing
-from palaver.model.bundle import CreateBundle
-from palaver.model.request import Leave, Notify, Send
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.bundles import CreateBundle
+from palaver.protocol.requests import Leave, Notify, Send
+from palaver.state.agents import read_unread
 
 ULID = "01HF7YAT00ABCDEFGHJKMNPQRS"
 

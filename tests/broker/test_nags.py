@@ -3,12 +3,11 @@
 import pytest
 from tests.fakes import Bus
 
-from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import NotAllowed
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.request import Leave, SetStatus
-from palaver.model.terminal import FireNag
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.requests import FireNag, Leave, SetStatus
 
 
 async def nag(bus: Bus, request: Event) -> Event | None:

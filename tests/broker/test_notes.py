@@ -9,10 +9,9 @@ from tests.broker.scene import Scene
 from tests.fakes import HUMAN, Bus
 
 from palaver.errors import InvalidCursor
-from palaver.log.fold_rooms import read_note, read_notes
-from palaver.model.agent import Caller, Standing
-from palaver.model.room import AddNote, CloseRoom, ResolveNote
-from palaver.rooms.notes import Note
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.requests import AddNote, CloseRoom, ResolveNote
+from palaver.state.rooms import Note, read_note, read_notes
 
 FILE = Path(__file__).parents[1] / "vectors" / "rooms_and_stick.json"
 IDS = {case["id"] for case in json.loads(FILE.read_text(encoding="utf-8"))["notes"]}

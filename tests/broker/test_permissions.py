@@ -3,10 +3,10 @@
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import BadText, NotAllowed, NotPerson
-from palaver.model.agent import Caller, Standing
-from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.events import AnswerPermission, AskPermission, ClosePermission
 
 ASK = AskPermission(name="luna", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)
 YES = AnswerPermission(name="luna", permission="p1", digest="d", is_allowed=True)

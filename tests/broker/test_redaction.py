@@ -6,16 +6,15 @@ from collections.abc import Sequence
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Redacted
+from palaver.broker.context import SYSTEM_CALLER, Redacted
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, StorageFailed
 from palaver.log.api import Archived, Scrub
-from palaver.log.fold_tasks import read_tasks
 from palaver.log.redaction import LIMIT_FOUND
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Draft, Event
-from palaver.model.request import Archive, Redact, Send
-from palaver.model.task import CreateTask
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.requests import Archive, Redact, Send
+from palaver.protocol.tasks import CreateTask
+from palaver.state.tasks import read_tasks
 
 BORROWED = Caller(name="human", standing=Standing.HUMAN, kind="human", by="nova")
 

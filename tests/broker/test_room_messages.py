@@ -8,6 +8,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock
 from palaver.broker.broker import Broker
 from palaver.broker.context import Context
 from palaver.broker.room_messages import said_in_room
+from palaver.domain.lease import ALL_WAKE, Policy
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,
@@ -20,12 +21,10 @@ from palaver.errors import (
     UnknownMember,
     UnknownRecipient,
 )
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Draft
-from palaver.model.ids import UlidSource
-from palaver.model.request import Send
-from palaver.model.room import Claim, CloseRoom, JoinRoom
-from palaver.rooms.policy import ALL_WAKE, Policy
+from palaver.ids import UlidSource
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Draft
+from palaver.protocol.requests import Claim, CloseRoom, JoinRoom, Send
 
 GUEST = Caller(name="guest", standing=Standing.GUEST, kind="human")
 

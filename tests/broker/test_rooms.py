@@ -6,15 +6,23 @@ import pytest
 from tests.broker.scene import PLACE, Scene
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Seated
+from palaver.broker.context import SYSTEM_CALLER, Seated
 from palaver.errors import BadRequest, BadText, NotAllowed, RoomNotFound, WhoAreYou
-from palaver.log.fold_rooms import find_room, read_all_rooms, read_room_at, read_rooms_of
-from palaver.model.agent import Caller
-from palaver.model.envelope import Envelope
-from palaver.model.query import Query
-from palaver.model.request import Gone, Leave, Put
-from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom, RetireMember, TellKick
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Envelope
+from palaver.protocol.query import Query
+from palaver.protocol.requests import (
+    CloseRoom,
+    Gone,
+    JoinRoom,
+    KickMember,
+    Leave,
+    LeaveRoom,
+    Put,
+    RetireMember,
+    TellKick,
+)
+from palaver.state.rooms import find_room, read_all_rooms, read_room_at, read_rooms_of
 
 ABOVE = "/home/ann"
 

@@ -4,7 +4,7 @@ import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
 from palaver.errors import BadRequest, NotAllowed
-from palaver.model.request import ChangeSetting
+from palaver.protocol.requests import ChangeSetting
 
 
 async def test_change_is_stored_with_the_previous_value(bus: Bus) -> None:

@@ -3,9 +3,9 @@
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import BadRequest, BadText, WhoAreYou
-from palaver.model.request import SetStatus, Started
+from palaver.protocol.requests import DaemonStarted, SetStatus
 
 
 async def test_status_is_stored_with_its_details(bus: Bus) -> None:
@@ -49,7 +49,7 @@ async def test_unknown_state_is_refused(bus: Bus) -> None:
 
 
 async def test_daemon_reports_that_it_started(bus: Bus) -> None:
-    event = await bus.submit(SYSTEM_CALLER, Started(pid=7, version="1"))
+    event = await bus.submit(SYSTEM_CALLER, DaemonStarted(pid=7, version="1"))
 
     assert event is not None
     assert event.payload == {"action": "daemon_started", "pid": 7, "version": "1"}

@@ -6,11 +6,11 @@ import pytest
 from tests.broker.scene import HANDOFF, POLICY, Scene
 from tests.fakes import SCRIPT, Bus
 
-from palaver.broker.outcome import Seated, Turn
+from palaver.broker.context import Seated, Turn
 from palaver.errors import RequestError, UnknownMember
-from palaver.log.fold_rooms import find_room
-from palaver.model.query import Query
-from palaver.model.room import Claim, CloseRoom, JoinRoom, PassStick, ReleaseStick, TakeOver
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Claim, CloseRoom, JoinRoom, PassStick, ReleaseStick, TakeOver
+from palaver.state.rooms import find_room
 
 
 @pytest.fixture

@@ -11,23 +11,21 @@ from tests.broker.scene import HANDOFF, PLACE, POLICY, Scene
 from tests.fakes import Bus, open_memory, opened_bus
 
 from palaver.errors import RequestError
-from palaver.log.fold import SKIPPED
-from palaver.log.fold_rooms import read_room
-from palaver.model.envelope import Event
-from palaver.model.query import Query
-from palaver.model.request import Request
-from palaver.model.room import (
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import ROOM_TYPES
+from palaver.protocol.query import Query
+from palaver.protocol.requests import (
     Claim,
     JoinRoom,
     KickMember,
     LeaveRoom,
     PassStick,
     ReleaseStick,
+    Request,
     TakeOver,
 )
-from palaver.rooms.apply import apply_to_room
-from palaver.rooms.payloads import ROOM_TYPES
-from palaver.rooms.room import Member, Room
+from palaver.state.fold import SKIPPED
+from palaver.state.rooms import Member, Room, apply_to_room, read_room
 
 NAMES = ("ann", "bob", "cat", "opal")
 TABLES = ("room", "room.at", "room.count", "room.open", "room.of", "room.former", SKIPPED)

@@ -8,8 +8,8 @@ import pytest
 from tests.broker.scene import HANDOFF, PLACE, POLICY, Scene
 from tests.fakes import Bus
 
-from palaver.model.room import Claim, JoinRoom, KickMember, PassStick, ReleaseStick, TakeOver
-from palaver.rooms.stick import check_holder
+from palaver.domain.stick import check_holder
+from palaver.protocol.requests import Claim, JoinRoom, KickMember, PassStick, ReleaseStick, TakeOver
 
 FILE = Path(__file__).parents[1] / "vectors" / "rooms_and_stick.json"
 IDS = [case["id"] for case in json.loads(FILE.read_text(encoding="utf-8"))["stick"]]

@@ -8,15 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Joined
+from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.errors import BadName, BadRequest, BadText, NotAllowed, NotFound
-from palaver.model.agent import Agent
-from palaver.model.envelope import Event
-from palaver.model.life import is_echo
-from palaver.model.query import Query
-from palaver.model.request import Gone, Join, Leave
-from palaver.model.subagent import BeginSubagent
+from palaver.protocol.agents import Agent, BeginSubagent
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import is_echo
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Gone, Join, Leave
 
 
 async def begin(bus: Bus, parent: str, key: str, type: str = "reviewer") -> Joined:

@@ -3,15 +3,14 @@
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, caller
 
-from palaver.broker.broker import SYSTEM_CALLER
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import BadRequest, BadText, MessageTooLarge, NotAllowed, NotFound, NotPerson, WhoAreYou
-from palaver.log.fold_watches import read_subscription, read_subscriptions, read_watches
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Draft, Event
-from palaver.model.ids import decode_ulid, encode_ulid
-from palaver.model.query import Filter
-from palaver.model.request import Leave
-from palaver.model.subscription import (
+from palaver.ids import decode_ulid, encode_ulid
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.query import Filter
+from palaver.protocol.requests import Leave
+from palaver.protocol.subscriptions import (
     COLLISION,
     LIMIT_FILTER_WORDS,
     LIMIT_SAY_BYTES,
@@ -23,6 +22,7 @@ from palaver.model.subscription import (
     Unsubscribe,
     subscription_id,
 )
+from palaver.state.watches import read_subscription, read_subscriptions, read_watches
 
 STATUS = Filter(types=("status",))
 

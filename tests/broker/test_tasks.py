@@ -6,16 +6,15 @@ from dataclasses import replace
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.broker.outcome import Sent
+from palaver.broker.context import Sent
 from palaver.broker.tasks import find_task
 from palaver.errors import AmbiguousRecipient, BadRequest, NotAllowed, NotFound, UnknownRecipient
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Envelope
-from palaver.model.query import Query
-from palaver.model.request import Put
-from palaver.model.room import CloseRoom, JoinRoom
-from palaver.model.task import CompleteTask, CreateTask, Task, TaskRequest, UpdateTask
-from palaver.rooms.names import room_base
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Envelope
+from palaver.protocol.query import Query
+from palaver.protocol.requests import CloseRoom, JoinRoom, Put
+from palaver.protocol.tasks import CompleteTask, CreateTask, Task, TaskRequest, UpdateTask
+from palaver.state.rooms import room_base
 
 
 async def ask(bus: Bus, asking: Caller, request: TaskRequest, key: bytes | None = None) -> Sent:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, seat
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.broker.outcome import Joined
+from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.errors import (
     BadRequest,
     BadText,
@@ -17,12 +16,11 @@ from palaver.errors import (
     NotPerson,
     WhoAreYou,
 )
-from palaver.model.agent import Agent, Caller, Standing
-from palaver.model.message import is_raw
-from palaver.model.query import Query
-from palaver.model.request import Join, Leave, Redeliver, Send
-from palaver.model.summary import summary
-from palaver.model.terminal import RAW_EXPIRES_MS, Pause, Typed, Unpause
+from palaver.protocol.agents import Agent, Caller, Standing
+from palaver.protocol.message import is_raw
+from palaver.protocol.query import Query
+from palaver.protocol.requests import RAW_EXPIRES_MS, Join, Leave, Pause, Redeliver, Send, Typed, Unpause
+from palaver.protocol.summary import summary
 
 OPERATOR = Caller(name="boss", standing=Standing.OPERATOR, kind="instance")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.client.fake import FakeDaemon, FakePeer
 
-from palaver.client.follower import LIMIT_WAITING, Follower
+from palaver.client.connection import LIMIT_WAITING, Follower
 from palaver.errors import BadQuery
-from palaver.model.envelope import Event
-from palaver.model.lines.program_ops import EventsOp
+from palaver.protocol.envelope import Event
+from palaver.protocol.lines import EventsOp
 
 FROM_THE_START = EventsOp(types=("message",), follow=True)
 

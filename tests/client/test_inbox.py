@@ -1,8 +1,7 @@
 """The inbox: each message once, and the record of seen messages."""
 
-from palaver.client.inbox import Inbox
-from palaver.client.message import Message
-from palaver.client.receipt import Receipt
+from palaver.client.connection import Inbox
+from palaver.client.values import Message, Receipt
 
 
 async def _ack(seq: int) -> None: ...

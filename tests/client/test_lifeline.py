@@ -10,10 +10,9 @@ from tests.client.fake import FakeDaemon, FakePeer
 from tests.limits import LIMIT_S
 
 import palaver
-from palaver.client.lifeline import Lifeline
-from palaver.client.wire import Line
+from palaver.client.wire import Lifeline, ReplyLine
 from palaver.errors import BadText, Disconnected, DiskFull, MessageTooLarge, NameTaken, PalaverError
-from palaver.model.lines.program_ops import JoinOp, ListOp, SendOp
+from palaver.protocol.lines import JoinOp, ListOp, SendOp
 
 JOIN = JoinOp(name="luna", secret="s3cret")
 
@@ -22,7 +21,7 @@ class Heard:
     """Collects the callbacks of a connection."""
 
     def __init__(self) -> None:
-        self.pushes: list[Line] = []
+        self.pushes: list[ReplyLine] = []
         self.reasons: list[PalaverError] = []
         self.is_broken = asyncio.Event()
 

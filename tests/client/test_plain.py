@@ -10,10 +10,10 @@ from tests.client.bus import Bus
 from tests.client.fake import FakeDaemon, FakePeer
 from tests.limits import LIMIT_S
 
-from palaver.client.answer import fields_from_json
-from palaver.client.plain import Plain
+from palaver.client.values import fields_from_json
+from palaver.client.wire import Plain
 from palaver.errors import Disconnected, RoomNotFound
-from palaver.model.lines.program_ops import EventsOp, ToolOp, WhoamiOp
+from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
 
 STATE = ToolOp(tool="get_room_state", arguments={"room_id": "shop"}, key="00" * 16)
 WAIT = ToolOp(tool="wait_for_events", arguments={"room_id": "shop"}, key="11" * 16)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from palaver.client.stream import Stream
+from palaver.client.connection import Stream
 
 
 async def test_items_leave_in_the_order_they_arrived() -> None:

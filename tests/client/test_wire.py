@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.fake import FakeDaemon, FakePeer
 
-from palaver.client.wire import Line, Wire, default_home, open_wire
+from palaver.client.wire import ReplyLine, Wire, default_home, open_wire
 from palaver.errors import Disconnected, UnknownRecipient
 
 
 class Heard:
     def __init__(self) -> None:
-        self.lines: list[Line] = []
+        self.lines: list[ReplyLine] = []
         self.lost: list[Wire] = []
         self.has_line = asyncio.Event()
 
-    def on_line(self, line: Line) -> None:
+    def on_line(self, line: ReplyLine) -> None:
         self.lines.append(line)
         self.has_line.set()
 
@@ -41,8 +41,8 @@ async def ends(fake: FakeDaemon, home: Path, heard: Heard) -> tuple[Wire, FakePe
 
 @given(st.lists(st.text(), max_size=5), st.lists(st.integers(1, 40)))
 def test_lines_are_complete_wherever_the_pieces_end(texts: list[str], cuts: list[int]) -> None:
-    async def read() -> list[Line]:
-        lines: list[Line] = []
+    async def read() -> list[ReplyLine]:
+        lines: list[ReplyLine] = []
         wire = Wire(lines.append, lambda _: None)
         data = b"".join(json.dumps({"req": 1, "error": text}).encode() + b"\n" for text in texts)
         for cut in [*cuts, len(data)]:
@@ -116,7 +116,7 @@ async def test_invalid_line_ends_the_connection(ends: tuple[Wire, FakePeer], hea
 
 
 def test_refusal_becomes_its_error_class() -> None:
-    line = Line(error="unknown_recipient", message=_raw("…"), details={"unmatched": {"@nov": ["nova"]}})
+    line = ReplyLine(error="unknown_recipient", message=_raw("…"), details={"unmatched": {"@nov": ["nova"]}})
 
     refusal = line.refusal
 

@@ -195,7 +195,7 @@ class Pal:
         if self.name != "python":
             return self.start(*arguments, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
         become = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})"
-        program = f"import os; from palaver.cli.thin import main; {become}; main()"
+        program = f"import os; from palaver.app.thin.client import main; {become}; main()"
         nobody = replace(self, command=[sys.executable, "-c", program])
         return nobody.start(*arguments, cwd="/")
 

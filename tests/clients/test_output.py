@@ -196,7 +196,7 @@ def test_command_in_python_replaces_the_client(pal: Pal, daemon: Daemon) -> None
     assert process.communicate(timeout=LIMIT_S)[0] == b"in python\n"
     assert process.returncode == 7
     (note,) = pal.notes()
-    assert note["argv"] == ["-I", "-m", "palaver.cli", "chat", "", "\xff x", "--room"]
+    assert note["argv"] == ["-I", "-m", "palaver.app", "chat", "", "\xff x", "--room"]
     assert note["environment"]["PALAVER_HOME"] == str(daemon.home)
 
 
@@ -220,7 +220,7 @@ def test_command_without_arguments_gets_none(pal: Pal, daemon: Daemon) -> None:
     daemon.accept().send(b"V")
 
     assert process.wait(LIMIT_S) == 7
-    assert pal.notes()[0]["argv"] == ["-I", "-m", "palaver.cli"]
+    assert pal.notes()[0]["argv"] == ["-I", "-m", "palaver.app"]
 
 
 def test_python_that_cannot_run_is_an_error(pal: Pal, daemon: Daemon) -> None:

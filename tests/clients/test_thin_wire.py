@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.cli.thin_wire import (
+from palaver.app.thin.call import (
     FRAME_LIMIT_BYTES,
-    FrameReader,
     MalformedFrameError,
+    ThinFrameReader,
     frame,
     parse_limit,
     parse_output,
@@ -21,7 +21,7 @@ kinds = st.binary(min_size=1, max_size=1)
 frames = st.lists(st.tuples(kinds, st.binary(max_size=50)))
 
 
-def take_all(reader: FrameReader) -> list[tuple[bytes, bytes]]:
+def take_all(reader: ThinFrameReader) -> list[tuple[bytes, bytes]]:
     taken = []
     while (one := reader.take()) is not None:
         taken.append(one)
@@ -34,7 +34,7 @@ def test_frames_round_trip_however_the_stream_is_split(
 ) -> None:
     stream = b"".join(frame(kind, payload) for kind, payload in sent)
     places = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
-    reader = FrameReader()
+    reader = ThinFrameReader()
 
     taken = []
     for start, end in pairwise(places):
@@ -47,7 +47,7 @@ def test_frames_round_trip_however_the_stream_is_split(
 @given(frames)
 def test_request_is_a_greeting_and_a_sequence_of_fields(fields: list[tuple[bytes, bytes]]) -> None:
     written = request(fields)
-    outer, inner = FrameReader(), FrameReader()
+    outer, inner = ThinFrameReader(), ThinFrameReader()
 
     outer.feed(written.removeprefix(b"PAL1"))
     ((kind, payload),) = take_all(outer)
@@ -76,7 +76,7 @@ def test_limit_lets_one_more_byte_through(limit: int, sent: int | None) -> None:
 
 
 def test_frame_beyond_the_limit_is_refused_by_its_header() -> None:
-    reader = FrameReader()
+    reader = ThinFrameReader()
 
     reader.feed(b"O" + (FRAME_LIMIT_BYTES + 1).to_bytes(4, "big"))
 

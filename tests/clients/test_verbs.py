@@ -23,7 +23,7 @@ def test_help_runs_in_python_without_a_daemon(pal: Pal, arguments: tuple[str, ..
     result = pal.run(*arguments)
 
     assert (result.status, result.out) == (7, b"in python\n")
-    assert [note["argv"] for note in pal.notes()] == [["-I", "-m", "palaver.cli", *arguments]]
+    assert [note["argv"] for note in pal.notes()] == [["-I", "-m", "palaver.app", *arguments]]
     assert (pal.home / "down").exists()
 
 
@@ -139,7 +139,7 @@ def test_up_and_down_refuse_invalid_arguments_before_any_action(pal: Pal, argume
     result = pal.run(*arguments)
 
     assert (result.status, result.out, result.err) == (2, b"", b"")
-    assert [note["argv"] for note in pal.notes()] == [["-I", "-m", "palaver.cli", "__check", *arguments]]
+    assert [note["argv"] for note in pal.notes()] == [["-I", "-m", "palaver.app", "__check", *arguments]]
     assert (pal.home / "down").exists() == ("up" in arguments)
     assert not (pal.home / "daemon.sock").exists()
 

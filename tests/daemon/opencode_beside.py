@@ -10,8 +10,8 @@ from typing import Any
 from tests.daemon.stage import Home
 from tests.limits import LIMIT_S
 
-from palaver.agents.opencode.companion import MODULE
 from palaver.client.start import find_python
+from palaver.holder.opencode import MODULE
 
 
 class OpenCodeBeside:

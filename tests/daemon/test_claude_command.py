@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.cli.person import persons
+from tests.app.person import persons
 from tests.daemon.stage import Home, Shell, check_output, end_process, run_script_as_person, wait_until
 from tests.limits import LIMIT_S
 

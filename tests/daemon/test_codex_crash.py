@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.person import holders_of
+from tests.app.person import holders_of
 from tests.daemon.stage import Home, run_as_person, run_script_as_person, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ class Codex:
         self.texts = bus.path.parent / "texts"
         folder = bus.path.parent / "bin"
         folder.mkdir()
-        program = shlex.join([sys.executable, "-m", "tests.agents.codex_stand_in"])
+        program = shlex.join([sys.executable, "-m", "tests.holder.codex_stand_in"])
         words = f"PYTHONPATH={shlex.quote(str(REPOSITORY))} exec {program}"
         (folder / "codex").write_text(f'#!/bin/sh\n{words} "$@"\n')
         (folder / "codex").chmod(0o755)

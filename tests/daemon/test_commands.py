@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from tests.daemon.stage import Home, check_output, new_home, run_as_person
 
-from palaver.doors.argv.commands import HANDLERS
-from palaver.doors.argv.spec import Command
-from palaver.doors.argv.table import COMMANDS
+from palaver.doors.cli.run import COMMANDS, HANDLERS
+from palaver.doors.cli.spec import Command
 
 PLACE = 8
 """The seq of the first message for nova, after the events of the daemon and of two joined agents."""

@@ -9,12 +9,12 @@ import pytest
 from palaver.clock import SystemClock
 from palaver.config import load
 from palaver.daemon.daemon import ROOM, Daemon
-from palaver.home import Ready, file_system_of, prepare_home
+from palaver.home import StartReport, file_system_of, prepare_home
 
 
 def test_starter_of_the_daemon_receives_one_line_and_then_end_of_file() -> None:
     reader, writer = os.pipe()
-    ready = Ready(writer, is_foreground=False)
+    ready = StartReport(writer, is_foreground=False)
 
     ready.say("ok")
     ready.say("too late")
@@ -27,11 +27,11 @@ def test_client_that_did_not_wait_causes_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
 
-    Ready(writer, is_foreground=False).say("ok")
+    StartReport(writer, is_foreground=False).say("ok")
 
 
 def test_foreground_daemon_prints_only_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    ready = Ready(None, is_foreground=True)
+    ready = StartReport(None, is_foreground=True)
 
     ready.say("ok")
     ready.say("no room")
@@ -55,6 +55,6 @@ def test_daemon_that_is_stopped_while_it_is_about_to_restart_ends(
         daemon = Daemon(home, load(home, {}), SystemClock())
         for reason in reasons:
             daemon.stop(reason)
-        return await daemon.run(Ready(None, is_foreground=False))
+        return await daemon.run(StartReport(None, is_foreground=False))
 
     assert asyncio.run(run()) is is_again

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver.daemon.due import Due
-from palaver.delivery.delivery import Delivery
+from palaver.daemon.daemon import DeliveryTimer
+from palaver.delivery.reactor import DeliveryReactor
 from palaver.errors import DiskFull
 
 
@@ -39,7 +39,7 @@ async def taken(count: asyncio.Semaphore) -> None:
 
 async def test_delivery_is_woken_when_a_deadline_passes() -> None:
     delivery = FakeDelivery(0, None)
-    running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
+    running = asyncio.create_task(DeliveryTimer(cast(DeliveryReactor, delivery)).run())
 
     await taken(delivery.woken)
     await taken(delivery.looks)
@@ -51,7 +51,7 @@ async def test_delivery_is_woken_when_a_deadline_passes() -> None:
 
 async def test_changed_deadline_is_read_again() -> None:
     delivery = FakeDelivery(None, 0)
-    running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
+    running = asyncio.create_task(DeliveryTimer(cast(DeliveryReactor, delivery)).run())
     await taken(delivery.looks)
 
     delivery.deadline_changed()
@@ -64,7 +64,7 @@ async def test_changed_deadline_is_read_again() -> None:
 async def test_failure_does_not_end_the_timer(failure: Exception) -> None:
     delivery = FakeDelivery(0, 0)
     delivery.failure = failure
-    running = asyncio.create_task(Due(cast(Delivery, delivery)).run())
+    running = asyncio.create_task(DeliveryTimer(cast(DeliveryReactor, delivery)).run())
 
     await taken(delivery.woken)
 

@@ -13,7 +13,7 @@ from tests.daemon.stage import Home, new_home, run_as_person, wait_until
 
 from palaver.log.storage import FILE_NAME
 
-PYTHON_CLIENT = "import sys; from palaver.cli.thin import main; sys.exit(main())"
+PYTHON_CLIENT = "import sys; from palaver.app.thin.client import main; sys.exit(main())"
 FILES = [FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"]
 
 

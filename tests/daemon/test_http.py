@@ -19,7 +19,7 @@ from tests.daemon.stage import (
     write_settings,
 )
 
-from palaver.doors.mcp.session import HALF_PAIR
+from palaver.doors.mcp.server import HALF_PAIR
 
 both_generations = pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 

@@ -4,10 +4,10 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from tests.cli.person import Person, persons
+from tests.app.person import Person, persons
 from tests.daemon.stage import Home, run_as_person
 
-from palaver.cli.install import skill_text
+from palaver.app.install import skill_text
 
 
 def test_client_installs_the_skill_and_removes_it_again(bus: Home) -> None:

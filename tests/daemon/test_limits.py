@@ -16,7 +16,7 @@ from tests.daemon.wires import LinesWire, connect
 from tests.limits import LIMIT_S
 
 FEW_FILES = 112
-PYTHON_CLIENT = "import sys; from palaver.cli.thin import main; sys.exit(main())"
+PYTHON_CLIENT = "import sys; from palaver.app.thin.client import main; sys.exit(main())"
 
 
 @pytest.fixture

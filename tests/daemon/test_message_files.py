@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
 
-from palaver.agents.message_file import read_message, remove_message, write_message
-from palaver.daemon.message_files import MessageFiles
+from palaver.protocol.message_file import read_message, remove_message, write_message
+from palaver.reactors.message_files import MessageFiles
 
 
 @asynccontextmanager

@@ -6,8 +6,8 @@ import signal
 import sys
 
 import pytest
-from tests.agents.stage import PROGRAMS
 from tests.daemon.stage import Home, run_script_as_person, wait_until, write_settings
+from tests.holder.stage import PROGRAMS
 from tests.limits import LIMIT_S
 
 

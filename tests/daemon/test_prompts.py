@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.person import holders_of
+from tests.app.person import holders_of
 from tests.daemon.stage import Home, end_process, new_home, wait_until
 
 READING = "import sys\nwhile True: print('got', repr(input(sys.argv[1])))"

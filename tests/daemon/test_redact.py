@@ -26,7 +26,8 @@ from tests.daemon.stage import (
 from tests.daemon.test_terminals import at_once, send_keys
 from tests.daemon.wires import ThinWire
 
-from palaver import Envelope, connect
+from palaver.client.connection import connect
+from palaver.protocol.envelope import Envelope
 
 SECRET = "hunter2-correcthorse"
 OWN_ID = "01K0ABCDEFGHJKMNPQRSTVWXYZ"

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agents.spooled import read_reports
-from tests.agents.stage import PROGRAMS
-from tests.cli.person import holders_of
+from tests.app.person import holders_of
 from tests.daemon.holder import SECRET, FakeHolder, ticket_of, words_of
 from tests.daemon.stage import PAL, Home, end_process, new_home, wait_until
+from tests.holder.spooled import read_reports
+from tests.holder.stage import PROGRAMS
 
-from palaver.agents.spool import write_report
-from palaver.model.last_report import Outcome, Report
+from palaver.holder.exit_report import write_report
+from palaver.protocol.events import ExitReport, Outcome
 
 PYTHON = str(Path(PAL).with_name("python"))
 
@@ -47,10 +47,12 @@ def test_new_daemon_learns_how_an_agent_ended_while_none_ran(home: Home) -> None
 def test_report_with_a_wrong_secret_is_ignored(home: Home) -> None:
     home.ok("run", "--detach", "--name", "luna", "--", PYTHON, "-I", str(PROGRAMS / "lines.py"))
     home.ok("down")
-    write_report(str(home.path), Report(name="luna", secret=hashlib.md5(b"x").hexdigest(), reason="lies"))
+    write_report(str(home.path), ExitReport(name="luna", secret=hashlib.md5(b"x").hexdigest(), reason="lies"))
     write_report(
         str(home.path),
-        Report(name="nobody", secret="s", reason="lies", outcomes=(Outcome(messages=(1,), answer="seen"),)),
+        ExitReport(
+            name="nobody", secret="s", reason="lies", outcomes=(Outcome(messages=(1,), answer="seen"),)
+        ),
     )
     (home.path / "agents" / "odd.report.json").write_text("{")
 
@@ -72,7 +74,7 @@ def test_report_contains_the_delivery_outcomes_of_a_sub_agent(home: Home) -> Non
         home.kill(signal.SIGKILL)
         own = Outcome(messages=tuple(places), answer="seen", name=child)
         other = Outcome(messages=tuple(places), answer="refused", name="nobody")
-        report = Report(name="luna", secret=SECRET, reason="left", outcomes=(own, other))
+        report = ExitReport(name="luna", secret=SECRET, reason="left", outcomes=(own, other))
         (home.path / "agents").mkdir(mode=0o700, exist_ok=True)
         write_report(str(home.path), report)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_until
 
-from palaver.log.state import AGENTS
+from palaver.state.agents import AGENTS
 
 HANDOFF = ("--status", "tests pass", "--next", "review")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.daemon.stage import Home, Shell, check_output, new_home, run_as_person, run_script_as_person
 from tests.daemon.wires import LinesWire, ThinWire
 
-from palaver.routing.policy import RESERVED_FAMILIES, RESERVED_TYPES
+from palaver.domain.rights import RESERVED_FAMILIES, RESERVED_TYPES
 
 LOOK_TWICE = """\
 import json, socket, subprocess, sys

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agents.stage import PROGRAMS
-from tests.cli.person import holders_of
+from tests.app.person import holders_of
 from tests.daemon.stage import (
     PAL,
     Home,
@@ -17,6 +16,7 @@ from tests.daemon.stage import (
     run_as_person,
     wait_until,
 )
+from tests.holder.stage import PROGRAMS
 
 PYTHON = str(Path(PAL).with_name("python"))
 

@@ -5,21 +5,21 @@ import asyncio
 from tests.fakes import Bus, FakeLane, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import Answer, LaneKind, Level
-from palaver.model.envelope import Event
-from palaver.model.query import Query
-from palaver.model.terminal import DIALOG
+from palaver.delivery.lanes import LaneKind, LaneLevel, OfferOutcome
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
+from palaver.protocol.requests import DIALOG
 
-CLOSED = Level(is_open=False, reason="draft")
-BEHIND_DIALOG = Level(is_open=False, reason=DIALOG)
-OPEN = Level()
+CLOSED = LaneLevel(is_open=False, reason="draft")
+BEHIND_DIALOG = LaneLevel(is_open=False, reason=DIALOG)
+OPEN = LaneLevel()
 
 
-def lane_of(bus: Bus, level: Level | None = OPEN) -> FakeLane:
+def lane_of(bus: Bus, level: LaneLevel | None = OPEN) -> FakeLane:
     return bus.open_lane("nova", LaneKind.TERMINAL, level)
 
 
-async def take(bus: Bus, lane: FakeLane, answer: Answer = Answer.SEEN, **fields: str) -> str:
+async def take(bus: Bus, lane: FakeLane, answer: OfferOutcome = OfferOutcome.SEEN, **fields: str) -> str:
     offer = await lane.next()
     (text,) = texts_of(offer.events)
     await bus.delivery.answer(lane.lane, offer.number, answer, **fields)

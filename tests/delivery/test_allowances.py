@@ -7,14 +7,14 @@ import pytest
 from tests.fakes import HUMAN, Bus, Ring, caller
 from tests.limits import LIMIT_S
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.delivery.allowances import Allowances
-from palaver.delivery.lane import Ability, LaneKind, Offer
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.delivery.lanes import Ability, LaneKind, Offer
+from palaver.delivery.usage_limits import Allowances
 from palaver.errors import DiskFull
-from palaver.model.agent import Agent, Caller
-from palaver.model.envelope import Event
-from palaver.model.query import Query
-from palaver.model.request import Leave, Notify, Report, SetStatus
+from palaver.protocol.agents import Agent, Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Leave, Notify, ReportDelivery, SetStatus
 
 HOUR_S = 3600.0
 NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
@@ -57,7 +57,7 @@ class Limited:
         self.allowances.close()
         self.start()
 
-    async def _submit(self, request: Report | Notify) -> object:
+    async def _submit(self, request: ReportDelivery | Notify) -> object:
         self.has_asked.set()
         if self.failures:
             raise self.failures.pop()

@@ -7,11 +7,11 @@ from tests.delivery.terminals import becomes, lane_of, notices
 from tests.fakes import Bus, FakeLane, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import Ability, LaneKind
-from palaver.model.agent import Caller
-from palaver.model.delivery import AgentState
-from palaver.model.envelope import Event
-from palaver.model.request import SetStatus
+from palaver.delivery.lanes import Ability, LaneKind
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState
+from palaver.protocol.requests import SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
 NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)

@@ -3,11 +3,11 @@
 from tests.delivery.terminals import notices
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 
-from palaver.delivery.lane import Ability, Answer, LaneKind
-from palaver.model.agent import Caller
-from palaver.model.delivery import AgentState
-from palaver.model.envelope import Event
-from palaver.model.request import Leave, SetStatus
+from palaver.delivery.lanes import Ability, LaneKind, OfferOutcome
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState
+from palaver.protocol.requests import Leave, SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
 NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
@@ -52,7 +52,7 @@ async def test_held_mail_is_drawn_with_the_next_hook(bus: Bus) -> None:
 
     assert offer is not None
     assert texts_of(offer.events) == ["hello"]
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
     assert reason(bus, event)[0] == "seen"
     assert len(await notices(bus, "luna")) == 1
 

@@ -5,14 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, texts_of
 
-from palaver.delivery.lane import Answer
-from palaver.model.agent import Caller
-from palaver.model.envelope import Draft, Event
-from palaver.model.mail import deliverable, mail_key, mail_keys, mail_prefix, priority_of_key
-from palaver.model.message import build_payload
-from palaver.model.priority import Priority
-from palaver.model.request import SetStatus
-from palaver.model.text import LIMIT_INJECTION
+from palaver.delivery.lanes import OfferOutcome
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.message import Priority, build_payload
+from palaver.protocol.requests import SetStatus
+from palaver.protocol.text import LIMIT_INJECTION
+from palaver.state.rows import deliverable, mail_key, mail_keys, mail_prefix, priority_of_key
 
 
 async def _whisper(bus: Bus, text: str, *to: str, wakes: tuple[str, ...] = (), priority: str = "") -> Event:
@@ -66,7 +65,7 @@ async def test_waking_message_is_in_the_offer_however_much_quiet_mail_is_older(
 
     await bus.send(HUMAN, "look", "@nova")
     first = await lane.next()
-    await bus.delivery.answer(lane.lane, first.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, first.number, OfferOutcome.SEEN)
     await bus.send(HUMAN, "again", "@nova")
 
     assert len(first.events) == LIMIT_INJECTION

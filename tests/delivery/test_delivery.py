@@ -6,13 +6,21 @@ import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, seat, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.delivery.lane import Answer, LaneKind
-from palaver.delivery.patience import FIRST_PAUSE_S
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.delivery.lanes import FIRST_PAUSE_S, LaneKind, OfferOutcome
 from palaver.errors import DiskFull
-from palaver.log.state import read_carried, read_unsure
-from palaver.model.envelope import Draft, Envelope
-from palaver.model.request import Gone, Join, Leave, Put, Redeliver, Report, SetStatus, Started
+from palaver.protocol.envelope import Draft, Envelope
+from palaver.protocol.requests import (
+    DaemonStarted,
+    Gone,
+    Join,
+    Leave,
+    Put,
+    Redeliver,
+    ReportDelivery,
+    SetStatus,
+)
+from palaver.state.agents import read_carried, read_unsure
 
 
 async def test_submitted_is_written_before_an_offer_is_sent(bus: Bus) -> None:
@@ -36,7 +44,7 @@ async def test_offer_contains_at_most_fifty_waiting_messages(bus: Bus) -> None:
     lane = bus.open_lane("nova")
 
     first = await lane.next()
-    await bus.delivery.answer(lane.lane, first.number, Answer.SEEN, grade="context")
+    await bus.delivery.answer(lane.lane, first.number, OfferOutcome.SEEN, grade="context")
     second = await lane.next()
 
     assert texts_of(first.events + second.events) == [str(number) for number in range(60)]
@@ -53,7 +61,7 @@ async def test_nothing_else_is_offered_while_an_offer_is_open(bus: Bus) -> None:
     first = await lane.next()
     await bus.send(luna, "b", "@nova")
 
-    await bus.delivery.answer(lane.lane, first.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, first.number, OfferOutcome.SEEN)
 
     assert await lane.next_texts() == ["b"]
     assert worse.is_empty
@@ -65,8 +73,8 @@ async def test_repeated_outcome_changes_nothing(bus: Bus) -> None:
     event = await bus.send(luna, "a", "@nova")
     offer = await lane.next()
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
-    await bus.delivery.answer(lane.lane, offer.number, Answer.REFUSED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.REFUSED)
 
     assert bus.state(event, "nova") == "seen"
 
@@ -77,7 +85,7 @@ async def test_refused_mail_is_queued_again_and_offered_on_the_next_lane(bus: Bu
     event = await bus.send(luna, "a", "@nova")
     offer = await best.next()
 
-    await bus.delivery.answer(best.lane, offer.number, Answer.REFUSED, reason="no session")
+    await bus.delivery.answer(best.lane, offer.number, OfferOutcome.REFUSED, reason="no session")
 
     assert await next_best.next_texts() == ["a"]
     assert best.is_empty
@@ -95,7 +103,7 @@ async def test_mail_that_every_lane_refused_goes_to_a_waiting_reader(bus: Bus) -
     waiting = asyncio.ensure_future(taker.wait(9))
     await asyncio.sleep(0)
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.REFUSED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.REFUSED)
 
     async with asyncio.timeout(LIMIT_S):
         assert texts_of(await waiting) == ["a"]
@@ -108,7 +116,7 @@ async def test_deferred_mail_waits_for_a_status_change_and_not_for_a_worse_lane(
     event = await bus.send(luna, "a", "@nova")
     offer = await lane.next()
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED, reason="compacting")
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.DEFERRED, reason="compacting")
     waiting = bus.state(event, "nova")
     await bus.send(luna, "b", "@nova")
     await bus.submit(nova, SetStatus(state="active"))
@@ -146,7 +154,7 @@ async def test_outcome_after_the_end_of_its_lane_changes_nothing(bus: Bus) -> No
     offer = await lane.next()
 
     await bus.delivery.close_lane(lane.lane)
-    await bus.delivery.answer(lane.lane, offer.number, Answer.REFUSED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.REFUSED)
 
     assert bus.state(event, "nova") == "submitted"
 
@@ -158,7 +166,7 @@ async def test_outcome_and_end_of_the_lane_at_once_lose_nothing(bus: Bus) -> Non
     offer = await lane.next()
 
     await asyncio.gather(
-        bus.delivery.answer(lane.lane, offer.number, Answer.SEEN), bus.delivery.close_lane(lane.lane)
+        bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN), bus.delivery.close_lane(lane.lane)
     )
 
     assert bus.state(event, "nova") == "seen"
@@ -246,7 +254,7 @@ async def test_reader_and_lane_never_have_the_same_message(bus: Bus) -> None:
     offer = await lane.next()
 
     taker.close()
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     assert taken == ["a"]
     assert texts_of(offer.events) == ["b"]
@@ -259,9 +267,9 @@ async def test_outcomes_that_a_holder_remembers_are_recorded(bus: Bus) -> None:
     await bus.report("nova", "submitted", *(event.seq for event in events), lane="native")
     lane = bus.open_lane("nova")
 
-    await bus.delivery.recover(lane.lane, [events[0].seq], Answer.SEEN)
-    await bus.delivery.recover(lane.lane, [events[1].seq], Answer.REFUSED)
-    await bus.delivery.recover(lane.lane, [events[2].seq], Answer.DEFERRED)
+    await bus.delivery.recover(lane.lane, [events[0].seq], OfferOutcome.SEEN)
+    await bus.delivery.recover(lane.lane, [events[1].seq], OfferOutcome.REFUSED)
+    await bus.delivery.recover(lane.lane, [events[2].seq], OfferOutcome.DEFERRED)
 
     assert await lane.next_texts() == ["c"]
     assert [bus.state(event, "nova") for event in events] == ["seen", "queued", "submitted"]
@@ -313,9 +321,9 @@ async def test_new_session_keeps_an_offer_that_a_lane_still_carries(bus: Bus) ->
 
     await bus.submit(nova, Leave())
     await bus.broker.submit(SCRIPT, Join(name="nova", seat=seat(1)))
-    await bus.submit(SYSTEM_CALLER, Started(pid=1, version="1"))
+    await bus.submit(SYSTEM_CALLER, DaemonStarted(pid=1, version="1"))
     carried = read_carried(bus.log.rows, "nova")
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     assert carried == [event.seq]
     assert bus.state(event, "nova") == "seen"
@@ -350,7 +358,7 @@ async def test_paused_agent_gets_only_interrupts_until_it_is_unpaused(bus: Bus) 
     await bus.send(luna, "interrupt", "@nova", priority="interrupt")
 
     offer = await lane.next()
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
     await write(bus, "agent.unpaused")
 
     assert texts_of(offer.events) == ["interrupt"]
@@ -467,9 +475,9 @@ async def test_outcome_that_could_not_be_recorded_can_be_repeated(bus: Bus) -> N
     bus.failure = DiskFull("no room")
 
     with pytest.raises(DiskFull):
-        await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+        await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
     bus.failure = None
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     assert bus.state(event, "nova") == "seen"
 
@@ -491,5 +499,5 @@ async def test_closed_delivery_ignores_events(bus: Bus) -> None:
     await bus.send(luna, "a", "@nova", expires_in_ms=5)
 
     assert bus.deadlines == 0
-    assert [request for request in bus.asked if isinstance(request, Report)] == []
+    assert [request for request in bus.asked if isinstance(request, ReportDelivery)] == []
     taker.close()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.delivery.expiry import Due, expiring
+from palaver.delivery.ledger import Expiring, expiring
 from palaver.errors import DiskFull
 
 
@@ -18,7 +18,7 @@ async def test_expiring_mail_is_listed_soonest_first_without_mail_in_hand(bus: B
 
     found = list(expiring(bus.log.rows, is_in_hand=lambda agent, seq: seq == in_hand.seq))
 
-    assert found == [Due(now + 1000, soon.seq, "nova"), Due(now + 2000, late.seq, "nova")]
+    assert found == [Expiring(now + 1000, soon.seq, "nova"), Expiring(now + 2000, late.seq, "nova")]
 
 
 async def test_next_deadline_ignores_mail_in_hand(bus: Bus) -> None:

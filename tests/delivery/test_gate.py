@@ -3,8 +3,8 @@
 import pytest
 
 from palaver.delivery.gate import gate_of_pushed
-from palaver.model.agent import Agent
-from palaver.model.priority import Priority
+from palaver.protocol.agents import Agent
+from palaver.protocol.message import Priority
 
 EVERYTHING = list(Priority)
 

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, FakeLane, OpenLog, open_memory, open_sqlite, opened_bus
 
-from palaver.delivery.lane import IDLE_WAIT_S, Answer, LaneKind, Offer
-from palaver.delivery.taker import Taker
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.priority import PRIORITY_WORDS, Priority, parse_priority
-from palaver.model.request import SetStatus
+from palaver.delivery.lanes import IDLE_WAIT_S, LaneKind, Offer, OfferOutcome
+from palaver.delivery.mailbox import Taker
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import PRIORITY_WORDS, Priority, parse_priority
+from palaver.protocol.requests import SetStatus
 
 T = TypeVar("T")
 
@@ -28,10 +28,10 @@ steps = st.one_of(
     st.tuples(st.just("settle"), choices),
     st.tuples(st.just("close"), choices),
     st.tuples(st.just("lane"), st.sampled_from(LaneKind)),
-    st.tuples(st.just("answer"), choices, st.sampled_from(Answer)),
+    st.tuples(st.just("answer"), choices, st.sampled_from(OfferOutcome)),
     st.tuples(st.just("end"), choices),
     st.tuples(st.just("silence"), st.booleans()),
-    st.tuples(st.just("late"), choices, st.sampled_from(Answer)),
+    st.tuples(st.just("late"), choices, st.sampled_from(OfferOutcome)),
     st.tuples(st.just("status"), st.sampled_from(["idle", "active", "blocked"])),
     st.tuples(st.just("turn"), st.integers(1, 5)),
 )
@@ -41,7 +41,7 @@ UNCONFIRMED_WHILE_OPEN: list[tuple[object, ...]] = [
     ("send", "interrupt"),
     ("lane", LaneKind.NATIVE),
     ("status", "idle"),
-    ("answer", 0, Answer.UNCONFIRMED),
+    ("answer", 0, OfferOutcome.UNCONFIRMED),
 ]
 
 
@@ -105,14 +105,14 @@ class Table:
     async def _lane(self, kind: LaneKind) -> None:
         self.lanes.append(self.bus.open_lane("nova", kind))
 
-    async def _answer(self, which: int, answer: Answer) -> None:
+    async def _answer(self, which: int, answer: OfferOutcome) -> None:
         if self.lanes:
             lane = _one(self.lanes, which).lane
             for offer in list(lane.offers.values()):
                 await self.bus.delivery.answer(lane, offer.number, answer)
-                if answer is Answer.SEEN:
+                if answer is OfferOutcome.SEEN:
                     self.seen.update(offer.seqs)
-                elif answer is Answer.UNCONFIRMED:
+                elif answer is OfferOutcome.UNCONFIRMED:
                     self.lost.update(offer.seqs)
 
     async def _end(self, which: int) -> None:
@@ -126,25 +126,25 @@ class Table:
         """Let the wait for open offers end without an outcome, if the agent is idle."""
         before = {(lane, number) for lane in self.lanes for number in lane.lane.offers}
         for lane in self.lanes:
-            lane.lane.silence = lambda offer: Answer.REFUSED if is_certain else Answer.UNCONFIRMED
+            lane.lane.silence = lambda offer: OfferOutcome.REFUSED if is_certain else OfferOutcome.UNCONFIRMED
         self.bus.clock.advance(IDLE_WAIT_S)
         await self.bus.delivery.catch_up()
         over = [lane.lane.late[number] for lane, number in before if number not in lane.lane.offers]
         if not is_certain:
             self.lost.update(seq for offer in over for seq in offer.seqs)
 
-    async def _late(self, which: int, answer: Answer) -> None:
+    async def _late(self, which: int, answer: OfferOutcome) -> None:
         """Let a lane report the outcome of an offer after the wait for it has ended."""
         offers = [(lane.lane, offer) for lane in self.lanes for offer in lane.lane.late.values()]
         if not offers:
             return
         lane, offer = _one(offers, which)
         await self.bus.delivery.answer(lane, offer.number, answer)
-        if answer is Answer.SEEN:
+        if answer is OfferOutcome.SEEN:
             self.seen.update(offer.seqs)
             for seqs in self.takers.values():
                 seqs.difference_update(offer.seqs)
-        elif answer is not Answer.UNCONFIRMED:
+        elif answer is not OfferOutcome.UNCONFIRMED:
             self.lost.difference_update(offer.seqs)
 
     async def _status(self, state: str) -> None:

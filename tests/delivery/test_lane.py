@@ -1,6 +1,6 @@
 """The order of lanes."""
 
-from palaver.delivery.lane import Ability, Lane, LaneKind, Offer, lanes_in_order
+from palaver.delivery.lanes import Ability, Lane, LaneKind, Offer, lanes_in_order
 
 
 def lane(kind: LaneKind, *, reaches_busy: bool = True, wakes_idle: bool = True) -> Lane:

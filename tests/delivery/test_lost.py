@@ -8,13 +8,13 @@ import pytest
 from tests.fakes import HUMAN, Bus, open_sqlite, opened_bus, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import Ability, LaneKind
+from palaver.delivery.lanes import Ability, LaneKind
 from palaver.errors import BadRequest, DiskFull
-from palaver.log.blobs import LIMIT_ROW_BYTES
-from palaver.log.state import read_unread
-from palaver.model.delivery import AgentState
-from palaver.model.envelope import Event
-from palaver.model.request import Redeliver, Release
+from palaver.log.records import LIMIT_ROW_BYTES
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState
+from palaver.protocol.requests import Redeliver, Release
+from palaver.state.agents import read_unread
 
 LARGE = "x" * (LIMIT_ROW_BYTES + 1)
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)

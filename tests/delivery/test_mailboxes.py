@@ -3,9 +3,9 @@
 import pytest
 from tests.fakes import FakeClock
 
-from palaver.delivery.mailboxes import Mailboxes
-from palaver.log.fold import apply
+from palaver.delivery.mailbox import Mailboxes
 from palaver.log.memory import MemoryLog
+from palaver.state.fold import apply
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from palaver.delivery.notices import held_notices, notice
-from palaver.model.envelope import Event
+from palaver.delivery.ledger import held_notices, notice
+from palaver.protocol.envelope import Event
 
 
 def message(**payload: object) -> Event:

@@ -7,13 +7,12 @@ from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import Answer, LaneKind, Level
+from palaver.delivery.lanes import LaneKind, LaneLevel, OfferOutcome
 from palaver.errors import DiskFull
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.query import Query
-from palaver.model.request import Leave, Send, SetStatus
-from palaver.model.terminal import DIALOG, Pause
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
+from palaver.protocol.requests import DIALOG, Leave, Pause, Send, SetStatus
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ async def told(bus: Bus, name: str) -> str:
 async def test_deferral_ends_after_a_pause(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
-    await take(bus, lane, Answer.DEFERRED, reason="its file cannot be written")
+    await take(bus, lane, OfferOutcome.DEFERRED, reason="its file cannot be written")
 
     await passes(bus, 4.9)
     too_early = lane.is_empty
@@ -73,13 +72,13 @@ async def test_pause_doubles_up_to_a_minute_and_is_reset_by_another_outcome(
     await bus.send(luna, "hello", "@nova")
     waits = []
     for _ in range(6):
-        await take(bus, lane, Answer.DEFERRED)
+        await take(bus, lane, OfferOutcome.DEFERRED)
         waits.append(bus.delivery.next_wait_s())
         await passes(bus, waits[-1] or 0)
     await take(bus, lane)
 
     await bus.send(luna, "more", "@nova")
-    await take(bus, lane, Answer.DEFERRED)
+    await take(bus, lane, OfferOutcome.DEFERRED)
 
     assert waits == [5, 10, 20, 40, 60, 60]
     assert bus.delivery.next_wait_s() == 5
@@ -90,10 +89,10 @@ async def test_new_mail_and_a_status_change_end_a_deferral_at_once(
 ) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
-    await take(bus, lane, Answer.DEFERRED)
+    await take(bus, lane, OfferOutcome.DEFERRED)
 
     await bus.send(luna, "more", "@nova")
-    by_mail = await take(bus, lane, Answer.DEFERRED)
+    by_mail = await take(bus, lane, OfferOutcome.DEFERRED)
     await bus.submit(nova, SetStatus(state="active"))
 
     assert by_mail == "hello"
@@ -106,10 +105,10 @@ async def test_same_level_ends_a_deferral_once_and_another_level_always(
 ) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
-    await take(bus, lane, Answer.DEFERRED)
+    await take(bus, lane, OfferOutcome.DEFERRED)
 
     bus.delivery.set_level(lane.lane, OPEN)
-    await take(bus, lane, Answer.DEFERRED)
+    await take(bus, lane, OfferOutcome.DEFERRED)
     # An agent that repeats its level must not cause an endless loop of offers.
     bus.delivery.set_level(lane.lane, OPEN)
     await settled(bus)
@@ -124,7 +123,7 @@ async def test_same_level_ends_a_deferral_once_and_another_level_always(
 async def test_deferred_keys_are_retried_after_the_pause(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus, CLOSED)
     await bus.submit(HUMAN, Send(text="", raw=b"y", recipient="nova"))
-    await take(bus, lane, Answer.DEFERRED)
+    await take(bus, lane, OfferOutcome.DEFERRED)
 
     await passes(bus, 5)
 
@@ -144,7 +143,7 @@ async def test_expiry_counts_for_the_next_wait(bus: Bus, luna: Caller, nova: Cal
 async def test_closed_lane_has_no_pending_wait(bus: Bus, luna: Caller, nova: Caller) -> None:
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
-    await take(bus, lane, Answer.DEFERRED)
+    await take(bus, lane, OfferOutcome.DEFERRED)
     bus.delivery.set_level(lane.lane, CLOSED)
 
     await bus.delivery.close_lane(lane.lane)
@@ -214,7 +213,7 @@ async def test_sender_is_notified_once_per_message(bus: Bus, luna: Caller, nova:
     bus.delivery.set_level(lane.lane, OPEN)
     await take(bus, lane)
     await lane.next()
-    bus.delivery.set_level(lane.lane, Level(is_open=False, reason="shell"))
+    bus.delivery.set_level(lane.lane, LaneLevel(is_open=False, reason="shell"))
 
     await passes(bus, 30)
 
@@ -223,11 +222,11 @@ async def test_sender_is_notified_once_per_message(bus: Bus, luna: Caller, nova:
 
 
 async def test_pause_holds_nothing(bus: Bus, luna: Caller, nova: Caller) -> None:
-    lane = lane_of(bus, Level(is_open=False, is_paused=True, reason="passthrough"))
+    lane = lane_of(bus, LaneLevel(is_open=False, is_paused=True, reason="passthrough"))
     normal = await bus.send(luna, "normal", "@nova")
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     await bus.submit(HUMAN, Pause(name="nova"))
-    bus.delivery.set_level(lane.lane, Level(is_open=False, is_paused=True, reason="passthrough"))
+    bus.delivery.set_level(lane.lane, LaneLevel(is_open=False, is_paused=True, reason="passthrough"))
 
     await passes(bus, 30)
 
@@ -362,7 +361,7 @@ async def test_dialog_that_a_message_itself_opened_is_not_reported(
     await bus.send(luna, "hello", "@nova")
     offer = await lane.next()
     bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     await passes(bus, 2)
 
@@ -389,7 +388,7 @@ async def test_message_answered_while_it_was_typed_is_not_typed_again(
 
     await bus.send(nova, "yes", reply_to=str(event.seq))
     await bus.send(luna, "more", "@nova")
-    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.DEFERRED)
     await passes(bus, 5)
 
     assert await take(bus, lane) == "more"
@@ -399,7 +398,7 @@ async def test_message_answered_while_it_was_typed_is_not_typed_again(
 # On a new connection
 
 
-def again(bus: Bus, level: Level | None = OPEN) -> FakeLane:
+def again(bus: Bus, level: LaneLevel | None = OPEN) -> FakeLane:
     return bus.open_lane("nova", LaneKind.TERMINAL, level, remembers=True)
 
 
@@ -420,7 +419,7 @@ async def test_message_that_a_holder_still_has_is_an_offer_of_its_next_lane(
     assert offer is not None
     assert texts_of(offer.events) == ["hello"]
     assert (bus.state(event, "nova"), second.is_empty) == ("submitted", True)
-    await bus.delivery.answer(second.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(second.lane, offer.number, OfferOutcome.SEEN)
     assert await take(bus, second) == "more"
     assert bus.state(event, "nova") == "seen"
 
@@ -434,12 +433,12 @@ async def test_newer_connection_counts_before_the_older_one_is_closed(
 
     second = again(bus)
     offer = bus.delivery.take_up(second.lane, [event.seq])
-    await bus.delivery.answer(first.lane, old.number, Answer.REFUSED)
+    await bus.delivery.answer(first.lane, old.number, OfferOutcome.REFUSED)
     await bus.delivery.close_lane(first.lane)
 
     assert offer is not None
     assert bus.state(event, "nova") == "submitted"
-    await bus.delivery.answer(second.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(second.lane, offer.number, OfferOutcome.SEEN)
     assert bus.state(event, "nova") == "seen"
 
 
@@ -448,7 +447,7 @@ async def test_settled_message_or_message_in_another_hand_is_not_taken_up(
 ) -> None:
     native = bus.open_lane("nova")
     seen = await bus.send(luna, "seen", "@nova")
-    await bus.delivery.answer(native.lane, (await native.next()).number, Answer.SEEN)
+    await bus.delivery.answer(native.lane, (await native.next()).number, OfferOutcome.SEEN)
     on_its_way = await bus.send(luna, "on its way", "@nova")
     await native.next()
 

@@ -3,11 +3,10 @@
 import pytest
 from tests.fakes import FakeClock
 
-from palaver.delivery.lane import Ability, Lane, LaneKind, Level, Offer
-from palaver.delivery.patience import FIRST_PAUSE_S, Patience
-from palaver.model.terminal import DIALOG
+from palaver.delivery.lanes import FIRST_PAUSE_S, Ability, Lane, LaneKind, LaneLevel, Offer, Patience
+from palaver.protocol.requests import DIALOG
 
-BEHIND_DIALOG = Level(is_open=False, reason=DIALOG)
+BEHIND_DIALOG = LaneLevel(is_open=False, reason=DIALOG)
 
 
 @pytest.fixture
@@ -25,9 +24,9 @@ def patience(clock: FakeClock, changes: list[None]) -> Patience:
     return Patience(clock, lambda: changes.append(None))
 
 
-def terminal(level: Level | None = None) -> Lane:
+def terminal(level: LaneLevel | None = None) -> Lane:
     lane = Lane("nova", Ability(kind=LaneKind.TERMINAL, reaches_busy=True, wakes_idle=True), lambda _: None)
-    lane.level = level or Level()
+    lane.level = level or LaneLevel()
     return lane
 
 
@@ -68,7 +67,7 @@ def test_retry_neither_shortens_nor_extends_a_pause(patience: Patience, clock: F
 def test_due_lane_is_returned_once_and_the_soonest_wait_counts(
     patience: Patience, clock: FakeClock, changes: list[None]
 ) -> None:
-    deferred, shut = terminal(), terminal(Level(is_open=False, reason="draft"))
+    deferred, shut = terminal(), terminal(LaneLevel(is_open=False, reason="draft"))
     patience.watch(shut)
     patience.watch(shut)
     patience.defer(deferred, is_raw=False)
@@ -90,7 +89,7 @@ def test_lane_that_opens_or_ends_is_not_watched_any_more(patience: Patience) -> 
     patience.watch(lane)
     assert patience.next_wait_s() == 2
 
-    lane.level = Level()
+    lane.level = LaneLevel()
     patience.watch(lane)
 
     assert patience.next_wait_s() is None

@@ -3,11 +3,10 @@
 from tests.delivery.terminals import becomes
 from tests.fakes import Bus, texts_of
 
-from palaver.delivery.lane import Ability, Answer, Lane, LaneKind, Level
-from palaver.model.agent import Caller
-from palaver.model.delivery import AgentState, Grade
-from palaver.model.request import SetStatus
-from palaver.model.terminal import DIALOG
+from palaver.delivery.lanes import Ability, Lane, LaneKind, LaneLevel, OfferOutcome
+from palaver.protocol.agents import Caller
+from palaver.protocol.events import AgentState, Grade
+from palaver.protocol.requests import DIALOG, SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
 BUSY = SetStatus(state="active")
@@ -60,11 +59,11 @@ async def test_interrupt_is_held_during_a_dialog_despite_a_pulled_lane(bus: Bus)
     luna, nova = await pair(bus)
     await bus.submit(nova, SetStatus(state="blocked"))
     hook, terminal = open_hook(bus, "nova"), bus.open_lane("nova", LaneKind.TERMINAL)
-    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason=DIALOG))
+    bus.delivery.set_level(terminal.lane, LaneLevel(is_open=False, reason=DIALOG))
 
     urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
     await becomes(bus, urgent, "held")
-    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="composer"))
+    bus.delivery.set_level(terminal.lane, LaneLevel(is_open=False, reason="composer"))
     await becomes(bus, urgent, "queued")
 
     offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
@@ -77,12 +76,12 @@ async def test_interrupt_is_held_during_a_dialog_despite_a_native_lane(bus: Bus)
     luna, nova = await pair(bus)
     await bus.submit(nova, SetStatus(state="blocked"))
     native, terminal = bus.open_lane("nova", LaneKind.NATIVE), bus.open_lane("nova", LaneKind.TERMINAL)
-    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason=DIALOG))
+    bus.delivery.set_level(terminal.lane, LaneLevel(is_open=False, reason=DIALOG))
 
     urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
     await becomes(bus, urgent, "held")
     assert native.is_empty
-    bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="composer"))
+    bus.delivery.set_level(terminal.lane, LaneLevel(is_open=False, reason="composer"))
 
     offer = await native.next()
     assert offer.seqs == (urgent.seq,)
@@ -167,7 +166,7 @@ async def test_next_offer_follows_an_arrived_one_and_each_is_seen_separately(bus
 
     assert (await native.next()).seqs == (two.seq,)
     assert bus.state(one, "nova") == "submitted"
-    await bus.delivery.answer(native.lane, first.number, Answer.SEEN, grade=Grade.CONTEXT)
+    await bus.delivery.answer(native.lane, first.number, OfferOutcome.SEEN, grade=Grade.CONTEXT)
     assert bus.state(one, "nova") == "seen"
     bus.delivery.arrived(native.lane, first.number)
     assert native.lane.arrived == set()
@@ -205,7 +204,7 @@ async def test_compacting_agent_gets_only_interrupts(bus: Bus) -> None:
 
     offer = await native.next()
     assert texts_of(offer.events) == ["now"]
-    await bus.delivery.answer(native.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(native.lane, offer.number, OfferOutcome.SEEN)
     assert native.is_empty
     await bus.submit(nova, BUSY)
     assert await native.next_texts() == ["later"]

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, OpenLog, open_memory, open_sqlite, opened_bus, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.queue import can_pass
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.priority import PRIORITY_WORDS, parse_priority
-from palaver.model.request import SetStatus
-from palaver.model.terminal import Pause, Unpause
+from palaver.delivery.gate import can_pass
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import PRIORITY_WORDS, parse_priority
+from palaver.protocol.requests import Pause, SetStatus, Unpause
 
 
 async def send_all(bus: Bus) -> None:

@@ -7,12 +7,21 @@ from tests.delivery.terminals import becomes, notices
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import IDLE_WAIT_S, PACED, WITHDRAWN, Ability, Answer, LaneKind, Level, Offer
+from palaver.delivery.lanes import (
+    IDLE_WAIT_S,
+    PACED,
+    WITHDRAWN,
+    Ability,
+    LaneKind,
+    LaneLevel,
+    Offer,
+    OfferOutcome,
+)
 from palaver.errors import DiskFull
-from palaver.model.agent import Caller
-from palaver.model.delivery import AgentState
-from palaver.model.envelope import Event
-from palaver.model.request import Leave, Send, SetStatus
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState
+from palaver.protocol.requests import Leave, Send, SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)
 
@@ -41,7 +50,7 @@ def is_unconfirmed(bus: Bus, event: Event) -> bool:
 def dropping(bus: Bus) -> FakeLane:
     """Open a lane whose holder is certain that the model did not see a message if an idle agent is silent."""
     lane = bus.open_lane("nova")
-    lane.lane.silence = lambda offer: Answer.REFUSED
+    lane.lane.silence = lambda offer: OfferOutcome.REFUSED
     return lane
 
 
@@ -98,7 +107,7 @@ async def test_certain_lane_passes_the_message_on_to_the_next_lane(
 
     offer = await terminal.next()
     assert texts_of(offer.events) == ["hello"]
-    await bus.delivery.answer(terminal.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(terminal.lane, offer.number, OfferOutcome.SEEN)
     assert bus.state(event, "nova") == "seen"
     assert native.is_empty
     assert await notices(bus, "luna") == []
@@ -118,7 +127,10 @@ async def test_message_is_sent_again_on_the_only_lane_that_can_wake_the_agent(
 
 
 async def test_hook_may_take_a_withdrawn_message(bus: Bus, luna: Caller, nova: Caller) -> None:
-    native, _ = dropping(bus), bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
+    native, _ = (
+        dropping(bus),
+        bus.open_lane("nova", LaneKind.TERMINAL, LaneLevel(is_open=False, reason="draft")),
+    )
     hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
     event = await bus.send(luna, "hello", "@nova")
     await native.next()
@@ -138,7 +150,7 @@ async def test_message_confirmed_in_time_is_left_alone(bus: Bus, luna: Caller, n
     bus.clock.advance(IDLE_WAIT_S)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(bus.delivery.answer(lane.lane, offer.number, Answer.SEEN))
+        group.create_task(bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN))
         group.create_task(bus.delivery.catch_up())
     await bus.delivery.end_silence(lane.lane, offer.number)
 
@@ -168,8 +180,8 @@ async def test_message_that_is_seen_late_is_seen(bus: Bus, luna: Caller, nova: C
     offer = await lane.next()
     await passes(bus, IDLE_WAIT_S)
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN, grade="context")
-    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN, grade="context")
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.DEFERRED)
 
     entry = bus.entry(event, "nova")
     assert entry is not None
@@ -185,18 +197,18 @@ async def test_late_outcome_that_could_not_be_recorded_can_be_repeated(
     await passes(bus, IDLE_WAIT_S)
     bus.failure = DiskFull("no room")
     with pytest.raises(DiskFull):
-        await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+        await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
     bus.failure = None
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     assert bus.state(event, "nova") == "seen"
     assert lane.lane.late == {}
 
 
-@pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.DEFERRED])
+@pytest.mark.parametrize("answer", [OfferOutcome.REFUSED, OfferOutcome.DEFERRED])
 async def test_message_that_did_not_arrive_is_queued_at_its_old_position(
-    bus: Bus, luna: Caller, nova: Caller, answer: Answer
+    bus: Bus, luna: Caller, nova: Caller, answer: OfferOutcome
 ) -> None:
     lane = bus.open_lane("nova")
     event = await bus.send(luna, "hello", "@nova", priority="interrupt")
@@ -216,7 +228,7 @@ async def test_late_unconfirmed_outcome_changes_nothing(bus: Bus, luna: Caller, 
     await passes(bus, IDLE_WAIT_S)
     before = len(bus.asked)
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.UNCONFIRMED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.UNCONFIRMED)
 
     assert len(bus.asked) == before
     assert is_unconfirmed(bus, event)
@@ -229,7 +241,7 @@ async def test_keys_are_never_pressed_later(bus: Bus, nova: Caller) -> None:
     offer = await lane.next()
     await passes(bus, IDLE_WAIT_S)
 
-    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.DEFERRED)
 
     assert is_unconfirmed(bus, event)
 
@@ -299,7 +311,7 @@ async def test_late_holder_presses_no_keys_and_keeps_the_order_of_messages(
     await bus.submit(nova, SetStatus(state="blocked"))
 
     lane = bus.open_lane("nova", LaneKind.TERMINAL, remembers=True)
-    await bus.delivery.recover(lane.lane, [keys.seq, event.seq], Answer.DEFERRED)
+    await bus.delivery.recover(lane.lane, [keys.seq, event.seq], OfferOutcome.DEFERRED)
     await bus.delivery.recovered(lane.lane)
 
     assert (await lane.next()).seqs == (event.seq,)
@@ -346,7 +358,7 @@ async def test_early_end_of_an_old_connection_delivers_nothing_twice(
 
     await bus.delivery.close_lane(old.lane)
     state = bus.state(event, "nova")
-    await bus.delivery.recover(new.lane, [event.seq], Answer.SEEN)
+    await bus.delivery.recover(new.lane, [event.seq], OfferOutcome.SEEN)
     await bus.delivery.recovered(new.lane)
 
     assert (state, bus.state(event, "nova")) == ("submitted", "seen")
@@ -388,7 +400,7 @@ async def test_withdrawn_message_that_appears_is_not_sent_on_another_lane(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     native = dropping(bus)
-    bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
+    bus.open_lane("nova", LaneKind.TERMINAL, LaneLevel(is_open=False, reason="draft"))
     hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
     event = await bus.send(luna, "hello", "@nova")
     await native.next()
@@ -404,7 +416,7 @@ async def test_withdrawn_message_that_appears_is_not_sent_on_another_lane(
     assert await bus.delivery.draw(hook, AgentState.ACTIVE) is None
     (number,) = hook.offers
     assert number in hook.arrived
-    await bus.delivery.answer(hook, number, Answer.SEEN)
+    await bus.delivery.answer(hook, number, OfferOutcome.SEEN)
     assert bus.state(event, "nova") == "seen"
 
 
@@ -428,14 +440,14 @@ async def test_withdrawn_message_in_the_hand_of_another_lane_stays_there(
 
 
 async def test_paced_lane_lets_a_hook_go_first_but_no_terminal(bus: Bus, luna: Caller, nova: Caller) -> None:
-    native = bus.open_lane("nova", LaneKind.NATIVE, Level(is_open=False, reason=PACED))
+    native = bus.open_lane("nova", LaneKind.NATIVE, LaneLevel(is_open=False, reason=PACED))
     terminal = bus.open_lane("nova", LaneKind.TERMINAL)
     hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
     await bus.send(luna, "one", "@nova")
 
     offer = await bus.delivery.draw(hook, AgentState.ACTIVE)
     await bus.send(luna, "two", "@nova")
-    bus.delivery.set_level(native.lane, Level())
+    bus.delivery.set_level(native.lane, LaneLevel())
 
     assert offer is not None
     assert texts_of(offer.events) == ["one"]
@@ -450,7 +462,7 @@ async def test_pull_does_not_overtake_an_open_offer_of_a_paced_lane(
     hook = bus.delivery.open_lane("nova", HOOK, lambda offer: None)
     await bus.send(luna, "one", "@nova")
     await native.next()
-    bus.delivery.set_level(native.lane, Level(is_open=False, reason=PACED))
+    bus.delivery.set_level(native.lane, LaneLevel(is_open=False, reason=PACED))
     await bus.send(luna, "two", "@nova")
 
     async with asyncio.timeout(LIMIT_S):

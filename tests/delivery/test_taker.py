@@ -6,7 +6,7 @@ import pytest
 from tests.fakes import Bus, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.model.envelope import Event
+from palaver.protocol.envelope import Event
 
 
 async def test_mail_comes_in_the_order_of_priority_and_seq(bus: Bus) -> None:

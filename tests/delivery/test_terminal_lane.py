@@ -9,14 +9,12 @@ from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import Answer, LaneKind, Level
-from palaver.delivery.patience import NATIVE_S
+from palaver.delivery.lanes import NATIVE_S, LaneKind, LaneLevel, OfferOutcome
 from palaver.errors import DiskFull
-from palaver.model.agent import Caller
-from palaver.model.envelope import Draft, Event
-from palaver.model.query import Query
-from palaver.model.request import Leave, Release, Send, SetStatus
-from palaver.model.terminal import DIALOG, Pause, Unpause
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.query import Query
+from palaver.protocol.requests import DIALOG, Leave, Pause, Release, Send, SetStatus, Unpause
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "priority_queue.json").read_text())["cases"]
 
@@ -51,7 +49,7 @@ async def test_terminal_gets_what_the_case_says(
             bus.delivery.set_level(lane.lane, OPEN)
             offer = await lane.next()
             bus.delivery.set_level(lane.lane, CLOSED)
-            await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+            await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
             assert texts_of(offer.events) == [expected]
         else:
             request = Pause(name="nova") if op == "pause" else Unpause(name="nova")
@@ -65,7 +63,7 @@ async def test_terminal_lane_starts_closed_and_other_lanes_start_open(
 
     lane = lane_of(bus, None)
 
-    assert bus.delivery.levels("nova") == [("terminal", Level(is_open=False, reason="starting"))]
+    assert bus.delivery.levels("nova") == [("terminal", LaneLevel(is_open=False, reason="starting"))]
     assert bus.delivery.levels("luna") == []
     native = bus.open_lane("nova", level=None)
     assert await native.next_texts() == ["hello"]
@@ -90,7 +88,7 @@ async def test_message_counts_as_typed_until_its_outcome_is_known(
     offer = await lane.next()
 
     before = bus.delivery.typing("nova"), bus.delivery.typing("luna")
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     assert before == (frozenset({message.seq}), frozenset())
     assert bus.delivery.typing("nova") == frozenset()
@@ -102,7 +100,7 @@ async def test_busy_terminal_is_not_skipped_for_a_closed_one(bus: Bus, luna: Cal
     offer = await lane.next()
 
     await bus.send(luna, "two", "@nova")
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     assert await take(bus, lane) == "two"
     assert other.is_empty
@@ -149,7 +147,7 @@ async def test_sender_is_notified_once_and_a_release_does_not_change_the_hold(
     await bus.submit(HUMAN, Release(message=str(interrupt.seq)))
     await becomes(bus, interrupt, "held")
     bus.delivery.set_level(lane.lane, OPEN)
-    await take(bus, lane, Answer.DEFERRED, reason=DIALOG)
+    await take(bus, lane, OfferOutcome.DEFERRED, reason=DIALOG)
     bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
     await becomes(bus, interrupt, "held")
     bus.delivery.set_level(lane.lane, OPEN)
@@ -245,7 +243,7 @@ async def test_submitted_interrupt_is_not_held(bus: Bus, luna: Caller, nova: Cal
 
     bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
     was = bus.state(interrupt, "nova")
-    await bus.delivery.answer(lane.lane, offer.number, Answer.DEFERRED)
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.DEFERRED)
 
     assert was == "submitted"
     await becomes(bus, interrupt, "held")
@@ -273,8 +271,10 @@ async def keys(bus: Bus, data: bytes = b"y") -> Event:
     return event
 
 
-@pytest.mark.parametrize("level", [CLOSED, BEHIND_DIALOG, Level(is_paused=True)])
-async def test_keys_pass_every_gate_and_a_pause(bus: Bus, luna: Caller, nova: Caller, level: Level) -> None:
+@pytest.mark.parametrize("level", [CLOSED, BEHIND_DIALOG, LaneLevel(is_paused=True)])
+async def test_keys_pass_every_gate_and_a_pause(
+    bus: Bus, luna: Caller, nova: Caller, level: LaneLevel
+) -> None:
     await bus.submit(HUMAN, Pause(name="nova"))
     lane = lane_of(bus, level)
     native = bus.open_lane("nova")
@@ -294,7 +294,7 @@ async def test_keys_are_offered_one_by_one_during_an_open_offer(bus: Bus, luna: 
     await keys(bus)
     first = await lane.next()
     await keys(bus, b"n")
-    await bus.delivery.answer(lane.lane, first.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, first.number, OfferOutcome.SEEN)
 
     assert texts_of(first.events) == ["y"]
     assert await take(bus, lane) == "n"
@@ -305,10 +305,10 @@ async def test_deferred_keys_wait_for_the_end_of_the_open_offer(bus: Bus, luna: 
     await bus.send(luna, "hello", "@nova")
     typing = await lane.next()
     await keys(bus)
-    await take(bus, lane, Answer.DEFERRED)
+    await take(bus, lane, OfferOutcome.DEFERRED)
     await bus.send(luna, "more", "@nova")
 
-    await bus.delivery.answer(lane.lane, typing.number, Answer.SEEN)
+    await bus.delivery.answer(lane.lane, typing.number, OfferOutcome.SEEN)
 
     assert await take(bus, lane) == "y"
     assert await take(bus, lane) == "more"
@@ -318,7 +318,7 @@ async def test_refused_keys_are_not_retried(bus: Bus, luna: Caller, nova: Caller
     lane = lane_of(bus)
     event = await keys(bus)
 
-    await take(bus, lane, Answer.REFUSED, reason="a shell", evidence="$ ")
+    await take(bus, lane, OfferOutcome.REFUSED, reason="a shell", evidence="$ ")
 
     entry = bus.entry(event, "nova")
     assert entry is not None
@@ -357,7 +357,7 @@ async def test_native_lane_that_reconnects_in_time_gets_the_message_first(
 ) -> None:
     terminal = expecting(bus)
     await bus.send(luna, "hello", "@nova")
-    assert bus.delivery.levels("nova") == [("terminal", Level(is_open=False, reason="native"))]
+    assert bus.delivery.levels("nova") == [("terminal", LaneLevel(is_open=False, reason="native"))]
     assert bus.delivery.next_wait_s() == NATIVE_S
 
     native = bus.open_lane("nova")
@@ -374,7 +374,7 @@ async def test_message_is_typed_if_no_native_lane_reconnects_in_time(
     await bus.send(luna, "hello", "@nova")
     bus.clock.advance(NATIVE_S - 1)
     await bus.delivery.catch_up()
-    assert bus.delivery.levels("nova") == [("terminal", Level(is_open=False, reason="native"))]
+    assert bus.delivery.levels("nova") == [("terminal", LaneLevel(is_open=False, reason="native"))]
 
     bus.clock.advance(1)
     await bus.delivery.catch_up()
@@ -394,7 +394,7 @@ async def test_terminal_next_to_a_native_lane_does_not_wait(bus: Bus, luna: Call
 # Offers that a holder remembers
 
 
-def remembering(bus: Bus, level: Level | None = OPEN) -> FakeLane:
+def remembering(bus: Bus, level: LaneLevel | None = OPEN) -> FakeLane:
     return bus.open_lane("nova", LaneKind.TERMINAL, level, remembers=True)
 
 
@@ -405,7 +405,7 @@ async def test_offer_that_never_reached_its_holder_is_queued_again(
     await bus.report("nova", "submitted", came.seq, lost.seq, lane="terminal")
     lane = remembering(bus)
 
-    await bus.delivery.recover(lane.lane, [came.seq], Answer.SEEN)
+    await bus.delivery.recover(lane.lane, [came.seq], OfferOutcome.SEEN)
     await bus.delivery.recovered(lane.lane)
 
     assert await take(bus, lane) == "lost"
@@ -458,7 +458,7 @@ async def test_lane_can_report_an_unconfirmed_outcome(bus: Bus, luna: Caller, no
     doubtful = await bus.send(luna, "a", "@nova")
     await bus.send(luna, "b", "@nova")
 
-    await take(bus, lane, Answer.UNCONFIRMED)
+    await take(bus, lane, OfferOutcome.UNCONFIRMED)
 
     assert await take(bus, lane) == "b"
     entry = bus.entry(doubtful, "nova")

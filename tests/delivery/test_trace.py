@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from tests.fakes import HUMAN, Bus
 
-from palaver.delivery.lane import Answer, LaneKind, Level
-from palaver.model.delivery import AgentState
+from palaver.delivery.lanes import LaneKind, LaneLevel, OfferOutcome
+from palaver.protocol.events import AgentState
 
 Steps = list[tuple[str, tuple[int, ...], str, str, str]]
 
@@ -26,14 +26,14 @@ async def test_offers_outcomes_and_gates_are_traced(bus: Bus, steps: Steps) -> N
     await bus.join("nova")
     sent = await bus.send(HUMAN, "hello", "@nova")
     lane = bus.open_lane("nova", LaneKind.TERMINAL, level=None)
-    bus.delivery.set_level(lane.lane, Level(is_open=False, reason="draft"))
-    bus.delivery.set_level(lane.lane, Level(is_open=False, reason="draft"))
-    bus.delivery.set_level(lane.lane, Level())
+    bus.delivery.set_level(lane.lane, LaneLevel(is_open=False, reason="draft"))
+    bus.delivery.set_level(lane.lane, LaneLevel(is_open=False, reason="draft"))
+    bus.delivery.set_level(lane.lane, LaneLevel())
     offer = await lane.next()
     bus.delivery.arrived(lane.lane, offer.number)
     bus.delivery.arrived(lane.lane, offer.number + 1)
-    await bus.delivery.answer(lane.lane, offer.number, Answer.SEEN, grade="context")
-    bus.delivery.set_level(lane.lane, Level(is_paused=True, reason="pause"))
+    await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN, grade="context")
+    bus.delivery.set_level(lane.lane, LaneLevel(is_paused=True, reason="pause"))
     await bus.delivery.close_lane(lane.lane)
 
     assert steps == [
@@ -66,6 +66,6 @@ async def test_outcomes_that_a_holder_remembers_are_traced(bus: Bus, steps: Step
     other = bus.open_lane("nova", remembers=True).lane
 
     bus.delivery.take_up(other, [sent.seq])
-    await bus.delivery.recover(other, [sent.seq], Answer.SEEN)
+    await bus.delivery.recover(other, [sent.seq], OfferOutcome.SEEN)
 
     assert [step[2] for step in steps if step[1]] == ["offered", "still in hand", "remembered seen"]

@@ -5,12 +5,12 @@ from itertools import count
 from tests.delivery.terminals import lane_of, notices, take
 from tests.fakes import HUMAN, Bus, FakeLane, seat
 
-from palaver.delivery.lane import LaneKind
-from palaver.delivery.unsure import unsure_notice
-from palaver.model.agent import Caller
-from palaver.model.delivery import AgentState
-from palaver.model.envelope import Event
-from palaver.model.request import Leave, Redeliver, Send, SetStatus
+from palaver.delivery.lanes import LaneKind
+from palaver.delivery.ledger import unsure_notice
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState
+from palaver.protocol.requests import Leave, Redeliver, Send, SetStatus
 
 _pids = count(10)
 

@@ -10,58 +10,69 @@ import pytest
 from tests.docs.pages import first_cells, page, sections, source
 from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, open_memory, opened_bus, seat
 
-from palaver.broker.broker import SYSTEM_CALLER, TABLE
-from palaver.broker.outcome import Joined
+from palaver.broker.broker import TABLE
+from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.errors import RateLimited
 from palaver.log.api import Archived
-from palaver.model.agent import Caller
-from palaver.model.bundle import BundleFile, CreateBundle
-from palaver.model.envelope import Envelope, Event
-from palaver.model.event_types import EVENT_TYPES, unlisted_fields
-from palaver.model.life import DAEMON_STARTED, READY, RESUMED, SESSION, STARTED, STOPPED
-from palaver.model.mail import DeliveryReport
-from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
-from palaver.model.query import Filter, Query
-from palaver.model.request import (
+from palaver.protocol.agents import BeginSubagent, Caller
+from palaver.protocol.bundles import BundleFile, CreateBundle
+from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.events import (
+    DAEMON_STARTED,
+    EVENT_TYPES,
+    READY,
+    RESUMED,
+    SESSION,
+    STARTED,
+    STOPPED,
+    AnswerPermission,
+    AskPermission,
+    ClosePermission,
+    DeliveryReport,
+    unlisted_fields,
+)
+from palaver.protocol.query import Filter, Query
+from palaver.protocol.requests import (
+    TYPED,
     Acknowledge,
+    AddNote,
     Archive,
     ChangeSetting,
+    Claim,
+    CloseRoom,
+    DaemonStarted,
+    ExpireReservation,
+    FireNag,
     Gone,
+    HandOn,
     Join,
+    JoinRoom,
+    KickMember,
     Leave,
+    LeaveRoom,
     Notify,
+    PassStick,
+    Pause,
     Put,
     Redact,
     Redeliver,
     Register,
     Release,
-    Report,
-    Request,
-    Send,
-    SetStatus,
-    Started,
-)
-from palaver.model.room import (
-    AddNote,
-    Claim,
-    CloseRoom,
-    ExpireReservation,
-    HandOn,
-    JoinRoom,
-    KickMember,
-    LeaveRoom,
-    PassStick,
     ReleaseStick,
+    ReportDelivery,
+    Request,
     ResolveNote,
     RetireMember,
+    Send,
+    SetStatus,
     TakeOver,
     TellKick,
+    Typed,
+    Unpause,
 )
-from palaver.model.subagent import BeginSubagent
-from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
-from palaver.model.task import CompleteTask, CreateTask, UpdateTask
-from palaver.model.terminal import TYPED, FireNag, Pause, Typed, Unpause
-from palaver.model.transcript import Excerpt
+from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
+from palaver.protocol.transcript import Excerpt
 
 ACTIONS = {STARTED, READY, STOPPED, RESUMED, SESSION, DAEMON_STARTED, TYPED}
 
@@ -118,7 +129,7 @@ class Play:
 
     async def lives(self) -> None:
         """Join and leave in every way."""
-        await self.ask(SYSTEM_CALLER, Started(pid=1, version="1"))
+        await self.ask(SYSTEM_CALLER, DaemonStarted(pid=1, version="1"))
         await self.ask(HUMAN, Register(name="luna:BOXE"))
         mila = await self.join("mila", has_link=True, session="s")
         await self.join("mila", has_link=True, session="s", runtime="python")
@@ -178,7 +189,7 @@ class Play:
                 request="" if unconfirmed else "result 0f",
                 unconfirmed=unconfirmed,
             )
-            await self.ask(SYSTEM_CALLER, Report(report=step))
+            await self.ask(SYSTEM_CALLER, ReportDelivery(report=step))
         await self.ask(HUMAN, Redeliver(message=str(mail[-1].seq)))
         await self.ask(SYSTEM_CALLER, Notify(to="nova", text="look", cause="c", kind="k"))
         await self.ask(HUMAN, ChangeSetting(key="brake_hops", value=1, old=40))
@@ -228,7 +239,7 @@ class Play:
         keys = await self.ask(HUMAN, Send(text="", raw=b"y", recipient="zora"))
         await self.ask(HUMAN, Send(text="", raw=b"y", raw_hash="scrypt$1", recipient="zora"))
         seen = DeliveryReport(agent="zora", messages=(keys.seq,), state="seen", evidence="sure? [y/n]")
-        await self.ask(SYSTEM_CALLER, Report(report=seen))
+        await self.ask(SYSTEM_CALLER, ReportDelivery(report=seen))
         await self.ask(HUMAN, Redact(event=str(keys.seq), hash="scrypt$1"))
         request = await self.ask(HUMAN, Send(text="well?", to=("@zora",), expects_reply=True))
         asked = AskPermission(name="zora", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)

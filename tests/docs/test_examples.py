@@ -25,7 +25,7 @@ def environment() -> Iterator[Environment]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         environment = {**kept, "PALAVER_HOME": f"{folder}/home"}
         yield environment
-        run("-m", "palaver.cli.thin", "down", environment=environment)
+        run("-m", "palaver.app.thin.client", "down", environment=environment)
 
 
 def run(*arguments: str, environment: Environment) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from palaver.agents.terminal.gates import REASONS
+from palaver.terminal.gates import REASONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "terminals.md"
 

@@ -10,14 +10,14 @@ from tests.fakes import Bus, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
 from palaver.config import Settings
-from palaver.doors.companions import CompanionBook
-from palaver.doors.hooks.conversation import Conversations
-from palaver.doors.permissions import PermissionBook
-from palaver.doors.services import Services
-from palaver.doors.subagents import Subagents
-from palaver.links.seats import SeatIndex
-from palaver.model.agent import Agent
-from palaver.model.query import Query
+from palaver.doors.hooks.evidence import Conversations
+from palaver.identity.seats import SeatIndex
+from palaver.protocol.agents import Agent
+from palaver.protocol.query import Query
+from palaver.services.agents import Subagents
+from palaver.services.holders import CompanionBook
+from palaver.services.permissions import PermissionBook
+from palaver.services.services import Services
 
 BOOT = "boot"
 

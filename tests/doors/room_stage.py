@@ -12,19 +12,19 @@ from typing import Any
 from tests.fakes import HUMAN, Bus, FakeClock, GuardedTasks, OpenLog, open_memory
 from tests.limits import LIMIT_S
 
-from palaver.broker.broker import SYSTEM_CALLER, Broker
-from palaver.doors.desk import Answer, Desk
-from palaver.links.attendance import AttendanceBook
-from palaver.links.places import Places
+from palaver.broker.broker import Broker
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.domain.lease import Policy
+from palaver.identity.room_presence import AttendanceBook
+from palaver.identity.workspace import Places
+from palaver.ids import UlidSource
 from palaver.log.api import Log
-from palaver.log.fold_rooms import find_room
-from palaver.log.state import read_mail
-from palaver.model.agent import Caller
-from palaver.model.ids import UlidSource
-from palaver.model.request import Request
-from palaver.rooms.policy import Policy
-from palaver.rooms.room import Room
-from palaver.watches.sticks import Sticks
+from palaver.protocol.agents import Caller
+from palaver.protocol.requests import Request
+from palaver.reactors.stick_timers import Sticks
+from palaver.services.rooms import RoomResult, RoomService
+from palaver.state.agents import read_mail
+from palaver.state.rooms import Room, find_room
 
 HANDOFF = {"status": "tests pass", "next_action": "review"}
 POLICY = Policy()
@@ -93,7 +93,7 @@ class Stage(Bus):
             attendance=self.book,
             policy=policy,
         )
-        self.desk = Desk(
+        self.desk = RoomService(
             log=log,
             broker=self.broker,
             clock=clock,
@@ -134,7 +134,7 @@ class Stage(Bus):
     async def _agents(self) -> list[dict[str, object]]:
         return [{"name": agent.name} for agent in self.broker.directory.all()]
 
-    async def _inbox(self, name: str, limit: int) -> list[Answer]:
+    async def _inbox(self, name: str, limit: int) -> list[RoomResult]:
         found = [mail.seq for mail in read_mail(self.log.rows, name)]
         return [{"seq": seq, "name": name} for seq in sorted(found)[-limit:]]
 
@@ -157,21 +157,21 @@ class Stage(Bus):
     def room(self, word: str = "work") -> Room:
         return find_room(self.log.rows, word)
 
-    async def claim(self, asking: Caller, **fields: Any) -> Answer:
+    async def claim(self, asking: Caller, **fields: Any) -> RoomResult:
         return await self.desk.wait_for_turn(asking, room_id="work", max_wait_ms=0, **fields)
 
-    async def release(self, asking: Caller) -> Answer:
+    async def release(self, asking: Caller) -> RoomResult:
         room = self.room()
         return await self.desk.release_stick(
             asking, room_id=room.id, lease_id=room.lease, expected_turn_id=room.turn, handoff=HANDOFF
         )
 
-    def start(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+    def start(self, work: Coroutine[Any, Any, RoomResult]) -> asyncio.Task[RoomResult]:
         """Start a wait as a task; only the task reports its error."""
         return asyncio.get_running_loop().create_task(work)
 
 
-async def done(task: asyncio.Task[Answer]) -> Answer:
+async def done(task: asyncio.Task[RoomResult]) -> RoomResult:
     async with asyncio.timeout(LIMIT_S):
         return await task
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.adopted_wire import (
+from palaver.errors import BadRequest, NotYou
+from palaver.protocol.agent_socket import (
     ReadFor,
     SendRequest,
+    forwarded_request_from_json,
     ok_line,
     read_for_from_json,
     refusal_line,
-    request_from_json,
 )
-from palaver.errors import BadRequest, NotYou
 
 
 def test_send_request_has_the_keys_of_the_agent_socket() -> None:
@@ -28,7 +28,7 @@ def test_send_request_has_the_keys_of_the_agent_socket() -> None:
         "cols": 0,
         "rows": 0,
     }
-    read = request_from_json(json.dumps(request).encode())
+    read = forwarded_request_from_json(json.dumps(request).encode())
 
     assert read == SendRequest(type="send", priority="idle", sender="nova", body="x", raw=True)
 
@@ -42,7 +42,7 @@ def test_any_input_is_parsed_or_refused(line: bytes) -> None:
     with suppress(BadRequest):
         assert isinstance(read_for_from_json(line), ReadFor)
     with suppress(BadRequest):
-        assert isinstance(request_from_json(line), SendRequest)
+        assert isinstance(forwarded_request_from_json(line), SendRequest)
 
 
 def test_each_reply_is_one_line() -> None:

@@ -8,9 +8,9 @@ import pytest
 from tests.fakes import Bus, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.bell import Bell, Listener
-from palaver.model.envelope import Draft
-from palaver.model.request import SetStatus
+from palaver.protocol.envelope import Draft
+from palaver.protocol.requests import SetStatus
+from palaver.services.room_waits import Bell, Listener
 
 
 @pytest.fixture

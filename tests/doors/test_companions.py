@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from palaver.doors.companions import CompanionBook
 from palaver.errors import BadRequest
-from palaver.links.process import Process, read_process
+from palaver.identity.process import Process, read_process
+from palaver.services.holders import CompanionBook
 
 
 def process(pid: int) -> Process:

@@ -10,12 +10,12 @@ from typing import Any
 from tests.fakes import open_memory, opened_bus, seat
 from tests.limits import LIMIT_S
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.doors.dead_places import DeadPlaces, remove_dead
-from palaver.links.process import Process, read_process
-from palaver.model.native_place import Holder, format_holder
-from palaver.model.request import Gone, Leave
-from palaver.model.subagent import BeginSubagent
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.harness.base import EndpointOwner, format_holder
+from palaver.identity.process import Process, read_process
+from palaver.protocol.agents import BeginSubagent
+from palaver.protocol.requests import Gone, Leave
+from palaver.reactors.cleanup import DeadPlaces, remove_dead
 
 DEAD = 2**22 + 1
 """A number that no process has."""
@@ -57,12 +57,12 @@ def test_only_folders_of_dead_holders_are_removed(tmp_path: Path) -> None:
     pid, start = os.getpid(), own_start()
     gone = [
         place(tmp_path, "opencode-1", str(DEAD)),
-        place(tmp_path, "opencode-2", format_holder(Holder(pid=DEAD, start=start))),
-        place(tmp_path, "opencode-3", format_holder(Holder(pid=pid, start=start + 1))),
+        place(tmp_path, "opencode-2", format_holder(EndpointOwner(pid=DEAD, start=start))),
+        place(tmp_path, "opencode-3", format_holder(EndpointOwner(pid=pid, start=start + 1))),
     ]
     kept = [
         place(tmp_path, "opencode-4", str(pid)),
-        place(tmp_path, "opencode-5", format_holder(Holder(pid=pid, start=start))),
+        place(tmp_path, "opencode-5", format_holder(EndpointOwner(pid=pid, start=start))),
         place(tmp_path, "opencode-6", None),
         place(tmp_path, "opencode-7", "no number"),
         place(tmp_path, "opencode-8", "\N{GREEK SMALL LETTER ALPHA}"),

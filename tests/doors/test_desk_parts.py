@@ -6,7 +6,7 @@ import pytest
 from tests.doors.room_stage import opened_stage
 from tests.fakes import SCRIPT
 
-from palaver.model.query import Query
+from palaver.protocol.query import Query
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from palaver.errors import (
     UnknownTarget,
     WhoAreYou,
 )
-from palaver.model.agent import Caller
-from palaver.model.query import Query
-from palaver.model.request import Join, Leave, SetStatus
+from palaver.protocol.agents import Caller
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Join, Leave, SetStatus
 
 
 @pytest.fixture

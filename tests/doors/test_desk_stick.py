@@ -11,7 +11,6 @@ from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
 from tests.fakes import HUMAN, OpenLog
 from tests.limits import LIMIT_S
 
-from palaver.doors.desk import Answer
 from palaver.errors import (
     BadRequest,
     NotAllowed,
@@ -24,8 +23,9 @@ from palaver.errors import (
     UnknownMember,
     UnknownTarget,
 )
-from palaver.model.agent import Caller, Standing
-from palaver.model.request import Leave, SetStatus
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.requests import Leave, SetStatus
+from palaver.services.rooms import RoomResult
 
 MINUTE_S = 60
 LEASE_S = 45 * MINUTE_S
@@ -42,7 +42,7 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def members_of(answer: Answer) -> list[dict[str, Any]]:
+def members_of(answer: RoomResult) -> list[dict[str, Any]]:
     found: Any = answer["members"]
     return list(found)
 

@@ -9,7 +9,6 @@ import pytest
 from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
 from tests.fakes import HUMAN, SCRIPT, OpenLog
 
-from palaver.doors.desk import Answer
 from palaver.errors import (
     AgentIdRequired,
     AmbiguousRecipient,
@@ -24,9 +23,10 @@ from palaver.errors import (
     RoomNotFound,
     UnknownMember,
 )
-from palaver.links.shown import Shown
+from palaver.identity.room_presence import ShownMessages
 from palaver.log.api import Commit, Decide
-from palaver.log.fold_rooms import read_all_rooms
+from palaver.services.rooms import RoomResult
+from palaver.state.rooms import read_all_rooms
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def bodies(answer: Answer) -> list[str]:
+def bodies(answer: RoomResult) -> list[str]:
     events: Any = answer["events"]
     return [event["payload"]["body"] for event in events if event["event_type"] == "message_sent"]
 
 
-def types(answer: Answer) -> list[str]:
+def types(answer: RoomResult) -> list[str]:
     events: Any = answer["events"]
     return [event["event_type"] for event in events]
 
@@ -403,7 +403,7 @@ async def test_messages_shown_before_a_restart_are_not_acknowledged(stage: Stage
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
     shown = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
-    stage.book.shown = Shown()
+    stage.book.shown = ShownMessages()
 
     await stage.desk.wait_for_events(
         nova, room_id="work", after_event_seq=int(str(shown["cursor_event_seq"])), max_wait_ms=0

@@ -1,12 +1,12 @@
 """Rooms, members and turns as plain objects."""
 
 from msgspec.structs import replace
-from tests.rooms.parts import NOW_MS, POLICY, held_by, moment, released, room_of
+from tests.domain.room_parts import NOW_MS, POLICY, held_by, moment, released, room_of
 
-from palaver.broker.outcome import Turn
-from palaver.doors.desk_views import handover_view, room_line, room_view, turn_view
-from palaver.rooms.attendance import Sight
-from palaver.rooms.room import Room, StickState
+from palaver.broker.context import Turn
+from palaver.domain.lease import Sight
+from palaver.services.room_views import handover_view, room_line, room_view, turn_view
+from palaver.state.rooms import Room, StickState
 
 OWNED = held_by(room_of("ann", "bob"), "ann")
 

@@ -7,19 +7,19 @@ import pytest
 from tests.doors.room_stage import Stage, done, opened_stage
 from tests.fakes import HUMAN, SCRIPT, OpenLog, open_sqlite
 
-from palaver.doors.desk import Answer
-from palaver.model.agent import Caller
-from palaver.model.request import Release
+from palaver.protocol.agents import Caller
+from palaver.protocol.requests import Release
+from palaver.services.rooms import RoomResult
 
 FILTERS: list[dict[str, Any]] = [{}, {"target_agent_id": "any"}, {"target_agent_id": "nova"}]
 
 
-def bodies(answer: Answer) -> list[str]:
+def bodies(answer: RoomResult) -> list[str]:
     events: Any = answer["events"]
     return [event["payload"]["body"] for event in events if event["event_type"] == "message_sent"]
 
 
-def places(answer: Answer) -> list[int]:
+def places(answer: RoomResult) -> list[int]:
     events: Any = answer["events"]
     return [event["event_seq"] for event in events]
 
@@ -186,7 +186,7 @@ async def test_archived_mail_is_still_returned_after_a_restart(tmp_path: Path) -
         assert stage.texts("nova") == []
 
 
-async def bring_back(stage: Stage, asking: Caller, answer: Answer, **filters: Any) -> Answer:
+async def bring_back(stage: Stage, asking: Caller, answer: RoomResult, **filters: Any) -> RoomResult:
     """Wait for events with the cursor of an earlier result."""
     after = int(str(answer["cursor_event_seq"]))
     return await stage.desk.wait_for_events(

@@ -6,10 +6,10 @@ from contextlib import aclosing
 
 import pytest
 
-from palaver.doors.holds import Hold, Holds
 from palaver.errors import NotFound, Unavailable
-from palaver.links.process import Process
-from palaver.model.lines.holder_ops import TellOp
+from palaver.identity.process import Process
+from palaver.protocol.lines import TellOp
+from palaver.services.holders import Hold, Holds
 
 HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
 

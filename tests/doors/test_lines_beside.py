@@ -12,21 +12,19 @@ from tests.doors.parts import BOOT, Parts, opened_parts
 from tests.fakes import SCRIPT, caller
 from tests.limits import LIMIT_S
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.doors.lines_beside import AskedOnLines, Companions
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.doors.connection import Link, Outbox
+from palaver.doors.lines_holders import AskedOnLines, Companions
 from palaver.doors.lines_names import Names
-from palaver.doors.permissions import Pending
 from palaver.errors import BadRequest
-from palaver.links.joining import Anchor
-from palaver.links.link import Link
-from palaver.links.outbox import Outbox
-from palaver.links.process import Process, ancestors
-from palaver.links.seats import seat_mark
-from palaver.model.agent import Caller, Seat, Standing
-from palaver.model.lines.holder_ops import AccompanyOp, PermissionOp
-from palaver.model.permission import ANSWERED, ASKED
-from palaver.model.request import SetStatus
-from palaver.model.subagent import BeginSubagent
+from palaver.identity.caller import Anchor
+from palaver.identity.process import Process, ancestors
+from palaver.identity.seats import seat_mark
+from palaver.protocol.agents import BeginSubagent, Caller, Seat, Standing
+from palaver.protocol.events import ANSWERED, ASKED
+from palaver.protocol.lines import AccompanyOp, PermissionOp
+from palaver.protocol.requests import SetStatus
+from palaver.services.permissions import Pending
 
 
 class Line:

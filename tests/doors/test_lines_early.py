@@ -11,12 +11,11 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import LaneKind, Level
-from palaver.doors.lines_early import EarlyWords, is_before_dialog, says_less
-from palaver.doors.services import Services
-from palaver.model.agent import Agent, Caller
-from palaver.model.request import SetStatus
-from palaver.model.terminal import DIALOG
+from palaver.delivery.lanes import LaneKind, LaneLevel
+from palaver.doors.lines_holders import EarlyWords, is_before_dialog, says_less
+from palaver.protocol.agents import Agent, Caller
+from palaver.protocol.requests import DIALOG, SetStatus
+from palaver.services.services import Services
 
 
 def agent(state: str = "blocked", harness: str = "claude") -> Agent:
@@ -127,7 +126,7 @@ async def test_newer_hook_report_wins_over_an_early_one(early: Early) -> None:
 
 async def test_dialog_on_the_screen_wins_over_an_early_report(early: Early) -> None:
     lane = early.bus.open_lane("nova", LaneKind.TERMINAL)
-    early.bus.delivery.set_level(lane.lane, Level(is_open=False, reason=DIALOG))
+    early.bus.delivery.set_level(lane.lane, LaneLevel(is_open=False, reason=DIALOG))
 
     early.keep()
 

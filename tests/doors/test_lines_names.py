@@ -7,14 +7,12 @@ import pytest
 from tests.doors.parts import Parts, opened_parts
 from tests.fakes import HUMAN, SCRIPT, seat
 
+from palaver.doors.connection import Link, Outbox
 from palaver.doors.lines_names import Names
 from palaver.errors import BadRequest, MessageTooLarge, NotPerson, WhoAreYou
-from palaver.links.link import Link
-from palaver.links.outbox import Outbox
-from palaver.model.agent import Caller, Standing
-from palaver.model.lines.holder_ops import SubBeginOp, SubEndOp
-from palaver.model.lines.program_ops import JoinOp, LeaveOp
-from palaver.model.request import Leave
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.lines import JoinOp, LeaveOp, SubBeginOp, SubEndOp
+from palaver.protocol.requests import Leave
 
 
 @pytest.fixture

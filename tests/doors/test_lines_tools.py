@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver.doors.lines_tools import Tools
-from palaver.doors.services import Services
+from palaver.doors.lines_ops import ToolCalls
 from palaver.errors import BadRequest, RoomNotFound, ShuttingDown
-from palaver.model.agent import Caller, Standing
-from palaver.model.lines.program_ops import ToolOp
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.lines import ToolOp
+from palaver.services.services import Services
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")
 WAIT = ToolOp(req=1, tool="wait_for_turn", arguments={"room_id": "shop"}, key="0a" * 16)
@@ -55,11 +55,11 @@ def desk() -> Desk:
 
 
 @pytest.fixture
-def tools(desk: Desk) -> Tools:
-    return Tools(cast("Services", FakeServices(desk)))
+def tools(desk: Desk) -> ToolCalls:
+    return ToolCalls(cast("Services", FakeServices(desk)))
 
 
-async def begun(tools: Tools, desk: Desk) -> "asyncio.Task[dict[str, object]]":
+async def begun(tools: ToolCalls, desk: Desk) -> "asyncio.Task[dict[str, object]]":
     """Start a wait; it is running when this returns."""
     waiting = asyncio.ensure_future(tools.call(LUNA, WAIT))
     async with asyncio.timeout(LIMIT_S):
@@ -67,7 +67,7 @@ async def begun(tools: Tools, desk: Desk) -> "asyncio.Task[dict[str, object]]":
     return waiting
 
 
-async def test_call_runs_the_tool_with_its_request_key(tools: Tools, desk: Desk) -> None:
+async def test_call_runs_the_tool_with_its_request_key(tools: ToolCalls, desk: Desk) -> None:
     waiting = await begun(tools, desk)
 
     desk.turn.set()
@@ -77,14 +77,14 @@ async def test_call_runs_the_tool_with_its_request_key(tools: Tools, desk: Desk)
     assert desk.given_up == 0
 
 
-async def test_error_of_a_tool_is_raised(tools: Tools) -> None:
+async def test_error_of_a_tool_is_raised(tools: ToolCalls) -> None:
     with pytest.raises(RoomNotFound):
         await tools.call(LUNA, ToolOp(req=3, tool="get_room_state", arguments={"room_id": "attic"}))
     with pytest.raises(BadRequest, match="no tool 'dance'"):
         await tools.call(LUNA, ToolOp(req=4, tool="dance"))
 
 
-async def test_shutdown_ends_waits_with_an_error_that_says_to_retry(tools: Tools, desk: Desk) -> None:
+async def test_shutdown_ends_waits_with_an_error_that_says_to_retry(tools: ToolCalls, desk: Desk) -> None:
     waiting = await begun(tools, desk)
 
     tools.end()
@@ -94,7 +94,7 @@ async def test_shutdown_ends_waits_with_an_error_that_says_to_retry(tools: Tools
     assert desk.given_up == 1
 
 
-async def test_shutdown_refuses_new_waits_and_serves_other_calls(tools: Tools, desk: Desk) -> None:
+async def test_shutdown_refuses_new_waits_and_serves_other_calls(tools: ToolCalls, desk: Desk) -> None:
     tools.end()
 
     with pytest.raises(ShuttingDown):
@@ -105,7 +105,7 @@ async def test_shutdown_refuses_new_waits_and_serves_other_calls(tools: Tools, d
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-async def test_cancelled_call_cancels_the_tool(tools: Tools, desk: Desk, is_over: bool) -> None:
+async def test_cancelled_call_cancels_the_tool(tools: ToolCalls, desk: Desk, is_over: bool) -> None:
     waiting = await begun(tools, desk)
 
     waiting.cancel()
@@ -118,7 +118,7 @@ async def test_cancelled_call_cancels_the_tool(tools: Tools, desk: Desk, is_over
     assert desk.given_up == 1
 
 
-async def test_finished_wait_is_not_ended_again(tools: Tools, desk: Desk) -> None:
+async def test_finished_wait_is_not_ended_again(tools: ToolCalls, desk: Desk) -> None:
     waiting = await begun(tools, desk)
     desk.turn.set()
     await waiting

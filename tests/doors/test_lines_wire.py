@@ -7,20 +7,22 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.model.lines.examples import LEAST, MOST
+from tests.protocol.lines.examples import LEAST, MOST
 
-from palaver.doors.lines_wire import (
+from palaver.errors import BadRequest, OtherError, RateLimited, UnknownRecipient
+from palaver.protocol.lines import (
     LineReader,
+    Op,
+    SendOp,
+    WhoamiOp,
     answer_line,
     error_line,
     error_object,
     op_from_json,
+    op_to_json,
     push_line,
     req_of,
 )
-from palaver.errors import BadRequest, OtherError, RateLimited, UnknownRecipient
-from palaver.model.lines.program_ops import SendOp, WhoamiOp
-from palaver.model.lines.wire import Op, op_to_json
 
 LIMIT = 20
 

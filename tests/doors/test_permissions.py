@@ -9,11 +9,17 @@ import pytest
 from tests.doors.parts import Parts, opened_parts
 from tests.limits import LIMIT_S
 
-from palaver.doors.permissions import LIMIT_WAIT_S, Pending, PermissionBook, PermissionDesk, Verdict
 from palaver.errors import BadRequest, NotFound, Unavailable
-from palaver.model.agent import Caller, Standing
-from palaver.model.permission import ASKED, request_digest
-from palaver.model.request import Leave, SetStatus
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.events import ASKED, request_digest
+from palaver.protocol.requests import Leave, SetStatus
+from palaver.services.permissions import (
+    LIMIT_WAIT_S,
+    Pending,
+    PermissionBook,
+    PermissionDesk,
+    PermissionVerdict,
+)
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance", harness="claude")
 ASK = ("s", "Bash", {"command": "ls\x1b[2J"})
@@ -145,7 +151,7 @@ async def test_decision_of_a_person_unblocks_the_agent(parts: Parts, is_allowed:
 
     verdict = await desk.verdict(pending)
 
-    assert verdict == Verdict(is_allowed, "" if is_allowed else "a person said no")
+    assert verdict == PermissionVerdict(is_allowed, "" if is_allowed else "a person said no")
     assert (parts.bus.agent("luna").state, parts.bus.agent("luna").detail) == ("active", detail)
     assert parts.permissions.all() == ()
 
@@ -165,7 +171,7 @@ async def test_request_is_denied_after_the_time_limit(tmp_path: Path) -> None:
 
         verdict = await desk.verdict(pending)
 
-        assert verdict == Verdict(is_allowed=False, message="nobody answered in time")
+        assert verdict == PermissionVerdict(is_allowed=False, message="nobody answered in time")
         (answered,) = await parts.payloads("permission.answered")
         assert (answered["decision"], answered["reason"]) == ("deny", "timeout")
         with pytest.raises(NotFound, match="was denied"):
@@ -191,6 +197,6 @@ async def test_request_ends_when_its_agent_leaves(parts: Parts) -> None:
     await parts.bus.submit(luna, Leave())
 
     async with asyncio.timeout(LIMIT_S):
-        assert await waiting == Verdict(is_allowed=None)
+        assert await waiting == PermissionVerdict(is_allowed=None)
     (answered,) = await parts.payloads("permission.answered")
     assert answered["reason"] == "gone"

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 from tests.fakes import Bus, OpenLog, opened_bus, seat
 
-from palaver.doors.services import Services
-from palaver.doors.sessions import only_session
+from palaver.services.queries import only_session
+from palaver.services.services import Services
 
 
 @pytest.fixture

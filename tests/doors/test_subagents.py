@@ -8,14 +8,12 @@ import pytest
 from tests.fakes import Bus, open_memory, open_sqlite, opened_bus, seat
 from tests.limits import LIMIT_S
 
-from palaver.broker.broker import SYSTEM_CALLER
-from palaver.doors import subagents as module
-from palaver.doors.subagents import Subagents
-from palaver.model.agent import Agent, Standing
-from palaver.model.caller import caller_for
-from palaver.model.query import Query
-from palaver.model.request import Gone, Leave
-from palaver.model.subagent import BeginSubagent
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.protocol.agents import Agent, BeginSubagent, Standing, caller_for
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Gone, Leave
+from palaver.services import agents as module
+from palaver.services.agents import Subagents
 
 
 class Nest:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.doors.tokens import FILE_NAME, TokenBook
 from palaver.errors import StorageFailed
+from palaver.identity.tokens import FILE_NAME, TokenBook
 
 
 async def _make(book: TokenBook, name: str = "luna") -> str:

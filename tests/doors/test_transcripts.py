@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.doors import transcripts
-from palaver.doors.transcripts import TranscriptBook
+from palaver.services import agents as transcripts
+from palaver.services.agents import TranscriptBook
 
 
 def test_last_reported_path_is_remembered() -> None:

@@ -8,16 +8,17 @@ from typing import cast
 import pytest
 from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, FakeLane, open_memory, opened_bus, seat
 
-from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.broker.broker import Broker
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.config import Settings
-from palaver.delivery.lane import Ability, LaneKind
-from palaver.doors.services import Services
-from palaver.doors.views import agent_view, agents_view, inbox_view, open_mail, recently_sent
+from palaver.delivery.lanes import Ability, LaneKind
 from palaver.errors import RateLimited
 from palaver.log.api import Log
-from palaver.model.delivery import Grade
-from palaver.model.request import Acknowledge, Gone, Release, SetStatus
-from palaver.model.subagent import BeginSubagent
+from palaver.protocol.agents import BeginSubagent
+from palaver.protocol.events import Grade
+from palaver.protocol.requests import Acknowledge, Gone, Release, SetStatus
+from palaver.services.queries import agent_view, agents_view, inbox_view, open_mail, recently_sent
+from palaver.services.services import Services
 
 DAY_S = 24 * 3600
 

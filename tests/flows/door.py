@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from palaver import Envelope
+from palaver.protocol.envelope import Envelope
 
 
 class Refused(Exception):

@@ -9,7 +9,7 @@ from tests.flows.door import Letter, Refused, Sent, Step
 from tests.flows.shell import Result, Shell
 from tests.limits import LIMIT_S
 
-from palaver import Envelope
+from palaver.protocol.envelope import Envelope
 
 
 class CliSeat:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.harness.claude import PROFILE, read_composer
-from palaver.harness.profile import View
+from palaver.harness.base import View
+from palaver.harness.claude.screen import PROFILE, read_composer
 
 RULE = "─" * 30
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from palaver.harness.claude_hooks import CONTEXT_EVENTS, EVENTS, STEPS, claude_answer, read_claude_hook
-from palaver.harness.hook_news import HookNews, Step
-from palaver.model.delivery import AgentState
+from palaver.harness.claude.hooks import CONTEXT_EVENTS, EVENTS, STEPS, claude_answer, read_claude_hook
+from palaver.harness.hooks import HookNews, HookStep
+from palaver.protocol.events import AgentState
 
 COMMON = {"session_id": "1f3d72b3", "transcript_path": "/t.jsonl", "cwd": "/work"}
 BASH = {"tool_name": "Bash", "tool_input": {"command": "echo a\nb", "description": "x"}}
@@ -21,7 +21,7 @@ def test_every_hook_has_session_transcript_and_directory() -> None:
     news = read("SessionStart", source="startup")
 
     assert (news.session, news.transcript, news.cwd) == ("1f3d72b3", "/t.jsonl", "/work")
-    assert (news.step, news.source, news.state) == (Step.START, "startup", AgentState.IDLE)
+    assert (news.step, news.source, news.state) == (HookStep.START, "startup", AgentState.IDLE)
 
 
 def test_tool_call_has_tool_and_command() -> None:
@@ -29,7 +29,7 @@ def test_tool_call_has_tool_and_command() -> None:
 
     assert (news.state, news.detail) == (AgentState.ACTIVE, "Bash: echo a b")
     assert (news.tool, news.command, news.file) == ("Bash", "echo a b", "")
-    assert news.step is Step.CALL
+    assert news.step is HookStep.CALL
 
 
 def test_edit_names_its_file_and_a_read_does_not() -> None:
@@ -103,14 +103,14 @@ def test_prompt_and_sub_agent_fields_are_read() -> None:
     news = read("UserPromptSubmit", prompt="do it", agent_id="a1", agent_type="reviewer")
 
     assert (news.prompt, news.agent_id, news.agent_type) == ("do it", "a1", "reviewer")
-    assert news.step is not Step.TURN_END
-    assert news.step in (Step.PROMPT, Step.BATCH)
+    assert news.step is not HookStep.TURN_END
+    assert news.step in (HookStep.PROMPT, HookStep.BATCH)
 
 
 def test_stop_delayed_by_a_hook_is_marked() -> None:
     assert read("Stop", stop_hook_active=True).stop_active
     assert not read("Stop", stop_hook_active="true").stop_active
-    assert read("Stop").step is Step.TURN_END
+    assert read("Stop").step is HookStep.TURN_END
 
 
 def test_context_is_sent_only_with_events_that_accept_it() -> None:
@@ -136,8 +136,8 @@ def test_sub_agent_start_takes_context_and_its_stop_can_be_blocked() -> None:
     start = read("SubagentStart", agent_id="a1", agent_type="reviewer")
     end = read("SubagentStop", agent_id="a1", agent_type="reviewer", stop_hook_active=True)
 
-    assert (start.step, start.is_over, start.state) == (Step.START, False, None)
-    assert (end.step, end.is_over, end.state, end.stop_active) == (Step.TURN_END, True, None, True)
+    assert (start.step, start.is_over, start.state) == (HookStep.START, False, None)
+    assert (end.step, end.is_over, end.state, end.stop_active) == (HookStep.TURN_END, True, None, True)
     assert claude_answer("SubagentStart", "hello", "") == {
         "hookSpecificOutput": {"hookEventName": "SubagentStart", "additionalContext": "hello"}
     }

@@ -4,14 +4,8 @@ import json
 
 import pytest
 
-from palaver.harness.claude_hooks import EVENTS
-from palaver.harness.claude_launch import (
-    ClaudeCall,
-    claude_args,
-    has_waker,
-    plugin_files,
-    read_claude_args,
-)
+from palaver.harness.claude.hooks import EVENTS
+from palaver.harness.claude.launch import ClaudeCall, claude_args, has_waker, plugin_files, read_claude_args
 
 
 @pytest.mark.parametrize(

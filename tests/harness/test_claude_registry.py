@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.claude_registry import (
+from palaver.harness.claude.registry import (
     LIMIT_COMPACTING_MS,
     Registered,
     Rest,
@@ -15,7 +15,7 @@ from palaver.harness.claude_registry import (
     read_registered,
     registry_path,
 )
-from palaver.model.delivery import AgentState
+from palaver.protocol.events import AgentState
 
 
 def written(**fields: object) -> bytes:

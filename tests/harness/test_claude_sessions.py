@@ -1,6 +1,6 @@
 """Finding the last conversation."""
 
-from palaver.harness.claude_sessions import newest_session, newest_sessions, sessions_folder
+from palaver.harness.claude.launch import newest_session, newest_sessions, sessions_folder
 
 FIRST = "1f3d72b3-15cc-4f80-9cb4-c8d75e9b7d6b"
 SECOND = "517e958f-77e9-4195-b7b6-abe007bbc6c9"

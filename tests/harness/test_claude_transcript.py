@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
-from palaver.harness.claude_transcript import (
+from palaver.harness.claude.transcript import (
     ClaudeTranscript,
     claude_places,
     claude_registry,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.harness.codex import PROFILE, read_composer, read_dialog
-from palaver.harness.profile import View
+from palaver.harness.base import View
+from palaver.harness.codex.screen import PROFILE, read_composer, read_dialog
 
 
 def view(*lines: str, row: int, bright: tuple[str, ...] | None = None) -> View:

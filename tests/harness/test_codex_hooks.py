@@ -2,10 +2,10 @@
 
 import pytest
 
-from palaver.harness.codex_hooks import EVENTS
-from palaver.harness.hook_news import Step
-from palaver.harness.hooks import hook_answer_object, read_hook
-from palaver.model.delivery import AgentState
+from palaver.harness.codex.hooks import EVENTS
+from palaver.harness.hooks import HookStep
+from palaver.harness.registry import hook_answer_object, read_hook
+from palaver.protocol.events import AgentState
 
 
 def test_shell_call_is_read() -> None:
@@ -16,7 +16,7 @@ def test_shell_call_is_read() -> None:
     )
 
     assert news is not None
-    assert (news.step, news.session, news.command) == (Step.CALL, "t1", "ls")
+    assert (news.step, news.session, news.command) == (HookStep.CALL, "t1", "ls")
     assert (news.state, news.detail) == (AgentState.ACTIVE, "Bash: ls")
 
 

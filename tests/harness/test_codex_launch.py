@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.codex_launch import (
+from palaver.harness.codex.launch import (
     Kind,
     instructions_in,
     launch_settings,

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
-from palaver.harness.codex_transcript import CodexTranscript, codex_places
-from palaver.model.transcript import ToolCall
+from palaver.harness.codex.transcript import CodexTranscript, codex_places
+from palaver.protocol.transcript import ToolCall
 
 READER = CodexTranscript()
 

@@ -5,8 +5,14 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.codex_hooks import EVENTS as INSTALLED
-from palaver.harness.codex_trust import EVENTS, hook_command, hook_settings, hooks_digest, trusted_hash
+from palaver.harness.codex.hooks import EVENTS as INSTALLED
+from palaver.harness.codex.hooks import (
+    TRUSTED_EVENTS,
+    hook_command,
+    hook_settings,
+    hooks_digest,
+    trusted_hash,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 
@@ -29,7 +35,7 @@ def test_trust_hash_is_the_one_of_codex() -> None:
 
 
 def test_session_hooks_are_a_subset_of_installed_hooks() -> None:
-    assert set(EVENTS) < set(INSTALLED)
+    assert set(TRUSTED_EVENTS) < set(INSTALLED)
 
 
 @given(TEXTS, TEXTS)
@@ -38,8 +44,8 @@ def test_each_hook_has_its_own_hash(pal: str, home: str) -> None:
 
     states = found.pop("hooks.state")
     assert isinstance(states, dict)
-    assert list(found) == [f"hooks.{event}" for event in EVENTS]
-    for event, (key, state) in zip(EVENTS, states.items(), strict=True):
+    assert list(found) == [f"hooks.{event}" for event in TRUSTED_EVENTS]
+    for event, (key, state) in zip(TRUSTED_EVENTS, states.items(), strict=True):
         hook = {"type": "command", "command": hook_command(pal, home, event), "timeout": 3}
         assert found[f"hooks.{event}"] == [{"hooks": [hook]}]
         assert key.startswith("/<session-flags>/config.toml:")

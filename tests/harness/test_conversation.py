@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.conversation import (
-    Gathering,
-    items,
-    mapping,
-    moment_ms,
-    read_object,
-    texts_in,
-    word,
-)
-from palaver.model.transcript import LIMIT_DEPTH, Entry, ToolCall
+from palaver.harness.transcripts import Gathering, items, mapping, moment_ms, read_object, texts_in, word
+from palaver.protocol.transcript import LIMIT_DEPTH, ToolCall, TranscriptEntry
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
@@ -90,9 +82,9 @@ def test_values_of_the_wrong_type_are_empty() -> None:
     assert texts_in(["a", {"text": "b"}, {"text": 5}, None]) == "a\nb"
 
 
-def gathered(gathering: Gathering, *steps: object) -> list[Entry]:
+def gathered(gathering: Gathering, *steps: object) -> list[TranscriptEntry]:
     """Run steps that return entries, and append the remaining entries."""
-    found: list[Entry] = []
+    found: list[TranscriptEntry] = []
     for step in steps:
         found += step(gathering)  # type: ignore[operator]  # each step is a function of the gathering
     return [*found, *gathering.rest()]
@@ -113,7 +105,7 @@ def said(role: str, text: str) -> object:
     return lambda gathering: list(gathering.said(role, text, {}, 0))
 
 
-def outline(entries: list[Entry]) -> list[tuple[str, str, list[str | None]]]:
+def outline(entries: list[TranscriptEntry]) -> list[tuple[str, str, list[str | None]]]:
     return [(entry.role, entry.text, [tool.output for tool in entry.tools]) for entry in entries]
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.harness.copilot import PROFILE, read_composer
-from palaver.harness.profile import View
+from palaver.harness.base import View
+from palaver.harness.programs import COPILOT, read_copilot_composer
 
 TOP, BOTTOM = "╻" + "▄" * 60, "╹" + "▀" * 60
 BELOW = " ← open sidebar · Interactive · Manual Approval · / commands · ? help · tab next tab"
@@ -29,7 +29,7 @@ def view(*lines: str, row: int) -> View:
     ],
 )
 def test_composer_is_the_frame_around_the_cursor(rows: tuple[str, ...], below: str, draft: str) -> None:
-    assert read_composer(view(" ~/w", TOP, *rows, BOTTOM, below, row=2)) == draft
+    assert read_copilot_composer(view(" ~/w", TOP, *rows, BOTTOM, below, row=2)) == draft
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_composer_is_the_frame_around_the_cursor(rows: tuple[str, ...], below: s
     ],
 )
 def test_incomplete_frame_is_not_a_composer(lines: tuple[str, ...], row: int) -> None:
-    assert read_composer(view(*lines, row=row)) is None
+    assert read_copilot_composer(view(*lines, row=row)) is None
 
 
 def test_frame_at_the_lower_edge_is_a_composer() -> None:
-    assert read_composer(view(TOP, "┃", BOTTOM, row=1)) == ""
+    assert read_copilot_composer(view(TOP, "┃", BOTTOM, row=1)) == ""
 
 
 def test_dialog_is_recognized() -> None:
     for line in ("│ ❯ 1. Yes        │", "│ ↑/↓ to navigate · enter to select · esc to cancel │"):
-        assert any(rule.search(f"text\n{line}") for rule in PROFILE.dialogs)
+        assert any(rule.search(f"text\n{line}") for rule in COPILOT.dialogs)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.harness.gemini import PROFILE
-from palaver.model.delivery import AgentState
+from palaver.harness.gemini.screen import PROFILE
+from palaver.protocol.events import AgentState
 
 
 @pytest.mark.parametrize(

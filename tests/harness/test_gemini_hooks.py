@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.gemini_hooks import CONTEXT_EVENTS, EVENTS, read_gemini_hook
-from palaver.harness.hook_news import Step
-from palaver.harness.hooks import hook_answer_object, read_hook
-from palaver.model.delivery import AgentState
+from palaver.harness.gemini.hooks import CONTEXT_EVENTS, EVENTS, read_gemini_hook
+from palaver.harness.hooks import HookStep
+from palaver.harness.registry import hook_answer_object, read_hook
+from palaver.protocol.events import AgentState
 
 BASE = {"session_id": "s1", "transcript_path": "/t.jsonl", "cwd": "/x"}
 
@@ -22,11 +22,11 @@ def test_tool_call_has_its_command_and_changed_file() -> None:
     look = read_gemini_hook("BeforeTool", {"tool_name": "read_file", "tool_input": {"file_path": "/x/y"}})
     after = read_gemini_hook("AfterTool", {"tool_name": "write_file", "tool_input": {"file_path": "/x/y"}})
 
-    assert (shell.session, shell.step, shell.state) == ("s1", Step.CALL, AgentState.ACTIVE)
+    assert (shell.session, shell.step, shell.state) == ("s1", HookStep.CALL, AgentState.ACTIVE)
     assert (shell.tool, shell.command) == ("run_shell_command", "make test")
     assert shell.detail == "run_shell_command: make test"
     assert (edit.file, look.file, after.file) == ("/x/y", "", "")
-    assert (after.step, after.detail) == (Step.RESULT, "thinking")
+    assert (after.step, after.detail) == (HookStep.RESULT, "thinking")
 
 
 def test_permission_request_names_the_command() -> None:
@@ -44,14 +44,14 @@ def test_permission_request_names_the_command() -> None:
 @pytest.mark.parametrize(
     ("event", "step"),
     [
-        ("SessionStart", Step.START),
-        ("BeforeAgent", Step.PROMPT),
-        ("AfterAgent", Step.TURN_END),
-        ("SessionEnd", Step.END),
-        ("BeforeModel", Step.ASIDE),
+        ("SessionStart", HookStep.START),
+        ("BeforeAgent", HookStep.PROMPT),
+        ("AfterAgent", HookStep.TURN_END),
+        ("SessionEnd", HookStep.END),
+        ("BeforeModel", HookStep.ASIDE),
     ],
 )
-def test_each_hook_is_a_step_of_a_conversation(event: str, step: Step) -> None:
+def test_each_hook_is_a_step_of_a_conversation(event: str, step: HookStep) -> None:
     assert read_gemini_hook(event, BASE).step is step
 
 
@@ -111,8 +111,8 @@ def test_turn_without_a_response_proves_nothing_but_ends() -> None:
     failed = read_gemini_hook("AfterAgent", {"prompt_response": "[no response text]"})
     answered = read_gemini_hook("AfterAgent", {"prompt_response": "well"})
 
-    assert (failed.step, failed.state, failed.is_failed) == (Step.ASIDE, AgentState.IDLE, True)
-    assert (answered.step, answered.state, answered.is_failed) == (Step.TURN_END, AgentState.IDLE, False)
+    assert (failed.step, failed.state, failed.is_failed) == (HookStep.ASIDE, AgentState.IDLE, True)
+    assert (answered.step, answered.state, answered.is_failed) == (HookStep.TURN_END, AgentState.IDLE, False)
 
 
 def test_prompt_of_the_program_itself_carries_nothing() -> None:
@@ -120,8 +120,8 @@ def test_prompt_of_the_program_itself_carries_nothing() -> None:
     own = read_gemini_hook("BeforeAgent", {"prompt": text})
     other = read_gemini_hook("BeforeAgent", {"prompt": f"what does {text} mean?"})
 
-    assert (own.step, own.state) == (Step.ASIDE, AgentState.ACTIVE)
-    assert other.step is Step.PROMPT
+    assert (own.step, own.state) == (HookStep.ASIDE, AgentState.ACTIVE)
+    assert other.step is HookStep.PROMPT
 
 
 def test_only_a_cleared_session_takes_no_text_at_its_start() -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from palaver.harness.gemini_hooks import EVENTS
-from palaver.harness.gemini_launch import GeminiCall, extension_files, gemini_args, read_gemini_args
+from palaver.harness.gemini.hooks import EVENTS
+from palaver.harness.gemini.launch import GeminiCall, extension_files, gemini_args, read_gemini_args
 
 
 @pytest.mark.parametrize(

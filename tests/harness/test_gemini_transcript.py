@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
-from palaver.harness import gemini_transcript
-from palaver.harness.gemini_transcript import GeminiTranscript, gemini_places
+from palaver.harness.gemini import transcript as gemini_transcript
+from palaver.harness.gemini.transcript import GeminiTranscript, gemini_places
 
 READER = GeminiTranscript()
 

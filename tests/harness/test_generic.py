@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.harness.generic import PROFILE
+from palaver.harness.programs import GENERIC
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from palaver.harness.generic import PROFILE
     ],
 )
 def test_question_is_recognized_by_the_end_of_its_line(line: str, is_question: bool) -> None:
-    assert any(rule.search(line) for rule in (*PROFILE.prompts, *PROFILE.questions)) == is_question
+    assert any(rule.search(line) for rule in (*GENERIC.prompts, *GENERIC.questions)) == is_question
 
 
 def test_generic_profile_has_no_composer_rule() -> None:
-    assert PROFILE.read_composer is None
+    assert GENERIC.read_composer is None

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.harness.hook_states import HOOK_STATES, hook_state
-from palaver.model.delivery import AgentState
+from palaver.harness.hooks import HOOK_STATES, hook_state
+from palaver.protocol.events import AgentState
 
 ACTIVE, BLOCKED, IDLE = AgentState.ACTIVE, AgentState.BLOCKED, AgentState.IDLE
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.hook_news import Step, one_line
-from palaver.harness.hooks import HOOKED, hook_answer_object, read_hook
-from palaver.model.text import check_text
+from palaver.harness.hooks import HookStep, one_line
+from palaver.harness.registry import HOOKED, hook_answer_object, read_hook
+from palaver.protocol.text import check_text
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -64,4 +64,4 @@ def test_every_harness_reads_the_start_of_a_session() -> None:
         news = read_hook(harness, "SessionStart", b'{"session_id":"s"}')
 
         assert news is not None
-        assert (news.step, news.session) == (Step.START, "s")
+        assert (news.step, news.session) == (HookStep.START, "s")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from palaver.doors.argv.table import COMMANDS
+from palaver.doors.cli.run import COMMANDS
 from palaver.harness.instructions import instructions, subagent_instructions
 
 LIMIT_TOKENS = 300

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.json_text import Dialect, add_part, parse_json, remove_part
+from palaver.harness.json_edit import Dialect, add_part, parse_json, remove_part
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.json_text import Dialect, parse_json
-from palaver.harness.merging import Addition, merged_json, unmerged_json
+from palaver.harness.json_edit import Dialect, parse_json
+from palaver.harness.setup import Addition, merged_json, unmerged_json
 
 RELAXED = Dialect(comments=True, trailing_commas=True)
 HOOK = {"hooks": [{"type": "command", "command": "exec pal hook gemini AfterTool", "timeout": 10}]}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from palaver.harness.merging import Made
-from palaver.harness.merging_toml import has_toml, merged_toml, unmerged_toml
+from palaver.harness.setup import Made, has_toml, merged_toml, unmerged_toml
 
 LINES = ('command = "pal"', 'args = ["mcp"]')
 TABLE = "mcp_servers.palaver"

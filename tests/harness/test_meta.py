@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.meta import call_in_meta, session_in_arguments, session_in_meta
+from palaver.harness.hooks import call_in_meta, session_in_arguments, session_in_meta
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),

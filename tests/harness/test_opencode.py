@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.harness.opencode import PROFILE, read_composer
-from palaver.harness.profile import View
+from palaver.harness.base import View
+from palaver.harness.opencode.screen import PROFILE, read_composer
 
 EDGE = "  ╹" + "▀" * 20
 AGENT = "  ┃  Build · Mock"

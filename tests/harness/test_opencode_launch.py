@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.opencode_launch import (
+from palaver.harness.opencode.launch import (
     CONTENT,
     PASSWORD,
     Began,

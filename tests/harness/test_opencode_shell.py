@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.opencode_launch import PASSWORD
-from palaver.harness.opencode_shell import shell_in_settings, shell_name, shell_wrapper
+from palaver.harness.opencode.launch import PASSWORD, shell_in_settings, shell_name, shell_wrapper
 
 
 def test_shell_gets_the_environment_without_the_password(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.harness.transcript_samples import opencode_lines, outline
 
-from palaver.harness.opencode_transcript import OpencodeTranscript, opencode_places
+from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_places
 
 READER = OpencodeTranscript()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.harness.permissions import permission_answer, permission_text
+from palaver.harness.hooks import permission_answer, permission_text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.harness.profile import Profile, is_usage_limit
+from palaver.harness.base import Profile, is_usage_limit
 
 
 @pytest.mark.parametrize(

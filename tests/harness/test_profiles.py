@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.marks import SESSION_MARKS
-from palaver.harness.profile import Profile, View
-from palaver.harness.profiles import PROFILES, profile_of, profile_of_start, program_names
+from palaver.harness.base import Profile, View
+from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
 
 SIGNS = "─❯›>┃╹▀▄│ \u00a01.ab!#"
 rows = st.lists(

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from palaver.errors import BadRequest
-from palaver.harness import aider, generic
-from palaver.harness.prompt import LIMIT_LINE, LIMIT_PATTERN, Prompt, compile_rule, judge_prompt
+from palaver.harness import programs as aider
+from palaver.harness import programs as generic
+from palaver.harness.base import LIMIT_LINE, LIMIT_PATTERN, Prompt, compile_rule, judge_prompt
 
-NAMED = replace(generic.PROFILE, takes_messages=(compile_rule(r"you> |\(\w+\) :", "--prompt"),))
+NAMED = replace(generic.GENERIC, takes_messages=(compile_rule(r"you> |\(\w+\) :", "--prompt"),))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ NAMED = replace(generic.PROFILE, takes_messages=(compile_rule(r"you> |\(\w+\) :"
     ],
 )
 def test_unknown_program_is_judged_by_its_line(line: str, prompt: Prompt) -> None:
-    assert judge_prompt(generic.PROFILE, line, ()) is prompt
+    assert judge_prompt(generic.GENERIC, line, ()) is prompt
 
 
 @pytest.mark.parametrize("line", ["you> ", "you>  ", "  you> ", "(main) : "])
@@ -44,13 +45,13 @@ def test_line_that_only_contains_a_named_prompt_does_not_match(line: str) -> Non
 
 
 def test_prompt_that_took_a_message_is_known() -> None:
-    assert judge_prompt(generic.PROFILE, "Message: ", {"Message:"}) is Prompt.KNOWN
-    assert judge_prompt(generic.PROFILE, "", {""}) is Prompt.PLAIN
+    assert judge_prompt(generic.GENERIC, "Message: ", {"Message:"}) is Prompt.KNOWN
+    assert judge_prompt(generic.GENERIC, "", {""}) is Prompt.PLAIN
 
 
 @pytest.mark.parametrize("line", ["> ", "ask> ", "architect> ", "diff> "])
 def test_aider_takes_a_message_at_its_prompts(line: str) -> None:
-    assert judge_prompt(aider.PROFILE, line, ()) is Prompt.KNOWN
+    assert judge_prompt(aider.AIDER, line, ()) is Prompt.KNOWN
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_aider_takes_a_message_at_its_prompts(line: str) -> None:
     ["multi> ", "ask multi> ", "Run shell command? (Y)es/(N)o/(D)on't ask again [Yes]: ", "", "│ "],
 )
 def test_aider_takes_no_message_elsewhere(line: str) -> None:
-    assert judge_prompt(aider.PROFILE, line, ()) is Prompt.OTHER
+    assert judge_prompt(aider.AIDER, line, ()) is Prompt.OTHER
 
 
 @pytest.mark.parametrize(
@@ -84,11 +85,11 @@ def test_slowest_accepted_rule_finishes() -> None:
 
 @pytest.mark.parametrize("line", ["> ", "│ <", ""])
 def test_words_after_the_cursor_are_a_button_or_a_list(line: str) -> None:
-    assert judge_prompt(generic.PROFILE, line, (), after="  Yes  >   <  No  > │") is Prompt.OTHER
-    assert judge_prompt(generic.PROFILE, line, (), after="        │") is not Prompt.OTHER
+    assert judge_prompt(generic.GENERIC, line, (), after="  Yes  >   <  No  > │") is Prompt.OTHER
+    assert judge_prompt(generic.GENERIC, line, (), after="        │") is not Prompt.OTHER
 
 
 def test_an_empty_line_with_a_hidden_cursor_proves_nothing() -> None:
-    assert judge_prompt(generic.PROFILE, "", (), has_cursor=False) is Prompt.OTHER
-    assert judge_prompt(generic.PROFILE, "> ", (), has_cursor=False) is Prompt.KNOWN
+    assert judge_prompt(generic.GENERIC, "", (), has_cursor=False) is Prompt.OTHER
+    assert judge_prompt(generic.GENERIC, "> ", (), has_cursor=False) is Prompt.KNOWN
     assert judge_prompt(NAMED, "you> ", (), after="words", has_cursor=False) is Prompt.KNOWN

@@ -5,9 +5,10 @@ import shlex
 
 import pytest
 
-from palaver.harness import codex_hooks, gemini_hooks
-from palaver.harness.hooks import HOOKED
-from palaver.harness.setups import INSTALLABLE, merge_change, setup_for, unmerge_change
+from palaver.harness.codex import hooks as codex_hooks
+from palaver.harness.gemini import hooks as gemini_hooks
+from palaver.harness.registry import HOOKED
+from palaver.harness.setup import INSTALLABLE, merge_change, setup_for, unmerge_change
 
 PAL = ("/opt/my tools/pal", "--home", "/my bus")
 

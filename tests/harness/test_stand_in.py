@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agents.stage import PROGRAMS
 from tests.harness.real.behaviours import (
     leaves_a_dialog_as_it_is,
     leaves_a_draft_as_it_was,
@@ -15,9 +14,9 @@ from tests.harness.real.behaviours import (
 from tests.harness.real.claude_stage import ClaudeStage
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import NAME
+from tests.holder.stage import PROGRAMS
 
-from palaver.cli.mock_model.script import Script
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.mock_model import Script, mock_model
 
 
 class StandIn(ClaudeStage):

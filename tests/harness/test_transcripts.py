@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.transcript_samples import opencode_lines, sample_lines
 
-from palaver.harness.marks import SESSION_MARKS
-from palaver.harness.transcripts import TRANSCRIPTS, is_session_id
-from palaver.model.transcript import Level, entry_at_level
+from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.registry import TRANSCRIPTS, is_session_id
+from palaver.protocol.transcript import Detail, entry_at_level
 
 SAMPLES = {
     "claude": sample_lines("claude-hooks"),
@@ -31,7 +31,7 @@ json_values = st.recursive(
 @given(harnesses, st.lists(st.binary() | json_values.map(lambda value: json.dumps(value).encode() + b"\n")))
 def test_garbage_is_skipped(harness: str, lines: list[bytes]) -> None:
     for number, entry in enumerate(TRANSCRIPTS[harness].reader.entries(lines), 1):
-        assert msgspec.json.encode(entry_at_level(entry, number, Level.FULL))
+        assert msgspec.json.encode(entry_at_level(entry, number, Detail.FULL))
 
 
 @given(harnesses, st.data())
@@ -43,7 +43,7 @@ def test_wrong_values_in_real_lines_are_skipped(harness: str, data: st.DataObjec
     for number, entry in enumerate(TRANSCRIPTS[harness].reader.entries(lines), 1):
         assert isinstance(entry.role, str)
         assert isinstance(entry.text, str)
-        assert msgspec.json.encode(entry_at_level(entry, number, Level.FULL))
+        assert msgspec.json.encode(entry_at_level(entry, number, Detail.FULL))
 
 
 def spoilt(value: object, data: st.DataObject) -> object:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.usage_reset import fix_limit, is_limit, limit_ends_ms, reset_moment_ms
+from palaver.harness.usage_limits import fix_limit, is_limit, limit_ends_ms, reset_moment_ms
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

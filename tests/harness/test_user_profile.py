@@ -3,9 +3,9 @@
 import pytest
 
 from palaver.errors import BadRequest
-from palaver.harness import generic
-from palaver.harness.profile import View
-from palaver.harness.user_profile import LIMIT_BYTES, parse_user_profile, with_prompt
+from palaver.harness import programs as generic
+from palaver.harness.base import View
+from palaver.harness.programs import LIMIT_BYTES, parse_user_profile, with_prompt
 
 WHOLE = b"""
 commands = ["mytool", "mt"]
@@ -29,7 +29,7 @@ def test_file_with_every_field_is_read() -> None:
     assert (profile.name, profile.settle_ms, profile.idle_after_ms) == ("mine", 500, 3000)
     assert [rule.pattern for rule in profile.takes_messages] == ["you> "]
     assert profile.interrupt.keys == b"\x1b"
-    assert profile.questions == generic.PROFILE.questions
+    assert profile.questions == generic.GENERIC.questions
     assert profile.read_dialog is not None
     assert profile.read_dialog(view("all is well", "Proceed? now")) == "permission"
     assert profile.read_dialog(view("all is well", "x Proceed?")) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from palaver.model.transcript import Entry, TranscriptReader
+from palaver.protocol.transcript import TranscriptEntry, TranscriptReader
 
 FOLDER = Path(__file__).parent / "transcripts"
 SESSIONS = {
@@ -41,7 +41,7 @@ def outline(reader: TranscriptReader, lines: list[bytes]) -> list[str]:
     return [_line(entry) for entry in reader.entries(lines)]
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: TranscriptEntry) -> str:
     tools = "".join(
         f" | {tool.name} {'!' if tool.is_error else '='} {' '.join((tool.output or '-').split())[:60]}"
         for tool in entry.tools

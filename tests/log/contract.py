@@ -7,9 +7,10 @@ import pytest
 from tests.log.logs import begun, draft, put, writes
 
 from palaver.errors import BadRequest, NameTaken
-from palaver.log.api import Commit, Decide, Log, Rows
-from palaver.model.envelope import Draft
-from palaver.model.query import Query
+from palaver.log.api import Commit, Decide, Log
+from palaver.protocol.envelope import Draft
+from palaver.protocol.query import Query
+from palaver.state.rows import Rows
 
 
 async def test_commit_returns_the_event_with_its_seq(log: Log) -> None:

@@ -11,10 +11,9 @@ from tests.log.logs import Engine, all_rows, draft, opened, put, writes
 
 from palaver.errors import BadQuery, ShuttingDown
 from palaver.log.api import Archived, Log
-from palaver.log.follow import follow
-from palaver.log.pages import pages, place_before_newest
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.log.follow import follow, pages, place_before_newest
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 
 async def put_many(log: Log, count: int) -> list[Event]:

@@ -11,8 +11,8 @@ from tests.log.logs import begun, draft, put, writes
 from palaver.errors import ShuttingDown
 from palaver.log.api import LIMIT_NEWEST, Commit, Log
 from palaver.log.follow import follow
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 
 async def test_subscribers_are_called_before_the_commit_returns(log: Log) -> None:

@@ -10,8 +10,8 @@ from tests.log.logs import TS, Engine, all_rows, opened, put, writes
 from palaver.errors import BadQuery
 from palaver.log.api import Log
 from palaver.log.search import parse_search
-from palaver.model.envelope import Draft, event_from
-from palaver.model.query import Query, matches
+from palaver.protocol.envelope import Draft, event_from
+from palaver.protocol.query import Query, matches
 
 KEYS = ("a", "a/1", "a/2", "a/\U0010ffff", "a0", "b/1", "b/2", "é", "\U0010ffff", "\U0010ffffz")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.log.logs import all_rows, draft, put, writes
 
 from palaver.log.api import Log
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 
 def scrub(event: Event) -> Event:

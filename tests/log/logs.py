@@ -9,10 +9,11 @@ from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
-from palaver.log.api import Change, Decide, Log, Rows
-from palaver.log.pace import Pace
-from palaver.model.envelope import Draft, Event
-from palaver.model.ids import ulid
+from palaver.ids import ulid
+from palaver.log.api import Decide, Log
+from palaver.log.writer import CommitPace
+from palaver.protocol.envelope import Draft, Event
+from palaver.state.rows import Change, Rows
 
 Engine: TypeAlias = Callable[[Path], Awaitable[Log]]
 
@@ -57,7 +58,7 @@ def draft(
     )
 
 
-class AtOnce(Pace):
+class AtOnce(CommitPace):
     """Make every commit on the event loop, as if no other commit waits."""
 
     def came(self, now_s: float) -> bool:

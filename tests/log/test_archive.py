@@ -15,12 +15,12 @@ from tests.log.logs import all_rows, begun, draft, files_no_larger_than, fold, p
 from palaver.clock import SystemClock
 from palaver.errors import DiskFull, ShuttingDown, StorageFailed
 from palaver.log.archive import Archives, Copier, remove_some
-from palaver.log.blobs import Blobs
-from palaver.log.pages import pages
+from palaver.log.follow import pages
+from palaver.log.records import Blobs
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ from tests.log.logs import TS, files_no_larger_than
 
 from palaver.errors import StorageFailed
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.model.envelope import Event, encode_event
+from palaver.protocol.envelope import Event, encode_event
 
 
 def event(seq: int, text: str = "hello", **fields: object) -> Event:

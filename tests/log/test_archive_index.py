@@ -8,10 +8,9 @@ import pytest
 from tests.log.test_archive_file import event
 
 from palaver.errors import StorageFailed
-from palaver.log.archive import Archives
+from palaver.log.archive import ArchiveIndex, Archives
 from palaver.log.archive_file import write_archive
-from palaver.log.archive_index import ArchiveIndex
-from palaver.log.migrations import migrate
+from palaver.log.storage import migrate
 
 IDS = ("01ARZ3NDEKTSV4RRFFQ69G5FAV", *(f"{letter}-end" for letter in "abcdefg"), "zz")
 

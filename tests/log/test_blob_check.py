@@ -6,7 +6,7 @@ from tests.fakes import open_sqlite
 from tests.log.logs import draft, writes
 
 from palaver.log.api import BlobCount
-from palaver.log.blobs import LIMIT_ROW_BYTES
+from palaver.log.records import LIMIT_ROW_BYTES
 
 LARGE = "x" * (LIMIT_ROW_BYTES + 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.log.logs import files_no_larger_than
 
-from palaver.log.blobs import Blobs
+from palaver.log.records import Blobs
 
 
 def test_blob_is_read_back(tmp_path: Path) -> None:

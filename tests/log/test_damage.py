@@ -9,11 +9,9 @@ from tests.log.logs import files_no_larger_than, fold, put
 
 from palaver.clock import SystemClock
 from palaver.errors import DiskFull, StorageFailed
-from palaver.log.damage import find_damage, forget_lost, note_lost
-from palaver.log.files import MARK_NAME, SeqMark
 from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME
-from palaver.model.query import Query
+from palaver.log.storage import FILE_NAME, MARK_NAME, SeqMark, find_damage, forget_lost, note_lost
+from palaver.protocol.query import Query
 
 
 async def open_log(directory: Path) -> SqliteLog:

@@ -10,16 +10,15 @@ from tests.log.logs import AtOnce, fold, put
 
 from palaver.clock import SystemClock
 from palaver.errors import StorageFailed
-from palaver.log.files import LogFiles
-from palaver.log.pace import Pace
 from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME, copy_database
-from palaver.model.query import Query
+from palaver.log.storage import FILE_NAME, LogFiles, copy_database
+from palaver.log.writer import CommitPace
+from palaver.protocol.query import Query
 
 NAMES = [FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"]
 
 
-async def open_log(directory: Path, pace: Pace | None = None) -> SqliteLog:
+async def open_log(directory: Path, pace: CommitPace | None = None) -> SqliteLog:
     return await SqliteLog.open(directory, apply=fold, clock=SystemClock(), pace=pace)
 
 
@@ -27,10 +26,10 @@ async def texts(log: SqliteLog) -> list[object]:
     return [event.payload["text"] for event in await log.read(Query())]
 
 
-@pytest.mark.parametrize("pace", [Pace, AtOnce])
+@pytest.mark.parametrize("pace", [CommitPace, AtOnce])
 @pytest.mark.parametrize("name", NAMES)
 async def test_commit_after_a_file_was_removed_is_refused(
-    tmp_path: Path, name: str, pace: type[Pace]
+    tmp_path: Path, name: str, pace: type[CommitPace]
 ) -> None:
     log = await open_log(tmp_path, pace())
     await put(log, "before")

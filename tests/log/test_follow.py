@@ -8,8 +8,8 @@ from tests.log.logs import begun, fold, put
 
 from palaver.log.follow import follow
 from palaver.log.memory import MemoryLog
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 
 async def first(log: MemoryLog, query: Query) -> Event:

@@ -15,9 +15,9 @@ from tests.log.logs import begun, fold, put
 
 from palaver.clock import SystemClock
 from palaver.errors import BadQuery, ShuttingDown, TooSlow
-from palaver.log.guard import check_clause
+from palaver.log.sql_guard import check_clause
 from palaver.log.sqlite import SqliteLog
-from palaver.model.query import Query
+from palaver.protocol.query import Query
 
 ENDLESS = "(SELECT count(*) FROM events_v a, events_v b, events_v c, events_v d, events_v e, events_v f) > 0"
 

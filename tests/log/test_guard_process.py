@@ -10,8 +10,8 @@ from tests.limits import LIMIT_S
 from tests.log.logs import put
 
 from palaver.errors import BadQuery, TooSlow
-from palaver.log import guard_process
-from palaver.log.guard_process import GuardProcess, answer
+from palaver.log import sql_guard as guard_process
+from palaver.log.sql_guard import GuardProcess, answer
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
 

@@ -6,10 +6,11 @@ import pytest
 from tests.log.logs import draft, fold, put, writes
 
 from palaver.errors import BadQuery, ShuttingDown
-from palaver.log.api import Commit, Rows
+from palaver.log.api import Commit
 from palaver.log.memory import MemoryLog
-from palaver.model.envelope import Draft, Event
-from palaver.model.query import Query
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.query import Query
+from palaver.state.rows import Rows
 
 
 @pytest.fixture

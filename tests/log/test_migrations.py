@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaver.errors import NewerSchema, StorageFailed
-from palaver.log.migrations import MIGRATIONS, migrate
+from palaver.log.storage import MIGRATIONS, migrate
 
 ONE = "CREATE TABLE one (x);\n"
 TWO = "-- a comment; with a semicolon\nALTER TABLE one ADD COLUMN y;\nINSERT INTO one VALUES (1, ';');\n"

@@ -2,8 +2,8 @@
 
 from tests.log.logs import draft
 
-from palaver.log.newest import Newest
-from palaver.model.envelope import Event, event_from
+from palaver.log.writer import Newest
+from palaver.protocol.envelope import Event, event_from
 
 
 async def test_empty_batch_is_not_published() -> None:

@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.log.pace import ALONE_S, CLOSE_S, ENOUGH, QUICK_S, Pace
+from palaver.log.writer import ALONE_S, CLOSE_S, ENOUGH, QUICK_S, CommitPace
 
 
-def paced(*took_s: float) -> Pace:
+def paced(*took_s: float) -> CommitPace:
     """Return a pace after commits with these durations, all of which ended at time 0."""
-    pace = Pace()
+    pace = CommitPace()
     for one in took_s:
         pace.ended(0.0, one)
     return pace
 
 
 def test_unknown_disk_is_not_waited_for() -> None:
-    assert not Pace().came(1000.0)
+    assert not CommitPace().came(1000.0)
 
 
 def test_enough_quick_commits_allow_commits_on_the_loop() -> None:

@@ -16,8 +16,8 @@ from palaver.clock import SystemClock
 from palaver.errors import DiskFull
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 from tests.log.logs import draft
 
-from palaver.log.blobs import LIMIT_ROW_BYTES, Blobs
-from palaver.log.records import COLUMNS, Record, event_from_record, is_small, record_from_event, searched_text
-from palaver.model.envelope import Event, event_from
+from palaver.log.records import (
+    COLUMNS,
+    LIMIT_ROW_BYTES,
+    Blobs,
+    Record,
+    event_from_record,
+    is_small,
+    record_from_event,
+    searched_text,
+)
+from palaver.protocol.envelope import Event, event_from
 
 LARGE = "x" * (LIMIT_ROW_BYTES + 1)
 

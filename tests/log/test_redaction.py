@@ -16,8 +16,8 @@ from palaver.log import redaction
 from palaver.log.archive_file import ArchiveFile
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 SECRET = "hunter2"
 

@@ -13,11 +13,10 @@ from tests.log.logs import draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import DiskFull, NewerSchema
-from palaver.log.files import MARK_NAME
 from palaver.log.repair import Repaired, repair, salvage
 from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME, REBUILT, kept_folders
-from palaver.model.query import Query
+from palaver.log.storage import FILE_NAME, MARK_NAME, REBUILT, kept_folders
+from palaver.protocol.query import Query
 
 TEXTS = ["short", "x" * 5_000, "y" * 30_000, "z" * 90_000, "ü" * 2_000]
 

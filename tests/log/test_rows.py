@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.log.migrations import migrate
-from palaver.log.rows import ROWS_AT_ONCE, BatchRows, SqliteRows, in_pieces, prefix_end
-from palaver.log.storage import connect_writer
+from palaver.log.records import ROWS_AT_ONCE, BatchRows, SqliteRows, in_pieces, prefix_end
+from palaver.log.storage import connect_writer, migrate
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from palaver.log.migrations import migrate
-from palaver.log.select import statement_from, wanted
-from palaver.model.query import Query
+from palaver.log.search import statement_from, wanted
+from palaver.log.storage import migrate
+from palaver.protocol.query import Query
 
 
 @pytest.fixture

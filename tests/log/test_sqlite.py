@@ -14,7 +14,7 @@ from palaver.clock import SystemClock
 from palaver.errors import DiskFull, NewerSchema, StorageFailed
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
-from palaver.model.query import Query
+from palaver.protocol.query import Query
 
 
 async def open_log(directory: Path, device: str | None = None) -> SqliteLog:

@@ -10,7 +10,7 @@ from tests.log.logs import draft, fold, put, writes
 from palaver.clock import SystemClock
 from palaver.errors import StorageFailed
 from palaver.log.sqlite import SqliteLog
-from palaver.model.query import Query
+from palaver.protocol.query import Query
 
 Row = tuple[str, str, str | bytes, str | None, str | bytes]
 

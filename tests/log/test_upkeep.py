@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from palaver.log import upkeep
-from palaver.log.blobs import Blobs
-from palaver.log.migrations import migrate
-from palaver.log.storage import FILE_NAME, connect_writer
-from palaver.log.upkeep import Upkeep
-from palaver.log.words import LIMIT_BEHIND, Words
+from palaver.log import writer as upkeep
+from palaver.log.records import Blobs
+from palaver.log.search import LIMIT_BEHIND, Words
+from palaver.log.storage import FILE_NAME, connect_writer, migrate
+from palaver.log.writer import Upkeep
 
 
 @pytest.fixture

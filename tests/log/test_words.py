@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.log.blobs import Blobs
-from palaver.log.migrations import migrate
-from palaver.log.storage import FILE_NAME, connect_writer
-from palaver.log.words import Words
+from palaver.log.records import Blobs
+from palaver.log.search import Words
+from palaver.log.storage import FILE_NAME, connect_writer, migrate
 
 
 @pytest.fixture

@@ -14,13 +14,15 @@ from tests.log.logs import AtOnce, begun, draft, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import BadRequest, StorageFailed, TooSlow
-from palaver.log import upkeep, writer
-from palaver.log.api import Commit, Rows
+from palaver.log import writer
+from palaver.log import writer as upkeep
+from palaver.log.api import Commit
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
-from palaver.log.upkeep import Upkeep
-from palaver.model.envelope import Draft, Event
-from palaver.model.query import Query
+from palaver.log.writer import Upkeep
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.query import Query
+from palaver.state.rows import Rows
 
 
 class Gate:

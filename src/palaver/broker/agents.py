@@ -1,31 +1,103 @@
-"""Joining: which agent may have which name, decided on the single key `agent/<name>`.
+"""Agents: join, rename, report a state, and leave. Each name is decided on the single key `agent/<name>`."""
 
-A name belongs to its agent permanently. Another caller gets it only from the human, by presenting the same
-session, or, for an offline worker, as a script that asks for it explicitly. No caller is given more rights
-than it has: a session id is not a secret, so a caller that presents nothing else gets at most a worker's
-rights.
-"""
-
+import hashlib
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from palaver.broker.context import Context
-from palaver.broker.life import tell
-from palaver.broker.outcome import Joined
-from palaver.errors import BadName, NameTaken, NotPerson
-from palaver.log.api import Rows
-from palaver.log.state import read_agent, read_session
-from palaver.model.agent import Agent, Caller, Standing, standing_of_role
-from palaver.model.delivery import AgentState
-from palaver.model.envelope import Draft, Event
-from palaver.model.life import HELLO, LIFE, RESUMED, SESSION, STARTED
-from palaver.model.message import HUMAN
-from palaver.model.names import SCRIPT_NAME, check_name, full_name, spare_name, split_name
-from palaver.model.request import Join, Register
-from palaver.model.text import check_text
+from palaver.broker.context import Context, Joined, Written
+from palaver.broker.rooms import LEFT, leave_all_rooms
+from palaver.errors import BadName, BadRequest, NameTaken, NotFound, NotPerson, WhoAreYou
+from palaver.harness.hooks import THINKING
+from palaver.ids import derived_id
+from palaver.protocol.agents import (
+    INSTANCE,
+    ROLES,
+    SCRIPT_NAME,
+    Agent,
+    BeginSubagent,
+    Caller,
+    Seat,
+    Standing,
+    check_name,
+    full_name,
+    spare_name,
+    split_name,
+    standing_of_role,
+    subagent_name,
+    subagent_stem,
+)
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.events import (
+    BYE,
+    DAEMON_STARTED,
+    HELLO,
+    LIFE,
+    READY,
+    RESUMED,
+    SESSION,
+    STARTED,
+    STOPPED,
+    AgentState,
+    parse_state,
+)
+from palaver.protocol.message import HUMAN
+from palaver.protocol.requests import DaemonStarted, Gone, Join, Leave, Register, SetStatus
+from palaver.protocol.text import check_text
+from palaver.state.agents import read_agent, read_last_subagent, read_session, read_subagent
+from palaver.state.rows import Rows
+
+# --------------------
+# Events about an agent's life, each written once after the event that causes it.
+
+
+async def tell(context: Context, cause: Event, action: str, *, reason: str = "") -> None:
+    """Write a life event that follows from an event of the agent itself. A repeat writes nothing.
+
+    It is a separate event. A daemon that is killed in between does not write it later: only the cause is
+    guaranteed.
+    """
+    draft = _draft(context, cause, action, reason)
+    await context.log.commit(None, lambda rows: draft)
+
+
+async def tell_ready(context: Context, cause: Event) -> None:
+    """Write that an agent is ready: it is idle for the first time since it joined."""
+    known = context.directory.get(cause.sender)
+    if known is not None and known.ready:
+        return
+    draft = _draft(context, cause, READY, "")
+
+    def decide(rows: Rows) -> Draft | None:
+        agent = read_agent(rows, cause.sender)
+        return draft if agent is not None and not agent.ready and not agent.left else None
+
+    await context.log.commit(f"agent/{cause.sender}", decide)
+
+
+def _draft(context: Context, cause: Event, action: str, reason: str) -> Draft:
+    payload: dict[str, object] = {"action": action, "name": cause.sender}
+    if reason:
+        payload["reason"] = reason
+    return Draft(
+        type=LIFE,
+        sender=cause.sender,
+        payload=payload,
+        id=derived_id(cause.id, LIFE, action),
+        ts=context.clock.now_ms(),
+        by=cause.by,
+    )
+
+
+# --------------------
+# Joining: which agent may have which name, decided on the single key `agent/<name>`.
+#
+# A name belongs to its agent permanently. Another caller gets it only from the human, by presenting the same
+# session, or, for an offline worker, as a script that asks for it explicitly. No caller is given more rights
+# than it has: a session id is not a secret, so a caller that presents nothing else gets at most a worker's
+# rights.
 
 _TRIES: Final = 10_000
 _WORKER: Final = "worker"
@@ -44,7 +116,7 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
     standing_of_role(request.role)
     taken: set[str] = set()
     while True:
-        wanted = _Wanted.of(context, caller, request, taken)
+        wanted = _WantedName.of(context, caller, request, taken)
         try:
             commit = await context.log.commit(f"agent/{wanted.agent.name}", wanted.decide, request_key=key)
         except NameTaken:
@@ -71,7 +143,7 @@ def _known(context: Context, name: str) -> Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _WantedName:
     """A requested name, with everything that the decision needs in addition to the state."""
 
     caller: Caller
@@ -85,7 +157,7 @@ class _Wanted:
     now: int
 
     @classmethod
-    def of(cls, context: Context, caller: Caller, request: Join, taken: Set[str]) -> "_Wanted":
+    def of(cls, context: Context, caller: Caller, request: Join, taken: Set[str]) -> "_WantedName":
         tag = request.tag.lower()
         name = full_name(request.name.lower(), tag) if request.name else ""
         own = name or _own_name(context, request)
@@ -286,3 +358,262 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
         request_key=key,
     )
     return Joined(agent=_known(context, agent.name), is_new=commit.event is not None)
+
+
+# --------------------
+# Leaving: each agent leaves once, or the bus writes it, decided on the single key `agent/<name>`.
+
+
+async def leave(context: Context, caller: Caller, request: Leave, key: bytes | None) -> Written:
+    """Write that the caller leaves; a repeat writes nothing."""
+    if caller.kind != INSTANCE:
+        raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
+    if request.reason == LEFT:  # It leaves by request. An agent that only ends may come back.
+        await leave_all_rooms(context, caller)
+    return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)
+
+
+async def gone(context: Context, caller: Caller, request: Gone, key: bytes | None) -> Written:
+    """Write that an offline agent has left, unless it is back or has another seat by now."""
+    known = context.directory.get(request.name)
+    if known is None:
+        return Written(event=None)
+    return await say_goodbye(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
+
+
+async def say_goodbye(
+    context: Context,
+    name: str,
+    reason: str,
+    key: bytes | None,
+    *,
+    by: str | None = None,
+    id: str = "",
+    only_at: tuple[Seat | None, int] | None = None,
+) -> Written:
+    """Write that an agent has left, once; with `only_at` only if its seat and seq are unchanged."""
+    check_text(reason, "the reason", 1024)
+    draft = Draft(
+        type=BYE,
+        sender=name,
+        payload={"reason": reason},
+        id=id or context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=by,
+    )
+
+    def decide(rows: Rows) -> Draft | None:
+        known = read_agent(rows, name)
+        if known is None or known.left:
+            return None
+        is_there = only_at is None or only_at == (known.seat, known.seq)
+        return draft if is_there else None
+
+    event = (await context.log.commit(f"agent/{name}", decide, request_key=key)).event
+    if event is not None and event.type == BYE:
+        await tell(context, event, STOPPED, reason=reason)
+    return Written(event=event)
+
+
+# --------------------
+# The state that an agent, or the daemon, reports. Written as reported: no decision depends on it.
+
+
+async def set_status(context: Context, caller: Caller, request: SetStatus, key: bytes | None) -> Written:
+    """Write what the caller is doing. `exited` means that it leaves."""
+    if caller.kind != INSTANCE:
+        raise WhoAreYou("only an agent can report a state; join first with 'pal join'")
+    payload: dict[str, object] = {"state": parse_state(request.state).value}
+    for name in ("detail", "tool", "command", "file"):
+        if value := getattr(request, name):
+            check_text(value, f"the {name}", 4096)
+            payload[name] = value
+    if payload["state"] == AgentState.EXITED:
+        return await say_goodbye(context, caller.name, request.detail or "exited", key, by=caller.by)
+    written = await _write(context, caller, "status", payload, key)
+    assert written.event is not None  # a state is always written
+    if payload["state"] == AgentState.IDLE:
+        await tell_ready(context, written.event)
+    return written
+
+
+async def started(context: Context, caller: Caller, request: DaemonStarted, key: bytes | None) -> Written:
+    """Write that the daemon has started: everything that depended on connections has ended."""
+    payload: dict[str, object] = {
+        "action": DAEMON_STARTED,
+        "pid": request.pid,
+        "version": request.version,
+    }
+    return await _write(context, caller, LIFE, payload, key)
+
+
+async def _write(
+    context: Context, caller: Caller, type_: str, payload: dict[str, object], key: bytes | None
+) -> Written:
+    draft = Draft(
+        type=type_,
+        sender=caller.name,
+        payload=payload,
+        id=context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=caller.by,
+    )
+    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
+
+
+# --------------------
+# Start a sub-agent: which name it gets, decided on the single key `agent/<name>`.
+#
+# Numbers are never reused: the next one follows from the log. Two that start at once may try the same name;
+# one gets it, and the other takes the next.
+
+_SUBAGENT_ROLE: Final = ROLES[0]
+_LIMIT_KEY_BYTES: Final = 256
+_BEGINS: Final = THINKING
+"""The detail of a new sub-agent, which starts with work to do."""
+
+
+async def begin(context: Context, caller: Caller, request: BeginSubagent, key: bytes | None) -> Joined:
+    """Assign a sub-agent its earlier name, or a new one.
+
+    Raises NotFound if its parent is not present, BadName if no name can be formed from the parent's, and
+    BadRequest for the key of a session that is an independent agent: it cannot become a sub-agent.
+    """
+    if not request.key:
+        raise BadRequest("the id of the sub-agent is missing; its harness must send one")
+    check_text(request.key, "the id of a sub-agent", _LIMIT_KEY_BYTES)
+    _check_nobodys(context, request)
+    taken: set[str] = set()
+    while True:
+        wanted = _WantedSubagent.of(context, request, taken)
+        try:
+            commit = await context.log.commit(
+                f"agent/{wanted.name}", wanted.decide, request_key=wanted.first_key
+            )
+        except NameTaken:
+            taken.add(wanted.name)  # another agent has it by now: try the next number
+            continue
+        if commit.is_repeat:
+            continue  # it has started meanwhile, maybe under another name, which can be read now
+        if commit.event is None:
+            return Joined(agent=wanted.found[-1], is_new=False)
+        is_new = commit.event.type == HELLO
+        if is_new:
+            await tell(context, commit.event, STARTED)
+        return Joined(agent=_known_subagent(context, commit.event.sender), is_new=is_new)
+
+
+def _check_nobodys(context: Context, request: BeginSubagent) -> None:
+    """Refuse the key of a session in the parent's process that is not a sub-agent."""
+    parent = context.directory.get(request.parent)
+    here = None if parent is None else _process(parent.seat)
+    for agent in context.directory.all() if here is not None else ():
+        is_here = _process(agent.seat) == here and not (agent.parent or agent.left)
+        if is_here and agent.seat is not None and request.key in (agent.seat.key, agent.session):
+            raise BadRequest(
+                f"the session {request.key} belongs to {agent.name}, which is not a sub-agent of "
+                f"{request.parent}"
+            )
+
+
+def _process(seat: Seat | None) -> tuple[int, int, str] | None:
+    return None if seat is None else (seat.pid, seat.start, seat.boot)
+
+
+def _known_subagent(context: Context, name: str) -> Agent:
+    agent = read_agent(context.log.rows, name)
+    assert agent is not None  # a commit that wrote it has returned
+    return agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WantedSubagent:
+    """A requested sub-agent, and the name that it would have."""
+
+    request: BeginSubagent
+    name: str
+    first_key: bytes | None
+    """The request key of its first start: two concurrent requests for it are one."""
+    id: str
+    now: int
+    device: str
+    found: list[Agent] = field(default_factory=list)
+    """The running sub-agent, as the decision saw it: reads may not show it yet."""
+
+    @classmethod
+    def of(cls, context: Context, request: BeginSubagent, taken: Set[str]) -> "_WantedSubagent":
+        rows = context.log.rows
+        had = read_subagent(rows, request.parent, request.key) or ""
+        known = read_agent(rows, had)
+        is_back = known is not None and _is_same_subagent(known, request)
+        begins = repr(("subagent", request.parent, request.key, had)).encode()
+        return cls(
+            request=request,
+            name=had if is_back else _free_name(rows, request, taken),
+            first_key=None if is_back else hashlib.sha256(begins).digest()[:16],
+            id=context.ids.next(),
+            now=context.clock.now_ms(),
+            device=context.log.device,
+        )
+
+    def decide(self, rows: Rows) -> Draft | None:
+        """Return the event to write: a hello, a change of seat, or None if nothing has changed."""
+        parent = read_agent(rows, self.request.parent)
+        if parent is None or parent.left or parent.remote:
+            raise NotFound(f"agent {self.request.parent} here", "a sub-agent needs a running parent")
+        known = read_agent(rows, self.name)
+        agent = self._agent(parent)
+        if known is None:
+            return self._draft(HELLO, agent)
+        if not _is_same_subagent(known, self.request):
+            raise NameTaken(self.name, "it belongs to another agent")
+        if known.left:
+            return self._draft(HELLO, agent)
+        if known.seat == agent.seat:
+            self.found.append(known)
+            return None
+        return self._draft(LIFE, msgspec.structs.replace(known, seat=agent.seat))
+
+    def _agent(self, parent: Agent) -> Agent:
+        parts = split_name(self.name)
+        check_name(parts.base, parts.tag)
+        seat = parent.seat
+        return Agent(
+            name=full_name(parts.base, parts.tag),
+            base=parts.base,
+            tag=parts.tag,
+            role=min(_SUBAGENT_ROLE, parent.role, key=standing_of_role),
+            harness=parent.harness,
+            device=self.device,
+            runtime=parent.runtime,
+            version=parent.version,
+            state=AgentState.ACTIVE,
+            detail=_BEGINS,
+            seat=None if seat is None else msgspec.structs.replace(seat, key=self.request.key),
+            session=self.request.key,
+            by=parent.name,
+            parent=parent.name,
+            cwd=parent.cwd,
+        )
+
+    def _draft(self, type: str, agent: Agent) -> Draft:
+        payload: dict[str, object] = {"agent": msgspec.to_builtins(agent)}
+        if type == LIFE:
+            payload["action"] = RESUMED
+        else:
+            payload |= {"runtime": agent.runtime, "version": agent.version}
+        return Draft(type=type, sender=agent.name, payload=payload, id=self.id, ts=self.now, by=agent.parent)
+
+
+def _free_name(rows: Rows, request: BeginSubagent, taken: Set[str]) -> str:
+    """Return the first name that no agent ever had and that is not in `taken`."""
+    stem = subagent_stem(request.parent, request.type)
+    number = read_last_subagent(rows, stem) + 1
+    while (name := subagent_name(stem, number)) in taken or read_agent(rows, name) is not None:
+        number += 1
+    return name
+
+
+def _is_same_subagent(known: Agent, request: BeginSubagent) -> bool:
+    """Whether the name still belongs to this sub-agent."""
+    return (known.parent, known.session) == (request.parent, request.key)

@@ -9,85 +9,80 @@ from typing import Final
 
 from palaver.broker import (
     agents,
-    archive,
     bundles,
     envelopes,
-    goodbyes,
     ledger,
     messages,
-    nags,
-    notes,
     permissions,
     redaction,
     rooms,
-    settings,
-    status,
     stick,
-    subagents,
     subscriptions,
     tasks,
-    terminals,
 )
-from palaver.broker.context import SYSTEM_CALLER, Context
-from palaver.broker.outcome import Outcome, Written
+from palaver.broker import agents as goodbyes
+from palaver.broker import agents as status
+from palaver.broker import agents as subagents
+from palaver.broker import permissions as settings
+from palaver.broker import permissions as terminals
+from palaver.broker import redaction as archive
+from palaver.broker import reminders as nags
+from palaver.broker import rooms as notes
+from palaver.broker.context import Context, Outcome, Written
 from palaver.clock import Clock
+from palaver.domain.brakes import Brakes
+from palaver.domain.lease import Attendance, Policy, Unattended
+from palaver.domain.rights import require
+from palaver.domain.routing import Directory
 from palaver.errors import NotAllowed, RequestError
+from palaver.ids import UlidSource
 from palaver.log.api import Log
-from palaver.log.fold import agent_of
-from palaver.log.state import read_agent, read_agents
-from palaver.model.agent import Caller, Standing
-from palaver.model.bundle import CreateBundle
-from palaver.model.envelope import Event
-from palaver.model.ids import UlidSource
-from palaver.model.life import AGENT_TYPES
-from palaver.model.message import SYSTEM
-from palaver.model.permission import AnswerPermission, AskPermission, ClosePermission
-from palaver.model.request import (
+from palaver.protocol.agents import BeginSubagent, Caller, Standing
+from palaver.protocol.bundles import CreateBundle
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AGENT_TYPES, AnswerPermission, AskPermission, ClosePermission
+from palaver.protocol.message import SYSTEM
+from palaver.protocol.requests import (
     Acknowledge,
+    AddNote,
     Archive,
     ChangeSetting,
+    Claim,
+    CloseRoom,
+    DaemonStarted,
+    ExpireReservation,
+    FireNag,
     Gone,
+    HandOn,
     Join,
+    JoinRoom,
+    KickMember,
     Leave,
+    LeaveRoom,
     Notify,
+    PassStick,
+    Pause,
     Put,
     Redact,
     Redeliver,
     Register,
     Release,
-    Report,
-    Request,
-    Send,
-    SetStatus,
-    Started,
-)
-from palaver.model.room import (
-    AddNote,
-    Claim,
-    CloseRoom,
-    ExpireReservation,
-    HandOn,
-    JoinRoom,
-    KickMember,
-    LeaveRoom,
-    PassStick,
     ReleaseStick,
+    ReportDelivery,
+    Request,
     ResolveNote,
     RetireMember,
+    Send,
+    SetStatus,
     TakeOver,
     TellKick,
+    Typed,
+    Unpause,
 )
-from palaver.model.subagent import BeginSubagent
-from palaver.model.subscription import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
-from palaver.model.task import CompleteTask, CreateTask, UpdateTask
-from palaver.model.terminal import FireNag, Pause, Typed, Unpause
-from palaver.rooms.attendance import Attendance, Unattended
-from palaver.rooms.policy import Policy
-from palaver.routing.brakes import Brakes
-from palaver.routing.directory import Directory
-from palaver.routing.policy import require
-
-__all__ = ["SYSTEM_CALLER", "TABLE", "Broker", "Row"]
+from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
+from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
+from palaver.state.agents import read_agent, read_agents
+from palaver.state.fold import agent_of
 
 
 def _written_by(context: Context, event: Event) -> Written:
@@ -140,15 +135,15 @@ TABLE: Final[Mapping[type, Row]] = {
     Archive: Row("archive", Standing.OPERATOR, archive.archive),
     Subscribe: Row("events sub", Standing.OBSERVER, subscriptions.subscribe),
     Unsubscribe: Row("events unsub", Standing.OBSERVER, subscriptions.unsubscribe),
-    Report: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
+    ReportDelivery: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
     Notify: Row("notify", Standing.HUMAN, messages.notify, is_internal=True),
     Gone: Row("gone", Standing.HUMAN, goodbyes.gone, is_internal=True),
-    Started: Row("started", Standing.HUMAN, status.started, is_internal=True),
+    DaemonStarted: Row("started", Standing.HUMAN, status.started, is_internal=True),
     FireSubscription: Row("hit", Standing.HUMAN, subscriptions.fire_subscription, is_internal=True),
     FireWatch: Row("watch", Standing.HUMAN, subscriptions.fire_watch, is_internal=True),
     Pause: Row("pause", Standing.OPERATOR, terminals.pause),
     Unpause: Row("unpause", Standing.OPERATOR, terminals.unpause),
-    Typed: Row("typed", Standing.HUMAN, terminals.typed, is_internal=True),
+    Typed: Row("typed", Standing.HUMAN, terminals.record_typed, is_internal=True),
     AnswerPermission: Row("approve", Standing.HUMAN, permissions.answer),
     AskPermission: Row("permission", Standing.HUMAN, permissions.ask, is_internal=True),
     ClosePermission: Row("close permission", Standing.HUMAN, permissions.close, is_internal=True),

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from palaver.broker.context import Context
-from palaver.broker.outcome import Written
+from palaver.broker.context import Context, Written
 from palaver.errors import BadRequest, MessageTooLarge, NotFound
-from palaver.log.api import Log, Rows
-from palaver.log.fold_bundles import read_bundle
-from palaver.model.agent import Caller
-from palaver.model.bundle import (
+from palaver.log.api import Log
+from palaver.protocol.agents import Caller
+from palaver.protocol.bundles import (
     BUNDLE,
     LIMIT_BUNDLE_BYTES,
     LIMIT_EVENTS,
@@ -28,9 +26,11 @@ from palaver.model.bundle import (
     parse_bundle_id,
     payload_of_bundle,
 )
-from palaver.model.envelope import Draft, Event
-from palaver.model.text import check_text
-from palaver.model.transcript import Excerpt, Level, format_range
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.text import check_text
+from palaver.protocol.transcript import Detail, Excerpt, format_range
+from palaver.state.bundles import read_bundle
+from palaver.state.rows import Rows
 
 
 async def create(context: Context, caller: Caller, request: CreateBundle, key: bytes | None) -> Written:
@@ -141,8 +141,8 @@ def _check_transcripts(excerpts: Sequence[Excerpt]) -> int:
     """Check the excerpts and return their total size in bytes."""
     for excerpt in excerpts:
         check_text(excerpt.agent, "the agent of a transcript")
-        if excerpt.level not in list(Level):
-            raise BadRequest(f"the levels of a transcript are {', '.join(Level)}, not {excerpt.level!r}")
+        if excerpt.level not in list(Detail):
+            raise BadRequest(f"the levels of a transcript are {', '.join(Detail)}, not {excerpt.level!r}")
         if not 1 <= excerpt.first <= excerpt.last:
             raise BadRequest(
                 f"{format_range(excerpt.first, excerpt.last)} is not a part of a transcript; "

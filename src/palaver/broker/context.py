@@ -1,18 +1,19 @@
 """The context of every handler of the broker, and the caller that stands for the bus itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from palaver.clock import Clock
-from palaver.log.api import Log
-from palaver.model.agent import Caller, Standing
-from palaver.model.ids import UlidSource
-from palaver.model.message import SYSTEM
-from palaver.rooms.attendance import Attendance, Unattended
-from palaver.rooms.policy import Policy
-from palaver.routing.brakes import Brakes
-from palaver.routing.directory import Directory
+from palaver.domain.brakes import Brakes
+from palaver.domain.lease import Attendance, Policy, Unattended
+from palaver.domain.routing import Directory
+from palaver.ids import UlidSource
+from palaver.log.api import Archived, Log
+from palaver.protocol.agents import Agent, Caller, Standing
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import SYSTEM
+from palaver.state.rooms import Room
 
 SYSTEM_CALLER: Final = Caller(name="[pal-events]", standing=Standing.HUMAN, kind=SYSTEM)
 
@@ -32,3 +33,91 @@ class Context:
     """Which agents are present in rooms, and which wait."""
     policy: Policy = field(default_factory=Policy)
     """The limits of rooms."""
+
+
+# --------------------
+# The outcomes of requests that are not refused.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A message with its seq and its recipients. `event` is None for a dry run."""
+
+    event: Event | None
+    to: tuple[str, ...]
+    delivered_to: tuple[str, ...]
+    empty_groups: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    is_repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """An agent that has its name. `is_new` is false if it had the name before."""
+
+    agent: Agent
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """An event, or None if there was nothing left to write."""
+
+    event: Event | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seated:
+    """A room with the caller in it. `event` is None if it was a member before, or is only an observer."""
+
+    room: Room
+    event: Event | None
+    is_new: bool
+    """The room was created by this request."""
+    ancestor_of: str = ""
+    """The requested workspace, if the room is in one above it."""
+    nested_in: str = ""
+    """The id of the room above the one that was created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The outcome of a request for the stick."""
+
+    status: str
+    """`your_turn`, `not_yet`, `takeover_available` or `closed`."""
+    room: Room
+    reason: str = ""
+    """Why it is the caller's turn, or not yet, or why the stick may be taken over; one identifier."""
+    turn: int = 0
+    lease: str = ""
+    handoff: dict[str, object] | None = None
+    sender: str = ""
+    """The member that wrote the handoff, or released the stick."""
+    look_again_ms: int | None = None
+    """In how many ms the result can change without an event; None if only events can change it."""
+    hint: str = ""
+    """A sentence about the reason. For `auto_claim_disabled` it is news only once per handoff."""
+    revoked: str = ""
+    """The owner that a takeover took the stick from."""
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redacted:
+    """The record of a removed text, the event that had it, and where else it was found."""
+
+    event: Event | None
+    """None if its removal was ordered before; then nothing was written."""
+    of: Event
+    copies: tuple[Event, ...] = ()
+    """Events to which Palaver had copied it; their text is removed too."""
+    quotes: tuple[Event, ...] = ()
+    """Other events with the same text; they are unchanged."""
+    unsearched: tuple[str, ...] = ()
+    """Archive files that could not be searched for other events with the same text."""
+    unredacted: Mapping[int, str] = field(default_factory=dict)
+    """Events whose text could not be removed as ordered, now or before, with the reason."""
+
+
+Outcome = Sent | Joined | Written | Seated | Turn | Archived | Redacted

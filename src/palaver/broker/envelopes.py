@@ -7,24 +7,23 @@ them. A group reaches the agents present; a name also an offline agent.
 from collections.abc import Sequence
 from typing import Final
 
-from palaver.broker.context import Context
-from palaver.broker.goodbyes import say_goodbye
+from palaver.broker.agents import say_goodbye
+from palaver.broker.context import Context, Sent
 from palaver.broker.messages import send_with_id, store
-from palaver.broker.outcome import Sent
 from palaver.broker.rooms import LEFT, leave_all_rooms
 from palaver.broker.tasks import ask_telling
+from palaver.domain.rights import check_foreign_type
+from palaver.domain.routing import Resolved, resolve
 from palaver.errors import BadRequest, IdTaken, NotYou, UnknownRecipient, WhoAreYou
-from palaver.model.address import Everyone, Glob, RoleGroup, format_address, parse_address
-from palaver.model.agent import Caller
-from palaver.model.envelope import Draft, Envelope
-from palaver.model.life import BYE, HELLO
-from palaver.model.message import BROADCAST, HUMAN, INSTANCE, MENTIONS, MESSAGE
-from palaver.model.query import STORED_TYPES
-from palaver.model.request import Put, Send
-from palaver.model.task import task_request_from
-from palaver.model.text import check_text
-from palaver.routing.policy import check_foreign_type
-from palaver.routing.recipients import Resolved, resolve
+from palaver.protocol.address import Everyone, Glob, RoleGroup, format_address, parse_address
+from palaver.protocol.agents import INSTANCE, Caller
+from palaver.protocol.envelope import Draft, Envelope
+from palaver.protocol.events import BYE, HELLO
+from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, MESSAGE
+from palaver.protocol.query import STORED_TYPES
+from palaver.protocol.requests import Put, Send
+from palaver.protocol.tasks import task_request_from
+from palaver.protocol.text import check_text
 
 _LIMIT_TYPE_BYTES: Final = 256
 

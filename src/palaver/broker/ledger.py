@@ -5,20 +5,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from palaver.broker.context import Context
-from palaver.broker.lookup import find_message
-from palaver.broker.outcome import Written
+from palaver.broker.context import Context, Written
+from palaver.broker.messages import find_message
+from palaver.domain.rights import require_own_mail
 from palaver.errors import BadRequest, WhoAreYou
-from palaver.log.api import Rows
-from palaver.log.state import can_step, read_line
-from palaver.model.agent import Caller
-from palaver.model.delivery import GRADES, State
-from palaver.model.envelope import Draft, Event
-from palaver.model.mail import DeliveryReport, deliverable, reply_place
-from palaver.model.message import EXTERNAL, SYSTEM, is_lost, is_raw
-from palaver.model.priority import format_priority
-from palaver.model.request import Acknowledge, Redeliver, Release, Report
-from palaver.routing.policy import require_own_mail
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.events import GRADES, DeliveryReport, State
+from palaver.protocol.message import EXTERNAL, SYSTEM, format_priority, is_lost, is_raw
+from palaver.protocol.requests import Acknowledge, Redeliver, Release, ReportDelivery
+from palaver.state.agents import can_step, read_line
+from palaver.state.rows import Rows, deliverable, reply_place
 
 
 async def acknowledge(context: Context, caller: Caller, request: Acknowledge, key: bytes | None) -> Written:
@@ -51,7 +48,7 @@ def _check_own(context: Context, caller: Caller, seqs: Sequence[int]) -> None:
         )
 
 
-async def report(context: Context, caller: Caller, request: Report, key: bytes | None) -> Written:
+async def report(context: Context, caller: Caller, request: ReportDelivery, key: bytes | None) -> Written:
     """Write a step that delivery has observed or decided."""
     return await _write(context, caller, request.report, key)
 

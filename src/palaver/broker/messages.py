@@ -1,50 +1,204 @@
-"""Sending: a text, or a notice from the bus itself.
+"""Messages: texts, replies and notices. Resolve the recipients, apply the brakes, write one event."""
 
-Recipients are fixed here, at send time. Nothing is stored if any part of a request is refused; a message that
-a brake stops is stored, and held until a person releases it.
-"""
-
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import structs
 
-from palaver.broker import raw
 from palaver.broker.bundles import attached_bundle
-from palaver.broker.context import SYSTEM_CALLER, Context
-from palaver.broker.held import held_text
-from palaver.broker.lookup import find_message
-from palaver.broker.outcome import Sent, Written
+from palaver.broker.context import SYSTEM_CALLER, Context, Sent, Written
 from palaver.broker.room_messages import said_in_room
-from palaver.errors import BadRequest, IdTaken, RateLimited, UnknownRecipient
-from palaver.log.api import Decide
+from palaver.domain.brakes import chain_of
+from palaver.domain.rights import is_foreign_type
+from palaver.domain.routing import Resolved, resolve
+from palaver.errors import (
+    BadRequest,
+    IdTaken,
+    NotAllowed,
+    NotFound,
+    NotPerson,
+    RateLimited,
+    UnknownRecipient,
+    WhoAreYou,
+)
+from palaver.ids import derived_id, is_ulid
+from palaver.log.api import Decide, Log
 from palaver.log.records import decode_payload, encode_payload
-from palaver.model.address import Everyone, find_mentions, format_address
-from palaver.model.agent import Caller
-from palaver.model.envelope import Draft, Event
-from palaver.model.ids import derived_id, is_ulid
-from palaver.model.mail import deliverable
-from palaver.model.message import (
+from palaver.protocol.address import Everyone, find_mentions, format_address
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.message import (
     ACK,
+    EXTERNAL,
     HUMAN,
     INFORM,
     INTENTS,
     MENTIONS,
     MESSAGE,
     SYSTEM,
+    Priority,
     build_payload,
+    format_priority,
     is_lost,
     is_raw,
+    parse_priority,
 )
-from palaver.model.priority import parse_priority
-from palaver.model.removal import is_removed, without_text
-from palaver.model.request import Notify, Send
-from palaver.model.task import TASK_TYPES
-from palaver.model.text import check_text, check_thread
-from palaver.routing.brakes import chain_of
-from palaver.routing.policy import is_foreign_type
-from palaver.routing.recipients import Resolved, resolve
+from palaver.protocol.redaction import is_removed, without_text
+from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
+from palaver.protocol.tasks import TASK_TYPES
+from palaver.protocol.text import check_text, check_thread
+from palaver.state.rows import deliverable
+
+# --------------------
+# The notice to a person about a message that a brake holds. Pure: an event in, a text out.
+
+_NAMED: Final = 20
+"""How many earlier held messages are listed by number."""
+
+
+def held_text(event: Event, others: Sequence[int]) -> str:
+    """Write the notice for a held message: how to release it, and which others of its sender are held."""
+    names = ", ".join(deliverable(event).delivered_to)
+    text = (
+        f"#{event.seq} from {event.sender} to {names} is held: {event.payload['held']}. "
+        f"To deliver it, run 'pal release {event.seq}'"
+    )
+    if not others:
+        return text
+    numbers = ", ".join(f"#{seq}" for seq in others[:_NAMED])
+    rest = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    were = "message from {} was" if len(others) == 1 else "messages from {} were"
+    return (
+        f"{text}. {len(others)} more {were.format(event.sender)} held since the last notice: "
+        f"{numbers}{rest}; 'pal pending' lists the held messages"
+    )
+
+
+# --------------------
+# Send options in addition to the text: raw keys, no header, a reply. Checks sender and recipient.
+#
+# Only the human in person may send raw keys, to one agent that a holder runs in a terminal.
+
+_INTERRUPT = format_priority(Priority.INTERRUPT)
+
+
+def check_sender(caller: Caller, request: Send) -> None:
+    """Refuse raw keys and headerless text from other callers than the human, and replies to a script."""
+    if request.expects_reply and caller.kind == EXTERNAL:
+        raise WhoAreYou("a script has no mailbox for the reply; join first with 'pal join'")
+    if not request.raw and not request.is_bare:
+        return
+    what = "typing raw keys" if request.raw else "typing without a header"
+    if caller.kind != HUMAN:
+        raise NotAllowed(what, caller.standing.word, "a person")
+    if caller.by is not None:
+        raise NotPerson(f"{what} requires a person, and is not possible with --as")
+
+
+def as_keys(request: Send) -> dict[str, object]:
+    """Return the fields of a raw-keys message: a text that shows the keys, and its delivery rules."""
+    if request.text:
+        raise BadRequest("raw keys cannot be sent together with a text")
+    if request.priority not in ("", _INTERRUPT):
+        raise BadRequest("raw keys are typed immediately; leave out --priority")
+    raw_to_text(request.raw)  # Refuses empty or too large input.
+    return {
+        "text": secret_text(_characters(request.raw)) if request.raw_hash else shown(request.raw),
+        "priority": _INTERRUPT,
+        "expires_in_ms": request.expires_in_ms or RAW_EXPIRES_MS,
+        "has_mentions": False,
+    }
+
+
+def check_terminals(context: Context, request: Send, names: Sequence[str]) -> None:
+    """Refuse keys unless they go to one agent that a holder runs in a terminal now."""
+    if not request.raw and not request.is_bare:
+        return
+    if len(names) != 1:
+        raise BadRequest(
+            f"keys can go to one terminal only; this selects {', '.join(names) or 'none'}. Nothing was sent"
+        )
+    agent = context.directory.get(names[0])
+    if agent is None or not agent.holder or agent.left or not context.is_present(agent.name):
+        raise BadRequest(
+            f"{names[0]} does not run in a terminal of Palaver; start it with 'pal run'. Nothing was sent"
+        )
+
+
+def keys_payload(request: Send) -> dict[str, object]:
+    """Return the payload fields that the terminal's holder needs in addition to the text."""
+    payload: dict[str, object] = {}
+    if request.raw:
+        payload["raw"] = "" if request.raw_hash else raw_to_text(request.raw)
+    if request.raw_hash:
+        payload |= {"secret": _characters(request.raw), "hash": request.raw_hash}
+    if request.is_bare:
+        payload["bare"] = True
+    if request.expects_reply:
+        payload["expects_reply"] = True
+    return payload
+
+
+def _characters(keys: bytes) -> int:
+    """Count the characters of a secret without the Enter that ends it."""
+    return len(keys.decode("utf-8", "surrogateescape").rstrip("\r\n"))
+
+
+# --------------------
+# Find a message by its reference: `42`, `#42`, `42:BOXE`, its ULID or a unique end of it.
+
+_PLACE: Final = re.compile(r"#?(\d{1,15})(?::([A-Za-z0-9]+))?", re.ASCII)
+_LEAST: Final = 4
+"""Characters of a ULID's end that are enough to search for it: fewer would match by accident."""
+_END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
+
+
+def find_event(log: Log, reference: str) -> Event:
+    """Return any event by its reference. Raises `NotFound`, or names the candidates if several match."""
+    if found := _PLACE.fullmatch(reference):
+        return _checked(reference, log.recall(int(found[1])), found[2])
+    if not _END.fullmatch(reference):
+        raise BadRequest(
+            f"{reference!r} is not a message: write its number, its ULID, or at least the last {_LEAST} "
+            "characters of its ULID"
+        )
+    events = log.find(reference.upper())
+    if not events:
+        raise NotFound(f"event {reference}")
+    if len(events) > 1:
+        candidates = ", ".join(f"#{event.seq} ({event.id})" for event in events)
+        raise BadRequest(f"{reference} is ambiguous: it matches {candidates}; write more characters")
+    return events[0]
+
+
+async def fetch_event(log: Log, reference: str) -> Event:
+    """Return what `find_event` returns, but read it in a thread: for an event that may be large."""
+    if found := _PLACE.fullmatch(reference):
+        return _checked(reference, await log.fetch(int(found[1])), found[2])
+    return find_event(log, reference)
+
+
+def _checked(reference: str, event: Event | None, device: str | None) -> Event:
+    if event is None or (device and device.upper() != event.device):
+        raise NotFound(f"event {reference}")
+    return event
+
+
+def find_message(log: Log, reference: str) -> Event:
+    """Return a message, or a foreign envelope that was delivered like one."""
+    event = find_event(log, reference)
+    if event.type != "message" and not event.delivered_to:
+        raise NotFound(f"message {reference}", f"#{event.seq} is an event of type {event.type}")
+    return event
+
+
+# --------------------
+# Sending: a text, or a notice from the bus itself.
+#
+# Recipients are fixed here, at send time. Nothing is stored if any part of a request is refused; a message
+# that a brake stops is stored, and held until a person releases it.
 
 LIMIT_UNASKED: Final = 5
 """An agent under a harness may broadcast to this many agents without confirming it."""
@@ -68,9 +222,9 @@ async def send(context: Context, caller: Caller, request: Send, key: bytes | Non
     """Store one message for all its recipients."""
     if request.id and not is_ulid(request.id):
         raise BadRequest(f"--id must be a ULID (26 characters), not {request.id!r}")
-    raw.check_sender(caller, request)
+    check_sender(caller, request)
     if request.raw:
-        request = structs.replace(request, **raw.as_keys(request))
+        request = structs.replace(request, **as_keys(request))
     bundle_id = attached_bundle(context.log, request.bundle_id)
     return await send_with_id(context, caller, structs.replace(request, bundle_id=bundle_id), key)
 
@@ -91,7 +245,7 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
     resolved = _resolve(context, caller, request, reply, mentions) if said is None else said.resolved
     priority = request.priority if said is None else said.priority
     check_breadth(caller, request, Sent(event=None, to=resolved.to, delivered_to=resolved.recipients))
-    raw.check_terminals(context, request, resolved.recipients)
+    check_terminals(context, request, resolved.recipients)
     now = context.clock.now_ms()
     payload = build_payload(
         text=request.text,
@@ -107,7 +261,7 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         expires=_expires(request, now),
         path=resolved.paths[0] if resolved.paths else None,
     )
-    payload |= raw.keys_payload(request)
+    payload |= keys_payload(request)
     if said is not None:
         payload |= said.payload
     if resolved.dead:

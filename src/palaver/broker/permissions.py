@@ -1,22 +1,28 @@
 """Permission requests of agents and the decisions on them. Only the human decides, and only in person."""
 
-from palaver.broker.context import Context
-from palaver.broker.outcome import Written
-from palaver.errors import NotAllowed, NotPerson
-from palaver.model.agent import Caller
-from palaver.model.envelope import Draft
-from palaver.model.message import HUMAN
-from palaver.model.permission import (
+from palaver.broker.context import Context, Written
+from palaver.config import typed
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft
+from palaver.protocol.events import (
     ALLOW,
     ANSWERED,
     ASKED,
     DENY,
+    LIFE,
     LIMIT_TEXT,
+    PAUSED,
+    UNPAUSED,
     AnswerPermission,
     AskPermission,
     ClosePermission,
 )
-from palaver.model.text import check_text
+from palaver.protocol.message import HUMAN
+from palaver.protocol.requests import TYPED, ChangeSetting, Pause, Typed, Unpause, secret_text
+from palaver.protocol.text import check_text
+from palaver.state.agents import read_agent
+from palaver.state.rows import Rows
 
 
 def check_person(caller: Caller) -> None:
@@ -68,5 +74,79 @@ async def _write(
 ) -> Written:
     draft = Draft(
         type=type_, sender=sender, payload=payload, id=context.ids.next(), ts=context.clock.now_ms()
+    )
+    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
+
+
+# --------------------
+# Record changes of settings. The door writes the file, which is read at the next start.
+
+
+async def change_setting(
+    context: Context, caller: Caller, request: ChangeSetting, key: bytes | None
+) -> Written:
+    """Write that a setting has another value from the next start on."""
+    draft = Draft(
+        type="setting.changed",
+        sender=caller.name,
+        payload={"key": request.key, "value": typed(request.key, request.value), "old": request.old},
+        id=context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=caller.by,
+    )
+    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
+
+
+# --------------------
+# Pause an agent, and record input at its terminal. Types nothing itself: its holder does.
+
+
+async def pause(context: Context, caller: Caller, request: Pause, key: bytes | None) -> Written:
+    """Write that an agent gets interrupts only; nothing if it is paused already."""
+    return await _set_paused(context, caller, request.name, key, is_paused=True)
+
+
+async def unpause(context: Context, caller: Caller, request: Unpause, key: bytes | None) -> Written:
+    """Write that an agent gets its messages again; nothing if it is not paused."""
+    return await _set_paused(context, caller, request.name, key, is_paused=False)
+
+
+async def _set_paused(
+    context: Context, caller: Caller, name: str, key: bytes | None, *, is_paused: bool
+) -> Written:
+    agent = context.directory.get(name)
+    if agent is None:
+        raise NotFound(f"agent {name}", "'pal list' shows the agents")
+    draft = Draft(
+        type=PAUSED if is_paused else UNPAUSED,
+        sender=caller.name,
+        payload={"agent": agent.name},
+        id=context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=caller.by,
+    )
+
+    def decide(rows: Rows) -> Draft | None:
+        known = read_agent(rows, agent.name)
+        return draft if known is not None and known.paused != is_paused else None
+
+    return Written(event=(await context.log.commit(f"agent/{agent.name}", decide, request_key=key)).event)
+
+
+async def record_typed(context: Context, caller: Caller, request: Typed, key: bytes | None) -> Written:
+    """Write what a person typed at an agent's terminal. The door has checked that its holder reports it."""
+    if request.text and request.secret:
+        raise BadRequest("report either the typed text, or the number of characters of a secret")
+    check_text(request.text, "the typed text")
+    payload: dict[str, object] = {"action": TYPED, "agent": request.name, "text": request.text}
+    if request.secret:
+        payload |= {"text": secret_text(request.secret), "secret": request.secret}
+    draft = Draft(
+        type=LIFE,
+        sender=request.name,
+        payload=payload,
+        id=context.ids.next(),
+        ts=context.clock.now_ms(),
+        by=HUMAN,
     )
     return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)

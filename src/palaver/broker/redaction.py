@@ -6,18 +6,19 @@ removal that a crash interrupted is finished at the next start.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
-from palaver.broker.context import Context
-from palaver.broker.lookup import fetch_event
-from palaver.broker.outcome import Redacted
+from palaver.broker.context import Context, Outcome, Redacted
+from palaver.broker.messages import fetch_event
+from palaver.domain.rights import is_foreign_type
 from palaver.errors import BadRequest, NotAllowed, NotPerson, StorageFailed
 from palaver.log.api import Log
-from palaver.model.agent import Caller
-from palaver.model.envelope import Draft, Event
-from palaver.model.message import HUMAN, MESSAGE
-from palaver.model.query import Query
-from palaver.model.removal import (
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.message import HUMAN, MESSAGE
+from palaver.protocol.query import Query
+from palaver.protocol.redaction import (
     FOLDED_TYPES,
     LEAST_QUOTED,
     REDACTED_TYPE,
@@ -27,9 +28,8 @@ from palaver.model.removal import (
     removed_text,
     without_text,
 )
-from palaver.model.request import Redact
-from palaver.model.subscription import DELIVERY
-from palaver.routing.policy import is_foreign_type
+from palaver.protocol.requests import Archive, Redact
+from palaver.protocol.subscriptions import DELIVERY
 
 Forget: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
 """Removes data outside the log about events with these ids."""
@@ -178,3 +178,14 @@ def _is_copy(one: Event, of: Event) -> bool:
 
 def _scrub(event: Event) -> Event:
     return without_text(event, is_foreign=is_foreign_type(event.type))
+
+
+# --------------------
+# Move events from the log to an archive. Writes no event: seqs and rows do not change.
+
+
+async def archive(context: Context, caller: Caller, request: Archive, key: bytes | None) -> Outcome:
+    """Move the events before a seq into an archive. A repeat finds nothing left to move."""
+    # Finish removals first: their records are searched in the log only.
+    left = await finish(context)
+    return replace(await context.log.archive(request.before), unredacted=left)

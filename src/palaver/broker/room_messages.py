@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from palaver.broker.context import Context
-from palaver.broker.room_moves import stick_key
+from palaver.broker.rooms import stick_key
+from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
+from palaver.domain.routing import Directory, Resolved, resolve
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,
@@ -19,20 +21,15 @@ from palaver.errors import (
     UnknownMember,
     UnknownRecipient,
 )
-from palaver.log.api import Decide, Rows
-from palaver.log.fold_rooms import find_room, read_room, read_rooms_of
-from palaver.model.address import Everyone, Human, Named, Path, format_address, parse_address
-from palaver.model.address import Room as RoomAddress
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Draft
-from palaver.model.message import BROADCAST, HUMAN, MENTIONS
-from palaver.model.request import Send
-from palaver.rooms.events import HINTS, INTERRUPT, NORMAL
-from palaver.rooms.names import find_member
-from palaver.rooms.policy import ALL_WAKE, PERSONS_WAKE
-from palaver.rooms.room import Room
-from palaver.routing.directory import Directory
-from palaver.routing.recipients import Resolved, resolve
+from palaver.log.api import Decide
+from palaver.protocol.address import Everyone, Human, Named, Path, RoomAddress, format_address, parse_address
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Draft
+from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS
+from palaver.protocol.query import HINTS, INTERRUPT, NORMAL
+from palaver.protocol.requests import Send
+from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
+from palaver.state.rows import Rows
 
 _PERSONS: Final = frozenset({Standing.HUMAN, Standing.GUEST})
 """Standings that may write in a room without being a member."""
@@ -41,7 +38,7 @@ _CANDIDATES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RoomMessage:
     """A message in a room: its recipients, its priority, and its additional payload."""
 
     resolved: Resolved
@@ -64,7 +61,9 @@ class Said:
         return decide
 
 
-def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequence[str]) -> Said | None:
+def said_in_room(
+    context: Context, caller: Caller, request: Send, mentions: Sequence[str]
+) -> RoomMessage | None:
     """Resolve a message for a room; None if the message is not for a room.
 
     Raises `InvalidBody`, `MessageTooLarge`, `RoomNotFound`, `RoomClosed`, `UnknownMember` for a sender or
@@ -90,7 +89,7 @@ def said_in_room(context: Context, caller: Caller, request: Send, mentions: Sequ
     wakes = _wakes(context, caller, room, resolved, named, hint)
     if wakes is not None:
         payload["wakes"] = wakes
-    return Said(
+    return RoomMessage(
         resolved=resolved,
         priority=INTERRUPT if hint == INTERRUPT else request.priority,
         payload=payload,

@@ -1,24 +1,145 @@
 """Rooms: join, leave, kick and close, each decided on the single key of the workspace."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from palaver.broker.context import Context
-from palaver.broker.outcome import Seated, Written
-from palaver.broker.room_moves import move, stick_key
-from palaver.errors import BadRequest, RoomNotFound, UnknownMember, WhoAreYou
-from palaver.log.api import Rows
-from palaver.log.fold_rooms import count_rooms, find_room, read_room, read_room_at, read_rooms_of
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Draft, Event
-from palaver.model.message import HUMAN, INSTANCE
-from palaver.model.room import CloseRoom, JoinRoom, KickMember, LeaveRoom, RetireMember, TellKick
-from palaver.model.text import check_text
-from palaver.rooms import members, payloads
-from palaver.rooms.names import folder_name, room_base, room_id
-from palaver.rooms.payloads import MemberJoined, payload_of
-from palaver.rooms.room import Room
+from palaver.broker.context import Context, Seated, Written
+from palaver.domain import members
+from palaver.domain.lease import Moment, Move, NoChange, Policy, RoomFacts, take_facts
+from palaver.errors import BadRequest, RoomClosed, RoomNotFound, UnknownMember, WhoAreYou
+from palaver.protocol import events as payloads
+from palaver.protocol.agents import INSTANCE, Caller, Standing
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.events import (
+    NOTE_ADDED,
+    NOTE_RESOLVED,
+    MemberJoined,
+    NoteAdded,
+    NoteResolved,
+    Payload,
+    payload_of,
+)
+from palaver.protocol.message import HUMAN
+from palaver.protocol.requests import (
+    AddNote,
+    CloseRoom,
+    JoinRoom,
+    KickMember,
+    LeaveRoom,
+    ResolveNote,
+    RetireMember,
+    TellKick,
+)
+from palaver.protocol.text import check_text
+from palaver.state.rooms import (
+    Room,
+    checked_note,
+    count_rooms,
+    find_note,
+    find_room,
+    folder_name,
+    read_note,
+    read_room,
+    read_room_at,
+    read_rooms_of,
+    room_base,
+    room_id,
+)
+from palaver.state.rows import Rows
+
+# --------------------
+# From a decision about a room to an event: all are committed on the single key of the room's workspace.
+#
+# Facts outside the log are collected before the commit, once per member, so that the decision can be
+# repeated; if a member has joined meanwhile, they are collected again.
+
+Decision = Callable[[Moment, str], Move | NoChange | None]
+"""Decides about a room; the text is the id that the event will have. Pure: it may be called again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The result of a decision: the event, or the answer and the room that it refers to."""
+
+    event: Event | None
+    room: Room
+    answer: NoChange | None = None
+
+
+def stick_key(base: str) -> str:
+    """Return the key on which everything about the rooms of one workspace is decided."""
+    return f"stick/{base}"
+
+
+def moment_of(context: Context, room: Room) -> Moment:
+    """Return a snapshot of a room with the current facts."""
+    facts = take_facts(context.attendance, context.clock.now_ms(), room.id, room.names)
+    return Moment(room=room, facts=facts, policy=context.policy)
+
+
+async def move(
+    context: Context, caller: Caller, room: Room, decide: Decision, key: bytes | None = None
+) -> Moved:
+    """Decide about a room and write the event. A refusal is raised."""
+    while True:
+        attempt = _Attempt(
+            id=context.ids.next(),
+            room=room,
+            facts=moment_of(context, room).facts,
+            policy=context.policy,
+            caller=caller,
+            decision=decide,
+        )
+        commit = await context.log.commit(stick_key(room.base), attempt.decide, request_key=key)
+        if commit.event is not None or not attempt.is_stale:
+            return Moved(event=commit.event, room=attempt.room, answer=attempt.answer)
+        # Use the room as the decision saw it: reads may still be older.
+        room = attempt.room
+
+
+def current_room(context: Context, room: Room) -> Room:
+    """Return the current state of a room."""
+    found = read_room(context.log.rows, room.id)
+    assert found is not None  # rooms are never removed
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Attempt:
+    """One commit, with the facts from its start, and what the last call saw and decided."""
+
+    id: str
+    room: Room
+    facts: RoomFacts
+    policy: Policy
+    caller: Caller
+    decision: Decision
+    answer: NoChange | None = field(default=None, init=False)
+    is_stale: bool = field(default=False, init=False)
+
+    def decide(self, rows: Rows) -> Draft | None:
+        room = read_room(rows, self.room.id)
+        assert room is not None  # rooms are never removed
+        self.room = room
+        self.answer = None
+        self.is_stale = any(name not in self.facts.sights for name in room.names)
+        if self.is_stale:
+            return None
+        made = self.decision(Moment(room=room, facts=self.facts, policy=self.policy), self.id)
+        if not isinstance(made, Move):
+            self.answer = made
+            return None
+        return Draft(
+            type=made.type,
+            sender=self.caller.name,
+            to=made.to,
+            payload=payload_of(made.payload),
+            id=made.id or self.id,
+            ts=self.facts.now_ms,
+            by=self.caller.by,
+        )
+
 
 LEFT: Final = "left"
 LIMIT_PLACE_BYTES: Final = 4096
@@ -34,7 +155,7 @@ async def join_room(context: Context, caller: Caller, request: JoinRoom, key: by
         raise WhoAreYou("a room member needs a name; join the bus first with 'pal join'")
     closed: set[str] = set()
     while True:
-        wanted = _Wanted.of(context, caller, request, closed)
+        wanted = _WantedRoom.of(context, caller, request, closed)
         commit = await context.log.commit(stick_key(wanted.base), wanted.decide, request_key=key)
         if commit.event is None and not wanted.is_seated:
             # It was closed meanwhile, which reads may not show yet: join or create another one.
@@ -99,7 +220,7 @@ def _known(rows: Rows, id: str) -> Room:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Wanted:
+class _WantedRoom:
     """A room that the caller wants to join: an existing one, or one to create."""
 
     path: str
@@ -115,7 +236,7 @@ class _Wanted:
     is_seated: bool = field(default=False, init=False)
 
     @classmethod
-    def of(cls, context: Context, caller: Caller, request: JoinRoom, closed: Set[str]) -> "_Wanted":
+    def of(cls, context: Context, caller: Caller, request: JoinRoom, closed: Set[str]) -> "_WantedRoom":
         room = _nearest(context.log.rows, _around(request), closed)
         path = request.places[0] if room is None else room.path
         agent = context.directory.get(caller.name)
@@ -223,3 +344,60 @@ def check_may_write(room: Room, caller: Caller) -> None:
     is_guest = caller.kind == HUMAN or caller.standing == Standing.GUEST
     if room.member(caller.name) is None and not is_guest:
         raise UnknownMember(caller.name, room.id)
+
+
+# --------------------
+# Notes: added by members that may write in a room, resolved once.
+
+
+async def add(context: Context, caller: Caller, request: AddNote, key: bytes | None) -> Written:
+    """Store a note. Its id is that of its event."""
+    text = checked_note(request.text, context.policy.note_bytes)
+    if request.turn is not None and request.turn < 0:
+        raise BadRequest("a turn is a number of 0 or more")
+    room = find_room(context.log.rows, request.room)
+    id_ = context.ids.next()
+    payload = NoteAdded(room=room.id, note=id_, text=text, turn_id=request.turn)
+    draft = _draft(context, caller, NOTE_ADDED, payload, id_)
+
+    def decide(rows: Rows) -> Draft:
+        _check(rows, room.id, caller)
+        return draft
+
+    # On the room's key: no note is written after the room was closed.
+    return Written(event=(await context.log.commit(stick_key(room.base), decide, request_key=key)).event)
+
+
+async def resolve(context: Context, caller: Caller, request: ResolveNote, key: bytes | None) -> Written:
+    """Write that a note is resolved; nothing if it already is."""
+    room = find_room(context.log.rows, request.room)
+    _check(context.log.rows, room.id, caller)
+    note = find_note(context.log.rows, room.id, request.note)
+    payload = NoteResolved(room=room.id, note=note.id)
+    draft = _draft(context, caller, NOTE_RESOLVED, payload, context.ids.next())
+
+    def decide(rows: Rows) -> Draft | None:
+        _check(rows, room.id, caller)
+        known = read_note(rows, room.id, note.id)
+        return draft if known is not None and known.is_open else None
+
+    return Written(event=(await context.log.commit(f"note/{note.id}", decide, request_key=key)).event)
+
+
+def _check(rows: Rows, id: str, caller: Caller) -> None:
+    room = read_room(rows, id)
+    assert room is not None  # it was found just now, and rooms are never removed
+    if not room.is_open:
+        raise RoomClosed(id)
+    check_may_write(room, caller)
+
+
+def _draft(context: Context, caller: Caller, type: str, payload: Payload, id: str) -> Draft:
+    return Draft(
+        type=type,
+        sender=caller.name,
+        payload=payload_of(payload),
+        id=id,
+        ts=context.clock.now_ms(),
+        by=caller.by,
+    )

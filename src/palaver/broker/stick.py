@@ -3,15 +3,16 @@
 import hashlib
 from dataclasses import replace
 
-from palaver.broker.context import SYSTEM_CALLER, Context
-from palaver.broker.outcome import Turn, Written
-from palaver.broker.room_moves import Decision, Moved, current_room, moment_of, move
-from palaver.broker.rooms import LIMIT_REASON_BYTES
+from palaver.broker.context import SYSTEM_CALLER, Context, Turn, Written
+from palaver.broker.rooms import LIMIT_REASON_BYTES, Decision, Moved, current_room, moment_of, move
+from palaver.domain import stick
+from palaver.domain.rights import require
+from palaver.domain.stick import checked_handoff
 from palaver.errors import ObserverCannotHoldTurn
-from palaver.log.fold_rooms import find_room
-from palaver.model.agent import Caller, Standing
-from palaver.model.envelope import Event
-from palaver.model.room import (
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import Granted, TakenOver, read_payload
+from palaver.protocol.requests import (
     HARNESS_GONE,
     Claim,
     ExpireReservation,
@@ -20,12 +21,8 @@ from palaver.model.room import (
     ReleaseStick,
     TakeOver,
 )
-from palaver.model.text import check_text
-from palaver.rooms import stick
-from palaver.rooms.handoff import checked_handoff
-from palaver.rooms.payloads import Granted, TakenOver, read_payload
-from palaver.rooms.room import Room
-from palaver.routing.policy import require
+from palaver.protocol.text import check_text
+from palaver.state.rooms import Room, find_room
 
 
 async def claim(context: Context, caller: Caller, request: Claim, key: bytes | None) -> Turn:

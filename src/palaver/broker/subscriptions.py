@@ -6,16 +6,14 @@ subscription with `once`.
 
 import msgspec
 
-from palaver.broker.context import Context
-from palaver.broker.outcome import Written
+from palaver.broker.context import Context, Written
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, WhoAreYou
-from palaver.log.api import Decide, Rows
-from palaver.log.fold_watches import read_due, read_subscription, read_watch
-from palaver.model.agent import Caller, Standing, standing_of_role
-from palaver.model.envelope import Draft
-from palaver.model.ids import derived_id
-from palaver.model.message import EXTERNAL, HUMAN, INFORM, INSTANCE, MENTIONS, MESSAGE, SYSTEM, build_payload
-from palaver.model.subscription import (
+from palaver.ids import derived_id
+from palaver.log.api import Decide
+from palaver.protocol.agents import INSTANCE, Caller, Standing, standing_of_role
+from palaver.protocol.envelope import Draft
+from palaver.protocol.message import EXTERNAL, HUMAN, INFORM, MENTIONS, MESSAGE, SYSTEM, build_payload
+from palaver.protocol.subscriptions import (
     COLLISION,
     LIMIT_FILTER_WORDS,
     LIMIT_SAY_BYTES,
@@ -33,7 +31,9 @@ from palaver.model.subscription import (
     parse_watch_id,
     subscription_id,
 )
-from palaver.model.text import check_text
+from palaver.protocol.text import check_text
+from palaver.state.rows import Rows
+from palaver.state.watches import read_due, read_subscription, read_watch
 
 _LIMIT_WORD_BYTES = 1024
 

@@ -7,19 +7,16 @@ second task with the same id, and a second completion, are refused.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from palaver.broker.context import Context
-from palaver.broker.lookup import find_event
-from palaver.broker.messages import check_breadth, store
-from palaver.broker.outcome import Sent
+from palaver.broker.context import Context, Sent
+from palaver.broker.messages import check_breadth, find_event, store
+from palaver.domain.routing import Resolved, resolve
 from palaver.errors import BadRequest, NotFound, RoomNotFound
-from palaver.log.api import Log, Rows
-from palaver.log.fold_rooms import find_room, read_rooms_of
-from palaver.log.fold_tasks import read_task
-from palaver.model.agent import Caller
-from palaver.model.envelope import Draft
-from palaver.model.message import HUMAN, MENTIONS
-from palaver.model.request import Send
-from palaver.model.task import (
+from palaver.log.api import Log
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft
+from palaver.protocol.message import HUMAN, MENTIONS
+from palaver.protocol.requests import Send
+from palaver.protocol.tasks import (
     COMPLETED,
     TASK_COMPLETE,
     TASK_CREATE,
@@ -31,7 +28,9 @@ from palaver.model.task import (
     UpdateTask,
     check_task,
 )
-from palaver.routing.recipients import Resolved, resolve
+from palaver.state.rooms import find_room, read_rooms_of
+from palaver.state.rows import Rows
+from palaver.state.tasks import read_task
 
 
 @dataclass(frozen=True, slots=True)

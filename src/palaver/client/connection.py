@@ -10,47 +10,272 @@ request repeated with its id, so that nothing is sent twice and nothing is misse
 raised as its class in `palaver.errors`.
 """
 
+import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
 from palaver import __version__
-from palaver.client.agent import Agent
-from palaver.client.answer import (
+from palaver.client.values import (
+    AgentInfo,
+    Delivery,
+    Message,
+    Receipt,
     agents_from_json,
+    event_from_json,
     events_from_json,
     fields_from_json,
     last_from_json,
     ledger_from_json,
+    mail_from_json,
+    place_from_json,
     receipt_from_json,
 )
-from palaver.client.follower import Follower
-from palaver.client.lifeline import Lifeline
-from palaver.client.mail import Mail
-from palaver.client.message import Message
-from palaver.client.receipt import Delivery, Receipt
-from palaver.client.wire import Line, default_home
+from palaver.client.wire import Lifeline, ReplyLine, Wire, default_home, open_wire
 from palaver.clock import SystemClock
 from palaver.errors import Disconnected, PalaverError
-from palaver.model.envelope import Envelope, Event
-from palaver.model.ids import UlidSource
-from palaver.model.lines.program_ops import (
+from palaver.ids import UlidSource
+from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.lines import (
+    AckOp,
     EventsOp,
     JoinOp,
     ListenOp,
     ListOp,
+    Op,
     PutOp,
     ReceiptsOp,
     SendOp,
     StatusOp,
     ToolOp,
+    op_to_json,
 )
+
+# --------------------
+# A queue of received items. The producer limits its length.
+
+T = TypeVar("T")
+
+
+class Stream(Generic[T]):
+    """An asynchronous iterator that a producer fills. With several readers each item goes to one of them.
+
+    After the end, readers still get the remaining items, and then stop or get the error it ended with.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._news = asyncio.Event()
+        self._is_ended = False
+        self._error: Exception | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: T) -> None:
+        """Append an item."""
+        self._items.append(item)
+        self._news.set()
+
+    def end(self, error: Exception | None = None) -> None:
+        """End the stream, optionally with an error. Only the first call counts."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._error = error
+            self._news.set()
+
+    def reopen(self) -> None:
+        """Continue after an end; without an end, do nothing."""
+        self._is_ended = False
+        self._error = None
+
+    def __aiter__(self) -> "Stream[T]":
+        return self
+
+    async def __anext__(self) -> T:
+        while not self._items:
+            if self._is_ended:
+                raise self._error or StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._items.popleft()
+
+
+# --------------------
+# The inbox of one connection: each pushed message once, and the record of acknowledged ones.
+
+_LIMIT_REMEMBERED: Final = 10_000
+
+
+class Inbox:
+    """Drops repeats by seq. Unacknowledged messages are all remembered, acknowledged ones up to 10,000.
+
+    It holds the messages that were pushed and not taken yet: at most all unread messages of the agent.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: Stream[Message] = Stream()
+        self._in_hand: set[int] = set()
+        self._acked: OrderedDict[int, None] = OrderedDict()
+
+    def put(self, message: Message) -> bool:
+        """Store a pushed message; return False if it was already acknowledged, so its ack must have been
+        lost.
+        """
+        if message.seq in self._acked:
+            return False
+        if message.seq not in self._in_hand:
+            self._in_hand.add(message.seq)
+            self.waiting.put(message)
+        return True
+
+    def acked(self, seq: int) -> None:
+        """Remember that the program has acknowledged a message."""
+        self._in_hand.discard(seq)
+        self._acked[seq] = None
+        if len(self._acked) > _LIMIT_REMEMBERED:
+            self._acked.popitem(last=False)
+
+
+# --------------------
+# The messages pushed to one connection: decoded, and acknowledged, again if the ack was lost.
+
+Ask = Callable[[Op], Awaitable[msgspec.Raw]]
+"""Sends a request to the current daemon."""
+
+
+class MailReader:
+    """Received messages, each once. A message stays unread on the bus until its `ack`."""
+
+    def __init__(self, ask: Ask, answer: Callable[..., Awaitable[Receipt]]) -> None:
+        """Create the messages of a connection. `answer` sends a reply."""
+        self._ask = ask
+        self._answer = answer
+        self._inbox = Inbox()
+        self._again: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> Stream[Message]:
+        """Messages that have arrived and were not taken yet."""
+        return self._inbox.waiting
+
+    def hear(self, line: ReplyLine) -> None:
+        """Process a push. A message whose ack was lost is acknowledged again."""
+        mail = mail_from_json(line.message)
+        message = Message(
+            seq=mail.seq,
+            id=mail.id,
+            ts=mail.ts,
+            sender=mail.sender,
+            text=mail.text,
+            intent=mail.intent,
+            thread=mail.thread,
+            reply_to=mail.reply_to,
+            fields=fields_from_json(line.message),
+            acknowledge=self._ack,
+            answer=self._answer,
+        )
+        if not self._inbox.put(message):
+            again = asyncio.get_running_loop().create_task(self._ack_again(mail.seq))
+            self._again.add(again)
+            again.add_done_callback(self._again.discard)
+
+    async def _ack(self, seq: int) -> None:
+        self._inbox.acked(seq)
+        await self._ask(AckOp(messages=(seq,)))
+
+    async def _ack_again(self, seq: int) -> None:
+        with suppress(PalaverError):  # it stays unread then and is pushed again on the next connection
+            await self._ack(seq)
+
+
+# --------------------
+# Follow the log on a separate connection, so that a slow reader delays no other request.
+#
+# A follower needs no name, changes nothing, and continues across restarts of the daemon after its last event.
+
+LIMIT_WAITING: Final = 1000
+"""Events that may wait to be taken. At this limit reading pauses; the daemon sends the rest later."""
+_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Pauses before the next connection, when several in a row ended without an event."""
+
+
+class Follower:
+    """Events that match a filter, in log order, each once."""
+
+    def __init__(
+        self, home: str, request: EventsOp, on_unreadable: Callable[[], None] = lambda: None
+    ) -> None:
+        """Create a follower. `on_unreadable` is called for each event that is skipped as unreadable."""
+        self._home = home
+        self._request = request
+        self._waiting: Stream[Event] = Stream()
+        self._on_unreadable = on_unreadable
+        self._is_closed = False
+        self._closing = asyncio.Event()
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Yield events as they arrive. Raises Disconnected if the daemon cannot be reached again."""
+        is_returning = False
+        empty = 0
+        while not self._is_closed:
+            waiting = self._waiting = Stream()
+            wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
+            self._wire = wire
+            is_returning = True
+            empty += 1
+            wire.write(op_to_json(1, self._request))
+            try:
+                async for event in waiting:
+                    empty = 0
+                    if len(waiting) == LIMIT_WAITING // 2:
+                        wire.resume_reading()
+                    self._request = msgspec.structs.replace(self._request, after=event.seq)
+                    yield event
+            finally:
+                wire.close()
+            if empty:
+                await self._pause(_PAUSES_S[min(empty, len(_PAUSES_S)) - 1])
+
+    def close(self) -> None:
+        """End; a current reader gets the remaining events and then stops."""
+        self._is_closed = True
+        self._closing.set()
+        self._waiting.end()
+
+    def _hear(self, line: ReplyLine) -> None:
+        if line.error:
+            self._waiting.end(line.refusal)
+        elif line.push == "event":
+            event = event_from_json(line.event)
+            if event is None:
+                self._skip(line.event)
+                return
+            self._waiting.put(event)
+            if len(self._waiting) == LIMIT_WAITING:
+                self._wire.pause_reading()
+
+    def _skip(self, line: msgspec.Raw) -> None:
+        """Skip an unreadable event; it is not requested again after a reconnect."""
+        self._on_unreadable()
+        after = max(self._request.after, place_from_json(line))
+        if not len(self._waiting):  # Otherwise the waiting events would be skipped with it.
+            self._request = msgspec.structs.replace(self._request, after=after)
+
+    async def _pause(self, pause_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._closing.wait()
+
+    def _lose(self, wire: Wire) -> None:
+        self._waiting.end()
 
 
 class Connection:
@@ -62,7 +287,7 @@ class Connection:
     def __init__(self, home: str, join: JoinOp) -> None:
         self._home = home
         self._lifeline = Lifeline(home, join, self._on_push, self._on_broken)
-        self._mail = Mail(self._lifeline.ask, self.send)
+        self._mail = MailReader(self._lifeline.ask, self.send)
         self._ids = UlidSource(SystemClock(), os.urandom)
         self._followers: set[Follower] = set()
         self._is_over = False
@@ -98,7 +323,7 @@ class Connection:
             for follower in self._followers:
                 follower.close()
 
-    def _on_push(self, line: Line) -> None:
+    def _on_push(self, line: ReplyLine) -> None:
         self._mail.hear(line)
 
     def _on_broken(self, error: PalaverError) -> None:
@@ -196,7 +421,7 @@ class Connection:
 
     # Reading
 
-    async def agents(self) -> list[Agent]:
+    async def agents(self) -> list[AgentInfo]:
         """Return all known agents, present ones first."""
         return agents_from_json(await self._lifeline.ask(ListOp()))
 

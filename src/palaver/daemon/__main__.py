@@ -16,14 +16,13 @@ from typing import Any, Final
 
 from palaver.client.start import unusable_home
 from palaver.clock import SystemClock
-from palaver.config import Loaded, load
+from palaver.config import LoadedSettings, check_settings, load
 from palaver.daemon.daemon import Daemon
-from palaver.doors.argv.commands_http import wanted_settings
-from palaver.doors.argv.parse import parse
-from palaver.doors.argv.table import TABLE
+from palaver.doors.cli.bus import wanted_settings
+from palaver.doors.cli.parser import parse
+from palaver.doors.cli.run import TABLE
 from palaver.errors import PalaverError, UsageError
-from palaver.home import Ready, allow_many_files, connect_socket, lock_home, log_to, prepare_home
-from palaver.model.setting import check_settings
+from palaver.home import StartReport, allow_many_files, connect_socket, lock_home, log_to, prepare_home
 
 _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """The message of the event loop when it cannot accept a connection; it tries again a second later."""
@@ -39,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-fd", type=int)
     parser.add_argument("--foreground", action="store_true")
     options, others = parser.parse_known_args(argv)
-    ready = Ready(options.ready_fd, is_foreground=options.foreground)
+    ready = StartReport(options.ready_fd, is_foreground=options.foreground)
     try:
         wanted = wanted_settings(parse(TABLE, ["up", *others]))
         return _run(options.home, ready, wanted, is_foreground=options.foreground)
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _run(home: Path, ready: Ready, wanted: Mapping[str, str | int], *, is_foreground: bool) -> int:
+def _run(home: Path, ready: StartReport, wanted: Mapping[str, str | int], *, is_foreground: bool) -> int:
     os.umask(0o077)
     with _usable(home):
         home = prepare_home(home)
@@ -90,7 +89,9 @@ def _usable(home: Path) -> Iterator[None]:
         raise OSError(unusable_home(str(home), error)) from error
 
 
-async def _serve(home: Path, loaded: Loaded, ready: Ready, wanted: Mapping[str, str | int]) -> None:
+async def _serve(
+    home: Path, loaded: LoadedSettings, ready: StartReport, wanted: Mapping[str, str | int]
+) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_Complaints().write_down)
     is_again = True

@@ -18,40 +18,26 @@ from typing import Final
 import msgspec
 
 from palaver import __version__
-from palaver.broker.broker import SYSTEM_CALLER, Broker
+from palaver.broker.broker import Broker
+from palaver.broker.context import SYSTEM_CALLER
 from palaver.clock import Clock
-from palaver.config import Loaded, load
-from palaver.daemon.due import Due
-from palaver.daemon.guarded import GuardedTasks, end_all_tasks
-from palaver.daemon.home_watch import HomeWatch
-from palaver.daemon.message_files import MessageFiles, remove_files
-from palaver.daemon.reactors import Reactors
-from palaver.daemon.roll import Roll
-from palaver.daemon.watchdog import watch_loop
-from palaver.delivery.delivery import Delivery
-from palaver.doors.adopted import AdoptedDoor
-from palaver.doors.argv.commands_http import require_person, write_wanted
-from palaver.doors.argv.run import marks_of
-from palaver.doors.dead_places import DeadPlaces
-from palaver.doors.dead_sockets import DeadSockets
-from palaver.doors.desk import Desk
-from palaver.doors.holds import Holds
-from palaver.doors.hooks.conversation import Conversations
-from palaver.doors.hooks.desk import HookDesk
-from palaver.doors.hooks.outcomes import HookOutcomes
+from palaver.config import LoadedSettings, Settings, load
+from palaver.daemon.guarded import GuardedTasks, HomeWatch, end_all_tasks, watch_loop
+from palaver.delivery.reactor import DeliveryReactor
+from palaver.delivery.usage_limits import Allowances
+from palaver.domain.brakes import Brakes
+from palaver.domain.lease import Policy, policy_from
+from palaver.doors.caller_forwarding import AdoptedDoor
+from palaver.doors.cli.bus import require_person, write_wanted
+from palaver.doors.cli.run import marks_of
+from palaver.doors.hooks.evidence import Conversations, HookOutcomes
+from palaver.doors.hooks.handler import HookDesk
 from palaver.doors.http.server import HttpDoor
-from palaver.doors.permissions import PermissionBook
-from palaver.doors.reports import take_up_reports
-from palaver.doors.services import DOWN, REPLACED, Services
-from palaver.doors.subagents import Subagents
-from palaver.doors.tokens import TokenBook
-from palaver.doors.transcripts import TranscriptBook
 from palaver.doors.unix import UnixDoor
-from palaver.doors.views import agents_view, mail_view
-from palaver.errors import DiskFull, PalaverError
+from palaver.errors import DiskFull, PalaverError, Unavailable
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
-    Ready,
+    StartReport,
     TraceFile,
     lift_stop,
     prune_traces,
@@ -59,23 +45,122 @@ from palaver.home import (
     trace_path,
     wait_for_successor,
 )
-from palaver.links.attendance import AttendanceBook
-from palaver.links.consumers import Consumers
-from palaver.links.doorstep import Doorstep
-from palaver.links.identity import Claim
-from palaver.links.places import Places
-from palaver.links.process import ancestors
-from palaver.links.tickets import Tickets
-from palaver.log.fold import apply
+from palaver.identity.caller import CallerClaim, Doorstep
+from palaver.identity.presence import Roll
+from palaver.identity.process import ancestors
+from palaver.identity.room_presence import AttendanceBook
+from palaver.identity.tokens import Tickets, TokenBook
+from palaver.identity.workspace import Places
+from palaver.ids import UlidSource
+from palaver.log.api import Log
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import damaged
-from palaver.model.agent import Seat
-from palaver.model.ids import UlidSource
-from palaver.model.request import Gone, Started
-from palaver.rooms.policy import policy_from
-from palaver.routing.brakes import Brakes
+from palaver.protocol.agents import Agent, Seat, caller_for
+from palaver.protocol.events import AgentState
+from palaver.protocol.requests import DaemonStarted, Gone, Request, SetStatus
+from palaver.reactors.cleanup import DeadPlaces, DeadSockets
+from palaver.reactors.message_files import MessageFiles, remove_files
+from palaver.reactors.reminders import Nags
+from palaver.reactors.stick_timers import Sticks
+from palaver.reactors.subscriptions import Watches
+from palaver.services.agents import Subagents, TranscriptBook
+from palaver.services.consumers import Consumers
+from palaver.services.holders import Holds
+from palaver.services.permissions import PermissionBook
+from palaver.services.queries import agents_view, mail_view
+from palaver.services.reports import take_up_reports
+from palaver.services.rooms import RoomService
+from palaver.services.services import DOWN, REPLACED, Services
+from palaver.state.fold import apply
+
+# --------------------
+# Reactors: they read the log and submit requests that follow from it: delivery, usage limits, watches.
+
+
+class Reactors:
+    """All reactors. Each receives new events at once, and processes older ones at its start."""
+
+    def __init__(
+        self,
+        log: Log,
+        broker: Broker,
+        attendance: AttendanceBook,
+        *,
+        settings: Settings,
+        policy: Policy,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        async def submit(request: Request) -> object:
+            return await broker.submit(SYSTEM_CALLER, request)
+
+        async def rest(agent: Agent) -> object:
+            return await broker.submit(caller_for(agent), SetStatus(state=AgentState.IDLE))
+
+        call_later = asyncio.get_running_loop().call_later
+        self.delivery = DeliveryReactor(
+            log, submit, clock=clock, tasks=tasks, native_wait_s=settings.native_wait_s
+        )
+        self._allowances = Allowances(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
+        self._watches = Watches(log, submit, tasks=tasks)
+        after_s = settings.remind_after_s
+        self._nags = Nags(log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks)
+        self._sticks = Sticks(
+            log, submit, attendance, clock=clock, policy=policy, call_later=call_later, tasks=tasks
+        )
+        attendance.fell_silent = self._sticks.look_at
+
+    def start(self) -> None:
+        """Process unfinished work in the log."""
+        self._watches.start()
+        self._nags.start()
+        self._sticks.start()
+
+    def close(self) -> None:
+        """Stop following the log. Unfinished work stays in the log, for the next daemon."""
+        self._sticks.close()
+        self._nags.close()
+        self._watches.close()
+        self._allowances.close()
+        self.delivery.close()
+
+
+# --------------------
+# The timer of delivery: wakes it when something is due, such as a message that expires.
+
+_TRY_AGAIN_S: Final = 1.0
 
 _logger: Final = logging.getLogger("palaver")
+
+
+class DeliveryTimer:
+    """The single timer of a delivery."""
+
+    def __init__(self, delivery: DeliveryReactor) -> None:
+        self._delivery = delivery
+        self._has_changed = asyncio.Event()
+        delivery.deadline_changed = self._has_changed.set
+
+    async def run(self) -> None:
+        """Wake delivery at its next deadline, and recompute when that changes; runs until cancelled."""
+        while True:
+            self._has_changed.clear()
+            try:
+                async with asyncio.timeout(self._delivery.next_wait_s()):
+                    await self._has_changed.wait()
+            except TimeoutError:
+                await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        try:
+            await self._delivery.catch_up()
+        except Unavailable as error:
+            _logger.warning("nothing could expire or be held: %s: %s", error.code, error)
+            await asyncio.sleep(_TRY_AGAIN_S)
+        except Exception:  # A bug. Without this timer nothing would expire, be held or be given up any more.
+            _logger.exception("what has fallen due could not be done")
+            await asyncio.sleep(_TRY_AGAIN_S)
+
 
 _FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 
@@ -88,7 +173,7 @@ class Daemon:
     """One per home. Call `run` once."""
 
     def __init__(
-        self, home: Path, loaded: Loaded, clock: Clock, wanted: Mapping[str, str | int] | None = None
+        self, home: Path, loaded: LoadedSettings, clock: Clock, wanted: Mapping[str, str | int] | None = None
     ) -> None:
         """`wanted` are settings to write to the file first, if a person started this process."""
         self._wanted = wanted or {}
@@ -107,7 +192,7 @@ class Daemon:
             self._reason = reason
         self._stopped.set()
 
-    async def run(self, ready: Ready) -> bool:
+    async def run(self, ready: StartReport) -> bool:
         """Serve until stopped. `ready` is notified once the door is open.
 
         True means: start again with a new daemon, because a disk that was full at the start has room now.
@@ -124,7 +209,7 @@ class Daemon:
             raise failure
         return self._reason == ROOM
 
-    async def _serve(self, log: SqliteLog, ready: Ready) -> Exception | None:
+    async def _serve(self, log: SqliteLog, ready: StartReport) -> Exception | None:
         """Open the doors and close them again; return an error, which a task group would wrap."""
         async with GuardedTasks() as tasks:
             try:
@@ -172,7 +257,7 @@ class Daemon:
         prune_traces(self._home)
         is_read_only = False
         try:
-            await middle.broker.submit(SYSTEM_CALLER, Started(pid=os.getpid(), version=__version__))
+            await middle.broker.submit(SYSTEM_CALLER, DaemonStarted(pid=os.getpid(), version=__version__))
         except DiskFull as error:
             is_read_only = True
             _logger.error("%s; only reading is possible until there is room", error)
@@ -199,7 +284,7 @@ class Daemon:
             tasks.create_task(take_up_reports(doors.services))
             tasks.create_task(self._finish_redactions(middle.broker))
         await doors.services.http.open(doors.services, self._settings)
-        tasks.create_task(Due(reactors.delivery).run())
+        tasks.create_task(DeliveryTimer(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
         look_after: list[Callable[[], object]] = [
             doors.unix.look_after,
@@ -244,7 +329,7 @@ class Daemon:
         doorstep = Doorstep(
             roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
         )
-        require_person(doorstep.who(ancestors(os.getpid()), Claim(marks=marks_of(os.environ))))
+        require_person(doorstep.who(ancestors(os.getpid()), CallerClaim(marks=marks_of(os.environ))))
         write_wanted(self._home, self._wanted)
         self._loaded = load(self._home, os.environ)
         self._settings = self._loaded.settings
@@ -295,7 +380,7 @@ class Daemon:
         self,
         log: SqliteLog,
         middle: "_Middle",
-        delivery: Delivery,
+        delivery: DeliveryReactor,
         subagents: Subagents,
         tasks: GuardedTasks,
         closing: ExitStack,
@@ -304,7 +389,7 @@ class Daemon:
         roll, broker, http = middle.roll, middle.broker, HttpDoor(tasks)
         conversations, transcripts = Conversations(delivery, log, tasks), TranscriptBook()
         closing.callback(conversations.close)
-        desk = Desk(
+        desk = RoomService(
             log=log,
             broker=broker,
             clock=self._clock,

@@ -2,21 +2,140 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from palaver.delivery.expiry import Due
-from palaver.delivery.notices import held_notices, notice
-from palaver.delivery.unsure import unsure_notice
+import msgspec
+
 from palaver.log.api import Log
-from palaver.log.state import read_entry
-from palaver.model.delivery import State
-from palaver.model.envelope import Event
-from palaver.model.mail import DeliveryReport, Entry
-from palaver.model.message import LOST
-from palaver.model.request import Notify, Report
+from palaver.protocol.agents import INSTANCE, SCRIPT_NAME
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import DeliveryReport, State
+from palaver.protocol.message import BROADCAST, HUMAN, LOST, MESSAGE, is_raw
+from palaver.protocol.requests import Notify, ReportDelivery
+from palaver.state.agents import read_agent, read_entry, read_unsure
+from palaver.state.rows import EXPIRY, LedgerEntry, Rows, expiry_of_key
 
-Submit = Callable[[Report | Notify], Awaitable[object]]
+# --------------------
+# Compose the notice that lists an agent's unconfirmed messages for its next session. Writes nothing.
+#
+# It is for agents in a terminal of a holder. Hooks and native lanes send such a list when a session starts.
+
+_LIMIT_NAMED: Final = 20
+"""Seqs that are listed; the others are only counted."""
+
+
+def unsure_notice(log: Log, agent: str) -> Notify | None:
+    """Return the notice of unconfirmed messages; None if there are no such messages, or no holder.
+
+    The same messages make the same notice, which is written only once and not for every session. If the
+    notice itself is unconfirmed, its seq is part of the next notice.
+    """
+    known = read_agent(log.rows, agent)
+    if known is None or not known.holder:
+        return None
+    unsure = [
+        (event, entry)
+        for seq in read_unsure(log.rows, agent)
+        if (event := log.event(seq)) and not is_raw(event) and (entry := read_entry(log.rows, seq, agent))
+    ]
+    if not unsure:
+        return None
+    attempts = ",".join(f"{event.seq}@{entry.submitted}" for event, entry in unsure)
+    named = ", ".join(f"#{event.seq}" for event, _ in unsure[:_LIMIT_NAMED])
+    more = f" and {len(unsure) - _LIMIT_NAMED} more" if len(unsure) > _LIMIT_NAMED else ""
+    return Notify(
+        to=agent,
+        text=f"handed to you before, and maybe never read: {named}{more} ('pal show NUMBER' shows one)",
+        cause=unsure[-1][0].id,
+        kind=f"unsure {attempts}",
+    )
+
+
+# --------------------
+# Compose the notices to senders whose messages were not delivered as usual. Pure.
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    "held": "#{seq} is held for {names}: {reason}",
+    "refused": "#{seq} was refused for {names}: {reason}",
+    "expired": "#{seq} expired before {names} saw it",
+    "dead": "#{seq} reached nobody: no one is subscribed to {names}",
+    "unconfirmed": (
+        "#{seq} was handed to {names} and never confirmed: it may or may not have been read. "
+        "'pal redeliver {seq}' sends it again"
+    ),
+}
+
+
+def notice(
+    event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0
+) -> Notify | None:
+    """Return the notice about a message for its sender; None if the sender cannot receive one.
+
+    A broadcast gets one notice per state, however many recipients it concerns; a later one counts as a repeat
+    and is not written. For other messages `attempt` distinguishes two deliveries of the same message.
+    """
+    if not _can_be_told(event):
+        return None
+    who = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1})"
+    text = _SENTENCES[state].format(seq=event.seq, names=who, reason=reason or "no reason given")
+    if event.payload.get("scope") == BROADCAST:
+        text += f" ('pal receipts {event.seq}' shows everyone)"
+        return Notify(to=event.sender, text=text, cause=event.id, kind=state)
+    return Notify(to=event.sender, text=text, cause=event.id, kind=f"{state} {','.join(names)} {attempt}")
+
+
+def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterator[Notify]:
+    """Yield notices about messages held for one recipient: one per sender, and one per broadcast."""
+    many: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        many[event.id if event.payload.get("scope") == BROADCAST else event.sender].append(event)
+    for first, *others in many.values():
+        told = notice(first, "held", [agent], reason=reason)
+        if told is not None and others:
+            text = f"#{first.seq} and {len(others)} more are held for {agent}: {reason}"
+            told = msgspec.structs.replace(told, text=text, kind=f"{told.kind} and {len(others)}")
+        if told is not None:
+            yield told
+
+
+def _can_be_told(event: Event) -> bool:
+    """Return whether the sender can receive a notice. Scripts and the bus itself have no mailbox."""
+    if event.type == MESSAGE:
+        return event.payload.get("sender_kind") in (INSTANCE, HUMAN)
+    return event.sender != SCRIPT_NAME
+
+
+# --------------------
+# Find the messages that expire. Reads only; delivery reports the expiry.
+
+_PAGE: Final = 500
+
+
+class Expiring(NamedTuple):
+    """One message that expires for one agent, and when."""
+
+    moment_ms: int
+    seq: int
+    agent: str
+
+
+def expiring(rows: Rows, *, is_in_hand: Callable[[str, int], bool]) -> Iterator[Expiring]:
+    """Yield the messages that will expire, soonest first, page by page.
+
+    A message that a reader or lane has claimed is skipped: it may be read at this time. It is checked again
+    when it is released.
+    """
+    after = ""
+    while page := rows.scan(EXPIRY, "", after=after, limit=_PAGE):
+        for key, _ in page:
+            due = Expiring(*expiry_of_key(key))
+            if not is_in_hand(due.agent, due.seq):
+                yield due
+        after = page[-1][0]
+
+
+Submit = Callable[[ReportDelivery | Notify], Awaitable[object]]
 """Submits a request to the broker in the name of the bus."""
 
 
@@ -61,9 +180,9 @@ class Ledger:
             priority=priority,
             request=request,
         )
-        await self._submit(Report(report=report))
+        await self._submit(ReportDelivery(report=report))
 
-    def entry(self, seq: int, agent: str) -> Entry | None:
+    def entry(self, seq: int, agent: str) -> LedgerEntry | None:
         """Return the ledger entry of one message and recipient; None before its first step."""
         return read_entry(self._log.rows, seq, agent)
 
@@ -110,7 +229,7 @@ class Ledger:
             await self.report(path, (event.seq,), State.DEAD, reason="nobody is subscribed")
         await self._tell(event, "dead", paths)
 
-    async def expired(self, some: Sequence[Due]) -> None:
+    async def expired(self, some: Sequence[Expiring]) -> None:
         """Record expired messages: one report per agent, one notice per message."""
         by_agent: defaultdict[str, list[int]] = defaultdict(list)
         for due in some:

@@ -13,14 +13,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from palaver.doors.lines_ops import Session
-from palaver.doors.lines_wire import LineReader, error_line, op_from_json, req_of
+from palaver.doors.connection import Link
+from palaver.doors.lines_ops import LineSession
 from palaver.errors import BadRequest, PalaverError
-from palaver.links.link import Link
-from palaver.model.lines.holder_ops import AccompanyOp, HoldOp, PermissionOp, SubBeginOp, SubEndOp
-from palaver.model.lines.program_ops import JoinOp, LeaveOp
-from palaver.model.lines.wire import Op
-from palaver.model.text import LIMIT_FRAME_BYTES
+from palaver.protocol.lines import (
+    AccompanyOp,
+    HoldOp,
+    JoinOp,
+    LeaveOp,
+    LineReader,
+    Op,
+    PermissionOp,
+    SubBeginOp,
+    SubEndOp,
+    error_line,
+    op_from_json,
+    req_of,
+)
+from palaver.protocol.text import LIMIT_FRAME_BYTES
 
 _IN_ORDER: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp, PermissionOp)
 """Requests that must be finished before the next one starts."""
@@ -34,7 +44,7 @@ class LinesConnection(asyncio.Protocol):
     def __init__(
         self,
         link: Link,
-        session: Session,
+        session: LineSession,
         tasks: asyncio.TaskGroup,
         ended: Callable[["LinesConnection"], None],
     ) -> None:

@@ -6,17 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from palaver.broker.outcome import Joined
-from palaver.doors.services import Services
+from palaver.broker.context import Joined
+from palaver.doors.connection import Link
 from palaver.errors import BadRequest, WhoAreYou
-from palaver.links.link import Link
-from palaver.model.agent import Agent, Caller, Standing, standing_of_role
-from palaver.model.caller import caller_for
-from palaver.model.lines.holder_ops import SubBeginOp, SubEndOp
-from palaver.model.lines.program_ops import JoinOp, LeaveOp
-from palaver.model.message import INSTANCE
-from palaver.model.request import Join, Leave
-from palaver.model.text import check_text
+from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role
+from palaver.protocol.lines import JoinOp, LeaveOp, SubBeginOp, SubEndOp
+from palaver.protocol.requests import Join, Leave
+from palaver.protocol.text import check_text
+from palaver.services.services import Services
 
 _LIMIT_REASON_BYTES: Final = 1024
 

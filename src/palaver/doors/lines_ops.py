@@ -7,32 +7,86 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from palaver.broker.lookup import find_message
-from palaver.broker.outcome import Sent
-from palaver.delivery.taker import Taker
-from palaver.doors import lines_wire as wire
-from palaver.doors.argv.style import safe
-from palaver.doors.lines_beside import AskedOnLines, Companions, Place
-from palaver.doors.lines_hold import Holding, See
-from palaver.doors.lines_lanes import Lanes
+from palaver.broker.context import Sent
+from palaver.broker.messages import find_message
+from palaver.delivery.mailbox import Taker
+from palaver.domain.rights import require_own_mail
+from palaver.doors.connection import Link
+from palaver.doors.lines_holders import AskedOnLines, Companions, Holding, Lanes, Place, See
 from palaver.doors.lines_names import Look, Names
-from palaver.doors.lines_tools import Tools
-from palaver.doors.services import Services
-from palaver.doors.terminal_view import queue_view
-from palaver.doors.views import agent_view, agents_view, caller_view, message_view, receipts_view, sent_view
-from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
-from palaver.links.link import Link
+from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
+from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
 from palaver.log.follow import follow
-from palaver.model.delivery import Grade
-from palaver.model.envelope import Envelope, Event, encode_event
-from palaver.model.lines import holder_ops as holder
-from palaver.model.lines import program_ops as program
-from palaver.model.lines.wire import Op
-from palaver.model.message import HUMAN, INSTANCE
-from palaver.model.query import Query
-from palaver.model.request import Acknowledge, Put, Request, Send, SetStatus
-from palaver.model.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
-from palaver.routing.policy import require_own_mail
+from palaver.protocol import lines as holder
+from palaver.protocol import lines as program
+from palaver.protocol import lines as wire
+from palaver.protocol.agents import INSTANCE, Caller
+from palaver.protocol.display import safe
+from palaver.protocol.envelope import Envelope, Event, encode_event
+from palaver.protocol.events import Grade
+from palaver.protocol.lines import Op, ToolOp
+from palaver.protocol.message import HUMAN
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
+from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
+from palaver.services.queries import (
+    agent_view,
+    agents_view,
+    caller_view,
+    message_view,
+    queue_view,
+    receipts_view,
+    sent_view,
+)
+from palaver.services.services import Services
+
+# --------------------
+# Tool calls of programs on one connection: the same tools, with the same results, as over MCP.
+
+_STOPS: Final = "the bus stops; ask the next one"
+_WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
+
+
+class ToolCalls:
+    """The running calls. Those that only wait end with the connection, and when the daemon stops."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._waiting: set[asyncio.Task[dict[str, object]]] = set()
+        self._is_over = False
+
+    async def call(self, caller: Caller, op: ToolOp) -> dict[str, object]:
+        """Run one call. Raises ShuttingDown for a wait that must be repeated at the next daemon."""
+
+        async def who(tool: Tool) -> Caller:
+            return caller
+
+        key = bytes.fromhex(op.key) if op.key else None
+        asked = ToolRequest(tool=op.tool, arguments=op.arguments, who=who, cwd=op.cwd, key=key)
+        if op.tool not in _WAITING:
+            return await run_tool(self._services, TOOLS, asked)
+        if self._is_over:
+            raise ShuttingDown(_STOPS)
+        asking = asyncio.current_task()
+        assert asking is not None  # a coroutine runs in a task
+        work = asyncio.ensure_future(run_tool(self._services, TOOLS, asked))
+        self._waiting.add(work)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if asking.cancelling() or not self._is_over:
+                raise
+            raise ShuttingDown(_STOPS) from None
+        finally:
+            self._waiting.discard(work)
+            work.cancel()
+
+    def end(self) -> None:
+        """Cancel the calls that wait, and refuse new ones that would."""
+        self._is_over = True
+        for work in self._waiting:
+            work.cancel()
+
 
 Reply = Callable[[bytes], None]
 
@@ -45,7 +99,7 @@ _FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in i
 _logger: Final = logging.getLogger("palaver.doors")
 
 
-class Session:
+class LineSession:
     """One connection's names, listeners, followers and lanes; all of them end with the link."""
 
     def __init__(
@@ -62,7 +116,7 @@ class Session:
         )
         self._companions = Companions(services, self._names, see, place)
         self._asked = AskedOnLines(services, self._decision_soon, tasks.create_task)
-        self._tools = Tools(services)
+        self._tools = ToolCalls(services)
         self._listeners: dict[str, tuple[Taker, asyncio.Task[None]]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False

@@ -13,31 +13,27 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from palaver.doors.argv.connection import ArgvConnection
-from palaver.doors.argv.run import ArgvDoor
-from palaver.doors.argv.wire import MAGIC, frame
-from palaver.doors.hooks.asking import HookAsking
+from palaver.doors.cli.connection import ArgvConnection
+from palaver.doors.cli.run import ArgvDoor
+from palaver.doors.connection import Link, Outbox
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
-from palaver.doors.hooks.connection import HookConnection
+from palaver.doors.hooks.connection import HookAsking, HookConnection
 from palaver.doors.lines import LinesConnection
-from palaver.doors.lines_beside import Place
+from palaver.doors.lines_holders import Place
 from palaver.doors.lines_names import Look
-from palaver.doors.lines_ops import Session
-from palaver.doors.lines_wire import error_line
+from palaver.doors.lines_ops import LineSession
 from palaver.doors.mcp.loading import Loader
 from palaver.doors.mcp.pump import PumpConnection, PumpDoor
-from palaver.doors.mcp.pump_wire import MAGIC as PUMP_MAGIC
-from palaver.doors.services import Services
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
 from palaver.home import at_short_path, file_id, is_nearly_full
-from palaver.links.doorstep import Doorstep
-from palaver.links.identity import SCRIPT, Claim
-from palaver.links.link import Link
-from palaver.links.outbox import Outbox
-from palaver.links.peer import Peer, peer_of
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.life import SEAT_TYPES
+from palaver.identity.caller import SCRIPT, CallerClaim, Doorstep
+from palaver.identity.process import Peer, peer_of
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import SEAT_TYPES
+from palaver.protocol.lines import error_line
+from palaver.protocol.thin import MAGIC, PUMP_MAGIC, frame
+from palaver.services.services import Services
 
 _BACKLOG: Final = 512
 _FAMILY: Final = MAGIC[:3]
@@ -152,7 +148,7 @@ class UnixDoor:
         look = self._look_at(peer)
         link = Link(id=str(next(self._ids)), caller=self._first_look(look), outbox=Outbox())
         link.on_close(peer.close)
-        session = Session(self._services, link, look, peer.chain, self._tasks, self._place_of(peer))
+        session = LineSession(self._services, link, look, peer.chain, self._tasks, self._place_of(peer))
         lines = LinesConnection(link, session, self._tasks, self._ended)
         self._connections.add(lines)
         lines.attach(transport, first)
@@ -175,7 +171,7 @@ class UnixDoor:
                 if peer.is_closed:
                     raise WhoAreYou("the connection that asked has ended")
                 marks = self._doorstep.environments.look(chain[0]).marks if chain else {}
-                known = self._doorstep.who(chain, Claim(marks=marks))
+                known = self._doorstep.who(chain, CallerClaim(marks=marks))
             return known
 
         return look
@@ -188,7 +184,7 @@ class UnixDoor:
             return SCRIPT
 
     def _place_of(self, peer: Peer) -> Place:
-        return lambda key: self._doorstep.place(peer.chain(), Claim(key=key))
+        return lambda key: self._doorstep.place(peer.chain(), CallerClaim(key=key))
 
     def _follow_seats(self, events: Sequence[Event]) -> None:
         if any(event.type in SEAT_TYPES for event in events):

@@ -1,37 +1,193 @@
-"""The harnesses with a readable transcript, and where it is. Pure: a table, and a check of session ids."""
+"""Shared parts of the transcript readers: lines of any content, and calls with later results. Pure.
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+Nothing here raises because of a file's content: unreadable content counts as empty.
+"""
 
-from palaver.harness.claude_transcript import ClaudeTranscript, claude_places
-from palaver.harness.codex_transcript import CodexTranscript, codex_places
-from palaver.harness.conversation import Place
-from palaver.harness.gemini_transcript import GeminiTranscript, gemini_places
-from palaver.harness.opencode_transcript import OpencodeTranscript, opencode_places
-from palaver.model.transcript import TranscriptReader
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, NamedTuple
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptForm:
-    """How one harness stores its conversations."""
-
-    reader: TranscriptReader
-    places: Callable[[str, Mapping[str, str]], tuple[Place, ...]]
-    """Returns where to look for a session id with an environment, most likely first."""
+from palaver.protocol.transcript import LIMIT_DEPTH, ToolCall, TranscriptEntry, is_deep
 
 
-TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
-    "claude": TranscriptForm(reader=ClaudeTranscript(), places=claude_places),
-    "codex": TranscriptForm(reader=CodexTranscript(), places=codex_places),
-    "gemini": TranscriptForm(reader=GeminiTranscript(), places=gemini_places),
-    "opencode": TranscriptForm(reader=OpencodeTranscript(), places=opencode_places),
-}
+class TranscriptFolder(NamedTuple):
+    """Where transcripts may be: files below a folder whose names match a shell pattern."""
 
-_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+    folder: str
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}/{self.pattern}"
 
 
-def is_session_id(text: str) -> bool:
-    """Whether a text can be a session id, and so is safe in a file name."""
-    return _SESSION.fullmatch(text) is not None
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+SYSTEM: Final = "system"
+TOOL: Final = "tool"
+
+_LIMIT_BEHIND: Final = 64
+"""Entries that may wait for the result of an earlier call. With more, the call counts as having no result."""
+
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def read_object(line: bytes) -> dict[str, object] | None:
+    """Read one line as a JSON object; None if it is not one, is half written or is nested too deep.
+
+    Harnesses cut texts anywhere: half a character, or half a surrogate pair, is replaced.
+    """
+    try:
+        found: object = _decode(line)
+    except (msgspec.DecodeError, UnicodeError):
+        found = _mended(line)
+    except RecursionError:
+        return None
+    # Counting brackets first is cheap: few lines have enough of them to nest too deep.
+    if line.count(b"{") + line.count(b"[") > LIMIT_DEPTH and is_deep(found):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _mended(line: bytes) -> object:
+    if not line.lstrip().startswith(b"{") or not line.rstrip().endswith(b"}"):
+        return None
+    try:
+        found: object = json.loads(line.decode("utf-8", "replace"))
+        return None if is_deep(found) else _without_halves(found)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _without_halves(value: object) -> object:
+    """Return a value that can be encoded again: without half characters and non-finite numbers."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_without_halves(one) for one in value]
+    if isinstance(value, dict):
+        return {str(_without_halves(key)): _without_halves(one) for key, one in value.items()}
+    return value
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """Return a JSON object; an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[object]:
+    """Return a JSON list; an empty one for any other value."""
+    return value if isinstance(value, list) else []
+
+
+def word(value: object) -> str:
+    """Return a string; an empty one for any other value."""
+    return value if isinstance(value, str) else ""
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Join the parts of a text with line breaks, without the blank ones."""
+    return "\n".join(text for text in texts if text.strip())
+
+
+def texts_in(content: object) -> str:
+    """Return the text of a string, or of a list of strings and of parts with a `text`."""
+    if isinstance(content, str):
+        return content
+    return joined(word(part) or word(mapping(part).get("text")) for part in items(content))
+
+
+def moment_ms(value: object) -> int:
+    """Read a time in ms: a text such as `2026-11-15T11:44:26.054Z`, or Unix ms; 0 for anything else."""
+    if isinstance(value, str):
+        try:
+            return max(0, int(datetime.fromisoformat(value).timestamp() * 1000))
+        except (ValueError, OverflowError, OSError):
+            return 0
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if isinstance(value, int) and is_number and 0 < value < 1 << 53 else 0
+
+
+@dataclass(slots=True)
+class _Turn:
+    """An assistant's turn that may still grow."""
+
+    key: str
+    ts: int
+    texts: list[str] = field(default_factory=list)
+    tools: list[ToolCall] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)
+    wholes: list[Mapping[str, object]] = field(default_factory=list)
+
+    def entry(self) -> TranscriptEntry:
+        whole = self.wholes[0] if len(self.wholes) == 1 else {"lines": self.wholes}
+        return TranscriptEntry(
+            role=ASSISTANT, text=joined(self.texts), tools=tuple(self.tools), whole=whole, ts=self.ts
+        )
+
+
+class Gathering:
+    """Combines lines into entries: an assistant's turn, its calls and their results.
+
+    One turn at a time is held back, until the next one begins or another role speaks. System texts that
+    arrive while a call has no result yet come after that turn. A result whose call is unknown, or was already
+    returned, is an entry by itself.
+    """
+
+    def __init__(self) -> None:
+        self._turn: _Turn | None = None
+        self._behind: list[TranscriptEntry] = []
+
+    def assistant(
+        self, key: str, text: str, calls: Iterable[tuple[str, ToolCall]], whole: Mapping[str, object], ts: int
+    ) -> Iterator[TranscriptEntry]:
+        """Add to the assistant's turn with this key, or begin it. Each call comes with its id."""
+        if self._turn is None or self._turn.key != key:
+            yield from self.rest()
+            self._turn = _Turn(key=key, ts=ts)
+        turn = self._turn
+        turn.texts.append(text)
+        turn.wholes.append(whole)
+        for call_id, tool in calls:
+            turn.places[call_id] = len(turn.tools)
+            turn.tools.append(tool)
+            turn.unanswered.add(call_id)
+
+    def answered(
+        self, call_id: str, output: str, *, is_error: bool, whole: Mapping[str, object], ts: int
+    ) -> Iterator[TranscriptEntry]:
+        """Add the result of a call."""
+        turn = self._turn
+        if turn is not None and call_id in turn.places:
+            place = turn.places[call_id]
+            turn.tools[place] = replace(turn.tools[place], output=output, is_error=is_error)
+            turn.unanswered.discard(call_id)
+            turn.wholes.append(whole)
+            return
+        yield from self.rest()
+        tool = ToolCall(name="", output=output, is_error=is_error)
+        yield TranscriptEntry(role=TOOL, text="", tools=(tool,), whole=whole, ts=ts)
+
+    def said(self, role: str, text: str, whole: Mapping[str, object], ts: int) -> Iterator[TranscriptEntry]:
+        """Add a text of the user or of the system."""
+        entry = TranscriptEntry(role=role, text=text, whole=whole, ts=ts)
+        is_waiting = self._turn is not None and self._turn.unanswered and len(self._behind) < _LIMIT_BEHIND
+        if role == SYSTEM and is_waiting:
+            self._behind.append(entry)
+            return
+        yield from self.rest()
+        yield entry
+
+    def rest(self) -> Iterator[TranscriptEntry]:
+        """Yield the entries that were held back."""
+        if self._turn is not None:
+            yield self._turn.entry()
+        yield from self._behind
+        self._turn, self._behind = None, []

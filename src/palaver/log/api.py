@@ -9,30 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from palaver.model.envelope import Draft, Event
-from palaver.model.query import Query
-
-Change: TypeAlias = tuple[str, str, bytes | None]
-"""One row to store: table, key, value. None as the value removes the row."""
-
-
-class Rows(Protocol):
-    """The folded rows. Keys are text, in code point order; values are bytes that only the fold reads."""
-
-    def get(self, table: str, key: str) -> bytes | None:
-        """Return the row's value, or None if there is no such row."""
-        ...
-
-    def scan(
-        self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[str, bytes]]:
-        """Return the rows whose key begins with `prefix`, in key order, at most `limit` of them.
-
-        `after` is a complete key, and the result begins after it: above it, or below it if `reverse` is set.
-        An empty `after` begins at the first row, or with `reverse` at the last. Keys are returned complete.
-        """
-        ...
-
+from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.query import Query
+from palaver.state.rows import Change, Rows
 
 Decide: TypeAlias = Callable[[Rows], Draft | None]
 """Makes a draft; None writes nothing, a PalaverError refuses. Pure: it may be called again."""

@@ -1,8 +1,4 @@
-"""Archives: how events leave the log for archive files, and how they are read again.
-
-A file is complete and durable in `archive/` before its events leave the log. So at any time an event is in
-one of the two or, for a while, in both; archiving again finishes an interrupted job.
-"""
+"""Archives: how events leave the log for archive files, and how they are read again."""
 
 import sqlite3
 import threading
@@ -17,14 +13,18 @@ from typing import Final
 from palaver.errors import BadQuery, ShuttingDown, StorageFailed
 from palaver.log.api import Scrub
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.log.blobs import Blobs
-from palaver.log.records import COLUMNS, Record, readable_events, searched_text
+from palaver.log.records import COLUMNS, Blobs, Record, readable_events, searched_text
 from palaver.log.redaction import redact_archives
-from palaver.log.search import is_found, parse_search
-from palaver.log.select import check_search
+from palaver.log.search import check_search, is_found, parse_search
 from palaver.log.storage import connect_reader
-from palaver.model.envelope import Event
-from palaver.model.query import Query, matches
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query, matches
+
+# --------------------
+# Archives: how events leave the log for archive files, and how they are read again.
+#
+# A file is complete and durable in `archive/` before its events leave the log. So at any time an event is in
+# one of the two or, for a while, in both; archiving again finishes an interrupted job.
 
 _COPIED_AT_ONCE: Final = 500
 _LOOKED_AT_ONCE: Final = 500
@@ -234,3 +234,82 @@ def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: l
     ]
     connection.executemany(_REMEMBER, names)
     connection.executemany("DELETE FROM events WHERE seq = ?", [(event.seq,) for event in events])
+
+
+# --------------------
+# The index of archived events that the log keeps: their ids, senders and request keys. Reads only.
+#
+# An event that is listed here and cannot be read from its file is an error, not a missing event.
+
+_FOUND_AT_MOST: Final = 5
+
+_BY_ID: Final = f"SELECT seq FROM archived WHERE id = ? ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"  # noqa: S608
+_BY_END: Final = (
+    "SELECT seq FROM archived WHERE upper(substr(id, -4)) = upper(substr(?1, -4))"  # noqa: S608 - a constant
+    f" AND upper(substr(id, -length(?1))) = upper(?1) ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
+)
+_BY_SENDER: Final = "SELECT seq FROM archived WHERE id = ? AND sender = ?"
+_BY_REQUEST_KEY: Final = "SELECT seq FROM archived WHERE request_key = ?"
+_BY_PLACE: Final = "SELECT seq FROM archived WHERE seq = ?"
+_LARGEST_ULID: Final = (
+    "SELECT id FROM archived WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
+    " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
+)
+
+
+class ArchiveIndex:
+    """Finds archived events by their ids, on one connection and in its thread.
+
+    All methods raise StorageFailed if there was such an event and its file is missing or damaged.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, archives: Archives) -> None:
+        self._connection = connection
+        self._archives = archives
+
+    def by_place(self, seq: int) -> Event | None:
+        """Return the event with a seq, or None."""
+        # A copy may be in a file before its event has left the log.
+        return self._archives.event(seq) or self._one(_BY_PLACE, seq)
+
+    def by_request_key(self, request_key: bytes) -> Event | None:
+        """Return the event that a request has written, or None."""
+        return self._one(_BY_REQUEST_KEY, request_key)
+
+    def by_id(self, id: str) -> list[Event]:
+        """Return events with this id, newest first, at most five."""
+        return self._events(_BY_ID, id)
+
+    def by_end(self, end: str) -> list[Event]:
+        """Return up to five events whose id ends with this (four characters or more), newest first."""
+        return self._events(_BY_END, end)
+
+    def by_sender(self, id: str, sender: str) -> Event | None:
+        """Return the event of a sender with this id, or None."""
+        return self._one(_BY_SENDER, id, sender)
+
+    def largest_ulid(self) -> str:
+        """Return the largest ULID among archived events; empty in an empty archive."""
+        row = self._connection.execute(_LARGEST_ULID).fetchone()
+        return "" if row is None else row[0]
+
+    def largest_id(self) -> str:
+        """Return the largest id of any kind; empty in an empty archive."""
+        largest: str = self._connection.execute("SELECT coalesce(max(id), '') FROM archived").fetchone()[0]
+        return largest
+
+    def _events(self, statement: str, value: str) -> list[Event]:
+        return [self._read(seq) for (seq,) in self._connection.execute(statement, (value,))]
+
+    def _one(self, statement: str, *values: object) -> Event | None:
+        row = self._connection.execute(statement, values).fetchone()
+        return None if row is None else self._read(row[0])
+
+    def _read(self, seq: int) -> Event:
+        event = self._archives.event(seq)
+        if event is None:
+            raise StorageFailed(
+                f"event #{seq} is archived and cannot be read from {self._archives.where(seq)}: "
+                "restore the file; if you have no copy, run 'pal down' and then 'pal doctor --repair'"
+            )
+        return event

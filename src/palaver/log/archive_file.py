@@ -15,7 +15,7 @@ import msgspec
 
 from palaver.errors import BadRequest, StorageFailed
 from palaver.home import sync
-from palaver.model.envelope import Event, decode_event, encode_event
+from palaver.protocol.envelope import Event, decode_event, encode_event
 
 _NAME: Final = re.compile(r"([0-9]{15})-([0-9]{15})\.jsonl")
 UNFINISHED: Final = "unfinished-"
@@ -23,13 +23,13 @@ _LIMIT_DAMAGED: Final = 100
 """Damaged lines in a row that a search skips: it runs on the event loop."""
 
 
-class _Place(msgspec.Struct):
+class _SeqOfLine(msgspec.Struct):
     """The field of a line by which it is found."""
 
     seq: int
 
 
-_decode_place: Final = msgspec.json.Decoder(_Place).decode
+_decode_place: Final = msgspec.json.Decoder(_SeqOfLine).decode
 
 
 @dataclass(frozen=True, slots=True)

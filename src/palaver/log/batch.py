@@ -7,24 +7,25 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from palaver.log.api import Apply, Commit, Decide, Scrub
-from palaver.log.archive import Archives, archived_events, remove_some
-from palaver.log.archive_index import ArchiveIndex
-from palaver.log.blobs import Blobs
-from palaver.log.files import LogFiles, SeqMark
+from palaver.log.archive import ArchiveIndex, Archives, archived_events, remove_some
 from palaver.log.records import (
     COLUMNS,
+    ROWS_AT_ONCE,
+    BatchRows,
+    Blobs,
     Record,
     event_from_record,
+    in_pieces,
+    insert_many,
     is_small,
     readable_events,
     record_from_event,
     searched_text,
 )
 from palaver.log.redaction import redact_rows
-from palaver.log.rows import ROWS_AT_ONCE, BatchRows, in_pieces, insert_many
-from palaver.log.storage import copy_database, failure_from
-from palaver.log.words import Words
-from palaver.model.envelope import Draft, Event, check_draft, event_from
+from palaver.log.search import Words
+from palaver.log.storage import LogFiles, SeqMark, copy_database, failure_from
+from palaver.protocol.envelope import Draft, Event, check_draft, event_from
 
 Outcome: TypeAlias = Commit | Exception
 """The outcome of a commit: its result, or the exception that it raises."""
@@ -40,7 +41,7 @@ _MANY_TEXTS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CommitOrder:
     """The request of a caller."""
 
     decide: Decide
@@ -100,7 +101,7 @@ class Batches:
         largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
         self._largest_id = max(largest_id, self._archived.largest_id())
 
-    def write(self, orders: Sequence[Order]) -> list[Outcome]:
+    def write(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
         """Decide and write all orders in one transaction; on return the successful ones are durable.
 
         Raises the errors of the storage; then nothing of the batch is written, and the file is as it was
@@ -171,7 +172,7 @@ class Batches:
         with self._files.being_cut():
             return redact_rows(self._connection, self._blobs, seqs, scrub)
 
-    def _write_all(self, orders: Sequence[Order]) -> list[Outcome]:
+    def _write_all(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
         before = self._last
         taken = _Taken(by_key=self._known_request_keys(orders))
         outcomes = [self._outcome(order, taken) for order in orders]
@@ -183,7 +184,7 @@ class Batches:
         self._rows.flush()
         return outcomes
 
-    def _outcome(self, order: Order, taken: "_Taken") -> Outcome:
+    def _outcome(self, order: CommitOrder, taken: "_Taken") -> Outcome:
         key = order.request_key
         if key is not None and key in taken.by_key:
             return Commit(taken.by_key[key], is_repeat=True)
@@ -215,7 +216,7 @@ class Batches:
         taken.add(event, record)
         return Commit(event)
 
-    def _known_request_keys(self, orders: Sequence[Order]) -> dict[bytes, Event]:
+    def _known_request_keys(self, orders: Sequence[CommitOrder]) -> dict[bytes, Event]:
         """Return the events of request keys that are already in the log, with few statements per batch."""
         keys = [order.request_key for order in orders if order.request_key is not None]
         known: dict[bytes, Event] = {}

@@ -15,27 +15,14 @@ from operator import attrgetter
 from typing import Final
 
 from palaver.errors import BadQuery, ShuttingDown
-from palaver.log.api import (
-    Apply,
-    Archived,
-    ArchivedPage,
-    BlobCount,
-    Change,
-    Commit,
-    Containing,
-    Decide,
-    Hear,
-    Rows,
-    Scrub,
-)
-from palaver.log.newest import Newest
-from palaver.log.records import decode_payload, encode_payload, searched_text
-from palaver.log.rows import prefix_end
-from palaver.log.search import is_found, parse_search
-from palaver.log.select import check_search, wanted
-from palaver.model.envelope import Draft, Event, check_draft, event_from
-from palaver.model.ids import is_ulid
-from palaver.model.query import Query, matches
+from palaver.ids import is_ulid
+from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Containing, Decide, Hear, Scrub
+from palaver.log.records import decode_payload, encode_payload, prefix_end, searched_text
+from palaver.log.search import check_search, is_found, parse_search, wanted
+from palaver.log.writer import Newest
+from palaver.protocol.envelope import Draft, Event, check_draft, event_from
+from palaver.protocol.query import Query, matches
+from palaver.state.rows import Change, Rows
 
 _STEPS: Final = (1, 3, 2, 7)
 _SHORTEST_END: Final = 4

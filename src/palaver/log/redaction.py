@@ -23,9 +23,9 @@ from palaver.log.archive_file import (
     place_of_line,
     remove_unfinished,
 )
-from palaver.log.blobs import Blobs
 from palaver.log.records import (
     COLUMNS,
+    Blobs,
     Record,
     event_from_record,
     readable_events,
@@ -33,7 +33,7 @@ from palaver.log.records import (
     searched_text,
 )
 from palaver.log.storage import connect_reader
-from palaver.model.envelope import Event, decode_event, encode_event
+from palaver.protocol.envelope import Event, decode_event, encode_event
 
 LIMIT_FOUND: Final = 10_000
 

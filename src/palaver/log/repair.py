@@ -22,15 +22,22 @@ from palaver.errors import BadRequest, DiskFull, NewerSchema, PalaverError, Stor
 from palaver.home import file_id, sync
 from palaver.log.api import Apply
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.log.blobs import Blobs
-from palaver.log.damage import find_damage, forget_lost
-from palaver.log.files import MARK_NAME
-from palaver.log.migrations import MIGRATIONS, migrate
-from palaver.log.records import COLUMNS, Record, event_from_record
-from palaver.log.rows import insert_many
+from palaver.log.records import COLUMNS, Blobs, Record, event_from_record, insert_many
 from palaver.log.sqlite import SqliteLog, put_saved_back
-from palaver.log.storage import FILE_NAME, KEPT, REBUILT, connect_reader, connect_writer, failure_from
-from palaver.model.envelope import Event, decode_event
+from palaver.log.storage import (
+    FILE_NAME,
+    KEPT,
+    MARK_NAME,
+    MIGRATIONS,
+    REBUILT,
+    connect_reader,
+    connect_writer,
+    failure_from,
+    find_damage,
+    forget_lost,
+    migrate,
+)
+from palaver.protocol.envelope import Event, decode_event
 
 _STORED: Final = (
     *("seq", "id", "type", "sender", "recipients", "ts", "device", "by_"),

@@ -5,10 +5,16 @@ allows any ending. Nothing else has a meaning, so no search is ever a syntax err
 """
 
 import re
+import sqlite3
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from palaver.errors import BadQuery
+from palaver.log.records import COLUMNS, Blobs, insert_many, readable_events, searched_text
+from palaver.protocol.events import BYE
+from palaver.protocol.query import EXITED, SAID_FOR, STORED_STATES, STORED_TYPES, Query
 
 _PART: Final = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -58,3 +64,245 @@ def _is_in(phrase: Phrase, words: list[str]) -> bool:
         and (words[start + size] == last or (phrase.is_open and words[start + size].startswith(last)))
         for start in range(len(words) - size)
     )
+
+
+# --------------------
+# The full-text index, updated later than the events. Belongs to the writer's thread.
+#
+# Indexing the words of a single commit would cost more than all its other writes. So they are indexed
+# together: with the next large batch, at the next pause, or before a search.
+
+LIMIT_BEHIND: Final = 512
+"""Events that may wait for the index before they are indexed at once."""
+
+_EVENTS_AT_ONCE: Final = 1000
+_BEHIND: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
+_INSERT: Final = "INSERT INTO events_fts (rowid, text)"
+
+
+class Words:
+    """Knows the last indexed seq, and brings the index up to date."""
+
+    def __init__(self, connection: sqlite3.Connection, blobs: Blobs, last: int) -> None:
+        """`last` is the seq of the newest event."""
+        self._connection = connection
+        self._blobs = blobs
+        self._indexed = self._stored()
+        self._last = last
+
+    @property
+    def behind(self) -> int:
+        """The number of seqs that are not indexed. Usable from any thread."""
+        return self._last - self._indexed
+
+    def written(self, last: int) -> None:
+        """Record that events up to this seq are in the log."""
+        self._last = last
+
+    def catch_up(self) -> None:
+        """Index missing events, in a separate transaction."""
+        indexed = self._indexed
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self.take_in(self._last)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._connection.rollback()
+            self._indexed = indexed
+            raise
+
+    def take_in(self, last: int) -> None:
+        """Index missing events up to a seq, in the open transaction."""
+        seq = self._indexed
+        while records := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
+            events = readable_events(records, self._blobs)
+            texts = [(event.seq, text) for event in events if (text := searched_text(event.payload))]
+            insert_many(self._connection, _INSERT, texts)
+            seq = records[-1][0]
+        self._reach(last)
+
+    def add(self, texts: Sequence[tuple[int, str]], last: int) -> None:
+        """Index the texts of a batch, after all indexed events, in the open transaction."""
+        insert_many(self._connection, _INSERT, texts)
+        self._reach(last)
+
+    def forget(self) -> None:
+        """Read the last indexed seq again, as after a rollback."""
+        self._indexed = self._stored()
+
+    def _stored(self) -> int:
+        row = self._connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _reach(self, last: int) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO meta (key, value) VALUES ('indexed', ?)", (str(last),)
+        )
+        self._indexed = last
+
+
+# --------------------
+# A query as SQL. Pure: values in, a statement and its parameters out.
+#
+# A statement may find more events than the query means, never fewer: `query.matches` decides about each
+# event. So a statement contains only conditions that SQLite finds fast, and otherwise a coarse filter.
+
+_LIMIT_ARMS: Final = 20
+_SENDER: Final = "ltrim(sender, '@') COLLATE NOCASE"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
+"""Texts that JSON contains unescaped, and in which SQLite ignores case as we do."""
+
+
+def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[object]]:
+    """Return the statement that finds a query's events in seq order, newest first if it asks for `last`.
+
+    With `among` only these seqs are read.
+    """
+    made = _Conditions()
+    source, place = "events", "seq"
+    if query.search:
+        source, place = "events_fts JOIN events ON events.seq = events_fts.rowid", "events_fts.rowid"
+        made.add("events_fts MATCH ?", format_search(parse_search(query.search)))
+    made.add(f"{place} > ?", query.after)
+    if query.before is not None:
+        made.add(f"{place} < ?", query.before)
+    if among:
+        made.add(f"{place} IN ({', '.join(map(str, among))})")
+    _add_filters(made, query)
+    arms = _arms(made, query)
+    selects = [f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(arm.terms)}" for arm in arms]  # noqa: S608
+    order = "DESC" if query.last is not None else "ASC"
+    values = [value for arm in arms for value in arm.values]
+    return f"{' UNION ALL '.join(selects)} ORDER BY {place} {order}", values
+
+
+def check_search(query: Query) -> None:
+    """Refuse, with BadQuery, a search without a word."""
+    if query.search and not parse_search(query.search):
+        raise BadQuery("the search contains no word; write at least one letter or digit")
+
+
+def wanted(query: Query) -> int:
+    """Return the maximum number of events that a query wants."""
+    return max(0, query.limit if query.last is None else min(query.last, query.limit))
+
+
+class _Conditions:
+    """The terms of a WHERE clause, and their parameters in order."""
+
+    def __init__(self) -> None:
+        self.terms: list[str] = []
+        self.values: list[object] = []
+
+    def add(self, term: str, *values: object) -> None:
+        self.terms.append(term)
+        self.values.extend(values)
+
+    def copy_with(self, term: str, *values: object) -> "_Conditions":
+        made = _Conditions()
+        made.add(" AND ".join((*self.terms, term)), *self.values, *values)
+        return made
+
+
+def _add_filters(made: _Conditions, query: Query) -> None:
+    is_divided = bool(query.threads or query.rooms)
+    types = sorted({STORED_TYPES.get(name, name) for name in query.types})
+    _add_word(made, "type", types, is_found_by=not is_divided)
+    _add_senders(made, query)
+    if query.since is not None:
+        made.add("ts >= ?", query.since)
+    if query.until is not None:
+        made.add("ts <= ?", query.until)
+    _add_sieve(made, ("sender", "recipients", "delivered_to", "payload"), query.agents)
+    _add_sieve(made, ("recipients", "delivered_to", "payload"), query.to)
+    _add_sieve(made, ("delivered_to", "payload"), query.targets)
+    for names in (query.mentions, query.intents, query.files):
+        _add_sieve(made, ("payload",), names)
+    states = [word for stored in query.statuses for word in _same_state(stored)]
+    _add_sieve(made, ("payload",), states, types=(BYE,) if EXITED in states else ())
+
+
+def _add_senders(made: _Conditions, query: Query) -> None:
+    """Add a condition for events that one of several senders wrote, or that the bus wrote for them."""
+    senders = _plain(query.senders)
+    if senders and not _has_one_sender(query):
+        named = " OR ".join([*("payload LIKE ?" for _ in senders), "blob IS NOT NULL"])
+        spoken = f"type IN ({_marks(SAID_FOR)}) AND ({named})"
+        likes = (f"%{name}%" for name in senders)
+        # The plus is explained in `_add_word`.
+        made.add(f"(+{_SENDER} IN ({_marks(senders)}) OR {spoken})", *senders, *SAID_FOR, *likes)
+
+
+def _has_one_sender(query: Query) -> bool:
+    """Return whether events are found by their only sender: no other index is as good."""
+    is_found_otherwise = query.threads or query.rooms or query.search
+    return len(_plain(query.senders)) == 1 and not is_found_otherwise
+
+
+def _by_sender(made: _Conditions, query: Query) -> list[_Conditions]:
+    """Split into the events of a sender and, by type, those that the bus has written for it."""
+    (sender,) = _plain(query.senders)
+    spoken = f"type = ? AND +{_SENDER} <> ? AND (payload LIKE ? OR blob IS NOT NULL)"
+    types = [type_ for type_ in SAID_FOR if not query.types or type_ in query.types]
+    return [
+        made.copy_with(f"{_SENDER} = ?", sender),
+        *(made.copy_with(spoken, type_, sender, f"%{sender}%") for type_ in types),
+    ]
+
+
+def _arms(made: _Conditions, query: Query) -> list[_Conditions]:
+    """Split by thread, else by room or one sender: each is found by its index, and SQLite merges them.
+
+    With IN it would have to sort all matches.
+    """
+    # The empty string represents a thread or room that is not a string.
+    threads, rooms = (
+        list(dict.fromkeys(("", *words))) if words else [] for words in (query.threads, query.rooms)
+    )
+    if threads and rooms:
+        made, rooms = made.copy_with(f"+room IN ({_marks(rooms)})", *rooms), []
+    column, words = ("thread", threads) if threads else ("room", rooms)
+    if not words:
+        return _by_sender(made, query) if _has_one_sender(query) else [made]
+    if query.search or len(words) > _LIMIT_ARMS:
+        return [made.copy_with(f"+{column} IN ({_marks(words)})", *words)]
+    return [made.copy_with(f"{column} = ?", word) for word in words]
+
+
+def _add_word(made: _Conditions, column: str, words: Sequence[str], *, is_found_by: bool) -> None:
+    """Add a condition for rows with one of the words; a single one is found by its index, in seq order."""
+    if len(words) == 1 and is_found_by:
+        made.add(f"{column} = ?", *words)
+    elif words:
+        # The plus prevents the use of the index, after which SQLite would have to sort all matches.
+        made.add(f"+{column} IN ({_marks(words)})", *words)
+
+
+def _add_sieve(
+    made: _Conditions, columns: Sequence[str], names: Iterable[str], types: Sequence[str] = ()
+) -> None:
+    """Add a condition for rows that contain one of the names anywhere, and all rows of these types."""
+    plain = _plain(names)
+    if plain:
+        terms = [f"{column} LIKE ?" for column in columns for _ in plain]
+        terms += ["type = ?" for _ in types]
+        made.add(
+            f"({' OR '.join([*terms, 'blob IS NOT NULL'])})",
+            *(f"%{name}%" for _ in columns for name in plain),
+            *types,
+        )
+
+
+def _plain(names: Iterable[str]) -> list[str]:
+    """Return the names without their sign, or nothing if one could be written differently in a row."""
+    bare = [name.removeprefix("@") for name in names]
+    return bare if all(_PLAIN.fullmatch(name) for name in bare) else []
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _same_state(word: str) -> set[str]:
+    stored = STORED_STATES.get(word, word)
+    return {stored} | {alias for alias, meant in STORED_STATES.items() if meant == stored}

@@ -9,53 +9,149 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from palaver.clock import Clock
-from palaver.errors import DiskFull, PalaverError, StorageFailed
+from palaver.errors import DiskFull, PalaverError, ShuttingDown, StorageFailed, TooSlow
 from palaver.home import sync
-from palaver.log.api import (
-    Apply,
-    Archived,
-    ArchivedPage,
-    BlobCount,
-    Commit,
-    Containing,
-    Decide,
-    Hear,
-    Rows,
-    Scrub,
-)
-from palaver.log.archive import Archives, Copier, count_archived
-from palaver.log.archive_index import ArchiveIndex
+from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Containing, Decide, Hear, Scrub
+from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
 from palaver.log.batch import Batches, last_place
-from palaver.log.blob_check import count_blobs, count_unreadable
-from palaver.log.blobs import Blobs
-from palaver.log.damage import find_damage, note_lost
-from palaver.log.files import LogFiles, SeqMark
-from palaver.log.guard import TIME_LIMIT_S
-from palaver.log.migrations import migrate
-from palaver.log.newest import Newest
-from palaver.log.pace import Pace
-from palaver.log.reader import Reader
-from palaver.log.records import COLUMNS, readable_events
+from palaver.log.records import COLUMNS, Blobs, SqliteRows, count_blobs, count_unreadable, readable_events
 from palaver.log.redaction import find_containing, read_mark, read_unfinished
-from palaver.log.rows import SqliteRows
+from palaver.log.search import check_search, statement_from, wanted
+from palaver.log.sql_guard import TIME_LIMIT_S, GuardProcess
 from palaver.log.storage import (
     FILE_NAME,
     REBUILT,
+    LogFiles,
+    SeqMark,
     connect_reader,
     connect_writer,
     damaged,
     failure_from,
+    find_damage,
     lay_out_wal,
+    migrate,
+    note_lost,
 )
-from palaver.log.upkeep import WAL_BYTES, Upkeep
-from palaver.log.writer import Writer
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.log.writer import WAL_BYTES, CommitPace, Newest, Upkeep, Writer
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query, matches
+from palaver.state.rows import Rows
+
+# --------------------
+# Reads outside the event loop: a few threads for queries, and one that waits for the SQL of callers.
+#
+# Every read opens, finishes and closes its own statement; nothing stays open between two.
+
+_THREADS: Final = 2
+_LIMIT_SQL_IN_LINE: Final = 8
+_EVENTS_AT_ONCE: Final = 256
+_BEHIND_ALL_PLACES: Final = 2**63 - 1
+
+
+class Reader:
+    """The reading threads, each with its own connection.
+
+    Queries wait for a free thread. Of those with SQL one runs at a time and a few wait; more are refused with
+    TooSlow.
+    """
+
+    def __init__(self, path: Path, blobs: Blobs, files: LogFiles, *, sql_limit_s: float) -> None:
+        self._path = path
+        self._files = files
+        self._blobs = blobs
+        self._connections: list[sqlite3.Connection] = []
+        self._guard = GuardProcess(path, sql_limit_s)
+        self._sql_in_line = 0
+        self._is_closed = False
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log reader")
+        self._slow_thread = ThreadPoolExecutor(1, thread_name_prefix="log sql")
+
+    async def read(self, query: Query) -> list[Event]:
+        """Return matching events, in seq order."""
+        if self._is_closed:
+            raise ShuttingDown("the log is closed")
+        self._files.check()
+        check_search(query)
+        if not query.sql:
+            return await self._run(self._threads, self._find, query)
+        if self._sql_in_line >= _LIMIT_SQL_IN_LINE:
+            raise TooSlow("too many SQL conditions are waiting; try again")
+        self._sql_in_line += 1
+        try:
+            return await self._run(self._slow_thread, self._find_with_sql, query)
+        finally:
+            self._sql_in_line -= 1
+
+    async def close(self) -> None:
+        """Let running queries finish, stop SQL conditions at once, and close the connections."""
+        self._is_closed = True
+        self._guard.stop()
+        for threads in (self._threads, self._slow_thread):
+            await asyncio.to_thread(threads.shutdown)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    async def _run(
+        self, threads: ThreadPoolExecutor, find: Callable[[Query], list[Event]], query: Query
+    ) -> list[Event]:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, find, query)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageFailed(f"the log could not be read: {error}") from error
+
+    # The methods below belong to the threads.
+
+    def _find(self, query: Query) -> list[Event]:
+        with self._connection() as connection:
+            return _in_place_order(query, self._matching(connection, query))
+
+    def _find_with_sql(self, query: Query) -> list[Event]:
+        with self._connection() as connection:
+            return _in_place_order(query, self._matching_sql(connection, query))
+
+    def _matching_sql(self, connection: sqlite3.Connection, query: Query) -> Generator[Event, None, None]:
+        before = _BEHIND_ALL_PLACES if query.before is None else query.before
+        is_newest_first = query.last is not None
+        with contextlib.closing(
+            self._guard.places(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
+        ) as pieces:
+            for places in pieces:
+                yield from self._matching(connection, query, places)
+
+    def _matching(
+        self, connection: sqlite3.Connection, query: Query, among: list[int] | None = None
+    ) -> Generator[Event, None, None]:
+        statement, values = statement_from(query, among or ())
+        with contextlib.closing(connection.execute(statement, values)) as cursor:
+            while records := cursor.fetchmany(_EVENTS_AT_ONCE):
+                for event in readable_events(records, self._blobs):
+                    if matches(query, event):
+                        yield event
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection to the calling thread; there are never more connections than threads."""
+        connection = self._connections.pop() if self._connections else connect_reader(self._path)
+        try:
+            yield connection
+        finally:
+            self._connections.append(connection)
+
+
+def _in_place_order(query: Query, found: Generator[Event, None, None]) -> list[Event]:
+    """Return the wanted number of events, from the end at which the statement began, and drop the rest."""
+    with contextlib.closing(found):
+        events = list(islice(found, wanted(query)))
+    return events if query.last is None else events[::-1]
+
 
 _CONSONANTS: Final = "BDFGKLMNPRSTVZ"
 _VOWELS: Final = "AEIOU"
@@ -122,7 +218,7 @@ class SqliteLog:
         clock: Clock,
         device: str | None = None,
         sql_limit_s: float = TIME_LIMIT_S,
-        pace: Pace | None = None,
+        pace: CommitPace | None = None,
     ) -> "SqliteLog":
         """Open the log in a directory, or create it; nothing in it is scanned.
 
@@ -155,7 +251,7 @@ class SqliteLog:
             # SQLite cannot decode a name that it reads from a damaged file.
             raise (damaged(error) if isinstance(error, UnicodeError) else failure_from(error)) from error
         upkeep = Upkeep(connection, batches.words, lambda: lay_out_wal(path, WAL_BYTES))
-        writer = Writer(connection, batches, newest, upkeep, pace or Pace())
+        writer = Writer(connection, batches, newest, upkeep, pace or CommitPace())
         return cls(
             device=kept_device,
             path=path,

@@ -1,16 +1,22 @@
 """Open connections to the log's file, and map its failures to errors. Does not know events."""
 
+import contextlib
 import errno
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from palaver.errors import BadRequest, DiskFull, PalaverError, StorageFailed
+import msgspec
+
+from palaver.errors import BadRequest, DiskFull, NewerSchema, PalaverError, StorageFailed
 from palaver.home import sync
 
 FILE_NAME: Final = "log.sqlite"
@@ -166,3 +172,254 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def kept_folders(home: Path) -> list[Path]:
     """Return the folders in which repairs have kept damaged files."""
     return sorted(folder for folder in home.glob(f"{KEPT}*") if folder.is_dir())
+
+
+# --------------------
+# The files of an open log: whether they are still the ones that were opened. Reads names and sizes only.
+#
+# If a file of an open log is removed, every later commit is lost with it, without an error. So the writer
+# checks the files at each commit, and nothing is acknowledged once a file was removed, replaced or truncated.
+# The highest seq is stored in a separate file, so that a start after a kill detects missing events.
+
+_ENDINGS: Final = ("", "-wal", "-shm")
+MARK_NAME: Final = "log.seq"
+
+
+class LogFiles:
+    """The database, its write-ahead log and the index of that. Usable from any thread.
+
+    The first file that is found lost stays lost: only opening the log again helps.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Record the identities of the three files of the open log."""
+        self._paths: tuple[str, ...] = tuple(f"{path}{ending}" for ending in _ENDINGS)
+        self._known = [_identity(file) for file in self._paths]
+        self.trouble = ""
+        """A sentence that names the lost file; empty if no file is lost."""
+        self.is_cut = False
+        """True if a file was truncated, so a part of the log is in no file."""
+        self._is_being_cut = False
+        self._is_closed = False
+        self._looking = threading.Lock()
+
+    @property
+    def has_database(self) -> bool:
+        """Whether the database itself is still at its path."""
+        return _identity(self._paths[0])[:2] == self._known[0][:2]
+
+    @property
+    def wal_bytes(self) -> int:
+        """Size of the write-ahead log."""
+        return _identity(self._paths[1])[2]
+
+    def close(self) -> None:
+        """Stop checking: the log closes and removes its files."""
+        self._is_closed = True
+
+    def check(self) -> None:
+        """Check all files; raise StorageFailed if one is not the one that was opened."""
+        with self._looking:
+            if not self.trouble and not self._is_closed:
+                for at, file in enumerate(self._paths):
+                    now, known = _identity(file), self._known[at]
+                    if now != known:
+                        self._compare(at, now, known)
+        if self.trouble:
+            raise StorageFailed(self.trouble)
+
+    @contextmanager
+    def being_cut(self) -> Iterator[None]:
+        """Let the log's own writer truncate files within a block; later their sizes are checked again."""
+        with self._looking:
+            self._is_being_cut = True
+        try:
+            yield
+        finally:
+            with self._looking:
+                self._is_being_cut = False
+                now = [_identity(file) for file in self._paths]
+                self._known = [
+                    new if new[:2] == old[:2] else old for new, old in zip(now, self._known, strict=True)
+                ]
+
+    def _compare(self, at: int, now: "_Identity", known: "_Identity") -> None:
+        if now == _NO_FILE:
+            what = "removed"
+        elif now[:2] != known[:2]:
+            what = "replaced"
+        elif self._is_being_cut:
+            return
+        elif now[2] < known[2]:
+            what = "cut"
+            self.is_cut = True
+        else:
+            self._known[at] = now  # It has grown.
+            return
+        name = self._paths[at].rpartition("/")[2]
+        self.trouble = (
+            f"{name} was {what} while the bus was running, so nothing can be stored or read; "
+            "run 'pal down' and then 'pal up'"
+        )
+
+
+_Identity = tuple[int, int, int]
+_NO_FILE: Final[_Identity] = (0, 0, 0)
+
+
+def _identity(path: str) -> _Identity:
+    """Return device, inode and size of a file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - for every commit; pathlib takes twice the time
+    except OSError:
+        return _NO_FILE
+    return found.st_dev, found.st_ino, found.st_size
+
+
+class SeqMark:
+    """The highest committed seq, in a small file next to the log: `log.seq`.
+
+    It is written after each commit and never synced, so it costs no time. It survives a kill; after a power
+    loss it may be too low, never too high. On a full disk there is no such file.
+    """
+
+    def __init__(self, directory: Path, device: str) -> None:
+        """Open the file, or create it. A file of another device does not count."""
+        self._device = device.encode()
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open(directory / MARK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def read(self) -> int:
+        """Return the seq; 0 if the file contains none."""
+        if self._file is None:
+            return 0
+        device, _, digits = os.pread(self._file, 64, 0).strip().partition(b" ")
+        return int(digits) if device == self._device and digits.isdigit() else 0
+
+    def write(self, seq: int) -> None:
+        """Store a seq; from the writer's thread."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._file, b"%s %020d\n" % (self._device, seq), 0)
+
+    def close(self) -> None:
+        """Close the file. Closing twice is harmless."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+# --------------------
+# The numbered steps from an empty file to the current schema. A step never changes once it is released.
+
+APPLICATION_ID: Final = 0x50616C21
+"""Identifies the file in its header: `Pal!`."""
+
+MIGRATIONS: Final[tuple[str, ...]] = tuple(
+    resources.files("palaver.log").joinpath(name).read_text(encoding="utf-8")
+    for name in ("schema.sql", "archived.sql", "rooms.sql")
+)
+"""Step n leads from schema n to schema n + 1."""
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[str] = MIGRATIONS) -> int:
+    """Bring the file to the newest schema. Return the number of steps.
+
+    All steps are one transaction: a crash leaves the old schema or the new one. Raises NewerSchema, and
+    changes nothing, for a file that a newer Palaver wrote, and StorageFailed for one that another program
+    wrote.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        found = _number(connection, "PRAGMA user_version")
+        if found > len(steps):
+            raise NewerSchema(found, len(steps))
+        if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+            if _number(connection, "SELECT count(*) FROM sqlite_schema"):
+                raise StorageFailed("the log's file belongs to another program")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        for step in steps[found:]:
+            for statement in _statements(step):
+                connection.execute(statement)
+        if found < len(steps):  # Otherwise nothing is written: the disk may be full.
+            connection.execute(f"PRAGMA user_version = {len(steps)}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return len(steps) - found
+
+
+def _number(connection: sqlite3.Connection, statement: str) -> int:
+    value: int = connection.execute(statement).fetchone()[0]
+    return value
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Split a script into statements: executescript would end our transaction first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+# --------------------
+# Damage of the log's file: unreadable pages, and acknowledged events that are missing.
+#
+# Missing events are detected at a start, by the highest seq in a separate file, and recorded in the log's
+# file.
+
+_LIMIT_SHOWN: Final = 3
+_KEY: Final = "lost"
+
+_decode: Final = msgspec.json.Decoder(list[tuple[int, int]]).decode
+
+
+def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
+    """Record that the file ends below the highest committed seq. Return a sentence about it.
+
+    The missing seqs are not used again. Returns an empty text if no event is missing.
+    """
+    if highest <= last:
+        return ""
+    ranges = [*_lost(connection), (last + 1, highest)]
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        encoded = msgspec.json.encode(ranges).decode()
+        connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (_KEY, encoded))
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (highest,))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+    return _sentence(last + 1, highest)
+
+
+def forget_lost(connection: sqlite3.Connection) -> None:
+    """Delete the record of missing events: a person has read it."""
+    connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
+
+
+def find_damage(path: Path) -> list[str]:
+    """Read the whole file, and return a sentence for each problem. Call it in a thread."""
+    try:
+        with contextlib.closing(connect_reader(path)) as connection:
+            rows = connection.execute(f"PRAGMA quick_check({_LIMIT_SHOWN})").fetchall()
+            found = [f"{path.name} is damaged: {said}" for (said,) in rows if said != "ok"]
+            return found + [_sentence(first, last) for first, last in _lost(connection)]
+    except (sqlite3.Error, UnicodeError) as error:
+        return [f"{path.name} is damaged: {error}"]
+
+
+def _lost(connection: sqlite3.Connection) -> list[tuple[int, int]]:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
+    return [] if row is None else _decode(row[0])
+
+
+def _sentence(first: int, last: int) -> str:
+    events = f"event #{first} is" if first == last else f"events #{first} to #{last} are"
+    return f"{events} missing: the write-ahead log was lost or damaged"

@@ -10,20 +10,208 @@ import queue
 import sqlite3
 import threading
 import time
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from palaver.errors import PalaverError, ShuttingDown, TooSlow
-from palaver.log.api import LIMIT_WAITING, Commit, Decide, Scrub
-from palaver.log.batch import Batches, LargeDraftError, Order, Outcome
-from palaver.log.newest import Newest
-from palaver.log.pace import Pace
+from palaver.log.api import LIMIT_NEWEST, LIMIT_WAITING, Commit, Decide, Hear, Scrub
+from palaver.log.batch import Batches, CommitOrder, LargeDraftError, Outcome
 from palaver.log.redaction import write_mark
+from palaver.log.search import LIMIT_BEHIND, Words
 from palaver.log.storage import BUSY_TIMEOUT_S, failure_from
-from palaver.log.upkeep import Upkeep
+from palaver.protocol.envelope import Event
+
+# --------------------
+# The rule for commits on the event loop itself instead of in the writer's thread. Pure.
+#
+# A single commit on a quick disk takes less time than switching to a thread and back. But a commit blocks the
+# event loop: so it never waits for a disk that was slow recently, and not for commits in quick succession,
+# which are better written together.
+
+QUICK_S: Final = 0.002
+"""A commit that took longer was slow."""
+ENOUGH: Final = 8
+"""This many quick commits in a row make a quick disk; a slow one resets the count."""
+CLOSE_S: Final = 0.001
+"""A commit within this time after another one counts as company."""
+ALONE_S: Final = 0.05
+"""The last company must be at least this long ago."""
+
+
+class CommitPace:
+    """The recent commits and their durations. All times are of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._quick = 0
+        self._company_s = float("-inf")
+        self.ended_s = float("-inf")
+
+    def came(self, now_s: float) -> bool:
+        """Record that a commit arrives; return whether the event loop may make it."""
+        if now_s - self.ended_s < CLOSE_S:
+            self._company_s = now_s
+        return self._quick >= ENOUGH and now_s - self._company_s >= ALONE_S
+
+    def ended(self, now_s: float, took_s: float) -> None:
+        """Record that commits were just made, in either way."""
+        self._quick = self._quick + 1 if took_s <= QUICK_S else 0
+        self.ended_s = now_s
+
+
+# --------------------
+# The newest events in memory, and the subscribers of new ones. Belongs to the event loop's thread.
+
+_by_place = attrgetter("seq")
+
+
+class Newest:
+    """A ring of the newest events. When it is full the oldest is dropped: the log still has it."""
+
+    def __init__(self, last: int) -> None:
+        """Start after the seq of the newest event."""
+        self._last = last
+        self._reaches_back_to = last
+        self._events: deque[Event] = deque()
+        self._hearers: dict[object, Hear] = {}
+
+    def last(self) -> int:
+        return self._last
+
+    def subscribe(self, hear: Hear) -> Callable[[], None]:
+        token = object()
+        self._hearers[token] = hear
+
+        def stop() -> None:
+            self._hearers.pop(token, None)
+
+        return stop
+
+    def tail(self, after: int, limit: int) -> list[Event] | None:
+        if after < self._reaches_back_to:
+            return None
+        start = bisect_right(self._events, after, key=_by_place)
+        return list(islice(self._events, start, start + limit))
+
+    def may_hold(self, seq: int) -> bool:
+        """Whether an event with this seq is in memory, if there is one."""
+        return seq > self._reaches_back_to
+
+    def replace(self, events: Sequence[Event]) -> None:
+        """Replace events by newer versions of them; ignore those that were dropped."""
+        newer = {event.seq: event for event in events}
+        self._events = deque(newer.get(event.seq, event) for event in self._events)
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Add a batch, in seq order, and call all subscribers; one that raises does not affect the others."""
+        if not events:
+            return
+        self._events.extend(events)
+        self._last = events[-1].seq
+        while len(self._events) > LIMIT_NEWEST:
+            self._reaches_back_to = self._events.popleft().seq
+        for hear in list(self._hearers.values()):
+            try:
+                hear(events)
+            except Exception as error:  # A bug of the subscriber; the commit is durable and must return.
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a subscriber of the log raised", "exception": error}
+                )
+
+
+# --------------------
+# Maintenance of the log's file: indexing words, checkpointing the journal, preallocating space.
+#
+# All of it can wait for a pause, up to a limit. The caller has exclusive use of the writing connection.
+
+_PAGES_WHEN_IDLE: Final = 1_000
+_PAGES_AT_MOST: Final = 4_000
+"""Pages of the write-ahead log before a checkpoint: at the next pause, or at once."""
+WAL_BYTES: Final = _PAGES_AT_MOST * 4_120
+
+_PAGES_OF_A_BATCH: Final = 10
+_PAGES_OF_AN_EVENT: Final = 2
+
+
+class Upkeep:
+    """Counts written pages, and decides and does the maintenance that they need."""
+
+    def __init__(self, connection: sqlite3.Connection, words: Words, lay_out: Callable[[], None]) -> None:
+        """`lay_out` preallocates the files; it is called once, at the first pause."""
+        self._connection = connection
+        self._words = words
+        self._lay_out: Callable[[], None] | None = lay_out
+        self._lay_out_again = lay_out
+        self._pages = 0
+
+    # Usable from any thread.
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether something cannot wait for a pause any more."""
+        return self._words.behind >= LIMIT_BEHIND or self._pages >= _PAGES_AT_MOST
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether something must be done at the next pause."""
+        return self._lay_out is not None or self._pages >= _PAGES_WHEN_IDLE or bool(self._words.behind)
+
+    # Needs the connection.
+
+    def written(self, events: int) -> None:
+        """Record that a batch was written, or something of that size."""
+        self._pages += _PAGES_OF_A_BATCH + _PAGES_OF_AN_EVENT * events
+
+    def emptied(self) -> None:
+        """Record that the write-ahead log was truncated: it is preallocated again at the next pause."""
+        self._pages = 0
+        self._lay_out = self._lay_out_again
+
+    def do_what_is_urgent(self) -> None:
+        """Do what cannot wait for a pause any more."""
+        if self._words.behind >= LIMIT_BEHIND:
+            self._index_quietly()
+        if self._pages >= _PAGES_AT_MOST:
+            self.checkpoint()
+
+    def do_all(self) -> int:
+        """Do what can wait for a pause."""
+        self._index_quietly()
+        if self._pages >= _PAGES_WHEN_IDLE:
+            self.checkpoint()
+        if self._lay_out is not None:
+            # Disk full: commits are a little slower, without other effects.
+            with contextlib.suppress(OSError):
+                self._lay_out()
+            self._lay_out = None
+        return 0
+
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the file."""
+        self._pages = 0
+        with contextlib.suppress(sqlite3.Error):  # Disk full, or a reader is active: it is tried again later.
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def index(self) -> int:
+        """Index missing events, and count the pages; a failure is raised to the search."""
+        count = self._words.behind
+        if count:
+            self._words.catch_up()
+            self._pages += _PAGES_OF_A_BATCH + count
+        return count
+
+    def _index_quietly(self) -> None:
+        with contextlib.suppress(
+            sqlite3.Error, OSError
+        ):  # Disk full: a search reports it, or a later call succeeds.
+            self.index()
+
 
 _IDLE_S: Final = 0.2
 _LIMIT_BATCH: Final = 2048
@@ -39,7 +227,7 @@ _CLOSING: Final = "the log is closing; nothing was stored"
 class _Waiting:
     """A queued commit."""
 
-    order: Order
+    order: CommitOrder
     result: "asyncio.Future[Commit]"
 
 
@@ -69,7 +257,7 @@ class Writer:
         batches: Batches,
         newest: Newest,
         upkeep: Upkeep,
-        pace: Pace,
+        pace: CommitPace,
     ) -> None:
         """Take over the connection, on the running event loop, and start the thread."""
         self._connection = connection
@@ -98,7 +286,7 @@ class Writer:
             raise self._refusal
         if self._line.qsize() >= LIMIT_WAITING:
             raise TooSlow(f"{LIMIT_WAITING} commits are waiting for the disk; nothing was stored. Try again")
-        order = Order(decide, request_key)
+        order = CommitOrder(decide, request_key)
         outcome = self._commit_here(order)
         if outcome is None:
             result: asyncio.Future[Commit] = self._loop.create_future()
@@ -167,7 +355,7 @@ class Writer:
         self._line.put(errand)
         return await asyncio.wrap_future(errand.result)
 
-    def _commit_here(self, order: Order) -> Outcome | None:
+    def _commit_here(self, order: CommitOrder) -> Outcome | None:
         """Write one order now, on the event loop; None if it has to be queued."""
         began_s = time.monotonic()
         # Commits that are queued, or whose results are not delivered yet, come first.
@@ -286,14 +474,14 @@ class Writer:
         with contextlib.suppress(RuntimeError):  # The event loop was closed, so there is no caller left.
             self._loop.call_soon_threadsafe(self._deliver, results, time.monotonic() - began_s)
 
-    def _together(self, orders: Sequence[Order]) -> list[Outcome]:
+    def _together(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
         try:
             return self._batches.write(orders)
         except BaseException as error:
             # One of them, or the disk, broke the batch: nothing of it is written. Write each one alone.
             return [failure_from(error)] if len(orders) == 1 else [self._alone(order) for order in orders]
 
-    def _alone(self, order: Order) -> Outcome:
+    def _alone(self, order: CommitOrder) -> Outcome:
         try:
             return self._batches.write([order])[0]
         except BaseException as error:

@@ -8,13 +8,11 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.conversation import Conversations
-from palaver.doors.hooks.desk import Answer, HookDesk
-from palaver.doors.hooks.outcomes import HookOutcomes
-from palaver.doors.subagents import Subagents
-from palaver.doors.transcripts import TranscriptBook
-from palaver.harness.hooks import read_hook
-from palaver.model.agent import Caller
+from palaver.doors.hooks.evidence import Conversations, HookOutcomes
+from palaver.doors.hooks.handler import HookDesk, HookReply
+from palaver.harness.registry import read_hook
+from palaver.protocol.agents import Caller
+from palaver.services.agents import Subagents, TranscriptBook
 
 
 class Hooks:
@@ -36,7 +34,7 @@ class Hooks:
             tasks=tasks,
         )
 
-    async def answer(self, caller: Caller, event: str, **fields: object) -> Answer:
+    async def answer(self, caller: Caller, event: str, **fields: object) -> HookReply:
         """Call a hook; the test decides later whether its reply was sent."""
         news = read_hook("claude", event, {"session_id": "s1", **fields})
         assert news is not None
@@ -48,19 +46,19 @@ class Hooks:
         await self.settle(answer)
         return text_of(answer)
 
-    async def settle(self, answer: Answer, *, has_left: bool = True) -> None:
+    async def settle(self, answer: HookReply, *, has_left: bool = True) -> None:
         """Report whether a reply was sent, and wait until the effects are stored."""
         self.desk.settle(answer, has_left=has_left)
         await self.rest(answer)
 
-    async def rest(self, answer: Answer) -> None:
+    async def rest(self, answer: HookReply) -> None:
         """Wait until the effects of a hook are stored."""
         await asyncio.sleep(0)
         async with asyncio.timeout(LIMIT_S), answer.conversation.writing:
             pass
 
 
-def text_of(answer: Answer) -> str:
+def text_of(answer: HookReply) -> str:
     """Return the text that a reply shows to the model."""
     output = answer.said.get("hookSpecificOutput")
     if isinstance(output, dict):

@@ -10,20 +10,16 @@ import pytest
 from tests.doors.parts import BOOT, Parts, opened_parts
 from tests.fakes import SCRIPT
 
-from palaver.doors.argv.wire import Asked
-from palaver.doors.hooks.asking import HookAsking
-from palaver.doors.hooks.desk import Answer, HookDesk
-from palaver.doors.hooks.outcomes import HookOutcomes
-from palaver.doors.transcripts import TranscriptBook
+from palaver.doors.hooks.connection import HookAsking
+from palaver.doors.hooks.evidence import HookOutcomes
+from palaver.doors.hooks.handler import HookDesk, HookReply
 from palaver.errors import AlreadyJoined
-from palaver.links.doorstep import Doorstep
-from palaver.links.environment import Surroundings
-from palaver.links.identity import Claim
-from palaver.links.joining import Anchor
-from palaver.links.peer import Peer
-from palaver.links.process import Process
-from palaver.model.agent import Caller, Seat
-from palaver.model.caller import caller_for
+from palaver.identity.caller import Anchor, CallerClaim, Doorstep
+from palaver.identity.environment import HarnessEnvironment
+from palaver.identity.process import Peer, Process
+from palaver.protocol.agents import Caller, Seat, caller_for
+from palaver.protocol.thin import ThinRequest
+from palaver.services.agents import TranscriptBook
 
 HARNESS = 10
 """The pid of the harness process where sessions have their seat."""
@@ -51,17 +47,17 @@ class Street:
     def chain(self, is_enough: Callable[[Process], bool] | None = None) -> list[Process]:
         return [process(pid) for pid in self.pids]
 
-    def _look(self, found: Process) -> Surroundings:
-        return Surroundings(self.marks.get(found.pid, {}), self.names.get(found.pid))
+    def _look(self, found: Process) -> HarnessEnvironment:
+        return HarnessEnvironment(self.marks.get(found.pid, {}), self.names.get(found.pid))
 
     def is_forged(self, *_: object, **__: object) -> bool:
         return self.is_false
 
-    def who(self, chain: Sequence[Process], claim: Claim) -> Caller:
+    def who(self, chain: Sequence[Process], claim: CallerClaim) -> Caller:
         anchored = self._parts.seats.nearest(chain)
         return SCRIPT if anchored is None else caller_for(anchored.agents[0])
 
-    def place(self, chain: Sequence[Process], claim: Claim) -> Anchor:
+    def place(self, chain: Sequence[Process], claim: CallerClaim) -> Anchor:
         if self.is_taken:
             raise AlreadyJoined("luna")
         seat = Seat(pid=HARNESS, start=HARNESS * 10, boot=BOOT)
@@ -87,9 +83,9 @@ class Asking:
         )
         self.asking = HookAsking(parts.services, cast("Doorstep", self.street), desk)
 
-    async def hook(self, *words: str, **fields: object) -> Answer | None:
+    async def hook(self, *words: str, **fields: object) -> HookReply | None:
         """Run a hook with these arguments after `pal hook`."""
-        asked = Asked(
+        asked = ThinRequest(
             key=b"k" * 16,
             version="1",
             argv=("pal", "hook", *words),
@@ -111,7 +107,7 @@ class Asking:
         for agent in self.parts.broker.directory.all():
             self.parts.seats.put(agent)
 
-    async def starts(self, **fields: object) -> Answer:
+    async def starts(self, **fields: object) -> HookReply:
         found = await self.hook("claude", "SessionStart", source="startup", **fields)
         assert found is not None
         return found

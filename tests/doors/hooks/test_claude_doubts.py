@@ -11,13 +11,13 @@ from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_desk import BASH, pair
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.claude_doubts import ClaudeDoubts
-from palaver.doors.services import Services
-from palaver.doors.transcripts import TranscriptBook
+from palaver.doors.hooks.claude import ClaudeDoubts
 from palaver.errors import NotFound
-from palaver.harness.hooks import read_hook
-from palaver.model.agent import Caller
-from palaver.model.request import Leave, SetStatus
+from palaver.harness.registry import read_hook
+from palaver.protocol.agents import Caller
+from palaver.protocol.requests import Leave, SetStatus
+from palaver.services.agents import TranscriptBook
+from palaver.services.services import Services
 
 PID = 7
 

@@ -8,10 +8,9 @@ from typing import cast
 from tests.daemon.wires import request
 from tests.limits import LIMIT_S
 
-from palaver.doors.argv.wire import FrameReader
-from palaver.doors.hooks.asking import HookAsking
-from palaver.doors.hooks.connection import HookConnection
-from palaver.links.peer import Peer
+from palaver.doors.hooks.connection import HookAsking, HookConnection
+from palaver.identity.process import Peer
+from palaver.protocol.thin import FrameReader
 
 
 class Wire:

@@ -7,12 +7,11 @@ from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_desk import BASH, grade, pair
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.conversation import Conversation
-from palaver.doors.hooks.natives import Wake
-from palaver.harness.hook_news import HookNews, Step
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.request import Leave, SetStatus
+from palaver.doors.hooks.evidence import Conversation, Wake
+from palaver.harness.hooks import HookNews, HookStep
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.requests import Leave, SetStatus
 
 
 def unconfirmed(hooks: Hooks, event: Event) -> bool:
@@ -141,9 +140,9 @@ async def test_own_prompt_resets_the_count_of_blocked_turn_ends(hooks: Hooks) ->
     conversation = await opened(hooks)
     conversation.blocks = 2
 
-    conversation.hear(HookNews(event="x", step=Step.PROMPT, agent_id="a1"))
+    conversation.hear(HookNews(event="x", step=HookStep.PROMPT, agent_id="a1"))
     assert conversation.blocks == 2
-    conversation.hear(HookNews(event="x", step=Step.PROMPT))
+    conversation.hear(HookNews(event="x", step=HookStep.PROMPT))
 
     assert conversation.blocks == 0
     assert conversation.heard == 2
@@ -152,14 +151,14 @@ async def test_own_prompt_resets_the_count_of_blocked_turn_ends(hooks: Hooks) ->
 @pytest.mark.parametrize(
     ("steps", "count"),
     [
-        ([(Step.CALL, 1), (Step.CALL, 1), (Step.RESULT, -1)], 1),
-        ([(Step.RESULT, -1), (Step.CALL, 1)], 1),
-        ([(Step.CALL, 1), (Step.ASIDE, 0)], 1),
-        ([(Step.CALL, 1), (Step.TURN_END, 0)], 0),
+        ([(HookStep.CALL, 1), (HookStep.CALL, 1), (HookStep.RESULT, -1)], 1),
+        ([(HookStep.RESULT, -1), (HookStep.CALL, 1)], 1),
+        ([(HookStep.CALL, 1), (HookStep.ASIDE, 0)], 1),
+        ([(HookStep.CALL, 1), (HookStep.TURN_END, 0)], 0),
     ],
 )
 async def test_unmarked_sub_agents_are_counted_within_a_turn(
-    hooks: Hooks, steps: list[tuple[Step, int]], count: int
+    hooks: Hooks, steps: list[tuple[HookStep, int]], count: int
 ) -> None:
     conversation = await opened(hooks)
 
@@ -172,17 +171,17 @@ async def test_unmarked_sub_agents_are_counted_within_a_turn(
 @pytest.mark.parametrize(
     ("steps", "is_possible"),
     [
-        ([(Step.RESULT, 0)], True),
-        ([(Step.ASIDE, 0), (Step.CALL, 0), (Step.RESULT, 0)], True),
-        ([(Step.RESULT, 0), (Step.RESULT, -1)], False),
-        ([(Step.RESULT, -1)], False),
-        ([(Step.CALL, 1)], False),
-        ([(Step.RESULT, 0), (Step.TURN_END, 0)], False),
-        ([(Step.PROMPT, 0), (Step.RESULT, 0)], False),
+        ([(HookStep.RESULT, 0)], True),
+        ([(HookStep.ASIDE, 0), (HookStep.CALL, 0), (HookStep.RESULT, 0)], True),
+        ([(HookStep.RESULT, 0), (HookStep.RESULT, -1)], False),
+        ([(HookStep.RESULT, -1)], False),
+        ([(HookStep.CALL, 1)], False),
+        ([(HookStep.RESULT, 0), (HookStep.TURN_END, 0)], False),
+        ([(HookStep.PROMPT, 0), (HookStep.RESULT, 0)], False),
     ],
 )
 async def test_unmarked_turn_may_be_a_sub_agents_until_it_ends(
-    hooks: Hooks, steps: list[tuple[Step, int]], is_possible: bool
+    hooks: Hooks, steps: list[tuple[HookStep, int]], is_possible: bool
 ) -> None:
     conversation = await opened(hooks)
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, FakeLane, seat
 
-from palaver.delivery.lane import IDLE_WAIT_S, LaneKind, Level
-from palaver.delivery.lane import Answer as LaneAnswer
-from palaver.harness.hooks import read_hook
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.request import Leave
+from palaver.delivery.lanes import IDLE_WAIT_S, LaneKind, LaneLevel
+from palaver.delivery.lanes import OfferOutcome as LaneAnswer
+from palaver.harness.registry import read_hook
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.requests import Leave
 
 BASH = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
 
@@ -179,7 +179,7 @@ async def dropped(hooks: Hooks, luna: Caller) -> Event:
     """Have a monitor write a line that its harness drops, while a person uses the terminal."""
     native = hooks.bus.open_lane("nova", LaneKind.NATIVE)
     native.lane.silence = lambda offer: LaneAnswer.REFUSED
-    hooks.bus.open_lane("nova", LaneKind.TERMINAL, Level(is_open=False, reason="draft"))
+    hooks.bus.open_lane("nova", LaneKind.TERMINAL, LaneLevel(is_open=False, reason="draft"))
     await hooks.bus.send(luna, "look", "@nova")
     return await carried(hooks, native)
 

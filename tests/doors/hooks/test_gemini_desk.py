@@ -4,12 +4,12 @@ from tests.delivery.terminals import take
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, seat
 
-from palaver.delivery.lane import Answer as Sent
-from palaver.delivery.lane import LaneKind, Level
-from palaver.harness.hooks import read_hook
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.request import SetStatus
+from palaver.delivery.lanes import LaneKind, LaneLevel
+from palaver.delivery.lanes import OfferOutcome as Sent
+from palaver.harness.registry import read_hook
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.requests import SetStatus
 
 SHELL = {"tool_name": "run_shell_command", "tool_input": {"command": "ls"}}
 AGENT = {"tool_name": "invoke_agent", "tool_input": {"agent_name": "generalist"}}
@@ -137,7 +137,7 @@ async def test_message_is_queued_again_after_each_failed_turn(hooks: Hooks) -> N
 
 async def test_prompt_carries_nothing_while_another_message_is_typed(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
-    terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL, Level())
+    terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL, LaneLevel())
     first = await hooks.bus.send(luna, "typed first", "@nova")
     await take(hooks.bus, terminal)
     await hook(hooks, nova, "SessionStart", source="startup")
@@ -162,12 +162,12 @@ async def test_prompt_carries_nothing_while_another_message_is_typed(hooks: Hook
 async def test_message_typed_in_an_earlier_turn_keeps_nothing_back(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hook(hooks, nova, "SessionStart", source="startup")
-    terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL, Level())
+    terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL, LaneLevel())
     await hooks.bus.send(luna, "typed", "@nova")
     await take(hooks.bus, terminal)
     await hook(hooks, nova, "BeforeAgent", prompt="go")
     await hook(hooks, nova, "AfterAgent", prompt_response="well")
-    hooks.bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="draft"))
+    hooks.bus.delivery.set_level(terminal.lane, LaneLevel(is_open=False, reason="draft"))
     await hooks.bus.send(luna, "look here", "@nova")
 
     assert "look here" in await hook(hooks, nova, "BeforeAgent", prompt="go on")
@@ -206,11 +206,11 @@ async def test_late_hook_does_not_hide_a_dialog_on_the_terminal(hooks: Hooks) ->
     await hook(hooks, nova, "BeforeAgent", prompt="go")
     terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL)
     await hooks.bus.broker.submit(nova, SetStatus(state="blocked", detail="dialog: a loop"))
-    hooks.bus.delivery.set_level(terminal.lane, Level(is_open=False, reason="dialog"))
+    hooks.bus.delivery.set_level(terminal.lane, LaneLevel(is_open=False, reason="dialog"))
 
     await hook(hooks, nova, "AfterAgent", prompt_response="well")
     shown = hooks.bus.agent("nova").state
-    hooks.bus.delivery.set_level(terminal.lane, Level())
+    hooks.bus.delivery.set_level(terminal.lane, LaneLevel())
     await hook(hooks, nova, "BeforeTool", **SHELL)
 
     assert shown == "blocked"

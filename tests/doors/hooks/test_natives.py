@@ -7,11 +7,11 @@ from tests.doors.hooks.test_desk import BASH, grade, pair
 from tests.fakes import Bus, FakeLane
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lane import LaneKind, lanes_in_order
-from palaver.doors.hooks.natives import Natives, Wake
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.request import Leave
+from palaver.delivery.lanes import LaneKind, lanes_in_order
+from palaver.doors.hooks.evidence import Natives, Wake
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.requests import Leave
 
 
 def woken(*events: Event) -> str:

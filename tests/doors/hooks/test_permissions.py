@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.doors.parts import Parts, opened_parts
 
-from palaver.doors.hooks.desk import Answer
-from palaver.doors.hooks.permissions import HookPermissions
-from palaver.doors.permissions import Pending
-from palaver.harness.hook_news import HookNews
-from palaver.harness.hooks import read_hook
-from palaver.model.agent import Caller, Standing
+from palaver.doors.hooks.connection import HookPermissions
+from palaver.doors.hooks.handler import HookReply
+from palaver.harness.hooks import HookNews
+from palaver.harness.registry import read_hook
+from palaver.protocol.agents import Caller, Standing
+from palaver.services.permissions import Pending
 
 NOVA = Caller(name="nova", standing=Standing.WORKER, kind="instance", harness="claude")
 CALL = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
@@ -30,12 +30,12 @@ def news(event: str, **fields: object) -> HookNews:
     return found
 
 
-def answer(parts: Parts, asked: HookNews, caller: Caller = NOVA) -> Answer:
+def answer(parts: Parts, asked: HookNews, caller: Caller = NOVA) -> HookReply:
     conversation, _ = parts.conversations.open("nova")
-    return Answer({}, asked, conversation, caller, None, frozenset(), is_first=False)
+    return HookReply({}, asked, conversation, caller, None, frozenset(), is_first=False)
 
 
-async def waiting(parts: Parts) -> tuple[HookPermissions, Answer, Pending]:
+async def waiting(parts: Parts) -> tuple[HookPermissions, HookReply, Pending]:
     permissions = HookPermissions(parts.services)
     asked = answer(parts, news("PermissionRequest", **CALL))
     pending = await permissions.open(asked)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, seat
 
-from palaver.harness.hooks import read_hook
-from palaver.model.agent import Caller
-from palaver.model.envelope import Event
-from palaver.model.query import Query
+from palaver.harness.registry import read_hook
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
 
 BASH = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t1"}
 EDIT = {"tool_name": "Edit", "tool_input": {"file_path": "/src/a.py"}, "tool_use_id": "t2"}

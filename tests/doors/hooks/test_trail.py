@@ -5,91 +5,91 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.hooks.trail import Trail
-from palaver.harness.hook_news import HookNews, Step
+from palaver.doors.hooks.evidence import Trail
+from palaver.harness.hooks import HookNews, HookStep
 
 
-def news(step: Step, agent_id: str = "") -> HookNews:
+def news(step: HookStep, agent_id: str = "") -> HookNews:
     return HookNews(event=step.value, step=step, agent_id=agent_id)
 
 
-def walk(trail: Trail, *steps: Step) -> list[list[int]]:
+def walk(trail: Trail, *steps: HookStep) -> list[list[int]]:
     """Return the messages that each hook proves."""
     return [sorted(trail.hear(news(step))) for step in steps]
 
 
 def test_message_with_a_prompt_is_proven_by_the_first_tool_call() -> None:
     trail = Trail()
-    trail.give(Step.PROMPT, [7])
+    trail.give(HookStep.PROMPT, [7])
 
-    assert walk(trail, Step.CALL, Step.CALL) == [[7], []]
+    assert walk(trail, HookStep.CALL, HookStep.CALL) == [[7], []]
 
 
 def test_message_with_a_result_is_not_proven_by_a_parallel_call() -> None:
     trail = Trail()
-    trail.give(Step.RESULT, [7])
+    trail.give(HookStep.RESULT, [7])
 
-    assert walk(trail, Step.CALL, Step.RESULT, Step.BATCH, Step.CALL) == [[], [], [], [7]]
+    assert walk(trail, HookStep.CALL, HookStep.RESULT, HookStep.BATCH, HookStep.CALL) == [[], [], [], [7]]
 
 
 def test_without_a_batch_hook_the_turn_end_proves_a_result() -> None:
     trail = Trail()
-    trail.give(Step.RESULT, [7])
+    trail.give(HookStep.RESULT, [7])
 
-    assert walk(trail, Step.CALL, Step.RESULT, Step.TURN_END) == [[], [], [7]]
+    assert walk(trail, HookStep.CALL, HookStep.RESULT, HookStep.TURN_END) == [[], [], [7]]
 
 
 def test_message_that_extends_a_turn_is_proven_by_its_next_end() -> None:
     trail = Trail()
-    trail.hear(news(Step.TURN_END))
-    trail.give(Step.TURN_END, [7])
+    trail.hear(news(HookStep.TURN_END))
+    trail.give(HookStep.TURN_END, [7])
 
-    assert walk(trail, Step.TURN_END) == [[7]]
+    assert walk(trail, HookStep.TURN_END) == [[7]]
 
 
 def test_sub_agent_hooks_prove_nothing() -> None:
     trail = Trail()
-    trail.give(Step.PROMPT, [7])
+    trail.give(HookStep.PROMPT, [7])
 
-    assert trail.hear(news(Step.CALL, "a1")) == frozenset()
-    assert walk(trail, Step.TURN_END) == [[7]]
+    assert trail.hear(news(HookStep.CALL, "a1")) == frozenset()
+    assert walk(trail, HookStep.TURN_END) == [[7]]
 
 
 def test_message_of_a_prompt_without_a_response_is_doubtful() -> None:
     trail = Trail()
-    trail.give(Step.PROMPT, [7])
+    trail.give(HookStep.PROMPT, [7])
     assert trail.take_doubtful() == frozenset()
 
-    assert walk(trail, Step.PROMPT) == [[]]
+    assert walk(trail, HookStep.PROMPT) == [[]]
 
     assert trail.take_doubtful() == {7}
     assert trail.take_doubtful() == frozenset()
-    assert walk(trail, Step.CALL, Step.TURN_END) == [[], []]
+    assert walk(trail, HookStep.CALL, HookStep.TURN_END) == [[], []]
 
 
 def test_result_between_two_prompts_shows_that_the_first_was_sent() -> None:
     trail = Trail()
-    trail.give(Step.PROMPT, [7])
+    trail.give(HookStep.PROMPT, [7])
 
-    assert walk(trail, Step.RESULT, Step.PROMPT, Step.CALL) == [[], [], [7]]
+    assert walk(trail, HookStep.RESULT, HookStep.PROMPT, HookStep.CALL) == [[], [], [7]]
     assert trail.take_doubtful() == frozenset()
 
 
 def test_forgotten_message_is_never_proven() -> None:
     trail = Trail()
-    trail.give(Step.PROMPT, [7])
-    trail.give(Step.RESULT, [8])
+    trail.give(HookStep.PROMPT, [7])
+    trail.give(HookStep.RESULT, [8])
 
     trail.forget()
 
-    assert walk(trail, Step.TURN_END) == [[]]
+    assert walk(trail, HookStep.TURN_END) == [[]]
 
 
 def test_tracked_messages_are_limited_and_the_oldest_is_dropped() -> None:
     trail = Trail()
-    trail.give(Step.PROMPT, range(1, 1002))
+    trail.give(HookStep.PROMPT, range(1, 1002))
 
-    (proven,) = walk(trail, Step.CALL)
+    (proven,) = walk(trail, HookStep.CALL)
 
     assert proven[0] == 2
     assert len(proven) == 1000
@@ -108,41 +108,43 @@ class Model:
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> list[tuple[Step, bool]]:
+def turns(draw: st.DrawFn) -> list[tuple[HookStep, bool]]:
     """Draw the hooks of some turns in a possible order; true if a model request follows the hook."""
-    hooks: list[tuple[Step, bool]] = [(Step.START, False)]
+    hooks: list[tuple[HookStep, bool]] = [(HookStep.START, False)]
     for _ in range(draw(st.integers(1, 3))):
         if draw(st.booleans()):  # a prompt that another hook blocks
-            hooks.append((Step.PROMPT, False))
-        hooks.append((Step.PROMPT, True))
+            hooks.append((HookStep.PROMPT, False))
+        hooks.append((HookStep.PROMPT, True))
         for _ in range(draw(st.integers(0, 3))):
             calls = draw(st.integers(1, 3))
-            tools = [(Step.CALL, False), (Step.RESULT, False)] * calls
+            tools = [(HookStep.CALL, False), (HookStep.RESULT, False)] * calls
             if draw(st.booleans()):
-                tools = [(Step.CALL, False)] * calls + [(Step.RESULT, False)] * calls
+                tools = [(HookStep.CALL, False)] * calls + [(HookStep.RESULT, False)] * calls
             says_batch = draw(st.booleans())
-            hooks += [*tools, (Step.BATCH, True)] if says_batch else [*tools[:-1], (Step.RESULT, True)]
-        hooks.append((Step.TURN_END, False))
+            hooks += (
+                [*tools, (HookStep.BATCH, True)] if says_batch else [*tools[:-1], (HookStep.RESULT, True)]
+            )
+        hooks.append((HookStep.TURN_END, False))
     return hooks
 
 
 @given(turns(), st.sets(st.integers(0, 40)))
 def test_only_messages_in_a_request_are_proven(
-    hooks: Sequence[tuple[Step, bool]], given_at: set[int]
+    hooks: Sequence[tuple[HookStep, bool]], given_at: set[int]
 ) -> None:
     trail, model = Trail(), Model()
     for place, (step, is_asked) in enumerate(hooks):
-        if step is Step.PROMPT and place and hooks[place - 1][0] is Step.PROMPT:
+        if step is HookStep.PROMPT and place and hooks[place - 1][0] is HookStep.PROMPT:
             model.pending.discard(place - 1)
         proven = trail.hear(news(step))
         assert proven <= model.asked
-        if place in given_at and step is not Step.CALL:
+        if place in given_at and step is not HookStep.CALL:
             trail.give(step, [place])
             model.pending.add(place)
-            if step is Step.TURN_END:
+            if step is HookStep.TURN_END:
                 model.ask()  # the turn continues
         if is_asked:
             model.ask()
 
-    last = trail.hear(news(Step.TURN_END)) if model.asked else frozenset()
+    last = trail.hear(news(HookStep.TURN_END)) if model.asked else frozenset()
     assert last <= model.asked | model.pending

@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from tests.doors.room_stage import Stage, opened_stage
 
-from palaver.doors.http.callers import caller_of
-from palaver.doors.services import Services
-from palaver.doors.tokens import Token
+from palaver.doors.http.app import caller_of
 from palaver.errors import WhoAreYou
-from palaver.model.agent import Standing
+from palaver.identity.tokens import Token
+from palaver.protocol.agents import Standing
+from palaver.services.services import Services
 
 
 @pytest.fixture

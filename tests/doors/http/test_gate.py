@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from palaver.doors.http.address import Address, allowed_names
-from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN, Gate
-from palaver.doors.tokens import FILE_NAME, Token, TokenBook
+from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, HttpGate
+from palaver.doors.http.server import Address, allowed_names
+from palaver.identity.tokens import FILE_NAME, Token, TokenBook
 
 NAMES = allowed_names(Address("127.0.0.1", 7420), "")
 
@@ -34,7 +34,7 @@ class Inside:
 class Visit:
     """One request and its response."""
 
-    gate: Gate
+    gate: HttpGate
     headers: dict[str, str]
     method: str = "POST"
     status: int = 0
@@ -85,7 +85,7 @@ def visit(inside: Inside, tmp_path: Path, secret: str) -> Visit:
         "authorization": f"Bearer {secret}",
         "content-type": "application/json; charset=utf-8",
     }
-    return Visit(Gate(inside, TokenBook(tmp_path), NAMES), headers)
+    return Visit(HttpGate(inside, TokenBook(tmp_path), NAMES), headers)
 
 
 async def test_token_is_accepted_and_identifies_the_caller(visit: Visit, inside: Inside) -> None:
@@ -190,6 +190,6 @@ async def test_request_that_is_not_http_is_ignored(inside: Inside, tmp_path: Pat
     async def nobody(*_: object) -> Message:
         raise AssertionError
 
-    await Gate(inside, TokenBook(tmp_path), NAMES)({"type": "websocket"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
+    await HttpGate(inside, TokenBook(tmp_path), NAMES)({"type": "websocket"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
 
     assert inside.bodies == []

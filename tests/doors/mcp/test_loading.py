@@ -9,15 +9,15 @@ import pytest
 from tests.limits import LIMIT_S
 
 from palaver.doors.mcp.loading import Loader, quietly
-from palaver.doors.mcp.session import Session
+from palaver.doors.mcp.server import McpSession
 
 
 async def test_event_loop_runs_during_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     may_end = threading.Event()
 
-    def slow() -> type[Session]:
+    def slow() -> type[McpSession]:
         assert may_end.wait(LIMIT_S)
-        return Session
+        return McpSession
 
     monkeypatch.setattr("palaver.doors.mcp.loading._import_session", slow)
     loading = asyncio.create_task(Loader().session_class())
@@ -25,7 +25,7 @@ async def test_event_loop_runs_during_an_import(monkeypatch: pytest.MonkeyPatch)
 
     may_end.set()  # set by the event loop, so the loop was not blocked
 
-    assert await loading is Session
+    assert await loading is McpSession
 
 
 def test_interpreter_settings_are_restored_after_an_import() -> None:

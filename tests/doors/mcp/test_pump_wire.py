@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.argv.wire import FrameReader
-from palaver.doors.mcp.pump_wire import (
+from palaver.errors import BadRequest
+from palaver.protocol.thin import (
     END_BYTES,
+    FrameReader,
     call_key,
     error_line,
     has_half_pair,
@@ -18,7 +19,6 @@ from palaver.doors.mcp.pump_wire import (
     line_frame,
     numbered,
 )
-from palaver.errors import BadRequest
 
 _ids = st.integers(-(10**17), 10**17) | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

@@ -5,21 +5,21 @@ import asyncio
 import pytest
 
 from palaver.daemon.guarded import GuardedTasks
-from palaver.doors.mcp.pump_wire import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, BadLine
-from palaver.doors.mcp.session import Session
-from palaver.doors.tools.calls import Answer
+from palaver.doors.mcp.server import McpSession
+from palaver.doors.tools import ToolResult
+from palaver.protocol.thin import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, BadLine
 
 
 @pytest.mark.parametrize("id", ["1", '"a"', "123456789012345678901234567890"])
 def test_request_id_is_text_or_a_whole_number(id: str) -> None:
-    message = Session.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
+    message = McpSession.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
 
     assert getattr(message, "method", "") == "tools/list"
 
 
 @pytest.mark.parametrize("id", ["1.5", "null", "true", "[]", '{"a":1}'])
 def test_request_with_another_id_is_refused_and_not_a_notification(id: str) -> None:
-    message = Session.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
+    message = McpSession.read(f'{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}'.encode())
 
     assert isinstance(message, BadLine)
     assert message.code == INVALID_REQUEST
@@ -27,7 +27,7 @@ def test_request_with_another_id_is_refused_and_not_a_notification(id: str) -> N
 
 
 def test_message_without_an_id_is_a_notification() -> None:
-    message = Session.read(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    message = McpSession.read(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
     assert not isinstance(message, BadLine)
 
@@ -47,7 +47,7 @@ def test_message_without_an_id_is_a_notification() -> None:
     ids=["half", "list", "method", "deep", "half pair", "half pair in a name", "half of both", "deep pair"],
 )
 def test_invalid_message_is_refused_with_the_reason(line: bytes, code: int, words: str) -> None:
-    message = Session.read(line)
+    message = McpSession.read(line)
 
     assert isinstance(message, BadLine)
     assert message.code == code
@@ -56,7 +56,7 @@ def test_invalid_message_is_refused_with_the_reason(line: bytes, code: int, word
 
 def test_surrogate_pair_and_escaped_backslash_are_normal_text() -> None:
     for text in (rb"\ud83d\ude00", rb"\\ud800"):
-        message = Session.read(rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"' + text + rb'"}}')
+        message = McpSession.read(rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"' + text + rb'"}}')
 
         assert not isinstance(message, BadLine)
 
@@ -72,11 +72,11 @@ HANDSHAKE = {
 async def test_client_that_disconnects_early_causes_no_error(
     steps: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def call(context: object, params: object) -> Answer:
+    async def call(context: object, params: object) -> ToolResult:
         raise AssertionError("no tool is called here")
 
     async with GuardedTasks() as tasks:
-        session = Session("1", (), call, lambda line, id: None, tasks)
+        session = McpSession("1", (), call, lambda line, id: None, tasks)
         session.restore(HANDSHAKE)
         for _ in range(steps):
             await asyncio.sleep(0)

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.tools.arguments import checked_arguments
-from palaver.doors.tools.schema import Param
-from palaver.doors.tools.tools import TOOLS, Tool
+from palaver.doors.tools import TOOLS, Param, Tool, checked_arguments
 from palaver.errors import BadRequest
 
 TOOL = Tool(

@@ -6,13 +6,20 @@ from typing import Any, cast
 import pytest
 from tests.fakes import START_MS, FakeClock
 
-from palaver.doors.desk import LIMIT_WAIT_MS
-from palaver.doors.services import Services
-from palaver.doors.tools.calls import WAIT_MS, Answer, Asked, call_tool
-from palaver.doors.tools.tools import TOOLS, Tool, choose_tools
-from palaver.doors.tools.wait import Wait
+from palaver.doors.tools import (
+    TOOLS,
+    WAIT_MS,
+    Tool,
+    ToolRequest,
+    ToolResult,
+    ToolWait,
+    call_tool,
+    choose_tools,
+)
 from palaver.errors import BadRequest, WhoAreYou
-from palaver.model.agent import Caller, Standing
+from palaver.protocol.agents import Caller, Standing
+from palaver.services.rooms import LIMIT_WAIT_MS
+from palaver.services.services import Services
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")
 KEY = b"k" * 16
@@ -58,11 +65,11 @@ async def luna(tool: Tool) -> Caller:
     return LUNA
 
 
-async def call(desk: FakeDesk, tool: str, /, offered: tuple[Tool, ...] = TOOLS, **options: Any) -> Answer:
+async def call(desk: FakeDesk, tool: str, /, offered: tuple[Tool, ...] = TOOLS, **options: Any) -> ToolResult:
     given = {
         name: options.pop(name) for name in ("who", "cwd", "key", "waited", "on_wait") if name in options
     }
-    asked = Asked(tool=tool, arguments=options, **{"who": luna, **given})
+    asked = ToolRequest(tool=tool, arguments=options, **{"who": luna, **given})
     return await call_tool(cast("Services", FakeServices(desk)), offered, asked)
 
 
@@ -71,7 +78,7 @@ async def test_tool_calls_the_method_of_its_name(desk: FakeDesk) -> None:
 
     answer = await call(desk, "leave_room", room_id="r", key=KEY)
 
-    assert answer == Answer({"status": "left"})
+    assert answer == ToolResult({"status": "left"})
     assert desk.asked == [("leave_room", LUNA, {"room_id": "r", "key": KEY})]
 
 
@@ -111,7 +118,7 @@ async def test_default_wait_is_below_a_minute(desk: FakeDesk) -> None:
 
 @pytest.mark.parametrize(("asked_ms", "wait_ms"), [(None, WAIT_MS), (7, 7), (-1, 0), (10**9, LIMIT_WAIT_MS)])
 async def test_wait_is_announced_before_it_starts(desk: FakeDesk, asked_ms: int | None, wait_ms: int) -> None:
-    told: list[Wait] = []
+    told: list[ToolWait] = []
     desk.answer = RuntimeError("it never came so far")
 
     await call(desk, "wait_for_events", room_id="r", max_wait_ms=asked_ms, on_wait=told.append)
@@ -126,8 +133,8 @@ async def test_wait_is_announced_before_it_starts(desk: FakeDesk, asked_ms: int 
 async def test_repeated_wait_continues_for_the_rest_of_its_time(
     desk: FakeDesk, spent_ms: int, rest_ms: int
 ) -> None:
-    waited = Wait(until_ms=START_MS + 90_000 - spent_ms, place=5)
-    told: list[Wait] = []
+    waited = ToolWait(until_ms=START_MS + 90_000 - spent_ms, place=5)
+    told: list[ToolWait] = []
 
     for tool in ("wait_for_turn", "wait_for_events"):
         await call(desk, tool, room_id="r", max_wait_ms=90_000, waited=waited, on_wait=told.append)
@@ -156,7 +163,7 @@ async def test_error_is_returned_as_a_result(desk: FakeDesk) -> None:
 
     answer = await call(desk, "inbox")
 
-    assert answer == Answer({"error": "bad_request", "message": "not like this"}, is_refusal=True)
+    assert answer == ToolResult({"error": "bad_request", "message": "not like this"}, is_refusal=True)
 
 
 async def test_unidentified_caller_gets_an_error(desk: FakeDesk) -> None:

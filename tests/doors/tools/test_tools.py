@@ -5,11 +5,10 @@ import inspect
 import msgspec
 import pytest
 
-from palaver.doors.desk import Desk
 from palaver.doors.mcp.server import make_server
-from palaver.doors.tools.schema import input_schema
-from palaver.doors.tools.tools import GROUPS, INSTRUCTIONS, TOOLS, Tool, choose_tools
+from palaver.doors.tools import GROUPS, INSTRUCTIONS, TOOLS, Tool, choose_tools, input_schema
 from palaver.errors import UsageError
+from palaver.services.rooms import RoomService
 
 LIMIT_BYTES = 12 * 1024
 
@@ -63,7 +62,7 @@ def test_every_promised_tool_has_exactly_its_parameters() -> None:
     "tool", [tool for tool in TOOLS if tool.name not in ("send", "hook")], ids=lambda tool: tool.name
 )
 def test_room_services_accept_every_parameter_of_a_tool(tool: Tool) -> None:
-    parameters = inspect.signature(getattr(Desk, tool.name)).parameters
+    parameters = inspect.signature(getattr(RoomService, tool.name)).parameters
 
     assert {param.name for param in tool.params} <= set(parameters)
 

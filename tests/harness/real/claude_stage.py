@@ -8,9 +8,8 @@ from pathlib import Path
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import HarnessStage, reply, tool
 
-from palaver.cli.doctor.accounts import account_for
-from palaver.cli.mock_model.script import Reply, Script, ToolCall
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.doctor.self_test import account_for
+from palaver.app.mock_model import Script, ScriptedReply, ScriptedToolCall, mock_model
 
 _SAID_AGAIN = re.compile(r'Stop hook blocking error from command: (?:[^"\\]|\\.)*"')
 PREFIX = "mcp__plugin_palaver_palaver__"
@@ -32,13 +31,13 @@ class ClaudeStage(HarnessStage):
         allowed = () if asks else (f"--allowedTools=Bash,{PREFIX}send",)
         return ("--permission-mode", "manual", *allowed, *([prompt] if prompt else []))
 
-    def shell(self, command: str) -> ToolCall:
+    def shell(self, command: str) -> ScriptedToolCall:
         return tool("Bash", command=command, description="do it")
 
-    def asking_to_make(self, path: Path) -> ToolCall:
+    def asking_to_make(self, path: Path) -> ScriptedToolCall:
         return tool("Write", file_path=str(path), content="x")
 
-    def bus_replies(self, name: str, **given: object) -> list[Reply]:
+    def bus_replies(self, name: str, **given: object) -> list[ScriptedReply]:
         """Return the replies that call a tool; Claude Code looks a tool up before it calls it."""
         found = tool("ToolSearch", query=f"select:{PREFIX}{name}")
         return [reply("", found, awaits=f"{PREFIX}{name}"), reply("", tool(PREFIX + name, **given))]

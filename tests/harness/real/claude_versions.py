@@ -9,8 +9,7 @@ from tests.harness.real.harness_stage import NAME, HarnessStage
 from tests.harness.real.install import installed
 from tests.harness.real.processes import processes_of
 
-from palaver.cli.mock_model.script import Script
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.mock_model import Script, mock_model
 
 
 class OldClaudeStage(ClaudeStage):

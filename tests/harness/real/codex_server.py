@@ -9,9 +9,9 @@ from tests.harness.real.codex_stage import CodexStage
 from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.install import installed
 
-from palaver.agents.codex.client import CodexClient
-from palaver.agents.codex.server import listens
-from palaver.agents.codex.wire import Said, ThreadRead, result_as, start_turn
+from palaver.harness.codex.integration import CodexClient
+from palaver.harness.codex.wire import CodexMessage, ThreadRead, result_as, start_turn
+from palaver.holder.codex_start import listens
 
 
 class Server:
@@ -20,15 +20,15 @@ class Server:
     def __init__(self, path: Path, folder: Path) -> None:
         self._folder = folder
         self._news = asyncio.Event()
-        self.said: list[Said] = []
+        self.said: list[CodexMessage] = []
         """Everything that the server has sent so far."""
         self.client = CodexClient(path, self._hear, lambda error: None)
 
-    def _hear(self, said: Said) -> None:
+    def _hear(self, said: CodexMessage) -> None:
         self.said.append(said)
         self._news.set()
 
-    async def until(self, method: str, thread: str = "", count: int = 1) -> Said:
+    async def until(self, method: str, thread: str = "", count: int = 1) -> CodexMessage:
         """Wait until the server has sent a method `count` times for a thread, and return the last one."""
         async with asyncio.timeout(LIMIT_S):
             while True:
@@ -55,7 +55,7 @@ class Server:
         await self.start(thread, text)
         await self.until("turn/completed", thread, before + 1)
 
-    def _of(self, thread: str) -> list[Said]:
+    def _of(self, thread: str) -> list[CodexMessage]:
         return [one for one in self.said if one.params.get("threadId") == thread]
 
     async def answer(self, method: str, **params: object) -> bytes:

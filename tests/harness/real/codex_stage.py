@@ -10,8 +10,7 @@ from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import HarnessStage, reply
 from tests.harness.real.processes import processes_of
 
-from palaver.cli.mock_model.script import Reply, Script, ToolCall
-from palaver.cli.mock_model.server import MockModel, mock_model
+from palaver.app.mock_model import MockModel, Script, ScriptedReply, ScriptedToolCall, mock_model
 
 SETTINGS = """\
 model = "mock-model"
@@ -48,13 +47,13 @@ class CodexStage(HarnessStage):
         allowed = () if asks else ("-s", "danger-full-access", "-a", "never")
         return (*allowed, *([prompt] if prompt else []))
 
-    def shell(self, command: str) -> ToolCall:
+    def shell(self, command: str) -> ScriptedToolCall:
         return shell_call(command)
 
-    def asking_to_make(self, path: Path) -> ToolCall:
+    def asking_to_make(self, path: Path) -> ScriptedToolCall:
         return ask_first(f"touch {path}")
 
-    def bus_replies(self, name: str, **given: object) -> list[Reply]:
+    def bus_replies(self, name: str, **given: object) -> list[ScriptedReply]:
         """Return the replies that call a tool; the tools are available shortly after the start."""
         return [reply("", bus_call(name, **given), awaits=self.tools_sign)]
 
@@ -70,19 +69,19 @@ class CodexStage(HarnessStage):
         return [pid for pid, line in processes_of(place).items() if str(place) in line]
 
 
-def shell_call(command: str, **given: object) -> ToolCall:
+def shell_call(command: str, **given: object) -> ScriptedToolCall:
     """Return a call of Codex's shell."""
-    return ToolCall(tool="exec_command", input={"cmd": command, **given})
+    return ScriptedToolCall(tool="exec_command", input={"cmd": command, **given})
 
 
-def ask_first(command: str) -> ToolCall:
+def ask_first(command: str) -> ScriptedToolCall:
     """Return a call of its shell that needs the permission of a person."""
     return shell_call(command, sandbox_permissions="require_escalated", justification="to see")
 
 
-def bus_call(name: str, **given: object) -> ToolCall:
+def bus_call(name: str, **given: object) -> ScriptedToolCall:
     """Return a call of one of our tools."""
-    return ToolCall(tool=name, input=given, namespace="mcp__palaver")
+    return ScriptedToolCall(tool=name, input=given, namespace="mcp__palaver")
 
 
 @contextmanager

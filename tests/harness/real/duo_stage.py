@@ -10,8 +10,7 @@ from tests.harness.real.codex_stage import CodexStage, bus_call, load_tools, she
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import reply, tool
 
-from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.mock_model import Request, Script, ScriptedReply, ScriptedToolCall, mock_model
 
 CLAUDE = "nova"
 CODEX = "cody"
@@ -20,7 +19,9 @@ CODEX = "cody"
 class Talker(Script):
     """A model with a list of texts: it sends the next one in reply to each message."""
 
-    def __init__(self, pattern: str, say: Callable[[str, str], ToolCall], lines: Sequence[str]) -> None:
+    def __init__(
+        self, pattern: str, say: Callable[[str, str], ScriptedToolCall], lines: Sequence[str]
+    ) -> None:
         """Find messages and their seq with `pattern`, and reply with the calls of `say`."""
         super().__init__()
         self._pattern = re.compile(pattern)
@@ -28,7 +29,7 @@ class Talker(Script):
         self._lines = list(lines)
         self._answered: set[str] = set()
 
-    def take(self, request: Request) -> Reply:
+    def take(self, request: Request) -> ScriptedReply:
         reply_if_silent = super().take(request)
         if not request.is_main or not self._lines:
             return reply_if_silent
@@ -43,7 +44,7 @@ class Talker(Script):
 class CodexTalker(Talker):
     """A talker for Codex, which starts when the tools are available."""
 
-    def take(self, request: Request) -> Reply:
+    def take(self, request: Request) -> ScriptedReply:
         if request.is_main and '"mcp__palaver' not in request.text:
             return reply("", shell_call("sleep 1"))
         return super().take(request)
@@ -67,13 +68,13 @@ class Duo:
         return [path for path in self.claude.left() if path in self.codex.left()]
 
 
-def claude_says(text: str, place: str) -> ToolCall:
+def claude_says(text: str, place: str) -> ScriptedToolCall:
     """Return a call by which Claude Code sends a message from its shell."""
     how = f"--reply-to {place}" if place else "--intent request"
     return tool("Bash", command=f"pal send @{CODEX} {how} -- '{text}'", description="write")
 
 
-def codex_says(text: str, place: str) -> ToolCall:
+def codex_says(text: str, place: str) -> ScriptedToolCall:
     """Return a call by which Codex sends a message with a tool; its sandboxed shell cannot reach the bus."""
     return bus_call("send", text=text, to=f"@{CLAUDE}", reply_to=place)
 

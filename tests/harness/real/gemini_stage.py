@@ -8,9 +8,8 @@ from pathlib import Path
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import HarnessStage, reply, tool
 
-from palaver.cli.doctor.accounts import account_for
-from palaver.cli.mock_model.script import Reply, Script, ToolCall
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.doctor.self_test import account_for
+from palaver.app.mock_model import Script, ScriptedReply, ScriptedToolCall, mock_model
 
 SHELL = "run_shell_command"
 _FRAME = re.compile(r"^╭.*?^╰[^\n]*", re.MULTILINE | re.DOTALL)
@@ -32,13 +31,13 @@ class GeminiStage(HarnessStage):
         mode = "default" if asks else "yolo"
         return ("--approval-mode", mode, *(("-i", prompt) if prompt else ()))
 
-    def shell(self, command: str) -> ToolCall:
+    def shell(self, command: str) -> ScriptedToolCall:
         return tool(SHELL, command=command)
 
-    def asking_to_make(self, path: Path) -> ToolCall:
+    def asking_to_make(self, path: Path) -> ScriptedToolCall:
         return tool(SHELL, command=f"touch {path}")
 
-    def bus_replies(self, name: str, **given: object) -> list[Reply]:
+    def bus_replies(self, name: str, **given: object) -> list[ScriptedReply]:
         return [reply("", tool(f"mcp_palaver_{name}", **given), awaits=f"mcp_palaver_{name}")]
 
     def composer(self, text: str) -> str:

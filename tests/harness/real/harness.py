@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from palaver.cli.mock_model.script import Reply, ToolCall
+from palaver.app.mock_model import ScriptedReply, ScriptedToolCall
 
 
 class Harness(ABC):
@@ -34,15 +34,15 @@ class Harness(ABC):
         """Return its arguments for a first prompt, with or without permission requests."""
 
     @abstractmethod
-    def shell(self, command: str) -> ToolCall:
+    def shell(self, command: str) -> ScriptedToolCall:
         """Return a call of its shell."""
 
     @abstractmethod
-    def asking_to_make(self, path: Path) -> ToolCall:
+    def asking_to_make(self, path: Path) -> ScriptedToolCall:
         """Return a call that creates a file and needs permission."""
 
     @abstractmethod
-    def bus_replies(self, name: str, **given: object) -> list[Reply]:
+    def bus_replies(self, name: str, **given: object) -> list[ScriptedReply]:
         """Return the model replies that call one of our tools."""
 
     @abstractmethod

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cli.person import Person, persons
+from tests.app.person import Person, persons
 from tests.daemon.stage import Home
 from tests.harness.real.install import link_node
 from tests.harness.real.processes import end_processes_of
 
-from palaver.cli.doctor.accounts import account_for
-from palaver.cli.mock_model.server import MockModel
+from palaver.app.doctor.self_test import account_for
+from palaver.app.mock_model import MockModel
 
 LIMIT_S = 90.0
 """Limit of a wait for a condition. Harnesses are slow, and slower with others on two cores."""

@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.cli.person import Person
+from tests.app.person import Person
 from tests.daemon.stage import JsonLine, Result, Shell, finish, run_script_as_person
 from tests.harness.real.harness import Harness
 from tests.harness.real.harness_home import LIMIT_S, HarnessHome
 from tests.harness.real.processes import parent_of, processes_of
 
-from palaver.cli.mock_model.script import Reply, Request, Script, ToolCall
-from palaver.cli.mock_model.server import MockModel
+from palaver.app.mock_model import MockModel, Request, Script, ScriptedReply, ScriptedToolCall
 
 PATIENCE_S = 3.0
 """Time after which a key is pressed again; dialogs ignore keys at first."""
@@ -297,11 +296,11 @@ def send(shell: Shell, *words: str) -> int:
     return place
 
 
-def tool(name: str, **given: object) -> ToolCall:
+def tool(name: str, **given: object) -> ScriptedToolCall:
     """Return a tool call."""
-    return ToolCall(tool=name, input=given)
+    return ScriptedToolCall(tool=name, input=given)
 
 
-def reply(text: str = "", *calls: ToolCall, gate: str = "", awaits: str = "") -> Reply:
+def reply(text: str = "", *calls: ScriptedToolCall, gate: str = "", awaits: str = "") -> ScriptedReply:
     """Return a reply of the model."""
-    return Reply(text=text, calls=calls, gate=gate, awaits=awaits)
+    return ScriptedReply(text=text, calls=calls, gate=gate, awaits=awaits)

@@ -10,16 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyte
-from tests.cli.person import Person
+from tests.app.person import Person
 from tests.daemon.stage import JsonLine
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.opencode_stage import OpenCodeStage, plugin_package
 
-from palaver.agents.opencode.companion import MODULE
-from palaver.agents.opencode.place import free_port
-from palaver.cli.doctor.accounts import account_for
-from palaver.cli.mock_model.script import Script
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.doctor.self_test import account_for
+from palaver.app.mock_model import Script, mock_model
+from palaver.holder.opencode import MODULE, free_port
 
 COLS, ROWS = 100, 30
 

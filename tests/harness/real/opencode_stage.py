@@ -13,9 +13,8 @@ from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import HarnessStage, reply, tool
 from tests.harness.real.install import NOT_TESTED, PINNED, cache_folder
 
-from palaver.cli.doctor.accounts import account_for
-from palaver.cli.mock_model.script import Reply, Script, ToolCall
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.doctor.self_test import account_for
+from palaver.app.mock_model import Script, ScriptedReply, ScriptedToolCall, mock_model
 
 FETCH_LIMIT_S = 600
 
@@ -55,13 +54,13 @@ class OpenCodeStage(HarnessStage):
         """Return its arguments; with these settings it requests permission only for edits."""
         return ("--prompt", prompt) if prompt else ()
 
-    def shell(self, command: str) -> ToolCall:
+    def shell(self, command: str) -> ScriptedToolCall:
         return tool("bash", command=command, description="do it")
 
-    def asking_to_make(self, path: Path) -> ToolCall:
+    def asking_to_make(self, path: Path) -> ScriptedToolCall:
         return tool("edit", filePath=str(path), oldString="", newString="x")
 
-    def bus_replies(self, name: str, **given: object) -> list[Reply]:
+    def bus_replies(self, name: str, **given: object) -> list[ScriptedReply]:
         return [reply("", tool(f"palaver_{name}", **given), awaits=f"palaver_{name}")]
 
     def composer(self, text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.daemon.stage import Home
 from tests.harness.real.processes import processes_of
 
-from palaver.cli.mock_model.script import Script
+from palaver.app.mock_model import Script
 
 LAST_LINES = 60
 LAST_CHARACTERS = 500

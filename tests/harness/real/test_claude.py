@@ -5,7 +5,7 @@ from tests.harness.real.claude_stage import ClaudeStage
 from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.harness_stage import reply, send, tool
 
-from palaver.cli.mock_model.script import Reply
+from palaver.app.mock_model import ScriptedReply
 
 pytestmark = pytest.mark.harness
 
@@ -103,7 +103,7 @@ def test_resumed_conversation_keeps_its_name(claude: ClaudeStage) -> None:
 def test_usage_limit_holds_messages_and_notifies_their_senders(claude: ClaudeStage) -> None:
     message = "You've hit your session limit · resets 3am (UTC)"
     error = {"type": "error", "error": {"type": "rate_limit_error", "message": message}}
-    claude.script.default = Reply(status=429, body=error)
+    claude.script.default = ScriptedReply(status=429, body=error)
     claude.start("--permission-mode", "manual", "go on")
     claude.until(lambda: claude.state() == ("blocked", "usage limit, resets 3am (UTC)"))
     luna = claude.friend()

@@ -6,7 +6,7 @@ import re
 import signal
 
 import pytest
-from tests.cli.person import Person
+from tests.app.person import Person
 from tests.daemon.stage import run_as_person
 from tests.harness.real.claude_stage import ClaudeStage
 from tests.harness.real.harness_home import LIMIT_S
@@ -14,7 +14,7 @@ from tests.harness.real.harness_stage import PATIENCE_S, reply, send
 from tests.harness.real.processes import processes_of
 from tests.harness.real.unheld import Unheld
 
-from palaver.cli.mock_model.script import Reply
+from palaver.app.mock_model import ScriptedReply
 
 pytestmark = pytest.mark.harness
 
@@ -250,7 +250,7 @@ def test_dialog_denied_by_its_user_is_closed(claude: ClaudeStage) -> None:
 def test_failed_turn_ends(claude: ClaudeStage) -> None:
     session = Unheld(claude)
     error = {"type": "error", "error": {"type": "api_error", "message": "boom"}}
-    claude.script.add(Reply(status=500, body=error))
+    claude.script.add(ScriptedReply(status=500, body=error))
     session.write("fail")
     claude.requests(2)
 

@@ -7,7 +7,7 @@ from tests.daemon.stage import run_script_as_person
 from tests.harness.real.claude_stage import ClaudeStage
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send, tool
 
-from palaver.cli.mock_model.script import Reply, Request, Rule
+from palaver.app.mock_model import Request, Rule, ScriptedReply
 
 pytestmark = pytest.mark.harness
 
@@ -17,7 +17,7 @@ GREETING = f"You are {CHILD} on Palaver"
 ALLOWED = "Bash,Agent,mcp__plugin_palaver_palaver__join_path"
 
 
-def delegate(*, in_background: bool = False) -> Reply:
+def delegate(*, in_background: bool = False) -> ScriptedReply:
     """Return a reply that starts a sub-agent."""
     call = tool(
         "Agent",
@@ -29,13 +29,13 @@ def delegate(*, in_background: bool = False) -> Reply:
     return reply("I delegate", call)
 
 
-def begin(claude: ClaudeStage, *of_child: Reply) -> subprocess.Popen[bytes]:
+def begin(claude: ClaudeStage, *of_child: ScriptedReply) -> subprocess.Popen[bytes]:
     """Start a session that delegates to a sub-agent and continues when it is done."""
     claude.script.add(delegate(), reply("all done"))
     return start(claude, *of_child)
 
 
-def start(claude: ClaudeStage, *of_child: Reply) -> subprocess.Popen[bytes]:
+def start(claude: ClaudeStage, *of_child: ScriptedReply) -> subprocess.Popen[bytes]:
     """Start a session whose sub-agent has its own script."""
     claude.script.add_rules(*(Rule(pattern=GREETING, reply=one) for one in of_child))
     return claude.begin_headless("--name", "nova", "-p", "go", "--allowedTools", ALLOWED)
@@ -59,7 +59,7 @@ def until_asked(claude: ClaudeStage, count: int) -> list[Request]:
     return asked_by(claude, child=True)
 
 
-def bash(command: str, gate: str = "") -> Reply:
+def bash(command: str, gate: str = "") -> ScriptedReply:
     return reply("working", tool("Bash", command=command, description="x"), gate=gate)
 
 
@@ -161,7 +161,7 @@ def test_parent_keeps_its_messages_and_sub_agents_end_when_killed(claude: Claude
     assert ended(claude).startswith("nova has ended: ")
 
 
-def interrupted(claude: ClaudeStage, of_parent: Reply, **environment: str) -> int:
+def interrupted(claude: ClaudeStage, of_parent: ScriptedReply, **environment: str) -> int:
     """Have a person stop the turn while a sub-agent works; return the seq of a request to the sub-agent."""
     claude.script.add(delegate(), of_parent, reply("I have read it"))
     claude.script.add_rules(Rule(pattern=GREETING, reply=bash("echo one", gate="busy")))

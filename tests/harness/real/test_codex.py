@@ -18,8 +18,8 @@ from tests.harness.real.codex_stage import (
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
-from palaver.cli.mock_model.script import ToolCall
-from palaver.harness.codex_launch import launch_settings, setting
+from palaver.app.mock_model import ScriptedToolCall
+from palaver.harness.codex.launch import launch_settings, setting
 
 pytestmark = pytest.mark.harness
 
@@ -165,7 +165,7 @@ async def _talk_in_two_threads(codex: CodexStage) -> None:
             assert f"only for {other}" not in shown + taken
 
 
-async def _turn(codex: CodexStage, server: Server, thread: str, call: ToolCall) -> str:
+async def _turn(codex: CodexStage, server: Server, thread: str, call: ScriptedToolCall) -> str:
     """Have one thread call one tool, and return the conversation of the model."""
     codex.script.add(reply("", call, awaits=codex.tools_sign), reply("done"))
     await server.turn(thread, "go on")

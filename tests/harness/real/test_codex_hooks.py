@@ -12,7 +12,7 @@ from tests.harness.real.codex_stage import CodexStage, codex_stage, shell_call
 from tests.harness.real.harness_stage import NAME, reply, send
 from tests.harness.real.install import installed
 
-from palaver.harness.codex_trust import EVENTS, hook_settings
+from palaver.harness.codex.hooks import TRUSTED_EVENTS, hook_settings
 
 pytestmark = pytest.mark.harness
 
@@ -61,7 +61,7 @@ async def _look_at_hooks(codex: CodexStage) -> None:
 
     (found,) = json.loads(answer)["data"]
     trusted = {one["eventName"].lower() for one in found["hooks"] if one["trustStatus"] == "trusted"}
-    assert trusted == {event.lower() for event in EVENTS}
+    assert trusted == {event.lower() for event in TRUSTED_EVENTS}
     assert [one["trustStatus"] for one in found["hooks"] if one["eventName"] == "sessionStart"] == [
         "untrusted"
     ]

@@ -15,7 +15,7 @@ from tests.harness.real.codex_stage import CodexStage, ask_first, bus_call, code
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
-from palaver.agents.codex.companion import MODULE, shared_server
+from palaver.holder.codex import MODULE, shared_server
 
 pytestmark = pytest.mark.harness
 

@@ -13,8 +13,8 @@ from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 from tests.harness.real.processes import processes_of
 
-from palaver.agents.codex.start import MODULE as START
-from palaver.cli.mock_model.script import Reply
+from palaver.app.mock_model import ScriptedReply
+from palaver.holder.codex_start import MODULE as START
 
 pytestmark = pytest.mark.harness
 
@@ -77,7 +77,7 @@ def test_compaction_is_reported_and_messages_wait_for_its_end(codex: CodexStage)
 def test_usage_limit_is_reported_with_its_end(codex: CodexStage) -> None:
     ends = int(time.time()) + 3600
     error = {"type": "usage_limit_reached", "message": "No more.", "plan_type": "plus", "resets_at": ends}
-    codex.script.add(Reply(status=429, body={"error": error}))
+    codex.script.add(ScriptedReply(status=429, body={"error": error}))
 
     codex.start(*FREE, "go")
 

@@ -8,7 +8,7 @@ from tests.harness.real.codex_stage import CodexStage, codex_stage, shell_call
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
 
-from palaver.cli.mock_model.script import Reply, Rule, ToolCall
+from palaver.app.mock_model import Rule, ScriptedReply, ScriptedToolCall
 
 pytestmark = pytest.mark.harness
 
@@ -24,12 +24,12 @@ def codex() -> Iterator[CodexStage]:
         yield stage
 
 
-def crew_call(name: str, **given: object) -> ToolCall:
+def crew_call(name: str, **given: object) -> ScriptedToolCall:
     """Return a call of one of Codex's tools for sub-agents."""
-    return ToolCall(tool=name, input=given, namespace="multi_agent_v1")
+    return ScriptedToolCall(tool=name, input=given, namespace="multi_agent_v1")
 
 
-def in_sub(*replies: Reply) -> list[Rule]:
+def in_sub(*replies: ScriptedReply) -> list[Rule]:
     """Return rules for the model of the sub-agent: each reply follows the result of the one before it."""
     marks = [f'"text":\\s*"{TASK}"', *(f"step-{number}" for number in range(1, len(replies)))]
     ahead = [*marks[1:], "never-there"]
@@ -39,7 +39,7 @@ def in_sub(*replies: Reply) -> list[Rule]:
     ]
 
 
-def begin(codex: CodexStage, *steps: Reply) -> None:
+def begin(codex: CodexStage, *steps: ScriptedReply) -> None:
     """Start it, and have it start a sub-agent that does these steps."""
     codex.script.add_rules(*in_sub(*steps))
     codex.script.add(reply("", crew_call("spawn_agent", message=TASK, agent_type="explorer")))

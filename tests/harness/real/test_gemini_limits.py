@@ -7,7 +7,7 @@ from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send
 from tests.harness.real.install import installed
 
-from palaver.cli.mock_model.script import Reply
+from palaver.app.mock_model import ScriptedReply
 
 pytestmark = pytest.mark.harness
 
@@ -19,13 +19,13 @@ def gemini() -> Iterator[GeminiStage]:
         yield stage
 
 
-def refusal(code: int, status: str, message: str, *details: dict[str, object]) -> Reply:
+def refusal(code: int, status: str, message: str, *details: dict[str, object]) -> ScriptedReply:
     """Return an error in the form of Google's API."""
     error = {"code": code, "status": status, "message": message, "details": list(details)}
-    return Reply(status=code, body={"error": error})
+    return ScriptedReply(status=code, body={"error": error})
 
 
-def used_up(quota: str, retry: str = "") -> Reply:
+def used_up(quota: str, retry: str = "") -> ScriptedReply:
     """Return the error for an exhausted quota with an optional retry delay."""
     kind = "type.googleapis.com/google.rpc."
     failure: dict[str, object] = {

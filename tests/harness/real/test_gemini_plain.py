@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.cli.person import Person
+from tests.app.person import Person
 from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send
 from tests.harness.real.install import installed

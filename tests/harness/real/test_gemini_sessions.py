@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.person import Person
+from tests.app.person import Person
 from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send, tool
 from tests.harness.real.install import installed
 
-from palaver.cli.mock_model.script import Reply
+from palaver.app.mock_model import ScriptedReply
 
 pytestmark = pytest.mark.harness
 
@@ -152,7 +152,7 @@ def test_cleared_conversation_keeps_the_name_and_gets_messages_once(gemini: Gemi
 
 def test_nothing_is_typed_during_compression_and_messages_come_later(gemini: GeminiStage) -> None:
     gemini.script.add(reply("first"), reply("read"))
-    gemini.script.aside = Reply(text="<state_snapshot>short</state_snapshot>", gate="compress")
+    gemini.script.aside = ScriptedReply(text="<state_snapshot>short</state_snapshot>", gate="compress")
     gemini.start("-i", "go on")
     gemini.requests(1)
     gemini.until_idle()

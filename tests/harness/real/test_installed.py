@@ -16,10 +16,9 @@ from tests.harness.real.harness_home import LIMIT_S, bus, new_folder
 from tests.harness.real.harness_stage import send, tool
 from tests.harness.real.install import installed
 
-from palaver.cli.doctor.accounts import Account, account_for
-from palaver.cli.install_plan import settings_path
-from palaver.cli.mock_model.script import Reply, Script
-from palaver.cli.mock_model.server import mock_model
+from palaver.app.doctor.self_test import Account, account_for
+from palaver.app.install_plan import settings_path
+from palaver.app.mock_model import Script, ScriptedReply, mock_model
 
 pytestmark = pytest.mark.harness
 
@@ -119,7 +118,7 @@ def test_session_started_without_pal_gets_its_messages(harness: str) -> None:
     with stage(harness) as made:
         before = made.settings()
         made.home.ok("install", harness, "--yes")
-        made.script.add(Reply(text="working", calls=(made.account.call,), gate="busy"))
+        made.script.add(ScriptedReply(text="working", calls=(made.account.call,), gate="busy"))
 
         process = made.start()
         until(lambda: len(made.script.main) == 1)
@@ -141,9 +140,9 @@ def test_session_started_without_pal_gets_its_messages(harness: str) -> None:
 def test_session_started_without_pal_has_the_tools(harness: str) -> None:
     with stage(harness) as made:
         made.home.ok("install", harness, "--yes")
-        made.script.add(Reply(text="wait", calls=(made.account.call,), gate="busy"))
-        made.script.add(Reply(text="done", awaits="list_agents"))
-        made.script.pastime = lambda number: Reply(text="wait", calls=(made.account.call,))
+        made.script.add(ScriptedReply(text="wait", calls=(made.account.call,), gate="busy"))
+        made.script.add(ScriptedReply(text="done", awaits="list_agents"))
+        made.script.pastime = lambda number: ScriptedReply(text="wait", calls=(made.account.call,))
 
         process = made.start()
         until(made.has_server)
@@ -173,7 +172,7 @@ def test_session_started_with_pal_gets_messages_once_when_installed() -> None:
         claude.home.ok("install", "claude", "--yes")
         (claude.project / "README").write_text("nothing\n")
         claude.script.add(
-            Reply(
+            ScriptedReply(
                 text="working", calls=(tool("Read", file_path=str(claude.project / "README")),), gate="busy"
             )
         )

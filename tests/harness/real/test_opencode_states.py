@@ -7,7 +7,7 @@ from tests.harness.real.harness_stage import reply, send, tool
 from tests.harness.real.install import installed
 from tests.harness.real.opencode_stage import OpenCodeStage, opencode_stage
 
-from palaver.cli.mock_model.script import Reply, Rule
+from palaver.app.mock_model import Rule, ScriptedReply
 
 pytestmark = pytest.mark.harness
 
@@ -29,7 +29,7 @@ def opencode() -> Iterator[OpenCodeStage]:
 
 def test_usage_limit_is_reported_and_messages_wait_until_it_ends(opencode: OpenCodeStage) -> None:
     opencode.script.add(
-        Reply(status=429, body=QUOTA, headers={"retry-after": "20"}), reply("I go on"), reply("read")
+        ScriptedReply(status=429, body=QUOTA, headers={"retry-after": "20"}), reply("I go on"), reply("read")
     )
     opencode.start("--prompt", "go on")
     luna = opencode.friend()
@@ -50,7 +50,7 @@ def test_usage_limit_is_reported_and_messages_wait_until_it_ends(opencode: OpenC
 
 def test_permanent_usage_limit_blocks_until_a_person_tries_again(opencode: OpenCodeStage) -> None:
     gone = {"error": {"message": "insufficient_quota: buy more", "code": "insufficient_quota"}}
-    opencode.script.add(Reply(status=402, body=gone), reply("I go on"), reply("read"))
+    opencode.script.add(ScriptedReply(status=402, body=gone), reply("I go on"), reply("read"))
     opencode.start("--prompt", "go on")
     opencode.until(lambda: opencode.state() == ("blocked", "usage limit"))
     place = send(opencode.friend(), "@nova", "--", "are you there?")
@@ -66,7 +66,7 @@ def test_permanent_usage_limit_blocks_until_a_person_tries_again(opencode: OpenC
 
 
 def test_provider_error_is_shown_and_the_next_message_is_delivered(opencode: OpenCodeStage) -> None:
-    opencode.script.add(Reply(status=400, body={"error": {"message": "bad thing"}}), reply("better"))
+    opencode.script.add(ScriptedReply(status=400, body={"error": {"message": "bad thing"}}), reply("better"))
     opencode.start()
     luna = opencode.friend()
 

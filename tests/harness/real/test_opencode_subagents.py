@@ -8,7 +8,7 @@ from tests.harness.real.install import installed
 from tests.harness.real.opencode_installed_stage import installed_stage
 from tests.harness.real.opencode_stage import OpenCodeStage, opencode_stage
 
-from palaver.cli.mock_model.script import Reply, Rule
+from palaver.app.mock_model import Rule, ScriptedReply
 
 pytestmark = pytest.mark.harness
 
@@ -23,11 +23,11 @@ def opencode() -> Iterator[OpenCodeStage]:
         yield stage
 
 
-def task() -> Reply:
+def task() -> ScriptedReply:
     return reply("", tool("task", description="look", prompt=f"{CHILD} look at it", subagent_type="general"))
 
 
-def child_says(opencode: OpenCodeStage, *replies: Reply) -> None:
+def child_says(opencode: OpenCodeStage, *replies: ScriptedReply) -> None:
     """Script the model of the sub-agent; no user message of its parent matches the rules."""
     opencode.script.add_rules(
         *(Rule(pattern=rf'"role": ?"user", ?"content": ?"{CHILD}', reply=one) for one in replies)

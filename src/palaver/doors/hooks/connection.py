@@ -12,17 +12,190 @@ written nothing. A client that loses the daemon first repeats its request, with 
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
-from palaver.doors.hooks.asking import HookAsking
-from palaver.doors.hooks.desk import Answer
-from palaver.doors.permissions import Pending
-from palaver.errors import PalaverError
-from palaver.links.peer import Peer
+from palaver.broker.context import Joined
+from palaver.doors.cli.run import marks_of
+from palaver.doors.hooks.evidence import HookRequest
+from palaver.doors.hooks.handler import HookDesk, HookReply
+from palaver.errors import AlreadyJoined, BadRequest, PalaverError
+from palaver.harness.claude.launch import has_waker
+from palaver.harness.hooks import HookNews, HookStep, permission_answer
+from palaver.harness.registry import profile_of, read_hook
+from palaver.harness.setup import INSTALLED
+from palaver.identity.caller import CallerClaim, Doorstep, who_joins
+from palaver.identity.process import Peer, Process
+from palaver.protocol.agents import INSTANCE, Caller
+from palaver.protocol.events import request_digest
+from palaver.protocol.requests import Join
+from palaver.protocol.thin import FrameReader, ThinRequest, asked_from_bytes, frame
+from palaver.services.permissions import Pending, PermissionDesk
+from palaver.services.queries import free_session
+from palaver.services.services import Services
+
+# --------------------
+# Hooks that carry a permission request: which of them wait, which later hooks settle them, and the reply.
+#
+# The request and the decision themselves are in `palaver.services.permissions`.
+
+_OVER: Final = frozenset({HookStep.START, HookStep.PROMPT, HookStep.BATCH, HookStep.TURN_END, HookStep.END})
+"""After these steps no permission request of the turn is open."""
+
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+
+class HookPermissions:
+    """The hooks that wait for a person's decision."""
+
+    def __init__(self, services: Services) -> None:
+        self._book = services.permissions
+        self._desk = PermissionDesk(services)
+
+    def hear(self, caller: Caller, news: HookNews) -> None:
+        """End requests that a later hook shows to be settled; the harness does not notify the waiting hook.
+
+        If that was wrong, the harness asks its own user.
+        """
+        for pending in self._book.all():
+            if pending.agent == caller.name and pending.session == news.session and _is_over(pending, news):
+                pending.leave()
+
+    async def open(self, answer: HookReply) -> Pending | None:
+        """Open the permission request of a hook; None if the hook must not wait."""
+        news, caller = answer.news, answer.caller
+        can_answer = permission_answer(caller.harness, news.event, is_allowed=False, message="")
+        if not can_answer or news.permission is None:
+            return None
+        try:
+            return await self._desk.take(caller, news.session, *_call(news.permission))
+        except BadRequest as refusal:  # the harness asks its own user
+            _logger.warning("%s", refusal)
+            return None
+
+    async def decision(self, answer: HookReply, pending: Pending) -> dict[str, object]:
+        """Wait for a person's decision and return the reply for the harness; empty without a decision."""
+        verdict = await self._desk.verdict(pending)
+        if verdict.is_allowed is None:
+            return {}
+        return permission_answer(
+            pending.harness, answer.news.event, is_allowed=verdict.is_allowed, message=verdict.message
+        )
+
+
+def _call(asked: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """Return the tool and its input."""
+    given = asked.get("input")
+    return str(asked.get("tool") or ""), given if isinstance(given, Mapping) else {}
+
+
+def _is_over(pending: Pending, news: HookNews) -> bool:
+    if news.step in _OVER and not news.agent_id:
+        return True
+    return (
+        news.result_of is not None and request_digest(news.session, *_call(news.result_of)) == pending.digest
+    )
+
+
+# --------------------
+# Find the agent of a hook process: the one whose process runs the harness, not a session nested in it.
+#
+# A session without an agent joins when it starts, if its harness is found above the hook process. A session
+# whose hooks or daemon were installed later joins at its next prompt.
+
+_VERB: Final = "hook"
+_SLOW_MARK: Final = "slow"
+"""A file in the home, created by a hook that timed out. While it is new, other hooks wait only briefly."""
+
+
+class HookAsking:
+    """The handler of hooks that arrive from hook processes."""
+
+    def __init__(self, services: Services, doorstep: Doorstep, desk: HookDesk) -> None:
+        self._services = services
+        self._doorstep = doorstep
+        self.desk = desk
+        self.permissions = HookPermissions(services)
+
+    async def answer(self, peer: Peer, asked: ThinRequest) -> HookReply | None:
+        """Return the reply; None if the hook belongs to no agent or cannot be read."""
+        with suppress(OSError):
+            (self._services.home / _SLOW_MARK).unlink()  # this daemon replies, so hooks may wait for it again
+        words = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
+        is_installed = words[2:] == (INSTALLED,)
+        is_whole = len(words) == 2 or is_installed
+        news = read_hook(words[0], words[1], asked.body) if is_whole else None
+        if news is None:
+            return None
+        harness = words[0]
+        chain = tuple(peer.chain(self._services.seats.is_anchor))
+        claim = CallerClaim(marks=marks_of(asked.environment), key=news.session)
+        if self._doorstep.is_forged(chain, claim, child=news.agent_id):
+            return None
+        caller = self._doorstep.who(chain, claim)
+        if caller.kind != INSTANCE:
+            caller = await self._sit_down(peer, caller, claim, harness, news)
+            news = replace(news, is_new=True)
+        news = replace(news, is_woken=has_waker(harness, asked.environment))
+        if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
+            return None
+        if caller.is_orphan:
+            return None  # it must not get the messages that the reply may contain
+        if is_installed and self._services.broker.directory.is_launched(caller.name):
+            return None  # hooks from its launch report already; do not count each event twice
+        speaks = await self.desk.speakers.of(caller, news)
+        if speaks is None:
+            return None
+        self.permissions.hear(*speaks)
+        request = HookRequest(asked.key.hex(), is_repeat=asked.resume is not None)
+        return await self.desk.answer(speaks[0], harness, speaks[1], request)
+
+    async def _sit_down(
+        self, peer: Peer, caller: Caller, claim: CallerClaim, harness: str, news: HookNews
+    ) -> Caller:
+        """Register a starting session under its former name, or a new one. Return the caller of the hook."""
+        if news.step not in (HookStep.START, HookStep.PROMPT) or news.agent_id:
+            return caller
+        chain = tuple(peer.chain())
+        try:
+            anchor = self._doorstep.place(chain, claim)
+        except (AlreadyJoined, BadRequest):
+            return caller
+        if anchor.harness != harness:
+            return caller
+        session = free_session(self._services, harness, news.session)
+        request = Join(harness=harness, seat=anchor.seat, session=session, cwd=news.cwd)
+        joined = await self._services.broker.submit(who_joins(caller), request)
+        assert isinstance(joined, Joined)
+        return self._doorstep.who(chain, claim)
+
+    def _is_inside(self, chain: tuple[Process, ...], caller: Caller, news: HookNews) -> bool:
+        """Return whether the hook is from another session of a harness that runs inside the agent.
+
+        If a harness starts through a second process of the same name, the session id tells the two cases
+        apart.
+        """
+        anchored = self._services.seats.nearest(chain)
+        if anchored is None:
+            return False
+        between = chain[1 : anchored.index]
+        look = self._doorstep.environments.look
+        if not any(look(process).harness for process in between):
+            return False
+        # The harness's own second process has the same marks as the first one and is its direct child.
+        is_own = len(between) == 1 and look(between[0]).marks == look(chain[anchored.index]).marks
+        if is_own and profile_of(caller.harness).starts_twice:
+            return False
+        known = self._services.broker.directory.get(caller.name)
+        if known is None or known.session in ("", news.session):
+            return False
+        return news.step is not HookStep.START or news.source == "startup" or bool(news.agent_id)
+
 
 MAGIC: Final = b"PALH"
 KEEP_S: Final = 5.0
@@ -30,8 +203,6 @@ KEEP_S: Final = 5.0
 _LIMIT_S: Final = 20
 """Seconds in a W frame: a client that receives nothing for this time ends."""
 _encode: Final = msgspec.json.Encoder().encode
-
-_logger: Final = logging.getLogger("palaver.doors")
 
 
 class HookConnection(asyncio.Protocol):
@@ -54,7 +225,7 @@ class HookConnection(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._has_asked = False
-        self._answer: Answer | None = None
+        self._answer: HookReply | None = None
         self._is_lost = False
         self._pending: Pending | None = None
 
@@ -80,7 +251,7 @@ class HookConnection(asyncio.Protocol):
             if self._pending is not None:
                 self._pending.arrive(has_it=True)
 
-    async def _serve(self, asked: Asked) -> None:
+    async def _serve(self, asked: ThinRequest) -> None:
         said, kind = b"", b"H"
         try:
             answer = await self._asking.answer(self._peer, asked)
@@ -99,7 +270,7 @@ class HookConnection(asyncio.Protocol):
             elif self._is_lost:
                 self._settle(has_left=False)
 
-    async def _permission(self, answer: Answer) -> bytes:
+    async def _permission(self, answer: HookReply) -> bytes:
         """Let the hook wait for a person's decision on a permission request, if the setting is on."""
         pending = await self._asking.permissions.open(answer)
         if pending is None:

@@ -3,15 +3,135 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palaver.doors.http.gate import Gate
-from palaver.doors.tokens import TokenBook
+from palaver.doors.http.server import is_allowed_host, is_allowed_origin
+from palaver.errors import PalaverError, WhoAreYou
+from palaver.identity.tokens import Token, TokenBook
+from palaver.protocol.agents import Caller, Standing, caller_for
+from palaver.services.services import Services
+
+# --------------------
+# Check HTTP requests: host name, origin, token, JSON only, and size. Decides nothing else.
+#
+# Every error is a JSON object with `error` and `message`. An accepted request has its token in its scope.
+
+LIMIT_BODY_BYTES: Final = 1024 * 1024
+TOKEN: Final = "palaver.token"  # noqa: S105 - the name of a key, not a token
+_encode: Final = msgspec.json.Encoder().encode
+_BEARER: Final = "bearer "
+
+
+class HttpGate:
+    """A wrapper that passes valid requests to an application and refuses the others itself."""
+
+    def __init__(self, app: ASGIApp, tokens: TokenBook, names: frozenset[str]) -> None:
+        """`names` are the host names that a request may use for this door."""
+        self._app = app
+        self._tokens = tokens
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            refusal = self._refusal(scope, Headers(scope=scope))
+        except PalaverError as error:
+            refusal = 500, error.code, str(error)
+        if refusal is not None:
+            await answer_error(send, *refusal)
+            return
+        body = await _read(receive)
+        if body is None:
+            await answer_error(send, *_too_large())
+            return
+        await self._app(scope, given_again(body, receive), send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
+        names = self._names
+        host = headers.get("host", "")
+        if not is_allowed_host(host, names):
+            return (
+                421,
+                "not_allowed",
+                "this bus is not known under that name: the setting http_hosts adds names",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not is_allowed_origin(origin, host, names):
+            return 403, "not_allowed", "a page of another site may not call this bus"
+        token = self._token(headers.get("authorization", ""))
+        if token is None:
+            return 401, "who_are_you", "send 'Authorization: Bearer TOKEN'; 'pal token create NAME' makes one"
+        scope[TOKEN] = token
+        if scope["method"] == "POST":
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                return 415, "bad_request", "only JSON is taken here: send 'Content-Type: application/json'"
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or len(length) > 9 or int(length) > LIMIT_BODY_BYTES:
+            return _too_large()
+        return None
+
+    def _token(self, header: str) -> Token | None:
+        if header[: len(_BEARER)].lower() != _BEARER:
+            return None
+        return self._tokens.find(header[len(_BEARER) :].strip())
+
+
+def _too_large() -> tuple[int, str, str]:
+    return 413, "message_too_large", f"a request is at most {LIMIT_BODY_BYTES} bytes"
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """Read the whole body; None if it is too large. If the client disconnects, return the part received."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > LIMIT_BODY_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def given_again(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that yields a body that was already read, for an application that reads it."""
+    is_given = False
+
+    async def again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def answer_error(send: Send, status: int, code: str, sentence: str) -> None:
+    """Send an error response."""
+    body = _encode({"error": code, "message": sentence})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="palaver"'))
+    if status == 413:
+        headers.append((b"connection", b"close"))  # the rest of the body is not read
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
 
 Answer = Callable[[Request], Awaitable[Response]]
 """Serves one request."""
@@ -26,7 +146,7 @@ def make_app(tools: ASGIApp, hooks: Answer, tokens: TokenBook, names: frozenset[
         Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
-    return Gate(app, tokens, names)
+    return HttpGate(app, tokens, names)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
@@ -36,3 +156,19 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(
         {"error": code, "message": sentence}, status_code=error.status_code, headers=error.headers
     )
+
+
+# --------------------
+# The caller that a token names. Its agent may have left since the token was made, or have a new role.
+
+
+def caller_of(services: Services, token: Token) -> Caller:
+    """Return the agent of a token, with at most the token's standing, and record that it is active now.
+
+    Raises WhoAreYou.
+    """
+    agent = services.broker.directory.find(token.name)
+    if agent is None:
+        raise WhoAreYou(f"this token is {token.name}'s, and there is no {token.name} any more")
+    services.attendance.spoke(agent.name)
+    return caller_for(agent, at_most=Standing[token.standing.upper()])

@@ -17,8 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from palaver.doors.hooks.http import HttpHooks
 from palaver.doors.http.app import make_app
 from palaver.doors.mcp.loading import Loader
-from palaver.doors.services import Services
 from palaver.home import is_nearly_full
+from palaver.services.services import Services
 
 _CLOSE_GRACE_S: Final = 1
 LIMIT_WITHOUT_REQUEST: Final = 64
@@ -43,7 +43,7 @@ class Listening:
         self._ended = asyncio.Event()
         self._tools = _Tools(services, tasks)
         hooks = HttpHooks(services, services.hooks)
-        self._server = _Server(make_app(self._tools, hooks.answer, services.tokens, names))
+        self._server = _HttpServer(make_app(self._tools, hooks.answer, services.tokens, names))
 
     async def start(self) -> None:
         """Start to serve, and return once clients can connect."""
@@ -106,7 +106,7 @@ class _Protocol(H11Protocol):
             self._head_timer = None
 
 
-class _Server(uvicorn.Server):
+class _HttpServer(uvicorn.Server):
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(
             uvicorn.Config(

@@ -16,18 +16,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from palaver.doors.http.callers import caller_of
-from palaver.doors.http.gate import LIMIT_BODY_BYTES, TOKEN, given_again
-from palaver.doors.mcp.pump_wire import BadLine, id_of
-from palaver.doors.mcp.server import Context, make_server
-from palaver.doors.mcp.session import Session
-from palaver.doors.services import Services
-from palaver.doors.tokens import Token
-from palaver.doors.tools import calls
-from palaver.doors.tools.tools import choose_tools
-from palaver.model.agent import Caller
+from palaver.doors import tools as calls
+from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, caller_of, given_again
+from palaver.doors.mcp.server import Context, McpSession, make_server
+from palaver.doors.tools import choose_tools
+from palaver.identity.tokens import Token
+from palaver.protocol.agents import Caller
+from palaver.protocol.thin import BadLine, id_of
+from palaver.services.services import Services
 
-_CANCELLED: Final = calls.Answer({"error": "cancelled", "message": "the call was cancelled"}, is_refusal=True)
+_CANCELLED: Final = calls.ToolResult(
+    {"error": "cancelled", "message": "the call was cancelled"}, is_refusal=True
+)
 
 _OFFERED: Final = choose_tools(None)
 
@@ -57,7 +57,7 @@ class HttpTools:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await Request(scope, receive).body()
-        message = Session.read(body, "body")
+        message = McpSession.read(body, "body")
         if isinstance(message, BadLine):  # The SDK would reply with details of its parser.
             await Response(message.answer(id_of(body)), 400, media_type="application/json")(
                 scope, receive, send
@@ -65,7 +65,7 @@ class HttpTools:
             return
         await self._manager.handle_request(scope, given_again(body, receive), send)
 
-    async def _call(self, context: Context, params: CallToolRequestParams) -> calls.Answer:
+    async def _call(self, context: Context, params: CallToolRequestParams) -> calls.ToolResult:
         token = _token(context)
         id = token.id, str(context.request_id)
         with anyio.CancelScope() as scope, self._services.attendance.speaking(token.name):
@@ -74,7 +74,7 @@ class HttpTools:
                 return await calls.call_tool(
                     self._services,
                     _OFFERED,
-                    calls.Asked(
+                    calls.ToolRequest(
                         tool=params.name, arguments=params.arguments, who=lambda tool: self._who(token)
                     ),
                 )

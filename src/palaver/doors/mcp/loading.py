@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from palaver.doors.mcp.http_server import HttpTools
-    from palaver.doors.mcp.session import Session
+    from palaver.doors.mcp.server import McpSession
 
 _Loaded = TypeVar("_Loaded")
 _SWITCH_S: Final = 0.0005
@@ -23,7 +23,7 @@ class Loader:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def session_class(self) -> "type[Session]":
+    async def session_class(self) -> "type[McpSession]":
         """Return the class that serves one connection."""
         return await self._load(_import_session)
 
@@ -50,10 +50,10 @@ def quietly(load: Callable[[], _Loaded]) -> _Loaded:
             gc.enable()
 
 
-def _import_session() -> "type[Session]":
-    from palaver.doors.mcp.session import Session
+def _import_session() -> "type[McpSession]":
+    from palaver.doors.mcp.server import McpSession
 
-    return Session
+    return McpSession
 
 
 def _import_http() -> "type[HttpTools]":

@@ -5,32 +5,172 @@ too many open requests, is not read from in the meantime.
 """
 
 import asyncio
+import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from palaver.doors.argv.parse import parse
-from palaver.doors.argv.table import TABLE
-from palaver.doors.argv.wire import Asked, FrameReader, asked_from_bytes, frame
-from palaver.doors.mcp import pump_wire as wire
-from palaver.doors.mcp.asking import Asking
+import msgspec
+
+from palaver.broker.context import Joined
+from palaver.doors import tools as calls
+from palaver.doors.cli.parser import parse
+from palaver.doors.cli.run import TABLE, marks_of
 from palaver.doors.mcp.loading import Loader
-from palaver.doors.mcp.pump_token import PumpToken
-from palaver.doors.services import Services
-from palaver.doors.tools import calls
-from palaver.doors.tools.tools import WAITING, Tool, choose_tools
-from palaver.doors.tools.wait import Wait
-from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
-from palaver.harness.meta import session_in_arguments
-from palaver.links.doorstep import Doorstep
-from palaver.links.peer import Peer
+from palaver.doors.tools import WAITING, Tool, ToolWait, choose_tools
+from palaver.errors import (
+    AlreadyJoined,
+    BadRequest,
+    NotFound,
+    PalaverError,
+    Unavailable,
+    UsageError,
+    WhoAreYou,
+)
+from palaver.harness.hooks import call_in_meta, session_in_arguments, session_in_meta
+from palaver.identity.caller import CallerClaim, Doorstep, act_as, who_joins
+from palaver.identity.environment import read_home
+from palaver.identity.process import Peer, Process
+from palaver.protocol import thin as wire
+from palaver.protocol.agents import Caller
+from palaver.protocol.message import EXTERNAL
+from palaver.protocol.requests import Join
+from palaver.protocol.thin import FrameReader, ThinRequest, asked_from_bytes, frame
+from palaver.services.queries import free_session
+from palaver.services.services import Services
 
 if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams
 
-    from palaver.doors.mcp.server import Context
-    from palaver.doors.mcp.session import Session
+    from palaver.doors.mcp.server import Context, McpSession
+
+# --------------------
+# The state of a pump for the next daemon: the handshake, and the waits of its calls. Pure.
+#
+# The client keeps it as one object: the handshake's fields, and the waits under a separate key.
+
+_WAITS: Final = "palaver/waits"
+
+
+class PumpToken:
+    """The state of one pump. Lines are identified by the numbers that the client gave them."""
+
+    def __init__(self, content: bytes | None = None) -> None:
+        """Start with the client's state from an earlier daemon. Unreadable content is ignored."""
+        found = _read(content or b"")
+        self._waits = _read_waits(found.pop(_WAITS, {}))
+        self.handshake: dict[str, object] | None = found or None
+
+    def to_bytes(self) -> bytes:
+        """Encode the state for the client to keep."""
+        waits = {_WAITS: {str(number): wait for number, wait in self._waits.items()}} if self._waits else {}
+        return msgspec.json.encode({**(self.handshake or {}), **waits})
+
+    def wait(self, number: int) -> ToolWait | None:
+        """Return the wait of the call on a line; None if it does not wait, or not yet."""
+        return self._waits.get(number)
+
+    def begin(self, number: int, wait: ToolWait) -> None:
+        """Record that the call on a line waits."""
+        self._waits[number] = wait
+
+    def settle(self, number: int) -> None:
+        """Forget a settled line."""
+        self._waits.pop(number, None)
+
+
+def _read(content: bytes) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(content, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _read_waits(content: object) -> dict[int, ToolWait]:
+    try:
+        return msgspec.convert(content, dict[int, ToolWait], strict=False)
+    except msgspec.ValidationError:
+        return {}
+
+
+# --------------------
+# Find the caller of a tool call through a pump: the same seat as for a command in that session.
+#
+# A shared server process serves several sessions; each call names its session in `_meta`. A session without
+# an agent that joins a room joins the bus first, as with `pal join`. Before that it cannot send, because no
+# agent could reply to it.
+
+_JOINS: Final = "join_path"
+_WRITES: Final = "send"
+
+
+class PumpCaller:
+    """The search for the caller of one pump, repeated for every call: an agent may have joined since."""
+
+    def __init__(
+        self, services: Services, doorstep: Doorstep, peer: Peer, asked: ThinRequest, as_name: str
+    ) -> None:
+        self._services = services
+        self._doorstep = doorstep
+        self._peer = peer
+        self._marks = marks_of(asked.environment)
+        self._as_name = as_name
+        self.home = read_home(peer.pid)
+
+    def session(self, meta: Mapping[str, object] | None) -> str:
+        """Return the key of the session or sub-agent that makes a call; empty if none is named."""
+        return session_in_meta(meta) or self._services.subagents.caller_of(call_in_meta(meta))
+
+    async def who(self, tool: Tool, session: str, key: bytes) -> Caller:
+        """Return the caller of a tool. `session` is the one that `_meta` names; `key` is the request key."""
+        caller = self._look(session)
+        if self._as_name:
+            return caller
+        is_other = bool(session) and caller.seat is not None and caller.seat.key not in ("", session)
+        if tool.name == _JOINS and (is_other or caller.kind == EXTERNAL):
+            return await self._sit_down(caller, session, key)
+        if is_other:
+            raise WhoAreYou(f"this session is not {caller.name}, and has not joined: call join_path first")
+        if tool.name == _WRITES and session and caller.kind == EXTERNAL:
+            raise WhoAreYou(
+                "this session has no name on the bus, so nobody could answer it: call join_path first. "
+                "Nothing was sent"
+            )
+        return caller
+
+    def _look(self, session: str) -> Caller:
+        chain = self._chain(is_whole=False)
+        claim = CallerClaim(marks=self._marks, key=session)
+        if self._doorstep.is_forged(chain, claim):
+            raise WhoAreYou("this call names another session than the one that started this server")
+        caller = self._doorstep.who(chain, claim)
+        if not self._as_name or self._as_name.removeprefix("@").lower() == caller.name:
+            return caller
+        target = self._services.broker.directory.find(self._as_name)
+        if target is None:
+            raise NotFound(f"agent {self._as_name}", "--as takes the full name of an agent")
+        return act_as(caller, target)
+
+    async def _sit_down(self, caller: Caller, session: str, key: bytes) -> Caller:
+        claim = CallerClaim(marks=self._marks, key=session)
+        try:
+            anchor = self._doorstep.place(self._chain(is_whole=True), claim)
+        except AlreadyJoined:
+            return self._look(session)
+        own = free_session(self._services, anchor.harness, anchor.session)
+        request = Join(harness=anchor.harness, seat=anchor.seat, session=own)
+        own_key = hashlib.sha256(key + b"join").digest()[:16]
+        joined = await self._services.broker.submit(who_joins(caller), request, key=own_key)
+        assert isinstance(joined, Joined)
+        return self._look(session)
+
+    def _chain(self, *, is_whole: bool) -> tuple[Process, ...]:
+        chain = tuple(self._peer.chain(None if is_whole else self._services.seats.is_anchor))
+        if not chain and self._peer.pid:
+            raise WhoAreYou("the process that asked has ended")
+        return chain
+
 
 _MCP: Final = ("mcp",)
 _LIMIT_OPEN: Final = 256
@@ -67,10 +207,10 @@ class PumpConnection(asyncio.Protocol):
         self._ended = ended
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._asked: Asked | None = None
-        self._asking: Asking | None = None
+        self._asked: ThinRequest | None = None
+        self._asking: PumpCaller | None = None
         self._offered: tuple[Tool, ...] = ()
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._token = PumpToken()
         self._early: deque[tuple[int, bytes]] = deque()
         self._open: dict[wire.RequestId, _Open] = {}
@@ -119,7 +259,7 @@ class PumpConnection(asyncio.Protocol):
         else:
             raise BadRequest(f"unexpected frame {kind!r}")
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: ThinRequest) -> None:
         parsed = parse(TABLE, asked.argv)
         if parsed.command.path != _MCP or parsed.is_help:
             raise BadRequest("only 'pal mcp' speaks this protocol; send other commands as PAL1")
@@ -127,7 +267,7 @@ class PumpConnection(asyncio.Protocol):
         self._asked = asked
         self._token = PumpToken(asked.resume)
         services, doorstep = self._door.services, self._door.doorstep
-        self._asking = Asking(services, doorstep, self._peer, asked, parsed.as_name or "")
+        self._asking = PumpCaller(services, doorstep, self._peer, asked, parsed.as_name or "")
         self._send(wire.line_frame(0))  # a client that receives nothing assumes that the daemon hangs
         self._door.tasks.create_task(self._load())
 
@@ -155,7 +295,7 @@ class PumpConnection(asyncio.Protocol):
         while self._session is not None and self._early and not self._is_parting:
             self._take(self._session, *self._early.popleft())
 
-    def _take(self, session: "Session", number: int, content: bytes) -> None:
+    def _take(self, session: "McpSession", number: int, content: bytes) -> None:
         message = session.read(content)
         if isinstance(message, wire.BadLine):
             self._settle(number, message.answer(wire.id_of(content)))
@@ -180,7 +320,7 @@ class PumpConnection(asyncio.Protocol):
         for found in [one for one in self._open if str(one) == str(id)]:
             self._settle(self._open.pop(found).number)
 
-    async def _call(self, context: "Context", params: "CallToolRequestParams") -> calls.Answer:
+    async def _call(self, context: "Context", params: "CallToolRequestParams") -> calls.ToolResult:
         """Run one tool call for its caller."""
         asked, asking = self._asked, self._asking
         assert asked is not None
@@ -195,7 +335,7 @@ class PumpConnection(asyncio.Protocol):
         return await calls.call_tool(
             self._door.services,
             self._offered,
-            calls.Asked(
+            calls.ToolRequest(
                 tool=params.name,
                 arguments=arguments,
                 who=lambda tool: asking.who(tool, session, key),
@@ -207,7 +347,7 @@ class PumpConnection(asyncio.Protocol):
             ),
         )
 
-    def _keep_wait(self, number: int, wait: Wait) -> None:
+    def _keep_wait(self, number: int, wait: ToolWait) -> None:
         """Send the client the state of a wait, so that the next daemon can continue it."""
         if number:
             self._token.begin(number, wait)

@@ -1,29 +1,49 @@
 """The official SDK's low-level server with our tools. Slow to import: `loading.py` does it in a thread."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
+import anyio
 import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.shared.message import SessionMessage
 from mcp_types import (
+    PROTOCOL_VERSION_META_KEY,
     CallToolRequestParams,
     CallToolResult,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
     ToolAnnotations,
 )
 from mcp_types import Tool as SdkTool
+from mcp_types.jsonrpc import jsonrpc_message_adapter
+from pydantic import ValidationError
 
-from palaver.doors.tools.calls import Answer
-from palaver.doors.tools.schema import input_schema
-from palaver.doors.tools.tools import INSTRUCTIONS, Tool
-from palaver.model.forms import escape_json
+from palaver.doors.tools import INSTRUCTIONS, Tool, ToolResult, input_schema
+from palaver.protocol.agent_text import escape_json
+from palaver.protocol.thin import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    BadLine,
+    RequestId,
+    has_half_pair,
+    has_id,
+)
 
 Context = ServerRequestContext[Any, Any]
-Call = Callable[[Context, CallToolRequestParams], Awaitable[Answer]]
+Call = Callable[[Context, CallToolRequestParams], Awaitable[ToolResult]]
 """Runs one tool call."""
 
 _CACHE_MS: Final = 3_600_000
@@ -64,3 +84,132 @@ def _described(tool: Tool) -> SdkTool:
         input_schema=input_schema(tool.params),
         annotations=ToolAnnotations(read_only_hint=True) if tool.is_reading else None,
     )
+
+
+# --------------------
+# One MCP client over lines: passes messages to the SDK's server and back, in both protocol generations.
+#
+# The older generation starts with a handshake; the newer one states its needs in each request. A client may
+# try one and continue with the other, so each has its own server loop, started at its first message. Slow
+# to import, so `loading.py` imports it in a thread.
+
+Write = Callable[[bytes, RequestId | None], None]
+"""Accepts a line for the client, and the id of the request that it replies to."""
+
+_RESTORED: Final = "palaver-restored-handshake"
+"""The id of a handshake restored from an earlier daemon. The client does not get the reply."""
+HALF_PAIR: Final = (
+    "bad_text: a text has half of a surrogate pair, such as \\ud800 by itself, and that is no character; "
+    "nothing was done"
+)
+
+_Inward = MemoryObjectSendStream[SessionMessage | Exception]
+_Taken = MemoryObjectReceiveStream[SessionMessage | Exception]
+
+
+class McpSession:
+    """The server of one client. Its queues have no limit: the pump limits the number of open requests."""
+
+    def __init__(
+        self,
+        version: str,
+        offered: tuple[Tool, ...],
+        call: Call,
+        write: Write,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._server: Server[Any] = make_server(version, offered, call)
+        self._write = write
+        self._tasks = tasks
+        self._loops: dict[bool, tuple[_Inward, asyncio.Task[None]]] = {}
+        self._is_closed = False
+
+    @staticmethod
+    def read(line: bytes, what: str = "line") -> JSONRPCMessage | BadLine:
+        """Decode one message, or return why it is invalid. `what` names its unit in the error."""
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError as error:
+            wrong = {one["type"]: one["msg"] for one in error.errors(include_url=False, include_input=False)}
+        else:
+            if isinstance(message, JSONRPCNotification) and has_id(line):
+                return BadLine(INVALID_REQUEST, "the id of a request is a string or a whole number")
+            return message
+        if "recursion" in wrong.get("json_invalid", ""):
+            return BadLine(INVALID_REQUEST, f"the {what} is nested too deeply")
+        if "json_invalid" in wrong and has_half_pair(line):
+            return BadLine(INVALID_PARAMS, HALF_PAIR)
+        if "json_invalid" in wrong:
+            return BadLine(
+                PARSE_ERROR, f"the {what} is no JSON: one message of JSON-RPC a {what} is expected"
+            )
+        return BadLine(INVALID_REQUEST, f"the {what} is no message of JSON-RPC 2.0")
+
+    def restore(self, handshake: dict[str, Any]) -> None:
+        """Repeat the handshake that an earlier daemon made with this client."""
+        self.take(JSONRPCRequest(jsonrpc="2.0", id=_RESTORED, method="initialize", params=handshake))
+        self.take(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"))
+
+    def take(self, message: JSONRPCMessage) -> None:
+        """Pass one message to the server. Replies come through `write`, in any order."""
+        if isinstance(message, JSONRPCRequest):
+            self._inward(is_modern=_is_modern(message)).send_nowait(SessionMessage(message))
+            return
+        for inward, _ in self._loops.values():  # a notification does not name its loop
+            inward.send_nowait(SessionMessage(message))
+
+    def close(self) -> None:
+        """End every loop and all its calls. A disconnected client is not an error."""
+        self._is_closed = True
+        for inward, task in self._loops.values():
+            inward.close()
+            task.cancel()
+        self._loops.clear()
+
+    def _inward(self, *, is_modern: bool) -> _Inward:
+        if is_modern not in self._loops:
+            inward, taken = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+            serving = self._tasks.create_task(self._serve(taken))
+            serving.add_done_callback(lambda ended: taken.close())  # also if it never started
+            self._loops[is_modern] = inward, serving
+        return self._loops[is_modern][0]
+
+    async def _serve(self, taken: _Taken) -> None:
+        options = self._server.create_initialization_options()
+        try:
+            await self._server.run(taken, _Outward(self._write), options)
+        except* anyio.BrokenResourceError:
+            if not self._is_closed:
+                raise
+            # The SDK fails on its own streams if a client disconnects right after it connected.
+
+
+class _Outward:
+    """The output of the server's loop. It needs no limit: there is one reply for each open request."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    async def send(self, item: SessionMessage, /) -> None:
+        message = item.message
+        id = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+        if id != _RESTORED:
+            line = message.model_dump_json(by_alias=True, exclude_unset=True)
+            self._write(line.encode() + b"\n", id)
+
+    async def aclose(self) -> None:
+        return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _is_modern(request: JSONRPCRequest) -> bool:
+    """Return whether a request states its protocol version itself; a handshake never does."""
+    meta = (request.params or {}).get("_meta")
+    return request.method != "initialize" and isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta

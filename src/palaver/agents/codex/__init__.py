@@ -1,1 +1,0 @@
-"""The native integration of Codex: its app-server, its threads, and the delivery of messages into them."""

@@ -1,1 +1,0 @@
-"""Small clients for the local servers of harnesses: HTTP and WebSocket."""

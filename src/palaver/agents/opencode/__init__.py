@@ -1,1 +1,0 @@
-"""The native integration of OpenCode: its server, its sessions, and the delivery of messages into them."""

@@ -1,0 +1,45 @@
+"""Run commands that the daemon passes back to the client's process: `python -m palaver.app VERB ...`.
+
+A harness waits while `__run` loads, so nothing is imported here that it does not need.
+"""
+
+import os
+import signal
+import sys
+
+
+def main() -> int:
+    """Run one verb and return the exit status."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader has closed the pipe
+    verb, words = sys.argv[1:2], sys.argv[2:]
+    if verb == ["__run"]:
+        return _run(words)
+    if verb == ["__attach"]:
+        return _attach(words)
+    from palaver.app import offline  # loaded only for its verbs
+
+    return offline.main()
+
+
+def _run(words: list[str]) -> int:
+    from palaver.holder.spawn import HolderProcess
+
+    holder = HolderProcess(os.environ["PALAVER_HOME"])  # it loads at the same time as this process
+    from palaver.app.run import run_agent
+
+    return run_agent(words, os.environ["PALAVER_HOME"], os.environ, holder)
+
+
+def _attach(words: list[str]) -> int:
+    from palaver.app.attach.attach import attach  # loaded only for its verb
+    from palaver.errors import PalaverError
+
+    try:
+        return attach(os.environ["PALAVER_HOME"], words[0], os.environ, is_plain="--plain" in words)
+    except PalaverError as error:
+        sys.stderr.write(f"pal: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""`pal attach`: a user's view of one agent's terminal, with a line to write to it."""

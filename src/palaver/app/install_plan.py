@@ -1,0 +1,368 @@
+"""The plan of `pal install HARNESS` and its reverse for each file: path, old and new content.
+
+Writes nothing. Raises ValueError or OSError, with a reason, for a file that cannot be read or changed.
+"""
+
+import fcntl
+import hashlib
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.harness.setup import Change, Made, has_change, merge_change, unmerge_change
+from palaver.home import replace_file
+
+# --------------------
+# The record of what `pal install` has written, in the home of the bus: enough to restore every byte.
+#
+# A harness may be set up in several folders; each is recorded separately. Changing the record needs the lock.
+
+_FOLDER: Final = "install"
+_SKILL: Final = "skill.json"
+
+
+class InstalledFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a harness: our additions, and its state before."""
+
+    path: str
+    change: Change
+    made: tuple[Made, ...]
+    digest: str
+    """Of the file after the change."""
+    backup: str = ""
+    """The path of its backup; empty if the file did not exist."""
+    folders: tuple[str, ...] = ()
+    """Folders that were created for it, outermost first."""
+    place: str = ""
+    """The settings folder of the harness; earlier versions did not record it."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was written for a harness, in all folders."""
+
+    harness: str
+    files: tuple[InstalledFile, ...]
+    own: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+def digest_of(content: bytes) -> str:
+    """Return a hash that identifies a content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def own_folder(home: Path, harness: str) -> Path:
+    """Return the folder of Palaver's files that a harness reads."""
+    return home / _FOLDER / harness
+
+
+def read_record(home: Path, harness: str) -> Record | None:
+    """Return the record of a harness; None if nothing was written. Raises OSError if it is damaged."""
+    path = _record_path(home, harness)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise OSError(0, f"it is damaged: {error}", str(path)) from error
+
+
+def write_record(home: Path, record: Record) -> None:
+    """Store the record before anything is changed, so that an interrupted change can be undone."""
+    write_private(_record_path(home, record.harness), msgspec.json.encode(record))
+
+
+def forget(home: Path, record: Record, gone: Sequence[InstalledFile]) -> bool:
+    """Remove files from the record, with their backups. True if the record is empty now."""
+    left = tuple(written for written in record.files if written not in gone)
+    if left:
+        write_record(home, Record(harness=record.harness, files=left, own=record.own))
+    else:
+        _record_path(home, record.harness).unlink(missing_ok=True)
+    remove_backups(gone, left)
+    return not left
+
+
+def remove_backups(old: Sequence[InstalledFile], kept: Sequence[InstalledFile]) -> None:
+    """Remove backups that are not used any more."""
+    for backup in {one.backup for one in old} - {one.backup for one in kept} - {""}:
+        Path(backup).unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock for installing and uninstalling; call `on_wait` first if another process has it."""
+    folder = home / _FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_backup(home: Path, harness: str, path: Path, content: bytes) -> str:
+    """Back up a file as it is now; return the path of the backup."""
+    name = f"{harness}-{path.name}-{digest_of(bytes(path) + content)[:12]}.backup"
+    kept = home / _FOLDER / name
+    write_private(kept, content)
+    return str(kept)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write one of our files, whole or not at all, readable by its owner only."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_file(path, content, 0o600)
+
+
+def missing_folders(path: Path) -> tuple[str, ...]:
+    """Return the folders that will be created for a file, outermost first."""
+    return tuple(str(folder) for folder in reversed(path.parents) if not folder.exists())
+
+
+def remove_folders(folders: Sequence[str]) -> None:
+    """Remove folders that were created, if they are empty."""
+    for folder in reversed(folders):
+        with suppress(OSError):  # it contains other files
+            Path(folder).rmdir()
+
+
+def created_folders(home: Path, harnesses: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders created for harnesses and the skill, outermost first. Skip damaged records."""
+    found: set[str] = set()
+    for harness in harnesses:
+        with suppress(OSError):
+            record = read_record(home, harness)
+            found.update(folder for one in (record.files if record else ()) for folder in one.folders)
+    with suppress(OSError):
+        found.update(folder for folders in _skill_folders(home).values() for folder in folders)
+    return tuple(sorted(found, key=len))
+
+
+# The skill
+
+
+def note_folders(home: Path, path: Path) -> None:
+    """Record which folders will be created for a skill, before they are."""
+    known = _skill_folders(home)
+    folders = sorted({*known.get(str(path), ()), *missing_folders(path)}, key=len)
+    write_private(home / _FOLDER / _SKILL, msgspec.json.encode({**known, str(path): folders}))
+
+
+def remove_noted_folders(home: Path, path: Path) -> None:
+    """Remove the folders that were created for a skill, if they are empty, and forget them."""
+    known = _skill_folders(home)
+    remove_folders(known.pop(str(path), ()))
+    if known:
+        write_private(home / _FOLDER / _SKILL, msgspec.json.encode(known))
+    else:
+        (home / _FOLDER / _SKILL).unlink(missing_ok=True)
+
+
+def noted_skills(home: Path) -> list[Path]:
+    """Return the paths of every skill that was installed and not removed. Raises OSError if damaged."""
+    return [Path(path) for path in _skill_folders(home)]
+
+
+def _skill_folders(home: Path) -> dict[str, tuple[str, ...]]:
+    path = home / _FOLDER / _SKILL
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
+    except FileNotFoundError:
+        return {}
+    except msgspec.DecodeError as error:
+        raise OSError(0, f"it is damaged: {error}", str(path)) from error
+
+
+def _record_path(home: Path, harness: str) -> Path:
+    return home / _FOLDER / f"{harness}.json"
+
+
+_LIMIT_BYTES: Final = 16 * 1024 * 1024
+COMPLETION_LINES: Final = (
+    'eval "$(pal completion bash)"',
+    'eval "$(pal completion zsh)"',
+    "pal completion fish | source",
+)
+"""The lines that a user adds to the start file of a shell, as the help of `pal completion` shows them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Home:
+    """Where a harness keeps its settings: the variable for the folder, its default, and the part below."""
+
+    variable: str
+    usual: str
+    below: str = ""
+
+
+_HOMES: Final = {
+    "claude": _Home(variable="CLAUDE_CONFIG_DIR", usual=".claude"),
+    "codex": _Home(variable="CODEX_HOME", usual=".codex"),
+    "gemini": _Home(variable="GEMINI_CLI_HOME", usual="", below=".gemini"),
+    "opencode": _Home(variable="XDG_CONFIG_HOME", usual=".config", below="opencode"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One file: its old and its new content. None means no file."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    change: Change
+    made: tuple[Made, ...] = ()
+    word: str = ""
+    """A note for the user."""
+
+
+# Paths
+
+
+def settings_folder(harness: str, environment: Mapping[str, str]) -> Path:
+    """Return the folder in which a harness looks for its settings."""
+    found = _HOMES[harness]
+    home = Path(environment.get("HOME") or Path.home())
+    folder = Path(environment.get(found.variable) or home / found.usual) / found.below
+    return Path(os.path.abspath(folder))  # noqa: PTH100 - links are not resolved
+
+
+def settings_path(harness: str, file: str, environment: Mapping[str, str]) -> Path:
+    """Return the path of a settings file, as the harness itself would look for it."""
+    folder = settings_folder(harness, environment)
+    beside = folder / f"{file}c"
+    return beside if harness == "opencode" and beside.exists() else folder / file
+
+
+def words_for(harness: str, verb: str, place: str) -> str:
+    """Return the command that selects a folder, independent of the current environment."""
+    found = _HOMES[harness]
+    named = Path(place).parent if found.below else Path(place)
+    return f"{found.variable}={shlex.quote(str(named))} pal {verb} {harness}"
+
+
+def is_in(written: InstalledFile, folder: Path) -> bool:
+    """Whether a file belongs to the settings of a harness in a folder."""
+    if written.place:
+        return written.place == str(folder)
+    names = (written.change.file, f"{written.change.file}c")
+    return written.path in {str(resolved(folder / name)) for name in names}
+
+
+def place_of(written: InstalledFile) -> str:
+    """Return the folder that a file belongs to, as far as known."""
+    return written.place or str(Path(written.path).parent)
+
+
+def start_files(environment: Mapping[str, str]) -> list[Path]:
+    """Return the start files of shells in which a user may have put a line of `pal completion`."""
+    home = Path(environment.get("HOME") or Path.home())
+    zsh = Path(environment.get("ZDOTDIR") or home)
+    fish = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "fish"
+    bash = [home / name for name in (".bashrc", ".bash_profile", ".profile")]
+    return [*bash, zsh / ".zshrc", fish / "config.fish"]
+
+
+def resolved(path: Path) -> Path:
+    """Follow links to the file itself. Raises ValueError for a loop of links."""
+    try:
+        return path.resolve()
+    except RuntimeError as error:
+        raise ValueError(f"{path} is a link to itself; remove it and run this again") from error
+
+
+# Content
+
+
+def plan_install(harness: str, change: Change, known: Record | None, environment: Mapping[str, str]) -> Plan:
+    """Plan the new content of a file; additions of an earlier version are removed first."""
+    path = resolved(settings_path(harness, change.file, environment))
+    before = read_settings(path)
+    text = text_of(path, before)
+    try:
+        for written in known.files if known is not None else ():
+            if written.path != str(path):
+                continue
+            if written.change == change and has_change(harness, change, text):
+                return Plan(path=path, before=before, after=before, change=change, made=written.made)
+            # Our additions of another version, or incomplete ones.
+            text = unmerge_change(harness, written.change, text, written.made).text or ""
+        found = merge_change(harness, change, text)
+    except ValueError as error:
+        raise ValueError(f"{path} was not changed: {error}") from error
+    return Plan(path=path, before=before, after=found.text.encode(), change=change, made=found.made)
+
+
+def plan_uninstall(harness: str, written: InstalledFile) -> Plan:
+    """Plan the old content of a file; if it was changed since, its content without our additions."""
+    path = Path(written.path)
+    before = read_settings(path)
+    if before is None:
+        return Plan(path=path, before=None, after=None, change=written.change, word="it is already removed")
+    if digest_of(before) == written.digest:
+        after = Path(written.backup).read_bytes() if written.backup else None
+        return Plan(path=path, before=before, after=after, change=written.change)
+    try:
+        found = unmerge_change(harness, written.change, text_of(path, before), written.made)
+    except ValueError as error:
+        raise ValueError(f"{path} was edited since and was not changed: {error}") from error
+    after = None if found.text is None and not written.backup else (found.text or "").encode()
+    word = "it was edited since; only the entries of Palaver are removed"
+    if after == before:
+        word = "it was edited since; it contains no entries of Palaver"
+    elif found.missing:
+        word += f"; already removed: {', '.join(found.missing)}"
+    return Plan(path=path, before=before, after=after, change=written.change, word=word)
+
+
+def plan_shell(path: Path) -> Plan | None:
+    """Plan the content of a start file without the lines of `pal completion`; None if it has no such line."""
+    path = resolved(path)
+    before = read_settings(path)
+    lines, ours = (before or b"").splitlines(keepends=True), {one.encode() for one in COMPLETION_LINES}
+    left = [line for line in lines if line.strip() not in ours]
+    if len(left) == len(lines):
+        return None
+    return Plan(path=path, before=before, after=b"".join(left), change=Change(file=path.name))
+
+
+def without_ours(harness: str, plan: Plan, before: InstalledFile | None) -> bytes | None:
+    """Return a file as it should be restored: its current content, without earlier additions."""
+    if before is None or plan.before is None:
+        return plan.before
+    found = unmerge_change(harness, before.change, text_of(plan.path, plan.before), before.made)
+    return None if found.text is None else found.text.encode()
+
+
+def read_settings(path: Path) -> bytes | None:
+    """Return the content of a file; None if there is no file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(f"{path} is not a file")
+    except FileNotFoundError:
+        return None
+    with path.open("rb") as file:
+        content = file.read(_LIMIT_BYTES + 1)
+    if len(content) > _LIMIT_BYTES:
+        raise ValueError(f"{path} is too large")
+    return content
+
+
+def text_of(path: Path, content: bytes | None) -> str:
+    """Decode a content as text. Raises ValueError."""
+    try:
+        return (content or b"").decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 and was not changed") from error

@@ -1,0 +1,417 @@
+"""Run one command of the thin client: read its input, send its request, write its output."""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import os
+import select
+import signal
+import stat
+import sys
+
+from palaver import __version__
+from palaver.app.thin.call import (
+    PIECE_BYTES,
+    MalformedFrameError,
+    ThinCall,
+    ThinFrameReader,
+    ThinUsageError,
+    complain,
+    die_of,
+    find_home,
+    frame,
+    parse_limit,
+    parse_output,
+    request,
+    request_fields,
+    working_directory,
+    write_all,
+    write_out,
+)
+from palaver.app.thin.reach import DaemonReach, SlowDaemonNotice, hide_ticket
+from palaver.client import start
+from palaver.client.start import CAUGHT_SIGNALS, StartError, above_stdio
+
+TYPE_CHECKING = False  # typing is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import NoReturn
+
+# --------------------
+# Input that the thin client reads for the daemon: standard input, or a file with the caller's rights.
+#
+# Nothing is read before the daemon asks for it. One source is read at a time; the caller waits until it is
+# readable.
+
+
+class Input:
+    """Reads piece by piece and sends each piece.
+
+    Standard input is kept as far as it was read: after a crash the repeated request asks for it again, and
+    then it is sent from its start. A file is read again.
+    """
+
+    def __init__(self, send: Callable[[bytes], bool]) -> None:
+        """`send` puts a frame on the wire and returns whether there is a connection."""
+        self._send = send
+        self._kept = bytearray()
+        self._has_ended = False  # a terminal must not be read again after its end
+        self._left: int | None = None
+        self.fd: int | None = None
+        """The descriptor to wait for before `pump`; None if nothing is to be read."""
+
+    def begin_stdin(self, limit_bytes: int | None) -> None:
+        """Send the input that was kept; the rest is sent by `pump`."""
+        self.fd, self._left = 0, limit_bytes
+        replay = memoryview(bytes(self._kept[:limit_bytes]))
+        for at in range(0, len(replay), PIECE_BYTES):
+            self._send_piece(replay[at : at + PIECE_BYTES])
+        if self.fd is not None and self._has_ended:
+            self._finish(frame(b"Z"))
+
+    def begin_file(self, limit_bytes: int | None, path: bytes) -> None:
+        """Open a file; its content is sent by `pump`. A failure to open is reported at once."""
+        self._left = limit_bytes
+        try:
+            # Opening a named pipe would wait for a writer. A pipe of the shell, /dev/fd/63, is a link.
+            if stat.S_ISFIFO(os.lstat(path).st_mode):
+                self._send(_unreadable_pipe())
+                return
+            self.fd = above_stdio(os.open(path, os.O_RDONLY | os.O_NOCTTY))
+        except OSError as error:
+            self._send(_unreadable(error.errno or 0))
+        except ValueError:  # a name with NUL is never a file
+            self._send(_unreadable(errno.EINVAL))
+
+    def pump(self) -> None:
+        """Read one piece and send it."""
+        assert self.fd is not None
+        try:
+            data = os.read(self.fd, PIECE_BYTES if self._left is None else min(self._left, PIECE_BYTES))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._finish(_unreadable(error.errno or 0))
+            return
+        if self.fd == 0:
+            self._kept += data
+            self._has_ended = not data
+        if data:
+            self._send_piece(data)
+        else:
+            self._finish(frame(b"Z"))
+
+    def stop(self) -> None:
+        """Stop reading. Kept input stays kept."""
+        if self.fd:
+            os.close(self.fd)
+        self.fd = None
+
+    def _send_piece(self, data: bytes | memoryview) -> None:
+        if not self._send(frame(b"D", data)):
+            self.stop()  # the connection is lost
+        elif self._left is not None:
+            self._left -= len(data)
+            if self._left == 0:
+                self._finish(frame(b"Z"))
+
+    def _finish(self, last: bytes) -> None:
+        self.stop()
+        self._send(last)
+
+
+def _unreadable_pipe() -> bytes:
+    return frame(b"X", f"{errno.EINVAL} it is a named pipe; pipe its content in with --stdin".encode())
+
+
+def _unreadable(number: int) -> bytes:
+    return frame(b"X", f"{number} {os.strerror(number)}".encode())
+
+
+# --------------------
+# The thin client in Python: `pal` if no C compiler was available. native/pal.c is the same in C.
+#
+# It passes its call to the daemon and carries out the daemon's frames: read standard input or a file, write
+# output, run a verb in Python, exit. It parses no result, and reads nothing that the daemon did not ask for.
+
+
+_REPEATS = 5
+_END_LIMIT_S = 2  # to write out what the daemon sent before a signal, if no process reads it
+_RECEIVE_BYTES = 262144
+_UNDIVIDED_BYTES = 4096  # a socket takes this much as a whole or not at all
+_END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has a socket option instead
+
+
+class _Client:
+    """One call and its connection.
+
+    A repeated request has the same key and continues after the flushed output.
+    """
+
+    def __init__(self, call: ThinCall) -> None:
+        directory = working_directory()
+        self._call = call
+        self._home = find_home(call, directory)
+        self._reach = DaemonReach(call, self._home)
+        self._fields = request_fields(call, directory)
+        self._token = b""
+        self._wire: start.Socket | None = None
+        self._can_speak = False  # no frame of ours is half sent
+        self._has_heard = False
+        self._has_said = False  # something was written to standard output
+        self._is_patient = False  # it waits for something, and survives any number of lost daemons
+        self._is_follower = False  # a daemon has sent G
+        self._place = b""  # where a follower began
+        # the daemon wants to be notified of SIGTERM and SIGHUP, and then sends the end
+        self._is_gentle = False
+        self._ending = 0  # the signal that the daemon was, or will be, notified of
+        self._has_told = False
+        self._woken: int | None = None  # readable after a signal
+        self._is_monitor = call.verb in (b"monitor", b"rewake")
+        self._harness: int | None = None  # readable after the process that keeps a monitor running has ended
+        self._input = Input(self._send)
+        self._silence = SlowDaemonNotice()
+
+    def for_hook(self) -> tuple[str, list[tuple[bytes, bytes]]]:
+        """Return what a hook needs: it has its own connection."""
+        return self._home, self._fields
+
+    def run(self) -> NoReturn:
+        """Make the request, repeatedly if needed, until the daemon sends the exit status."""
+        self._reach.prepare()
+        if self._call.verb == b"rewake":
+            from palaver.app.thin.hook import rewake_fields  # as above
+
+            self._fields = [*self._fields, *rewake_fields()]
+        self._catch_signals()
+        if self._call.verb == b"mcp":
+            self._run_pump()
+        if self._is_monitor:
+            from palaver.app.thin.hook import run_monitor  # as above
+
+            run_monitor(self._home, self._watch)
+        repeats = 0
+        while repeats <= _REPEATS or self._is_patient:
+            self._wire = (self._reach.open_patiently if self._is_patient else self._reach.open)(repeats)
+            repeats += 1
+            if self._wire is not None:
+                self._serve(self._wire)
+                self._can_speak = self._is_gentle = False
+                self._wire.close()
+                self._wire = None
+                if self._ending:  # the daemon was lost before it could send the end
+                    self._end_follower(self._ending)
+                if self._has_heard:
+                    repeats = 1
+        raise StartError("lost the daemon")
+
+    def _run_pump(self) -> NoReturn:
+        from palaver.app.thin.pump import McpPump  # only here: no other command needs it
+
+        pump = McpPump(self._home, self._fields, write_out, self._use_wire, self._obey)
+        pump.run(self._reach.open(0))
+
+    def _watch(self, wire: start.Socket, harness: int | None) -> bool:
+        """Serve a daemon until it is lost, in a monitor; return whether it sent anything."""
+        self._wire, self._harness = wire, harness
+        self._serve(wire)
+        self._can_speak = self._is_gentle = False
+        wire.close()
+        if self._ending:  # the daemon was lost before it could send the end
+            die_of(self._ending)
+        return self._has_heard
+
+    def _use_wire(self, wire: start.Socket | None) -> None:
+        self._wire = wire
+        self._can_speak = False
+
+    def _serve(self, wire: start.Socket) -> None:
+        """Carry out the daemon's frames until the connection ends. Q and V end the process."""
+        frames = ThinFrameReader()
+        is_stepping_down = self._has_heard = False
+        self._send(request([*self._fields, (b"r", self._token)] if self._token else self._fields))
+        while True:
+            if self._is_monitor and self._is_output_lost(wire):
+                os._exit(0)
+            limit_s = None if self._has_heard else self._silence.limit_s
+            ready = _wait_for(limit_s, wire.fileno(), self._woken, self._input.fd)
+            if not ready:
+                self._silence.look(self._home, is_quiet=self._is_monitor)
+                continue
+            if wire.fileno() not in ready:
+                if self._woken in ready:  # a signal came just before the wait, and was handled just now
+                    os.read(self._woken, _RECEIVE_BYTES)
+                else:
+                    self._input.pump()
+                continue
+            try:
+                data = wire.recv(_RECEIVE_BYTES)
+            except ConnectionError:
+                data = b""
+            if not data:
+                break
+            if is_stepping_down:  # only the end matters now
+                continue
+            frames.feed(data)
+            while not is_stepping_down and (taken := frames.take()):
+                is_stepping_down = not self._obey(*taken)
+        if self._call.is_waiting and not is_stepping_down:
+            self._is_patient = True  # The daemon may have died before it could send W or G.
+        self._input.stop()
+
+    def _is_output_lost(self, wire: start.Socket) -> bool:
+        from palaver.app.thin.hook import is_output_lost  # only a monitor needs it
+
+        # While a file is read for the daemon, do not wait here.
+        return is_output_lost(wire.fileno(), self._harness, None if self._input.fd is None else 0)
+
+    def _obey(self, kind: bytes, payload: bytes) -> bool:
+        """Carry out one frame. False: the daemon is stepping down."""
+        if kind == b"N":
+            self._reach.step_aside()
+            self._input.stop()
+            return False
+        # Not for N: a client and a daemon that each find the other too old must not repeat this indefinitely.
+        self._has_heard = True
+        if kind == b"O":
+            self._write_output(payload)
+        elif kind == b"E":
+            write_all(2, memoryview(b"" if self._call.verb == b"rewake" else payload))
+        elif kind == b"I" and len(payload) == 4 and self._input.fd is None:
+            self._input.begin_stdin(parse_limit(payload)[0])
+        elif kind == b"F" and self._input.fd is None:
+            self._input.begin_file(*parse_limit(payload))
+        elif kind == b"V":
+            assert self._wire is not None
+            self._wire.close()
+            self._reach.run_python(b"palaver.app", hide_ticket(payload.split(b"\0") if payload else []))
+        elif kind == b"Q" and len(payload) == 1:
+            self._end(payload[0])
+        elif kind == b"G":
+            signal.signal(signal.SIGALRM, self._on_end_limit)
+            self._place = payload or self._place
+            self._is_gentle = self._is_follower = self._is_patient = True
+        elif kind == b"W":
+            self._is_patient = True
+        else:
+            raise MalformedFrameError
+        return True
+
+    def _write_output(self, payload: bytes) -> None:
+        number, token, data = parse_output(payload)
+        write_out(data)
+        self._has_said = self._has_said or bool(data)
+        # Before the A: once the daemon counts the frame as flushed, a repeat must start after it.
+        self._token = token or self._token
+        self._send(frame(b"A", number))
+
+    def _send(self, data: bytes) -> bool:
+        """Send all of it. A lost connection is noticed by reading, after the last frames of the daemon."""
+        assert self._wire is not None
+        if len(data) > _UNDIVIDED_BYTES:
+            self._can_speak = False
+        try:
+            self._wire.sendall(data, _NO_SIGNAL)
+        except OSError:
+            self._can_speak = False
+            return False
+        self._can_speak = True
+        if self._ending and not self._has_told:  # the signal came while the frame was sent
+            self._tell(self._wire, self._ending)
+        return True
+
+    def _tell(self, wire: start.Socket, number: int) -> None:
+        """Notify the daemon of a signal, without waiting for it."""
+        self._has_told = True
+        try:
+            wire.send(frame(b"S", bytes([number])), _NO_SIGNAL | _socket.MSG_DONTWAIT)
+        except OSError:
+            self._can_speak = False  # the connection is lost: the closed socket must be enough
+
+    def _end(self, status: int) -> NoReturn:
+        self._can_speak = False
+        if self._wire is not None:
+            self._wire.close()
+        if self._call.verb == b"down" and status == 0:
+            self._reach.await_end()
+        # An error message must not wake the session.
+        os._exit(0 if self._call.verb == b"rewake" and not self._has_said else status)
+
+    def _catch_signals(self) -> None:
+        # Without it a signal just before a wait would be handled only after that wait.
+        self._woken, waking = map(start.above_stdio, os.pipe())
+        os.set_blocking(waking, False)
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        for number in CAUGHT_SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a background job: it stays ignored
+                signal.signal(number, self._on_signal)
+
+    def _end_follower(self, number: int) -> NoReturn:
+        """End a follower without a daemon that could send the cursor: nothing is left to write out."""
+        token = bytes(byte if 48 <= byte <= 57 else 32 for byte in self._token)  # only its digits
+        places = [int(place) for place in (*token.split(), *self._place.split())]
+        if not places:
+            die_of(number)
+        write_all(2, memoryview(f"cursor_event_seq={max(places)}\n".encode()))
+        os._exit(0)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self._is_follower and not self._is_gentle and number in _END_SIGNALS:
+            self._end_follower(number)
+        is_end = self._is_gentle and not self._ending and number in _END_SIGNALS
+        if is_end:
+            self._ending = number
+            # Do not wait for a reader that never reads, or for a daemon that hangs.
+            signal.setitimer(signal.ITIMER_REAL, _END_LIMIT_S)
+        # Inside another frame, S would be read as its content; then the closed socket must be enough.
+        if self._can_speak and self._wire is not None and not self._has_told:
+            self._tell(self._wire, number)
+        if not is_end:
+            die_of(number)
+
+    def _on_end_limit(self, _: int, __: FrameType | None) -> None:
+        die_of(self._ending)
+
+
+def main() -> NoReturn:
+    """Run the client on the arguments of the process, and exit without the interpreter's slow cleanup."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    call = ThinCall([os.fsencode(argument) for argument in sys.argv[1:]])
+    try:
+        if call.is_version:
+            said = f'{{"version":"{__version__}"}}\n' if call.is_json else f"pal {__version__}\n"
+            if error := write_all(1, memoryview(said.encode())):
+                raise StartError(f"standard output: {error.strerror}")
+            os._exit(0)
+        if call.verb == b"hook":
+            from palaver.app.thin.hook import (
+                HookTimeLimit,
+                run_hook,  # only here: no other command needs it
+            )
+
+            limit = HookTimeLimit(call.arguments[call.verb_at or 0 :])
+            run_hook(*_Client(call).for_hook(), limit)
+        _Client(call).run()
+    except (StartError, ThinUsageError, MalformedFrameError) as error:
+        # A hook must never disturb its harness: it ends silently with status 0.
+        if call.verb in (b"hook", b"rewake"):
+            os._exit(0)
+        is_usage = isinstance(error, ThinUsageError)
+        complain(error, is_json=call.is_json, code="usage" if is_usage else "unavailable")
+        os._exit(2 if is_usage else 1)
+
+
+def _wait_for(limit_s: float | None, *sources: int | None) -> list[int]:
+    """Wait until one of these is readable, and return those that are; empty after a timeout."""
+    waiting = select.poll()
+    for source in sources:
+        if source is not None:
+            waiting.register(source, select.POLLIN)
+    return [fd for fd, _ in waiting.poll(None if limit_s is None else limit_s * 1000)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Commands that run in the client's own process."""

@@ -1,1 +1,0 @@
-"""`pal doctor` in the client's own process: the daemon starts no harness, so they are tested here."""

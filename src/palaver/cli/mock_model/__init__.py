@@ -1,1 +1,0 @@
-"""A scripted model on loopback for tests and self-tests; nothing leaves the machine."""

@@ -1,0 +1,185 @@
+"""The values of the SDK: messages, agents, receipts and rooms, as programs see them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from palaver.errors import BadRequest
+from palaver.protocol.envelope import Event, decode_event
+
+# --------------------
+# An agent on the bus, as other agents see it.
+
+
+class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The public data of an agent. Times are Unix milliseconds."""
+
+    name: str
+    base: str
+    tag: str | None = None
+    role: str = "worker"
+    harness: str | None = None
+    state: str = "idle"
+    detail: str | None = None
+    since: int = 0
+    """When that state began."""
+    joined: int = 0
+    device: str = ""
+    is_present: bool = msgspec.field(name="present", default=False)
+    unread: int = 0
+
+
+# --------------------
+# Results for a sender: at once, the recipients of its message; later, its delivery states.
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored message, with its seq and its recipients."""
+
+    seq: int = 0
+    """0 for a dry run, which stores nothing."""
+    id: str = ""
+    to: tuple[str, ...] = ()
+    delivered_to: tuple[str, ...] = ()
+    empty_groups: tuple[str, ...] = ()
+    """Groups that are empty now."""
+    dead: tuple[str, ...] = ()
+    """Paths without a subscriber."""
+    is_repeat: bool = msgspec.field(name="repeat", default=False)
+    """The id was stored before, by an earlier call or an earlier try: this is that result."""
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One receipt of a message: its state for one recipient, and the evidence for it."""
+
+    name: str
+    state: str
+    """queued, submitted, seen or answered; or held, refused, expired, dead."""
+    ts: int = 0
+    lane: str = ""
+    grade: str = ""
+    reason: str = ""
+    is_unconfirmed: bool = msgspec.field(name="unconfirmed", default=False)
+    answer: int = 0
+    """The seq of the reply, once there is one."""
+    by: str = ""
+
+
+# --------------------
+# A received message as a value. It knows only its connection.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message to you. It stays unread until `ack`; `fields` contains all of its data."""
+
+    seq: int
+    id: str
+    ts: int
+    sender: str
+    text: str
+    intent: str | None = None
+    thread: str | None = None
+    reply_to: str | None = None
+    fields: Mapping[str, object] = field(repr=False)
+    acknowledge: Callable[[int], Awaitable[None]] = field(repr=False, compare=False)
+    answer: Callable[..., Awaitable[Receipt]] = field(repr=False, compare=False)
+
+    async def ack(self) -> None:
+        """Mark the message as seen. Durable on return; idempotent."""
+        await self.acknowledge(self.seq)
+
+    async def reply(self, text: str, *, intent: str = "", priority: str = "") -> Receipt:
+        """Reply to the sender only, in the same thread."""
+        return await self.answer((), text, reply_to=str(self.seq), intent=intent, priority=priority)
+
+
+# --------------------
+# Decode the daemon's results and pushes into values. Pure; unknown fields are ignored.
+
+
+class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The joined name, and the id of this machine."""
+
+    name: str = ""
+    device: str = ""
+
+
+class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A pushed message: the fields that every reader needs."""
+
+    seq: int
+    id: str
+    ts: int
+    sender: str = msgspec.field(name="from")
+    text: str
+    intent: str | None = None
+    thread: str | None = None
+    reply_to: str | None = None
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    agents: list[AgentInfo]
+
+
+class _Ledger(msgspec.Struct, frozen=True):
+    receipts: list[Delivery]
+
+
+class _Found(msgspec.Struct, frozen=True):
+    events: list[msgspec.Raw]
+    last: int
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    seq: int
+
+
+joined_from_json: Final = msgspec.json.Decoder(JoinReply).decode
+receipt_from_json: Final = msgspec.json.Decoder(Receipt).decode
+mail_from_json: Final = msgspec.json.Decoder(ReceivedMessage).decode
+fields_from_json: Final = msgspec.json.Decoder(dict[str, object]).decode
+_listed: Final = msgspec.json.Decoder(_Listed).decode
+_ledger: Final = msgspec.json.Decoder(_Ledger).decode
+_place: Final = msgspec.json.Decoder(_Placed).decode
+_found: Final = msgspec.json.Decoder(_Found).decode
+
+
+def agents_from_json(answer: msgspec.Raw) -> list[AgentInfo]:
+    """Read the list of agents."""
+    return _listed(answer).agents
+
+
+def ledger_from_json(answer: msgspec.Raw) -> list[Delivery]:
+    """Read the receipts of a message."""
+    return _ledger(answer).receipts
+
+
+def event_from_json(line: msgspec.Raw) -> Event | None:
+    """Read one event; return None if it is unreadable, so that one bad event never stops a reader."""
+    try:
+        return decode_event(line)
+    except BadRequest:
+        return None
+
+
+def place_from_json(line: msgspec.Raw) -> int:
+    """Read the seq of an event that is otherwise unreadable; return 0 if it has no seq."""
+    try:
+        return _place(line).seq
+    except msgspec.DecodeError:
+        return 0
+
+
+def events_from_json(answer: msgspec.Raw) -> tuple[list[Event], int]:
+    """Read a page of the log: its events, and the number of unreadable ones."""
+    lines = _found(answer).events
+    events = [event for event in map(event_from_json, lines) if event is not None]
+    return events, len(lines) - len(events)
+
+
+def last_from_json(answer: msgspec.Raw) -> int:
+    """Read the last seq of the log at the time of the query."""
+    return _found(answer).last

@@ -1,0 +1,355 @@
+"""Mailboxes and their readers: one set of open messages per agent, and the readers that take from it.
+
+A reader may receive a message more than once; its client drops repeats by id. Messages are claimed while the
+connection lives and recorded as seen at the acknowledgement; unacknowledged ones are released. A message has
+at most one claim at a time. Nothing here depends on a clock.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from palaver.delivery.gate import Queue, StateGate, gate_of_pushed
+from palaver.log.api import Log
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import State
+from palaver.protocol.message import Priority, is_lost
+from palaver.state.agents import find_mail, read_agent, read_carried, read_entry
+from palaver.state.rows import (
+    MAIL,
+    LedgerEntry,
+    OpenMessage,
+    Rows,
+    decode_mail,
+    mail_key,
+    mail_prefix,
+    priority_of_key,
+)
+
+_QUEUED: Final[frozenset[str]] = frozenset({State.QUEUED})
+_WITH_ANSWERED: Final[frozenset[str]] = frozenset({State.QUEUED, State.ANSWERED})
+_PAGE: Final = 200
+
+Passes = Callable[[Event], bool]
+HearLost = Callable[[str, Sequence[Event]], None]
+"""Called with the agent's name and the messages whose content is lost."""
+
+
+class Mailbox:
+    """The open messages of one agent, its readers, and the claims of readers and lanes."""
+
+    def __init__(
+        self,
+        log: Log,
+        agent: str,
+        *,
+        now_ms: Callable[[], int],
+        put_back: Callable[[str], None],
+        lost: HearLost,
+    ) -> None:
+        """`put_back` is called with the agent's name when messages are released or a reader ends."""
+        self._log = log
+        self._lost = lost
+        self._now_ms = now_ms
+        self._put_back = put_back
+        self.agent = agent
+        self._in_hand: dict[int, object] = {}
+        self._takers: dict[Taker, None] = {}
+
+    def open(self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False) -> "Taker":
+        """Add a reader. `passes` selects its messages."""
+        taker = Taker(self, self._log, passes, window, is_pushed=is_pushed)
+        self._takers[taker] = None
+        return taker
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no readers and no claims."""
+        return not self._takers and not self._in_hand
+
+    def has_in_hand(self, seq: int) -> bool:
+        """Return whether a reader or lane has claimed a message."""
+        return seq in self._in_hand
+
+    def wake(self, *, is_behind: bool = False) -> None:
+        """Wake all readers. `is_behind`: a message may be open that they have passed already."""
+        for taker in self._takers:
+            taker.wake(is_behind=is_behind)
+
+    def waiting(
+        self, priority: Priority, *, after: int = 0, with_answered: bool = False
+    ) -> Iterator[OpenMessage]:
+        """Yield the open messages of one priority after a seq, in the order of delivery, page by page.
+
+        Messages that are claimed, held, submitted on a lane or expired are skipped. With `with_answered`,
+        messages that were answered unread or are held at a gate are included: they wake no agent, but a
+        reader receives them.
+        """
+        states = _WITH_ANSWERED if with_answered else _QUEUED
+        lines = [
+            self._line(priority, is_quiet, after, states, takes_gated=with_answered)
+            for is_quiet in (False, True)
+        ]
+        return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
+
+    def waiting_apart(self, priority: Priority, *, is_quiet: bool) -> Iterator[OpenMessage]:
+        """Yield the open messages of one priority: those that wake the agent, or the quiet ones."""
+        return self._line(priority, is_quiet, 0, _QUEUED)
+
+    def keys(self) -> Iterator[OpenMessage]:
+        """Yield open raw keys. Only a terminal accepts them; readers do not receive them."""
+        return self._line(Priority.INTERRUPT, False, 0, _QUEUED, is_raw=True)
+
+    def _line(
+        self,
+        priority: Priority,
+        is_quiet: bool,
+        after: int,
+        states: frozenset[str],
+        *,
+        is_raw: bool = False,
+        takes_gated: bool = False,
+    ) -> Iterator[OpenMessage]:
+        is_newest_first = priority is Priority.IDLE_FIRST
+        prefix = mail_prefix(self.agent, priority, is_quiet=is_quiet)
+        starts_behind = after and not is_newest_first
+        key = mail_key(self.agent, priority, after, is_quiet=is_quiet) if starts_behind else ""
+        while page := self._log.rows.scan(MAIL, prefix, after=key, limit=_PAGE):
+            for _, value in page:
+                mail = decode_mail(value)
+                if is_newest_first and mail.seq <= after:
+                    return
+                is_over = bool(mail.expires) and mail.expires <= self._now_ms()
+                is_open = (mail.state in states or (takes_gated and mail.is_gated)) and mail.raw == is_raw
+                if is_open and not is_over and mail.seq not in self._in_hand:
+                    yield mail
+            if len(page) < _PAGE:
+                return
+            key = page[-1][0]
+
+    def hold(self, owner: object, seqs: Iterable[int]) -> None:
+        """Claim open messages for one owner."""
+        for seq in seqs:
+            assert seq not in self._in_hand
+            self._in_hand[seq] = owner
+
+    def give_up(self, events: Sequence[Event]) -> None:
+        """Claim messages whose content is lost until that is recorded, so that no reader takes them."""
+        self.hold(self, [event.seq for event in events])
+        self._lost(self.agent, events)
+
+    def settle(self, seqs: Iterable[int]) -> None:
+        """Drop the claims to these messages, because their state was written."""
+        for seq in seqs:
+            self._in_hand.pop(seq, None)
+
+    def put_back(self, owner: object, seqs: Iterable[int]) -> None:
+        """Release those of the messages that the owner still claims."""
+        mine = [seq for seq in seqs if self._in_hand.get(seq) is owner]
+        self.settle(mine)
+        if mine:
+            self._put_back(self.agent)
+
+    def close(self, taker: "Taker") -> None:
+        """Remove a reader and release its messages."""
+        del self._takers[taker]
+        self.settle([seq for seq, owner in self._in_hand.items() if owner is taker])
+        self._put_back(self.agent)
+
+
+class Taker:
+    """One reader of a mailbox, which either fetches messages or has them pushed.
+
+    A reader that fetches receives all open messages; with push it receives those that the agent's state
+    allows. It remembers the last seq that it has checked, so that a new message does not cause a new check of
+    all earlier ones.
+    """
+
+    def __init__(
+        self, mailbox: Mailbox, log: Log, passes: Passes | None, window: int, *, is_pushed: bool
+    ) -> None:
+        """At most `window` messages are handed out and not settled; 0 means no limit."""
+        self._mailbox = mailbox
+        self._log = log
+        self._is_pushed = is_pushed
+        self._passes = passes
+        self._window = window
+        self._unsettled: set[int] = set()
+        self._looked_at: dict[Priority, int] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def poll(self, limit: int) -> list[Event]:
+        """Claim and return the messages available now, at most `limit`."""
+        self._news.clear()
+        drawn: list[Event] = []
+        lost: list[Event] = []
+        if self._is_closed:
+            return drawn
+        if self._window:
+            limit = min(limit, self._window - len(self._unsettled))
+        for priority in self._open_priorities():
+            self._draw(priority, limit, drawn, lost)
+        if lost:
+            self._mailbox.give_up(lost)
+        self._unsettled.update(event.seq for event in drawn)
+        return drawn
+
+    async def wait(self, limit: int) -> list[Event]:
+        """Like `poll`, but wait for at least one message. Returns no message only if the reader is closed."""
+        while not self._is_closed:
+            if drawn := self.poll(limit):
+                return drawn
+            await self._news.wait()
+        return []
+
+    def settled(self, seqs: Collection[int]) -> None:
+        """End the claims to acknowledged messages. Those not recorded as seen are open again."""
+        self._unsettled.difference_update(seqs)
+        self._mailbox.put_back(self, seqs)
+        self._news.set()  # the window may have room again
+
+    def wake(self, *, is_behind: bool = False) -> None:
+        """Check again. `is_behind`: a message may be open that this reader has passed already."""
+        if is_behind:
+            self._looked_at.clear()
+        self._news.set()
+
+    def close(self) -> None:
+        """Close, and release unacknowledged messages. A second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._mailbox.close(self)
+            self._news.set()
+
+    def _open_priorities(self) -> list[Priority]:
+        """Return the priorities that may pass. Others stay unchecked, so their messages are found later."""
+        if not self._is_pushed:
+            return list(Priority)
+        gate = gate_of_pushed(read_agent(self._log.rows, self._mailbox.agent))
+        return [priority for priority in Priority if gate.can_pass(priority)]
+
+    def _draw(self, priority: Priority, limit: int, drawn: list[Event], lost: list[Event]) -> None:
+        last, seen = self._log.last(), self._looked_at.get(priority, 0)
+        for mail in self._mailbox.waiting(priority, after=seen, with_answered=True):
+            if len(drawn) >= limit:
+                return
+            if priority is not Priority.IDLE_FIRST:
+                self._looked_at[priority] = mail.seq
+            event = self._log.event(mail.seq)
+            if event is not None and is_lost(event):
+                lost += [event] if mail.state == State.QUEUED else []
+            elif event is not None and (self._passes is None or self._passes(event)):
+                self._mailbox.hold(self, [mail.seq])
+                drawn.append(event)
+        # All messages were checked. The remaining ones are filtered out, or `wake` follows when they open.
+        self._looked_at[priority] = max(last, self._looked_at.get(priority, 0))
+
+
+# --------------------
+# The mailboxes in use, one per agent. An unused mailbox is dropped: the log has all messages.
+
+
+class Mailboxes:
+    """Every mailbox in use. `put_back` is called with the agent's name when messages are released."""
+
+    def __init__(
+        self, log: Log, *, now_ms: Callable[[], int], put_back: Callable[[str], None], lost: HearLost
+    ) -> None:
+        """`lost` is called with messages whose content is lost. They stay claimed until they are settled."""
+        self._log = log
+        self._now_ms = now_ms
+        self._put_back = put_back
+        self._lost = lost
+        self._mailboxes: dict[str, Mailbox] = {}
+
+    def get(self, agent: str) -> Mailbox:
+        """Return the mailbox of an agent. It is created if needed."""
+        mailbox = self._mailboxes.get(agent)
+        if mailbox is None:
+            mailbox = Mailbox(self._log, agent, now_ms=self._now_ms, put_back=self._put_back, lost=self._lost)
+            self._mailboxes[agent] = mailbox
+        return mailbox
+
+    def is_in_hand(self, agent: str, seq: int) -> bool:
+        """Return whether a reader or lane has claimed a message."""
+        mailbox = self._mailboxes.get(agent)
+        return mailbox is not None and mailbox.has_in_hand(seq)
+
+    def settle(self, agent: str, seqs: Sequence[int]) -> None:
+        """Drop all claims to these messages: the ledger says that they no longer wait."""
+        if (mailbox := self._mailboxes.get(agent)) is not None:
+            mailbox.settle(seqs)
+
+    def wake(self, agent: str, *, is_behind: bool) -> None:
+        """Wake all readers of an agent. `is_behind`: a message may be open that they have passed already."""
+        if (mailbox := self._mailboxes.get(agent)) is not None:
+            mailbox.wake(is_behind=is_behind)
+
+    def unclaimed(self, agent: str, lane: str = "", *, since_ms: int = 0) -> list[int]:
+        """Return the messages that are submitted according to the ledger, but claimed by no lane.
+
+        `lane` restricts them to one kind of lane, and `since_ms` to those submitted after that Unix time.
+        """
+        rows = self._log.rows
+        lost = [seq for seq in read_carried(rows, agent) if not self.is_in_hand(agent, seq)]
+        if lane:
+            lost = [
+                seq
+                for seq in lost
+                if (entry := read_entry(rows, seq, agent)) and _is_of(entry, lane, since_ms)
+            ]
+        return lost
+
+    def forget_idle(self, agent: str) -> None:
+        """Drop the mailbox of an agent if it has no readers and no claims."""
+        mailbox = self._mailboxes.get(agent)
+        if mailbox is not None and mailbox.is_idle:
+            del self._mailboxes[agent]
+
+
+def _is_of(entry: LedgerEntry, lane: str, since_ms: int) -> bool:
+    return entry.lane == lane and entry.submitted > since_ms
+
+
+# --------------------
+# Select the open messages that may go to an agent now. Reads only; claims nothing.
+#
+# Quiet messages do not wake an idle agent. They are delivered together with other messages, or while the
+# agent works.
+
+
+def passing(
+    rows: Rows, mailbox: Mailbox, gate: StateGate, limit: int, *, without: Container[int] = ()
+) -> list[int]:
+    """Return the seqs of the messages that may go now, in order, at most `limit`."""
+    loud = _head(mailbox, gate, limit, is_quiet=False, without=without)
+    if gate.idle and not loud:
+        return []
+    quiet = _head(mailbox, gate, limit - len(loud), is_quiet=True, without=without)
+    return _in_order(rows, mailbox.agent, loud + quiet) if loud and quiet else loud or quiet
+
+
+def _head(
+    mailbox: Mailbox, gate: StateGate, limit: int, *, is_quiet: bool, without: Container[int]
+) -> list[int]:
+    """Load the first messages of each priority, at most `limit` of each, and return those that may pass."""
+    queue = Queue()
+    queue.is_paused = gate.paused
+    for priority in Priority:
+        line = mailbox.waiting_apart(priority, is_quiet=is_quiet)
+        open_mail = (mail.seq for mail in line if mail.seq not in without)
+        for seq in islice(open_mail, limit):
+            queue.add(seq, priority)
+    return queue.take(limit, idle=gate.idle, blocked=gate.blocked)
+
+
+def _in_order(rows: Rows, agent: str, seqs: Sequence[int]) -> list[int]:
+    queue = Queue()
+    for seq in seqs:
+        found = find_mail(rows, agent, seq)
+        assert found is not None  # it was queued before, and nothing was awaited since
+        queue.add(seq, priority_of_key(found[0]))
+    return queue.take(len(seqs), idle=True, blocked=False)

@@ -1,0 +1,513 @@
+"""Deliver after each event: choose a reader or lane per message, and report every outcome to the ledger."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice, takewhile
+from typing import Final
+
+import msgspec
+
+from palaver.clock import Clock
+from palaver.delivery.lanes import (
+    NATIVE_FIRST,
+    NATIVE_S,
+    WITHDRAWN,
+    Ability,
+    Lane,
+    LaneKind,
+    LaneLevel,
+    Offer,
+    OfferOutcome,
+    Patience,
+    SilenceLimits,
+)
+from palaver.delivery.ledger import Ledger, Submit, expiring
+from palaver.delivery.mailbox import Mailboxes, Passes, Taker
+from palaver.delivery.offers import Offering
+from palaver.log.api import Log
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import (
+    BYE,
+    HELLO,
+    STATE_TYPES,
+    AgentState,
+    DeliveryReport,
+    Grade,
+    State,
+    is_ready,
+    is_return,
+)
+from palaver.protocol.message import MESSAGE, format_priority, is_raw
+from palaver.state.agents import agents_with_carried, find_mail, read_agent
+from palaver.state.fold import agent_of
+from palaver.state.rows import deliverable, reply_place
+
+# --------------------
+# Turn the outcome that a lane reports into a ledger step, and remember refusals.
+
+_LIMIT_LATE: Final = 100
+"""Offers per lane for which a late outcome is still accepted; the oldest is dropped."""
+
+
+async def take_word(
+    log: Log,
+    ledger: Ledger,
+    lane: Lane,
+    seqs: Sequence[int],
+    answer: OfferOutcome,
+    *,
+    grade: str = "",
+    reason: str = "",
+    evidence: str = "",
+) -> None:
+    """Write the outcome of some messages: seen, unconfirmed, refused, or queued again.
+
+    Refused raw keys stay refused, because they were meant for this terminal at that time. Other refused
+    messages are queued again for another lane.
+    """
+    if answer is OfferOutcome.SEEN:
+        grade = grade or Grade.HANDED
+        await ledger.report(lane.agent, seqs, State.SEEN, lane=lane.word, grade=grade, evidence=evidence)
+        return
+    if answer is OfferOutcome.UNCONFIRMED:
+        await ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
+        return
+    if answer is OfferOutcome.REFUSED:
+        if keys := [event for event in map(log.event, seqs) if event is not None and is_raw(event)]:
+            await ledger.refused(lane.agent, keys, lane=lane.word, reason=reason, evidence=evidence)
+        lane.refused.update(seqs)
+    doubted = [seq for seq in seqs if _is_doubted(ledger, seq, lane.agent)]
+    await _queue_again(ledger, lane, list(filter(None, map(log.event, doubted))), reason)
+    on_their_way = [seq for seq in seqs if seq not in doubted]
+    await ledger.report(lane.agent, on_their_way, State.QUEUED, lane=lane.word, reason=reason)
+
+
+def keep_late(lane: Lane, offer: Offer) -> None:
+    """Remember an offer whose wait has ended, because a late outcome still counts."""
+    lane.late[offer.number] = offer
+    while len(lane.late) > _LIMIT_LATE:
+        del lane.late[next(iter(lane.late))]
+
+
+async def take_late_word(
+    ledger: Ledger, lane: Lane, number: int, answer: OfferOutcome, *, grade: str = "", reason: str = ""
+) -> None:
+    """Write a late outcome of an offer. An offer that is not remembered has an outcome already: do nothing.
+
+    A message that was seen is recorded as seen. A message that certainly did not arrive is queued again with
+    its old priority and order, except raw keys, which were meant for that time only.
+    """
+    offer = lane.late.get(number)
+    if offer is None:
+        return
+    if answer is OfferOutcome.SEEN:
+        grade = grade or Grade.HANDED
+        await ledger.report(lane.agent, offer.seqs, State.SEEN, lane=lane.word, grade=grade)
+    elif answer is not OfferOutcome.UNCONFIRMED:
+        doubted = [event for event in offer.events if _is_doubted(ledger, event.seq, lane.agent)]
+        await _queue_again(ledger, lane, doubted, reason)
+    # Only after the write: if it fails, the same outcome can be reported again.
+    lane.late.pop(number, None)
+
+
+def _is_doubted(ledger: Ledger, seq: int, agent: str) -> bool:
+    entry = ledger.entry(seq, agent)
+    return entry is not None and entry.unconfirmed
+
+
+async def _queue_again(ledger: Ledger, lane: Lane, doubted: Sequence[Event], reason: str) -> None:
+    """Queue unconfirmed messages again with their old priority and order, except raw keys."""
+    for event in doubted:
+        if not is_raw(event):
+            priority = format_priority(deliverable(event).priority)
+            await ledger.report(
+                lane.agent, (event.seq,), State.QUEUED, lane=lane.word, reason=reason, priority=priority
+            )
+
+
+# --------------------
+# The reactor that delivers messages to agents. It reads the log, makes offers on lanes and submits reports.
+#
+# It is level-triggered: a waiting message and an open gate are enough. Every trigger (a new message, a change
+# of state, a lane that opens or reports an outcome, a reader that ends) leads to one check of one agent. The
+# cost of a check depends neither on the backlog of the agent nor on other agents.
+
+_AT_ONCE: Final = 500
+"""Messages that expire in one step."""
+
+Trace = Callable[[str, Sequence[int], str, str, str], None]
+"""Called with each step: the agent, the seqs of its messages, what happened, the lane, and why."""
+
+
+def _no_trace(agent: str, seqs: Sequence[int], step: str, lane: str, detail: str) -> None:
+    """Ignore a step."""
+
+
+class DeliveryReactor:
+    """The lanes and mailbox readers of every agent of this daemon."""
+
+    def __init__(
+        self,
+        log: Log,
+        submit: Submit,
+        *,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        native_wait_s: float = NATIVE_S,
+    ) -> None:
+        """Start work in `tasks`; the owner of the group waits for it.
+
+        `native_wait_s` is how long a terminal waits for a native lane to connect.
+        """
+        self._log = log
+        self._ledger = Ledger(log, submit)
+        self._clock = clock
+        self._tasks = tasks
+        self._mailboxes = Mailboxes(log, now_ms=clock.now_ms, put_back=self._put_back, lost=self._give_up)
+        self._patience = Patience(clock, self._time_changed, native_wait_s=native_wait_s)
+        self._silence = SilenceLimits(clock, self._time_changed)
+        self._offering = Offering(
+            log, self._ledger, self._mailboxes, self._patience, self._silence, clock, tasks
+        )
+        self._lanes = self._offering.lanes
+        self.deadline_changed: Callable[[], None] = lambda: None
+        """Called when the next deadline may be earlier than before."""
+        self.trace: Trace = _no_trace
+        for agent in agents_with_carried(log.rows):
+            self._silence.stray(agent)  # Its lane may reconnect and report the outcome.
+        self._unsubscribe = log.subscribe(self._hear)
+
+    def close(self) -> None:
+        """Stop following the log. Open lanes stay as they are, and their offers stay submitted."""
+        self._unsubscribe()
+
+    # Mailbox readers
+
+    def take(
+        self, agent: str, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
+    ) -> Taker:
+        """Open a reader of an agent's mailbox. The caller must have checked the right to read it.
+
+        At most `window` messages are handed out and not settled; 0 means no limit. A reader with `is_pushed`
+        receives only the messages that the agent's state allows.
+        """
+        mailbox = self._mailboxes.get(agent)
+        return mailbox.open(passes=passes, window=window, is_pushed=is_pushed)
+
+    def _put_back(self, agent: str) -> None:
+        """Reconsider released messages: for readers, lanes and expiry."""
+        self._wake(agent, is_behind=True)
+        self.deadline_changed()
+        self._offering.forget_idle(agent)
+
+    def _give_up(self, agent: str, events: Sequence[Event]) -> None:
+        self._tasks.create_task(self._offering.give_up(agent, events))
+
+    # Lanes
+
+    def open_lane(self, agent: str, ability: Ability, carry: Callable[[Offer], None]) -> Lane:
+        """Add a lane to an agent."""
+
+        def traced(offer: Offer) -> None:
+            self.trace(agent, offer.seqs, "offered", lane.word, "")
+            carry(offer)
+
+        lane = Lane(agent, ability, traced)
+        others = self._lanes[agent]
+        if ability.kind is LaneKind.NATIVE:
+            for other in others:
+                self._patience.stop_awaiting(other)
+        elif ability.awaits_native and not any(other.ability.kind is LaneKind.NATIVE for other in others):
+            self._patience.await_native(lane)
+        others.append(lane)
+        self.trace(agent, (), "lane opened", lane.word, lane.level.reason)
+        self._offering.look(agent)
+        return lane
+
+    def set_level(self, lane: Lane, level: LaneLevel) -> None:
+        """Set the gate state that a lane reports. Messages are offered at once if it opens."""
+        # A repeated report ends only the first deferral. Later ones end by their timer.
+        is_news = level != lane.level or lane.deferrals <= 1
+        if level != lane.level:
+            step = "gate paused" if level.is_paused else "gate open" if level.is_open else "gate closed"
+            self.trace(lane.agent, (), step, lane.word, level.reason)
+        lane.level = level
+        if level.is_open and is_news:
+            self._patience.resume(lane)
+        self._offering.look(lane.agent)
+
+    def levels(self, agent: str) -> list[tuple[str, LaneLevel]]:
+        """Return the kind and gate state of every lane of an agent."""
+        live = [lane for lane in self._lanes.get(agent, ()) if not lane.is_spent]
+        return [(lane.word, NATIVE_FIRST if lane.awaits_native else lane.level) for lane in live]
+
+    def can_wake(self, agent: str) -> bool:
+        """Return whether a lane can reach the agent while it is idle."""
+        return any(lane.can_reach(idle=True) for lane in self._lanes.get(agent, ()))
+
+    def typing(self, agent: str) -> frozenset[int]:
+        """Return the seqs of the messages that are being typed into the agent's terminal now."""
+        terminals = [lane for lane in self._lanes.get(agent, ()) if lane.is_terminal]
+        return frozenset(seq for lane in terminals for offer in lane.offers.values() for seq in offer.seqs)
+
+    async def draw(
+        self, lane: Lane, state: AgentState, *, limit_text: int = 0, request: str = ""
+    ) -> Offer | None:
+        """Offer waiting messages on a lane that requests them. Return the offer, or None without messages.
+
+        `state` is the agent's state as the lane knows it. Nothing is written if there is no message. The
+        texts have at most `limit_text` characters together (0 means no limit), but at least one message is
+        offered. `request` identifies the request, and is written with `submitted`.
+        """
+        return await self._offering.draw(lane, state, limit_text=limit_text, request=request)
+
+    def arrived(self, lane: Lane, number: int) -> None:
+        """Record that an offer has arrived, although it may not have been seen. The next offer may follow."""
+        if number in lane.offers:
+            lane.arrived.add(number)
+            self.trace(lane.agent, lane.offers[number].seqs, "arrived", lane.word, "")
+            self._offering.look(lane.agent)
+
+    async def answer(
+        self,
+        lane: Lane,
+        number: int,
+        answer: OfferOutcome,
+        *,
+        grade: str = "",
+        reason: str = "",
+        evidence: str = "",
+    ) -> None:
+        """Write the outcome of an offer. An offer that is not open has an outcome already, or its wait ended.
+
+        If the write fails, the offer stays open, and the same outcome can be reported again.
+        """
+        offer = lane.offers.get(number)
+        if offer is None:
+            await take_late_word(self._ledger, lane, number, answer, grade=grade, reason=reason)
+            return
+        self.trace(lane.agent, offer.seqs, f"answered {answer}", lane.word, reason or grade)
+        said = {"grade": grade, "reason": reason, "evidence": evidence}
+        await take_word(self._log, self._ledger, lane, offer.seqs, answer, **said)
+        is_keys = all(is_raw(event) for event in offer.events)
+        if answer is OfferOutcome.DEFERRED:
+            self._patience.defer(lane, is_raw=is_keys)
+        else:
+            lane.deferrals = 0
+        if not is_keys:
+            lane.are_keys_deferred = False  # The keys waited for the end of this offer.
+        lane.arrived.discard(number)
+        if lane.offers.pop(number, None) is not None:
+            self._mailboxes.get(lane.agent).put_back(lane, offer.seqs)
+        self._offering.look(lane.agent)
+
+    def take_up(self, lane: Lane, seqs: Sequence[int]) -> Offer | None:
+        """Return an offer for messages that the lane's holder still has from an earlier connection.
+
+        Call it as soon as the lane is open: messages that no lane has claimed are offered again, or become
+        unconfirmed.
+        """
+        offer = self._offering.take_up(lane, seqs)
+        if offer is not None:
+            self.trace(lane.agent, offer.seqs, "still in hand", lane.word, "")
+        return offer
+
+    async def recover(
+        self, lane: Lane, seqs: Sequence[int], answer: OfferOutcome, *, grade: str = ""
+    ) -> None:
+        """Write the outcome of messages of an earlier connection, as the lane's holder remembers it."""
+        self.trace(lane.agent, seqs, f"remembered {answer}", lane.word, grade)
+        await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
+
+    async def recovered(self, lane: Lane, *, knows_all: bool = True, since_ms: int = 0) -> None:
+        """Conclude that a lane has reported all it remembers: other messages of its kind become unconfirmed.
+
+        If a holder that remembers every offer does not know a message, that message never reached it, because
+        the daemon ended in between. It is queued again, except raw keys, which were meant for that time only.
+        `knows_all` is false for a holder that has just started: it does not know the offers of another
+        holder. With `since_ms` it knows every offer submitted after that Unix time, and no earlier one.
+        """
+        lane.has_said_all = lane.ability.remembers and knows_all
+        if (lane.ability.remembers or since_ms) and knows_all:
+            await self._never_came(lane, self._mailboxes.unclaimed(lane.agent, lane.word, since_ms=since_ms))
+        await self._doubt(lane.agent, lane.word)
+
+    async def _never_came(self, lane: Lane, seqs: Sequence[int]) -> None:
+        lost = [event for event in map(self._log.event, seqs) if event]
+        if texts := [event.seq for event in lost if not is_raw(event)]:
+            reason = "it never came to its lane"
+            await self._ledger.report(lane.agent, texts, State.QUEUED, lane=lane.word, reason=reason)
+
+    async def close_lane(self, lane: Lane) -> None:
+        """Remove a lane. Its open offers stay submitted and unconfirmed, and the senders are notified.
+
+        If the lane's holder remembers its offers and the agent is still there, the next connection reports
+        the outcome instead. When the agent ends, the messages become unconfirmed. A second call does nothing.
+        """
+        if not lane.is_open:
+            return
+        lane.is_open = False
+        self._lanes[lane.agent].remove(lane)
+        if not self._lanes[lane.agent]:
+            del self._lanes[lane.agent]
+        seqs = [seq for offer in lane.offers.values() for seq in offer.seqs]
+        lane.offers.clear()
+        self.trace(lane.agent, seqs, "lane closed", lane.word, "")
+        self._patience.forget(lane)
+        self._silence.forget(lane)
+        # These are still submitted, so no reader or lane takes them.
+        self._mailboxes.get(lane.agent).put_back(lane, seqs)
+        self._offering.forget_idle(lane.agent)
+        known = read_agent(self._log.rows, lane.agent)
+        if not seqs:
+            pass
+        elif not (lane.ability.remembers and known is not None and not known.left):
+            await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
+        elif any(one.has_said_all and one.ability == lane.ability for one in self._lanes.get(lane.agent, ())):
+            await self._never_came(lane, seqs)  # Its holder has reconnected and did not have them.
+            await self._doubt(lane.agent, lane.word)
+        else:
+            self._silence.stray(lane.agent)
+        await self._offering.let_go(lane.agent)
+        self._offering.look(lane.agent)
+
+    # Triggers
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type == MESSAGE or event.delivered_to:
+                self._on_mail(event)
+            elif event.type == "delivery":
+                self._on_delivery(event)
+            elif event.type in (HELLO, BYE) or is_return(event):
+                self._on_state(event.sender)
+                if event.type == BYE:
+                    self._offering.gated.forget_told(event.sender)
+                self._tasks.create_task(self._doubt(event.sender))  # A session has started or ended.
+                self._tasks.create_task(self._offering.let_go(event.sender))
+            elif event.type in STATE_TYPES:
+                self._on_state(agent_of(event))
+            elif is_ready(event):
+                self._tasks.create_task(self._tell_unsure(event.sender))
+
+    def _on_mail(self, event: Event) -> None:
+        mail = deliverable(event)
+        for name in mail.delivered_to:
+            self._resume(name)
+            self._wake(name)
+        if mail.expires:
+            self.deadline_changed()
+        if event.type != MESSAGE:
+            return
+        place = reply_place(event)
+        if place is not None and find_mail(self._log.rows, event.sender, place) is None:
+            self._mailboxes.settle(event.sender, [place])
+        if dead := event.payload.get("dead"):
+            assert isinstance(dead, (list, tuple))  # the broker always writes a list
+            self._tasks.create_task(self._ledger.dead(event, [str(path) for path in dead]))
+
+    def _on_delivery(self, event: Event) -> None:
+        report = msgspec.convert(event.payload, DeliveryReport)
+        self._offering.gated.hear(report)
+        if report.state == State.QUEUED:
+            self._wake(report.agent, is_behind=True)
+            self.deadline_changed()
+        elif report.state != State.SUBMITTED or report.unconfirmed:
+            self._mailboxes.settle(report.agent, report.messages)
+
+    def _on_state(self, agent: str) -> None:
+        self._resume(agent)
+        self._wake(agent)
+
+    def _resume(self, agent: str) -> None:
+        for lane in self._lanes.get(agent, ()):
+            self._patience.resume(lane)
+
+    def _wake(self, agent: str, *, is_behind: bool = False) -> None:
+        self._mailboxes.wake(agent, is_behind=is_behind)
+        self._offering.look(agent)
+
+    async def _doubt(self, agent: str, lane: str = "") -> None:
+        """Mark submitted messages that no lane has claimed as unconfirmed, optionally of one kind of lane."""
+        if lost := self._mailboxes.unclaimed(agent, lane):
+            await self._ledger.unconfirmed(agent, lost)
+
+    async def _tell_unsure(self, agent: str) -> None:
+        """Send a new session the seqs of unconfirmed messages, if its terminal is its only lane."""
+        if all(lane.is_terminal for lane in self._lanes.get(agent, ())):
+            await self._ledger.tell_unsure(agent)
+
+    # Time
+
+    def _time_changed(self) -> None:
+        self.deadline_changed()
+
+    def next_wait_s(self) -> float | None:
+        """Return the time until the next deadline, or None if there is no deadline."""
+        moments = (self._patience.next_wait_s(), self._silence.next_wait_s())
+        waits = [wait_s for wait_s in moments if wait_s is not None]
+        if (deadline := self.next_deadline_ms()) is not None:
+            waits.append(max(0, deadline - self._clock.now_ms()) / 1000)
+        return min(waits, default=None)
+
+    async def catch_up(self) -> None:
+        """Handle every deadline that has passed."""
+        for lane in self._patience.take_deferred():
+            self._patience.resume(lane)
+            self._offering.look(lane.agent)
+        for lane in self._patience.take_awaiting():
+            self._patience.stop_awaiting(lane)
+            self._offering.look(lane.agent)
+        for lane in self._patience.take_shut():
+            await self._offering.hold_long(lane)
+        for lane in self._patience.take_stuck():
+            await self._offering.tell_stuck(lane)
+        for lane, number in self._silence.take_silent():
+            await self.end_silence(lane, number)
+        strays = self._silence.take_strays()
+        try:
+            while strays:
+                await self._doubt(strays[-1])
+                strays.pop()
+        finally:
+            for agent in strays:  # A failed write is tried again later.
+                self._silence.stray(agent)
+        await self.expire()
+
+    async def end_silence(self, lane: Lane, number: int) -> None:
+        """End the wait for the outcome of an offer: its messages are queued again, or become unconfirmed."""
+        if (offer := lane.offers.get(number)) is None:
+            return
+        answer = lane.silence(offer)
+        keep_late(lane, offer)
+        await self.answer(lane, number, answer, reason=WITHDRAWN)
+        others = [one for one in self._lanes.get(lane.agent, ()) if one is not lane]
+        if answer is OfferOutcome.REFUSED and not any(one.can_reach(idle=True) for one in others):
+            # No other lane can wake the agent, so use this one again.
+            lane.refused.difference_update(offer.seqs)
+            self._offering.look(lane.agent)
+
+    async def reclaim(self, lane: Lane, seqs: Sequence[int]) -> None:
+        """Claim withdrawn messages again, because the model sees them after all: no lane may repeat them."""
+        mailbox = self._mailboxes.get(lane.agent)
+        free = [seq for seq in seqs if not mailbox.has_in_hand(seq)]
+        mailbox.hold(lane, free)
+        try:
+            await self._ledger.report(lane.agent, free, State.SUBMITTED, lane=lane.word)
+        finally:
+            mailbox.put_back(lane, free)
+        if (offer := self.take_up(lane, free)) is not None:
+            self.arrived(lane, offer.number)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return the Unix time at which the next message expires, or None."""
+        due = next(expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand), None)
+        return None if due is None else due.moment_ms
+
+    async def expire(self) -> None:
+        """Write the expiry of every message that is due. Only queued and held messages expire."""
+        now = self._clock.now_ms()
+        soonest = expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand)
+        over = takewhile(lambda due: due.moment_ms <= now, soonest)
+        while some := list(islice(over, _AT_ONCE)):
+            await self._ledger.expired(some)

@@ -1,0 +1,1 @@
+"""Decisions: from state, request and facts to an event or a refusal. Pure."""

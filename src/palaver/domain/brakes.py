@@ -1,0 +1,114 @@
+"""Brakes: messages that look like agents writing in circles are held until a person releases them.
+
+Only messages of agents under a harness count; programs and people do not. Pure except for its own counters:
+the time is passed in, and the counters start empty.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.protocol.agents import SCRIPT_NAME, Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import HUMAN
+
+_MINUTE_MS: Final = 60_000
+_LIMIT_PAIRS: Final = 10_000
+_LIMIT_UNTOLD: Final = 1_000
+_NOT_COUNTED: Final = frozenset({HUMAN, SCRIPT_NAME})
+"""Senders that are not counted, also when they speak as an agent under a harness."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The conversation of a message, and the number of agent replies before it."""
+
+    id: str
+    hops: int
+
+
+def is_counted(caller: Caller) -> bool:
+    """Return whether a caller is an agent under a harness that speaks for itself or its own child."""
+    return bool(caller.harness) and (caller.is_marked or caller.by not in _NOT_COUNTED)
+
+
+def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
+    """Return the chain of a reply; None if it is not counted.
+
+    A message of a human restarts the chain.
+    """
+    if not is_counted(caller) or answered is None:
+        return None
+    payload = answered.payload
+    if HUMAN in (payload.get("sender_kind"), answered.by):
+        return Chain(id=answered.id, hops=1)
+    chain, hops = payload.get("chain"), payload.get("hops")
+    return Chain(
+        id=chain if isinstance(chain, str) else answered.id,
+        hops=(hops if isinstance(hops, int) else 0) + 1,
+    )
+
+
+class _Told:
+    """When a person was notified of a sender, with which message, and the messages held since."""
+
+    def __init__(self, moment_ms: int, seq: int) -> None:
+        self.moment_ms = moment_ms
+        self.seq = seq
+        self.untold: deque[int] = deque(maxlen=_LIMIT_UNTOLD)
+
+
+class Brakes:
+    """Count the messages between each pair of agents in the last minute, and remember notices to a person.
+
+    Above its limit of pairs or senders it forgets the ones that were quiet longest.
+    """
+
+    def __init__(self, *, limit_hops: int, limit_a_minute: int) -> None:
+        """Set the limits; 0 disables a limit."""
+        self._limit_hops = limit_hops
+        self._limit_a_minute = limit_a_minute
+        self._sent: dict[tuple[str, str], deque[int]] = {}
+        self._told: dict[str, _Told] = {}
+
+    def check(
+        self, caller: Caller, recipients: tuple[str, ...], chain: Chain | None, now_ms: int
+    ) -> str | None:
+        """Count one message and return why it must be held, or None. Held messages count too."""
+        if not is_counted(caller):
+            return None
+        fastest = max((self._count(caller.name, name, now_ms) for name in recipients), default=0)
+        if self._limit_hops and chain is not None and chain.hops > self._limit_hops:
+            return f"{chain.hops} replies between agents without a person in between"
+        if self._limit_a_minute and fastest > self._limit_a_minute:
+            return f"more than {self._limit_a_minute} messages a minute from {caller.name} to one agent"
+        return None
+
+    def untold(self, sender: str, seq: int, now_ms: int) -> tuple[int, ...] | None:
+        """Record a held message; return None if no person is notified now.
+
+        A person is notified of a sender at most once a minute. Then the result contains the other messages
+        held since the last notice: their seqs, up to the newest `_LIMIT_UNTOLD`.
+        """
+        told = self._told.get(sender)
+        if told is not None and now_ms - told.moment_ms < _MINUTE_MS:
+            if seq not in (told.seq, *told.untold):  # otherwise it is a repeated request
+                told.untold.append(seq)
+            return None
+        self._told.pop(sender, None)
+        self._told[sender] = _Told(now_ms, seq)  # moved to the end, as in `_count`
+        if len(self._told) > _LIMIT_PAIRS:
+            del self._told[next(iter(self._told))]
+        return () if told is None else tuple(place for place in told.untold if place != seq)
+
+    def _count(self, sender: str, recipient: str, now_ms: int) -> int:
+        sent = self._sent.pop((sender, recipient), None)
+        if sent is None:
+            sent = deque(maxlen=self._limit_a_minute + 1)
+        while sent and sent[0] <= now_ms - _MINUTE_MS:
+            sent.popleft()
+        sent.append(now_ms)
+        self._sent[sender, recipient] = sent  # moved to the end: the first ones were quiet longest
+        if len(self._sent) > _LIMIT_PAIRS:
+            del self._sent[next(iter(self._sent))]
+        return len(sent)

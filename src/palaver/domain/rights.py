@@ -1,0 +1,82 @@
+"""Required standings, and reserved event types. Pure: knows no requests, only standings and types."""
+
+from typing import Final
+
+from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType
+from palaver.protocol.agents import Caller, Standing
+
+RESERVED_TYPES: Final = frozenset(
+    {
+        "status",
+        "life",
+        "delivery",
+        "bundle",
+        "agent.paused",
+        "agent.unpaused",
+        "member_joined",
+        "member_left",
+        "claim",
+        "release",
+        "pass",
+        "takeover",
+        "reservation_expired",
+        "kick",
+        "close",
+        "note_added",
+        "note_resolved",
+        "permission.asked",
+        "permission.answered",
+        "sub.added",
+        "sub.removed",
+        "dead.cleared",
+        "auto-turn",
+        "auto-turn-result",
+        "auto-turn-error",
+        "turn.skipped",
+        "setting.changed",
+        "redacted",
+    }
+)
+"""Types that only the broker writes, in addition to the reserved families."""
+
+_REQUESTS: Final = frozenset(
+    {"message", "task.create", "task.update", "task.complete", "agent.hello", "agent.bye"}
+)
+"""Types that others may submit, as requests."""
+
+RESERVED_FAMILIES: Final = ("session.", "trigger.", "schedule.")
+
+
+def check_foreign_type(type: str) -> None:
+    """Refuse a type that only Palaver writes; any other type is a request, or is stored and routed unread."""
+    if not type:
+        raise BadRequest("an envelope needs a type")
+    if type in RESERVED_TYPES or type.startswith(RESERVED_FAMILIES):
+        raise ReservedType(type)
+
+
+def is_foreign_type(type: str) -> bool:
+    """Return whether a type belongs to another program; its events are stored and routed unread."""
+    is_ours = type in RESERVED_TYPES or type in _REQUESTS or type.startswith(RESERVED_FAMILIES)
+    return not is_ours
+
+
+def can(standing: Standing, needed: Standing) -> bool:
+    """Return whether a standing is sufficient."""
+    return standing >= needed
+
+
+def require_own_mail(caller: Caller) -> None:
+    """Refuse an orphan that would take the messages of an agent: its origin is unknown."""
+    if caller.is_orphan:
+        raise NotPerson(
+            "the process that started this one has exited, so it may not read the messages of "
+            f"{caller.name}; "
+            "run the command from the agent's own process"
+        )
+
+
+def require(caller: Caller, needed: Standing, request: str) -> None:
+    """Refuse a request above the standing of the caller."""
+    if not can(caller.standing, needed):
+        raise NotAllowed(request, caller.standing.word, needed.word)

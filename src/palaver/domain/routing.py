@@ -1,0 +1,397 @@
+"""Resolve addresses to agents: names, prefixes, groups, threads and paths. Pure."""
+
+import difflib
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.domain.paths import PathIndex, has_wildcard
+from palaver.errors import AmbiguousRecipient, UnknownRecipient
+from palaver.protocol.address import (
+    AGENT,
+    Address,
+    Everyone,
+    Glob,
+    Human,
+    Named,
+    Path,
+    RoleGroup,
+    RoomAddress,
+    TagGroup,
+    format_address,
+    parse_address,
+)
+from palaver.protocol.agents import LAUNCHED, Agent
+from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
+
+# --------------------
+# All named agents, found by any part of their name. Pure: the caller knows who is present.
+#
+# The cost of a lookup does not grow with the number of agents, except for groups of that size.
+
+_LOOKED_AT: Final = 500
+_LEAST_ALIKE: Final = 0.3
+"""The minimum similarity of a suggestion: low, because suggestions appear only if nothing matches."""
+# The character after the underscore: bisecting for it skips all names that continue with an underscore.
+_AFTER_UNDERSCORE: Final = chr(ord("_") + 1)
+_LAST: Final = chr(0x10FFFF)
+
+
+class Directory:
+    """Agents by full name, base name, tag, role and prefix.
+
+    Results are in the order in which agents were first added. Not thread-safe.
+    """
+
+    def __init__(self, agents: Iterable[Agent] = ()) -> None:
+        self._agents: dict[str, Agent] = {}
+        self._by_base: dict[str, dict[str, None]] = {}
+        self._by_tag: dict[str, dict[str, None]] = {}
+        self._by_role: dict[str, dict[str, None]] = {}
+        self._bases: list[str] = []
+        self._names: list[str] = []
+        self._paths: PathIndex[str] = PathIndex()
+        for agent in agents:
+            self.put(agent)
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    def put(self, agent: Agent) -> None:
+        """Add or replace an agent; a replaced agent keeps its position."""
+        old = self._agents.get(agent.name)
+        if old is not None and _placed(old) == _placed(agent):
+            self._agents[agent.name] = agent
+            return
+        if old is not None:
+            self._forget(old)
+        self._agents[agent.name] = agent
+        if agent.base not in self._by_base:
+            self._by_base[agent.base] = {}
+            insort(self._bases, agent.base)
+        self._by_base[agent.base][agent.name] = None
+        if agent.tag:
+            self._by_tag.setdefault(agent.tag, {})[agent.name] = None
+        self._by_role.setdefault(agent.role, {})[agent.name] = None
+        insort(self._names, agent.name)
+        for path in own_paths(agent.name, agent.parent):
+            self._paths.add(path, agent.name)
+
+    def drop(self, name: str) -> None:
+        """Remove an agent; an unknown name is not an error. Its tag stays known."""
+        agent = self._agents.pop(name, None)
+        if agent is not None:
+            self._forget(agent)
+
+    def _forget(self, agent: Agent) -> None:
+        twins = self._by_base[agent.base]
+        del twins[agent.name]
+        if not twins:
+            del self._by_base[agent.base]
+            del self._bases[bisect_left(self._bases, agent.base)]
+        if agent.tag:
+            del self._by_tag[agent.tag][agent.name]
+        del self._by_role[agent.role][agent.name]
+        del self._names[bisect_left(self._names, agent.name)]
+        for path in own_paths(agent.name, agent.parent):
+            self._paths.remove(path, agent.name)
+
+    def get(self, full_name: str) -> Agent | None:
+        """Return the agent with this full name."""
+        return self._agents.get(full_name)
+
+    def is_launched(self, full_name: str) -> bool:
+        """Return whether `pal HARNESS` started the agent and gave it hooks.
+
+        An agent started by `pal run` has only the hooks that its harness finds by itself.
+        """
+        agent = self.get(full_name)
+        return agent is not None and agent.argv[: len(LAUNCHED)] == LAUNCHED
+
+    def find(self, written: str) -> Agent | None:
+        """Return the agent with a full name as people write it: in any case, with or without `@`."""
+        name, colon, device = written.removeprefix("@").partition(":")
+        return self.get(name.lower() + colon + device.upper())
+
+    def all(self) -> Iterator[Agent]:
+        """Return all agents."""
+        return iter(self._agents.values())
+
+    def by_base(self, base: str) -> list[Agent]:
+        """Return all agents with a base name, tagged or not, local or remote."""
+        return [self._agents[name] for name in self._by_base.get(base, ())]
+
+    def by_tag(self, tag: str) -> list[Agent]:
+        """Return all agents with a tag."""
+        return [self._agents[name] for name in self._by_tag.get(tag, ())]
+
+    def has_tag(self, tag: str) -> bool:
+        """Return whether any agent has or had a tag."""
+        return tag in self._by_tag
+
+    def by_role(self, role: str) -> list[Agent]:
+        """Return all agents with a role."""
+        return [self._agents[name] for name in self._by_role.get(role, ())]
+
+    def by_glob(self, prefix: str) -> list[Agent]:
+        """Return all agents whose full name starts with a prefix, sorted by name."""
+        first = bisect_left(self._names, prefix)
+        last = bisect_left(self._names, prefix + _LAST, first)
+        return [self._agents[name] for name in self._names[first:last]]
+
+    def paths_of(self, name: str) -> tuple[str, ...]:
+        """Return the default paths of a name, whether it is in the directory or not."""
+        agent = self._agents.get(name)
+        return own_paths(name, "" if agent is None else agent.parent)
+
+    def by_path(self, path: str) -> set[str]:
+        """Return the names of the agents whose paths match a delivery path."""
+        return self._paths.match(path)
+
+    def bases_with(self, prefix: str, limit: int) -> list[str]:
+        """Return the first base names with a prefix, sorted. An underscore stops a prefix.
+
+        That is the first underscore of a name, which separates a sub-agent from its parent. A prefix that
+        contains an underscore stops only right before another one.
+        """
+        found: list[str] = []
+        has_chosen = "_" in prefix
+        place = bisect_left(self._bases, prefix)
+        while place < len(self._bases) and len(found) < limit:
+            base = self._bases[place]
+            if not base.startswith(prefix):
+                break
+            underscore = len(prefix) if has_chosen else base.find("_", len(prefix))
+            if underscore < 0 or base[underscore : underscore + 1] != "_":
+                found.append(base)
+                place += 1
+            else:
+                place = bisect_left(self._bases, base[:underscore] + _AFTER_UNDERSCORE, place)
+        return found
+
+    def nearest(self, name: str, n: int = 3) -> list[str]:
+        """Return the `n` most similar full names, best first; names with the same first letter come first.
+
+        Ended sub-agents are not suggested, because no message can reach them.
+        """
+        pool = [agent.name for agent in self.by_glob(name[:1])[:_LOOKED_AT]] if name else []
+        known = set(pool)
+        for other in self._names:
+            if len(pool) >= _LOOKED_AT:
+                break
+            if other not in known:
+                pool.append(other)
+        pool = [one for one in pool if not _is_over(self._agents[one])]
+        return difflib.get_close_matches(name, pool, n, _LEAST_ALIKE)
+
+
+def _is_over(agent: Agent) -> bool:
+    return bool(agent.parent) and agent.left
+
+
+def own_paths(name: str, parent: str = "") -> tuple[str, ...]:
+    """Return the default paths of an agent, without subscriptions.
+
+    A sub-agent `luna_reviewer_1` also has a path below its parent: `agent/luna/reviewer_1`. An underscore in
+    the name of the parent does not split it.
+    """
+    first, _, rest = name.partition("_")
+    child = name.removeprefix(f"{parent}_") if parent else ""
+    below = [(first, rest), (parent, child)]
+    paths = [f"{AGENT}/{name}", *(f"{AGENT}/{above}/{own}" for above, own in below if above and own)]
+    return tuple(dict.fromkeys(paths))
+
+
+def _placed(agent: Agent) -> tuple[str, ...]:
+    """Return the fields that decide where an agent is found."""
+    return agent.base, agent.tag, agent.role, agent.parent
+
+
+# --------------------
+# Resolve recipients: address tokens in, names out. Pure: the same directory gives the same result.
+#
+# Groups, broadcasts and paths with wildcards reach present agents; names and other paths also absent ones.
+# A group, broadcast or base name never includes the sender. The sender's own full name does; for an agent
+# without a tag that is its base name, while no other agent shares it.
+
+_CANDIDATES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """The recipients of a message, and how it was addressed."""
+
+    to: tuple[str, ...] = ()
+    """The tokens, each in its canonical spelling."""
+    recipients: tuple[str, ...] = ()
+    """Full names without repeats, in the order of the tokens, then of the directory."""
+    scope: str = BROADCAST
+    empty_groups: tuple[str, ...] = ()
+    """Valid tokens that reach no agent now; they are stored and reported."""
+    paths: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    """Paths without a recipient."""
+
+
+def nobody(_: str) -> Iterable[str]:
+    """Return no subscribers: the default if there are no subscriptions."""
+    return ()
+
+
+def no_rooms(_: str | None) -> Sequence[str] | None:
+    """Return no room: the default if there are no rooms."""
+    return None
+
+
+def resolve(
+    tokens: Sequence[str],
+    directory: Directory,
+    *,
+    sender: str,
+    is_present: Callable[[str], bool],
+    mentions: Sequence[str] = (),
+    rooms: Callable[[str | None], Sequence[str] | None] = no_rooms,
+    subscribers: Callable[[str], Iterable[str]] = nobody,
+) -> Resolved:
+    """Find the recipients of the tokens; no tokens at all is a broadcast.
+
+    `mentions` are tokens found in a text; they have the same meaning, but cannot be prefixes. `rooms` returns
+    the members of a room, or None for an unknown room. `subscribers` returns the names that subscribed to a
+    path, in addition to the agents' own paths.
+
+    Raises `UnknownRecipient` with every unknown token, or `AmbiguousRecipient` for a prefix of several base
+    names; then nothing may be sent.
+    """
+    search = _Search(directory, sender, is_present, rooms, subscribers)
+    if not tokens and not mentions:
+        return Resolved(recipients=tuple(search.group(directory.all())))
+    for token in tokens:
+        search.add(token, can_be_prefix=True)
+    for token in mentions:
+        search.add(token, can_be_prefix=False)
+    return search.result()
+
+
+class _Search:
+    """The results collected while the tokens of one message are resolved."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        sender: str,
+        is_present: Callable[[str], bool],
+        rooms: Callable[[str | None], Sequence[str] | None],
+        subscribers: Callable[[str], Iterable[str]],
+    ) -> None:
+        self._directory = directory
+        self._sender = sender
+        self._is_present = is_present
+        self._rooms = rooms
+        self._subscribers = subscribers
+        # Dictionaries as ordered sets: no repeats, in the order of insertion.
+        self._tokens: dict[str, Address] = {}
+        self._recipients: dict[str, None] = {}
+        self._empty: dict[str, None] = {}
+        self._dead: dict[str, None] = {}
+        self._unknown: dict[str, list[str]] = {}
+        self._ambiguous: AmbiguousRecipient | None = None
+
+    def add(self, written: str, *, can_be_prefix: bool) -> None:
+        """Resolve one token and store its result."""
+        address = parse_address(written)
+        token = format_address(address)
+        self._tokens[token] = address
+        found = self._find(address, written, can_be_prefix=can_be_prefix)
+        if found:
+            self._recipients.update(dict.fromkeys(found))
+        elif found is None:
+            is_room = isinstance(address, RoomAddress)
+            self._unknown[written] = [] if is_room else self._directory.nearest(token.strip("@-"))
+        elif isinstance(address, Path):
+            self._dead[address.path] = None
+        else:
+            self._empty[token] = None
+
+    def result(self) -> Resolved:
+        """Return the result, or raise an error with all problems."""
+        if self._unknown:
+            raise UnknownRecipient(self._unknown)
+        if self._ambiguous:
+            raise self._ambiguous
+        addresses = self._tokens.values()
+        paths = tuple(address.path for address in addresses if isinstance(address, Path))
+        if len(paths) == len(addresses):
+            scope = PATH
+        elif any(isinstance(address, Everyone) for address in addresses):
+            scope = BROADCAST
+        else:
+            scope = MENTIONS
+        return Resolved(
+            to=tuple(self._tokens),
+            recipients=tuple(self._recipients),
+            scope=scope,
+            empty_groups=tuple(self._empty),
+            paths=paths,
+            dead=tuple(self._dead),
+        )
+
+    def group(self, agents: Iterable[Agent]) -> list[str]:
+        """Return the present members of a group without the sender."""
+        return [agent.name for agent in agents if agent.name != self._sender and self._is_present(agent.name)]
+
+    def _find(self, address: Address, written: str, *, can_be_prefix: bool) -> list[str] | None:
+        """Return the recipients of one token; None if the token is unknown."""
+        directory = self._directory
+        match address:
+            case Named(name=name):
+                return self._named(name, written, can_be_prefix=can_be_prefix)
+            case Human():
+                return [HUMAN]
+            case Path(path=path):
+                return self._on_path(path)
+            case RoomAddress(name=name):
+                members = self._rooms(name)
+                return None if members is None else [one for one in members if one != self._sender]
+            case TagGroup(tag=tag):
+                return self.group(directory.by_tag(tag)) if directory.has_tag(tag) else None
+            case RoleGroup(role=role):
+                return self.group(directory.by_role(role))
+            case Glob(prefix=prefix):
+                return self.group(directory.by_glob(prefix))
+            case _:
+                return self.group(directory.all())
+
+    def _named(self, name: str, written: str, *, can_be_prefix: bool) -> list[str] | None:
+        found = self._with_name(name)
+        if not found and can_be_prefix:
+            bases = self._directory.bases_with(name, _CANDIDATES)
+            if len(bases) > 1:
+                self._ambiguous = self._ambiguous or AmbiguousRecipient(written, bases)
+                return []
+            found = [agent.name for base in bases for agent in self._directory.by_base(base)]
+        if found == [name]:
+            return found
+        return [full for full in found if full != self._sender] if found else None
+
+    def _with_name(self, name: str) -> list[str]:
+        """Return all agents with a name: a full name is one agent, a base name all that share it."""
+        text, _, device = name.partition(":")
+        tag, _, base = text.rpartition("-")
+        if (tag or device) and self._directory.get(name):
+            return [name]
+        if tag and not device:
+            return []
+        return [
+            agent.name
+            for agent in self._directory.by_base(base)
+            if not device or (agent.device == device and (not tag or agent.tag == tag))
+        ]
+
+    def _on_path(self, path: str) -> list[str]:
+        found = self._directory.by_path(path).union(self._subscribers(path))
+        if path.startswith(f"{AGENT}/") and path not in self._directory.paths_of(self._sender):
+            found.discard(self._sender)
+        if has_wildcard(path):
+            found = {name for name in found if self._is_present(name)}
+        return sorted(found)

@@ -1,1 +1,0 @@
-"""The door for command lines: the commands of `pal`, their parser, and their output."""

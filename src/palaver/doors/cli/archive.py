@@ -1,0 +1,281 @@
+"""The commands that archive, back up, export and redact events."""
+
+import asyncio
+import glob
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final
+
+from palaver.broker.context import Redacted
+from palaver.broker.messages import fetch_event
+from palaver.domain.rights import is_foreign_type, require
+from palaver.doors.cli.call import Call
+from palaver.doors.cli.events import LOG_COMMANDS, moment_from, query_from
+from palaver.doors.cli.parser import format_argv
+from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.errors import UsageError
+from palaver.log.api import Archived
+from palaver.log.follow import pages
+from palaver.log.storage import kept_folders
+from palaver.protocol.agents import Standing
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
+from palaver.protocol.redaction import can_remove, removed_text
+from palaver.protocol.requests import Archive, Redact
+from palaver.protocol.summary import begin_page
+from palaver.services.export import ExportFormat
+from palaver.services.holders import secret_hash
+
+# --------------------
+# The commands that archive, back up, export and redact events.
+
+FORMATS: Final = ("jsonl", "markdown")
+"""The formats of an export; the first is the default."""
+
+_GROUP: Final = "The log"
+_NOT_FILTERS: Final = frozenset({"--last", "--all", "--archived", "--wait", "--follow", "--consumer"})
+_FILTERS: Final = tuple(
+    option
+    for command in LOG_COMMANDS
+    if command.path == ("events",)
+    for option in command.options
+    if option.name not in _NOT_FILTERS
+)
+
+ARCHIVE_COMMANDS: Final = (
+    Command(
+        path=("archive",),
+        group=_GROUP,
+        summary="Move old events from the log to an archive file.",
+        description=(
+            "Archived events keep their numbers and receipts, and unread messages are still delivered. Read "
+            "archived events with 'pal show' or 'pal events --archived'. For an operator or a person."
+        ),
+        options=(
+            Option(
+                name="--before",
+                metavar="WHEN",
+                help="Archive events before this number (4200), time (2026-03-01) or age (90d). Required.",
+            ),
+        ),
+        examples=(
+            ("pal archive --before 90d", "events older than 90 days"),
+            ("pal archive --before 2026-03-01", "events before March"),
+            ("pal archive --before 4200", "events before #4200"),
+        ),
+    ),
+    Command(
+        path=("backup",),
+        group=_GROUP,
+        summary="Back up the bus to a file while it runs.",
+        description=(
+            "Writes one tar file with a consistent copy of the log, its large contents and archives, the "
+            "settings, your profiles, the cursors of consumers and all other files that cannot be recreated. "
+            "The file is compressed if its name ends in .gz or .tgz. Nothing is redacted. Only you can read "
+            "the file. After an error there is no partial file."
+        ),
+        positionals=(Positional(name="FILE", help="The file to write."),),
+        options=(Option(name="--yes", help="Replace an existing file."),),
+        examples=(
+            ("pal backup palaver.tar", "back up everything"),
+            ("pal backup palaver.tgz --yes", "compressed, replacing an older file"),
+        ),
+    ),
+    Command(
+        path=("export",),
+        group=_GROUP,
+        summary="Print events for others, with secrets removed.",
+        description=(
+            "Writes all matching events, archived or not, to standard output. Keys and tokens of common "
+            "vendors, private keys, and values of names such as password or API_KEY become [redacted]. "
+            "Secrets are recognized by their form, so check the output before you share it."
+        ),
+        options=(
+            *_FILTERS,
+            Option(
+                name="--format",
+                metavar="FORM",
+                help="jsonl (one object per line) or markdown (default: jsonl).",
+                choices=FORMATS,
+            ),
+            Option(name="--no-redact", help="Keep secrets. For a person only."),
+        ),
+        examples=(
+            ("pal export --thread pr-123 --format markdown", "a conversation as a page"),
+            ("pal export --since 7d", "the last week, for a program"),
+        ),
+    ),
+    Command(
+        path=("redact",),
+        group=_GROUP,
+        summary="Remove the text of a message permanently.",
+        description=(
+            "Removes it from the log, the search index, archives, later exports and message files; readers "
+            "see [redacted]. An event of type redacted records who did it and when, with a salted hash of "
+            "the text. Copies in backups and in agents' sessions remain. Folders that 'pal doctor --repair' "
+            "has kept are listed, not changed. Only a person can do this."
+        ),
+        positionals=(
+            Positional(name="ID", help="A message: its number or the end of its long id.", completes="ids"),
+        ),
+        examples=(("pal redact 42", "message 42 contained a password"),),
+    ),
+)
+
+# --------------------
+# `pal archive`, `backup`, `export` and `redact`: move events to a file, copy them, or remove their text.
+
+_PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
+_PAGE: Final = 1000
+_SHOWN: Final = 10
+"""How many seqs a warning names."""
+_ID_END: Final = 8
+"""How many characters of a message's id are in the name of its file."""
+
+
+async def archive(call: Call) -> int:
+    """Move the events before a seq or a time into an archive file."""
+    before = min(await _place(call), call.services.log.last() + 1)
+    moved = await call.services.broker.submit(call.caller, Archive(before=before), key=call.asked.key)
+    assert isinstance(moved, Archived)
+    if call.is_json:
+        path = None if moved.path is None else str(moved.path)
+        view = {"archived": moved.count, "last": moved.last, "file": path}
+        await call.say_json({**view, "unredacted": sorted(moved.unredacted)})
+    elif moved.path is not None:
+        await call.say(f"archived {_events(moved.count)}, up to #{moved.last}, in {moved.path}")
+    elif moved.count:
+        await call.say(f"finished archiving: {_events(moved.count)}, up to #{moved.last}")
+    else:
+        await call.say(f"archived 0 events: the log has none before #{before}")
+    _warn_unredacted(call, moved.unredacted)
+    return 0
+
+
+async def backup(call: Call) -> int:
+    """Let the client copy the log, with its own rights and without using the daemon's event loop."""
+    call.connection.run_here(*format_argv(call.parsed))
+    return 0
+
+
+async def export(call: Call) -> int:
+    """Write the events that pass the filters page by page, archived ones too unless --sql is given."""
+    is_redacted = not call.parsed.has("--no-redact")
+    if not is_redacted:
+        require(call.caller, Standing.HUMAN, "export --no-redact")
+    query = await query_from(call, limit=_PAGE)
+    manner = ExportFormat(
+        is_markdown=(call.parsed.value("--format") or FORMATS[0]) == "markdown",
+        is_redacted=is_redacted,
+        is_for_person=call.paint.is_for_person,
+        time_zone=call.asked.environment.get("TZ", ""),
+    )
+    if manner.is_markdown:
+        note = "Secrets are redacted." if is_redacted else "Secrets are not redacted."
+        await call.write(begin_page(f"Palaver log of {call.services.log.device}", note).encode())
+    if query.sql and query.after < call.services.log.archived():
+        call.warn("--sql reads only the log; the archive is left out")
+    async with (
+        aclosing(pages(call.services.log, query, with_archives=not query.sql)) as found,
+        call.services.exports.start(manner) as process,
+    ):
+        async for events in found:
+            async with aclosing(process.write(events)) as written:
+                # One write per event: a client that reconnects continues after the last event that it has.
+                async for output in written:
+                    await call.write(output)
+    return 0
+
+
+async def redact(call: Call) -> int:
+    """Remove the text of one event and its files, and report where else the same text is stored.
+
+    Return 1 if the text could not be removed yet.
+    """
+    require(call.caller, Standing.HUMAN, "redact")
+    event = await fetch_event(call.services.log, call.parsed.positionals[0])
+    is_foreign = is_foreign_type(event.type)
+    text = removed_text(event, is_foreign=is_foreign) if can_remove(event, is_foreign=is_foreign) else ""
+    digest = await asyncio.to_thread(secret_hash, text.encode("utf-8", "replace"))
+    request = Redact(event=str(event.seq), hash=digest)
+    done = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(done, Redacted)
+    files = await asyncio.to_thread(_remove_files, call.services.home, (event, *done.copies))
+    kept = await asyncio.to_thread(kept_folders, call.services.home)
+    is_left = event.seq in done.unredacted
+    if call.is_json:
+        await call.say_json(
+            {
+                "redacted": event.seq,
+                "event": None if done.event is None else done.event.seq,
+                "copies": [copy.seq for copy in done.copies],
+                "files": files,
+                "also_in": [quote.seq for quote in done.quotes],
+                "kept": [str(folder) for folder in kept],
+                "unsearched": list(done.unsearched),
+                "unredacted": sorted(done.unredacted),
+            }
+        )
+        return int(is_left)
+    also = f", with {_events(len(done.copies))} that quoted it" if done.copies else ""
+    if done.event is None and not is_left:
+        await call.say(f"already redacted: #{event.seq}")
+    elif done.event is not None and not is_left:
+        await call.say(f"removed the text of #{event.seq}{also}; #{done.event.seq} says so")
+    if done.quotes:
+        places = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
+        rest = f" and {len(done.quotes) - _SHOWN} more" if len(done.quotes) > _SHOWN else ""
+        call.warn(f"the same text is also in {places}{rest}: 'pal redact' removes each of them")
+    for path in done.unsearched:
+        call.warn(f"{path} cannot be read completely: whether the same text is also in it is not known")
+    _warn_unredacted(call, done.unredacted)
+    for folder in kept:
+        call.warn(
+            f"{folder} holds the log as it was before a repair, and so maybe the text: remove the folder"
+        )
+    return int(is_left)
+
+
+def _warn_unredacted(call: Call, left: Mapping[int, str]) -> None:
+    if call.is_json:
+        return
+    for seq in sorted(left)[:_SHOWN]:
+        call.warn(
+            f"the text of #{seq} is not removed yet: {left[seq]}. "
+            "It is tried again at each start, 'pal redact' and 'pal archive'"
+        )
+    if len(left) > _SHOWN:
+        call.warn(f"the texts of {len(left) - _SHOWN} more events are not removed yet")
+
+
+def _remove_files(home: Path, events: Sequence[Event]) -> int:
+    """Remove the files that terminal agents received for these messages; return the number of files."""
+    count = 0
+    for event in events:
+        for path in (home / "messages").glob(f"*/*{glob.escape(event.id[-_ID_END:])}.md"):
+            path.unlink(missing_ok=True)
+            count += 1
+    return count
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"
+
+
+async def _place(call: Call) -> int:
+    given = call.parsed.value("--before")
+    if given is None:
+        raise UsageError("pal archive requires --before: pal archive --before 90d, a date or a number")
+    if found := _PLACE.fullmatch(given):
+        return int(found[1])
+    moment = moment_from(call, "--before")
+    assert moment is not None  # the option has a value, see above
+    return await _first_since(call, moment)
+
+
+async def _first_since(call: Call, moment: int) -> int:
+    """Return the first seq that is not older than a time; the seq after the last one if all are older."""
+    found = await call.services.log.read(Query(since=moment, limit=1))
+    return found[0].seq if found else call.services.log.last() + 1

@@ -1,0 +1,500 @@
+"""The commands for the bus itself: up, down, status, help and completion."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.config import (
+    DEFAULTS,
+    KEYS,
+    SETTINGS_FILE,
+    parse_file,
+    read_settings_file,
+    typed,
+    with_setting,
+    write_settings_file,
+)
+from palaver.domain.rights import require
+from palaver.doors.cli.agents import state_words
+from palaver.doors.cli.call import Call
+from palaver.doors.cli.completion import complete, completion_script
+from palaver.doors.cli.parser import Parsed
+from palaver.doors.cli.rooms import short_id
+from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.http.server import DEFAULT as DEFAULT_HTTP
+from palaver.doors.http.server import check_reach, format_address, parse_address
+from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
+from palaver.harness.programs import parse_user_profile
+from palaver.home import lift_stop, read_profile_files
+from palaver.log.storage import FILE_NAME
+from palaver.protocol.agents import Agent, Caller, Standing
+from palaver.protocol.display import ago
+from palaver.protocol.query import Query
+from palaver.protocol.requests import ChangeSetting
+from palaver.protocol.text import exact
+from palaver.services.queries import (
+    agent_view,
+    daemon_view,
+    find_typed_secrets,
+    terminal_lines,
+    terminal_view,
+)
+from palaver.services.services import DOWN
+from palaver.state.fold import SKIPPED
+from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
+from palaver.state.rows import decode_count
+from palaver.state.tasks import read_tasks
+
+# --------------------
+# The commands for the bus itself.
+
+_GROUP: Final = "The bus"
+
+BUS_COMMANDS: Final = (
+    Command(
+        path=("up",),
+        group=_GROUP,
+        summary="Start the bus.",
+        description="Other commands start the bus automatically, so you need this only after 'pal down'.",
+        options=(
+            Option(name="--foreground", help="Run in the foreground until Ctrl-C."),
+            Option(
+                name="--http",
+                metavar="HOST:PORT",
+                default=DEFAULT_HTTP,
+                help=(
+                    f"Enable HTTP access (default: {DEFAULT_HTTP}) and store this in the settings. For a "
+                    "person only."
+                ),
+            ),
+            Option(
+                name="--http-remote",
+                help="With --http: allow connections from other machines. They are not encrypted.",
+            ),
+            Option(
+                name="--no-http",
+                help="Disable HTTP access and store this in the settings. For a person only.",
+            ),
+        ),
+        exclusive=(("--http", "--no-http"), ("--http-remote", "--no-http")),
+        examples=(
+            ("pal up", "start it in the background"),
+            ("pal up --http", "also accept programs over HTTP, with tokens"),
+            ("pal up --foreground", "run it here and watch its output"),
+        ),
+    ),
+    Command(
+        path=("down",),
+        group=_GROUP,
+        summary="Stop the bus.",
+        description=(
+            "Nothing is lost: messages wait in the log until the bus runs again. After this, agents do not "
+            "restart the bus. 'pal up' does, and so does a person who runs any command in a terminal."
+        ),
+        examples=(("pal down", "stop it"),),
+    ),
+    Command(
+        path=("status",),
+        group=_GROUP,
+        summary="Show the status of the bus or of one agent.",
+        description=(
+            "Without a name: process, version, home, open endpoints and the id of this device. With a name: "
+            "the agent's state, the time of its last change, and its waiting messages."
+        ),
+        positionals=(
+            Positional(
+                name="NAME", help="The agent to show (default: the bus).", optional=True, completes="agents"
+            ),
+        ),
+        examples=(
+            ("pal status", "is the bus running, and where?"),
+            ("pal status luna", "what is luna doing?"),
+        ),
+    ),
+    Command(
+        path=("doctor",),
+        group=_GROUP,
+        summary="Diagnose problems and suggest fixes.",
+        description=(
+            "Checks the home, the log, its archives, the endpoints and your profile files. For each "
+            "installed harness it shows which features work with its version. A self-test starts a "
+            "throw-away session with a scripted model, delivers messages to it, and says how to fix each "
+            "failure; it takes about a minute per harness. The command changes nothing, except with "
+            "--repair: that rebuilds a damaged log from all readable pages and archives, while the bus is "
+            "stopped, and keeps the damaged files."
+        ),
+        options=(
+            Option(
+                name="--harness",
+                metavar="NAME",
+                many=True,
+                help="Check only this harness (default: all). May be repeated.",
+                choices=("claude", "codex", "opencode", "gemini"),
+            ),
+            Option(name="--repair", help="Rebuild a damaged log. Stop the bus first."),
+            Option(name="--self-test", help="Test each harness in a throw-away session."),
+        ),
+        examples=(
+            ("pal doctor", "check everything"),
+            ("pal doctor --self-test --harness claude", "can messages reach Claude Code on this machine?"),
+        ),
+    ),
+)
+
+# --------------------
+# `pal up --http` and `--no-http`: open or shut the HTTP door now, and in the settings for the next start.
+#
+# Only a person may do this.
+
+_OPTIONS: Final = ("--http", "--http-remote", "--no-http")
+
+
+async def change_http(call: Call) -> None:
+    """Apply the HTTP options of `pal up`; do nothing without them.
+
+    The door is opened or shut first, then the settings file is written, then the changes are stored in the
+    log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
+    """
+    wanted = wanted_settings(call.parsed)
+    if not wanted:
+        return
+    require_person(call.caller)
+    settings = replace(
+        call.services.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
+    )
+    door = call.services.http
+    await door.open(call.services, settings)
+    if door.trouble:
+        still = f"; it listens at {door.where} as before" if door.where else ""
+        raise DoorShut(f"the bus is up, but {door.trouble}{still}")
+    door.changed = dict(wanted)
+    old = write_wanted(call.services.home, wanted)
+    for key, value in wanted.items():
+        if value != old[key]:
+            request = ChangeSetting(key=key, value=value, old=old[key])
+            await call.services.broker.submit(call.caller, request)
+
+
+def require_person(caller: Caller) -> None:
+    """Refuse a caller that may not open or shut the door."""
+    require(caller, Standing.HUMAN, "opening or shutting the HTTP door")
+
+
+def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
+    """Return the settings that the HTTP options select; empty without such options.
+
+    Raises BadRequest for an invalid address.
+    """
+    if not any(name in parsed.options for name in _OPTIONS):
+        return {}
+    if parsed.has("--no-http"):
+        return {"http": "", "http_remote": 0}
+    written = parsed.value("--http")
+    if written is None:
+        raise UsageError("--http-remote belongs to --http: say where it listens")
+    address = parse_address(written)
+    check_reach(address, is_remote=parsed.has("--http-remote"))
+    return {"http": format_address(address), "http_remote": int(parsed.has("--http-remote"))}
+
+
+def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Write settings to the file, and return their previous values in it."""
+    content = read_settings_file(home)
+    given = parse_file(content, str(home / SETTINGS_FILE))
+    text = content.decode()
+    for key, value in wanted.items():
+        text = with_setting(text, key, value)
+    write_settings_file(home, text.encode())
+    return {key: typed(key, given.get(key, DEFAULTS[key])) for key in wanted}
+
+
+# --------------------
+# `pal up`, `down`, `status`, `doctor` and `completion`.
+
+_LOW_DISK_BYTES = 200 * 1024 * 1024
+_SHOWN = 3
+"""How many lost files or possible secrets a finding names."""
+_OFFERED = 20
+"""How many notes or tasks completion offers, newest first."""
+
+
+async def up(call: Call) -> int:
+    """Report that the bus is up: the client has started it. Open or shut the HTTP door if asked to."""
+    await change_http(call)
+    lift_stop(call.services.home)
+    view = daemon_view(call.services)
+    if call.is_json:
+        await call.say_json(view)
+    else:
+        where = f", {call.services.http.where}" if call.services.http.where else ""
+        await call.say(f"the bus is up (process {view['pid']}, home {view['home']}{where})")
+    if (trouble := call.services.http.trouble) and not call.is_json:
+        call.warn(f"{trouble}; 'pal up --http HOST:PORT' opens it somewhere else")
+    return 0
+
+
+async def down(call: Call) -> int:
+    """Stop the bus, and create the marker after which only a person starts it again."""
+    require(call.caller, Standing.WORKER, "down")
+    marker = call.services.home / "down"
+    marker.touch(mode=0o600)
+    if call.is_json:
+        await call.say_json({"pid": os.getpid(), "stopped": True})
+    else:
+        await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
+    call.services.stop(DOWN)
+    return 0
+
+
+async def status(call: Call) -> int:
+    """Show the daemon, or one agent."""
+    now = call.services.clock.now_ms()
+    if call.parsed.positionals:
+        agent = call.agent(call.parsed.positionals[0])
+        view = agent_view(call.services, agent) | await terminal_view(call.services, agent)
+        if call.is_json:
+            if children := _children(call, agent):
+                view["subagents"] = children
+            await call.say_json(view)
+            return 0
+        detail = f" {call.safe(f'({exact(agent.detail)})')}" if agent.detail else ""
+        lines = [
+            f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
+            f"role {agent.role}" + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
+            *_family_lines(call, agent),
+            f"{view['unread']} unread, {'present' if view['present'] else 'not present'}",
+            *map(call.safe, terminal_lines(view)),
+        ]
+        await call.say_lines(lines)
+        return 0
+    view = daemon_view(call.services)
+    if call.is_json:
+        await call.say_json(view)
+        return 0
+    doors = view["doors"]
+    assert isinstance(doors, dict)
+    await call.say_lines(
+        [
+            f"the bus is up for {ago(now - call.services.started_ms)}",
+            f"process  {view['pid']}",
+            f"version  {view['version']}",
+            f"home     {view['home']}",
+            f"device   {view['device']}",
+            f"doors    {', '.join(f'{name} {where}' for name, where in doors.items())}",
+            f"events   {view['last']}",
+            f"agents   {view['agents']} present",
+        ]
+    )
+    return 0
+
+
+def _family_lines(call: Call, agent: Agent) -> list[str]:
+    """Return lines that name the agent's parent, and its present sub-agents."""
+    lines = [f"sub-agent of {agent.parent}"] if agent.parent else []
+    children = _children(call, agent)
+    return [*lines, f"sub-agents: {', '.join(children)}"] if children else lines
+
+
+def _children(call: Call, agent: Agent) -> list[str]:
+    return [child.name for child in call.services.subagents.of(agent.name)]
+
+
+async def doctor(call: Call) -> int:
+    """Diagnose problems and suggest a fix for each.
+
+    The client then checks the harnesses, and exits with 1 if any finding needs attention.
+    """
+    findings = [
+        *_check_home(call.services.home),
+        *await _check_log(call),
+        *await _check_storage(call),
+        await _check_archives(call),
+        await _check_blobs(call),
+        await _check_secrets(call),
+        *_check_client(call),
+        *_check_http(call),
+        *_check_profiles(call.services.home),
+    ]
+    checks = [
+        {"ok": ok, "check": what, "advice": None if ok else advice or None} for ok, what, advice in findings
+    ]
+    if not call.is_json:
+        paint = call.paint
+        for ok, what, advice in findings:
+            mark = paint.green("ok  ") if ok else paint.red("look")
+            text = f"{what}\n     {advice}" if advice and not ok else what
+            await call.say(f"{mark} {paint.safe(text, keep_lines=True)}")
+    order = {
+        "checks": checks,
+        "is_json": call.is_json,
+        "harnesses": call.parsed.values("--harness"),
+        "is_self_test": call.parsed.has("--self-test"),
+    }
+    # The daemon never starts a harness: the client checks them, in its own process.
+    call.connection.run_here("__doctor", msgspec.json.encode(order).decode())
+    return 0
+
+
+Finding = tuple[bool, str, str]
+
+
+def _check_home(home: Path) -> list[Finding]:
+    mode = stat.S_IMODE(home.stat().st_mode)
+    free = shutil.disk_usage(home).free
+    return [
+        (mode == 0o700, f"home {home} has mode {mode:o}", f"others may look in: chmod 700 {home}"),
+        (
+            free > _LOW_DISK_BYTES,
+            f"{free // (1024 * 1024)} MB free on its disk",
+            "make room: without it messages are refused",
+        ),
+    ]
+
+
+async def _check_log(call: Call) -> list[Finding]:
+    log = call.services.log
+    skipped = [
+        f"{decode_count(value)} of type {type_}" for type_, value in log.rows.scan(SKIPPED, "", limit=100)
+    ]
+    if count := await log.count_unreadable():
+        skipped.append(f"{count} that all readers skip")
+    shown = ", ".join(skipped) or "none"
+    return [
+        (True, f"log at place {log.last()}, SQLite {sqlite3.sqlite_version}, device {log.device}", ""),
+        (
+            not skipped,
+            f"events that could not be read: {shown}",
+            "they are kept; a newer Palaver may read them",
+        ),
+        (True, f"Python {sys.version.split()[0]}, Palaver {call.services.version}", ""),
+    ]
+
+
+async def _check_storage(call: Call) -> list[Finding]:
+    troubles = await call.services.log.check_storage()
+    advice = (
+        "'pal down' and 'pal doctor --repair' save what can be read; or restore a backup, see docs/log.md"
+    )
+    saved = call.services.home / f"{FILE_NAME}.saved"
+    findings = [(False, trouble, advice) for trouble in troubles] or [(True, "the log is whole", "")]
+    if saved.exists():
+        what = f"{saved} is a copy of a log that was replaced while the bus was running"
+        findings.append((False, what, "compare it with the log, then remove it"))
+    return findings
+
+
+async def _check_archives(call: Call) -> Finding:
+    try:
+        count = await call.services.log.check_archives()
+    except StorageFailed as failure:
+        return False, str(failure), "events that lie in it cannot be read until it is back from a backup"
+    return True, f"{count} archived event{'' if count == 1 else 's'}, all in their files", ""
+
+
+async def _check_secrets(call: Call) -> Finding:
+    """Search the lines and keys that people typed at terminals for passwords."""
+    try:
+        found = await find_typed_secrets(call.services.log)
+    except StorageFailed as failure:
+        return False, f"not searched for typed secrets: {failure}", "run 'pal doctor' again when it is back"
+    if not found:
+        return True, "no typed line or key looks like a secret", ""
+    places = ", ".join(f"#{seq}" for seq in found[:_SHOWN])
+    rest = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    commands = "; ".join(f"pal redact {seq}" for seq in found[:_SHOWN])
+    return False, f"typed at a terminal, and may be secrets: {places}{rest}", f"look, then remove: {commands}"
+
+
+async def _check_blobs(call: Call) -> Finding:
+    found = await call.services.log.check_blobs()
+    if not found.lost:
+        return True, f"{found.count} large content{'' if found.count == 1 else 's'}, all in blobs/", ""
+    rest = len(found.lost) - _SHOWN
+    names = ", ".join(found.lost[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    what = f"{len(found.lost)} of {found.count} large contents are lost: gone from blobs/, or changed"
+    return False, what, f"put them back from a backup: {names}"
+
+
+def _check_client(call: Call) -> list[Finding]:
+    same = call.asked.version == call.services.version
+    what = f"client {call.asked.version}, daemon {call.services.version}"
+    version = (same, what, "'pal down' and 'pal up' start the daemon that belongs to this client")
+    return [
+        version,
+        (True, f"client: {call.asked.build or 'an older one, which does not report its build'}", ""),
+    ]
+
+
+def _check_profiles(home: Path) -> list[Finding]:
+    """Check the user's profile files for programs in terminals."""
+    found: list[Finding] = []
+    for name, text in read_profile_files(str(home)):
+        try:
+            parse_user_profile(name, text)
+        except BadRequest as error:
+            found.append(
+                (False, str(error), f"correct {home}/profiles/{name}.toml; until then it is not used")
+            )
+        else:
+            found.append((True, f"profile {name}", ""))
+    return found
+
+
+def _check_http(call: Call) -> list[Finding]:
+    door = call.services.http
+    if door.trouble:
+        return [
+            (False, door.trouble, "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it")
+        ]
+    return [(True, f"HTTP at {door.where}", "")] if door.where else []
+
+
+async def completion(call: Call) -> int:
+    """Print the completion script of a shell."""
+    await call.say(completion_script(call.parsed.positionals[0]))
+    return 0
+
+
+async def complete_words(call: Call) -> int:
+    """Print the candidates for a completion script, one per line."""
+    words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
+    rows = call.services.log.rows
+    recent = await call.services.log.read(Query(types=("message",), last=100))
+
+    def candidates(kind: str) -> list[str]:
+        names = sorted(agent.name for agent in call.services.broker.directory.all())
+        if kind == "agents":
+            return names
+        if kind == "targets":
+            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
+            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
+        if kind == "threads":
+            return sorted({str(event.payload["thread"]) for event in recent if event.payload.get("thread")})
+        if kind == "ids":
+            return [str(event.seq) for event in reversed(recent)][:20]
+        if kind == "rooms":
+            return [f"{room.id}\t{room.path}" for room in read_open_rooms(rows)]
+        if kind == "notes":
+            rooms = read_rooms_of(rows, call.caller.name)
+            notes = [note for room in rooms for note in read_notes(rows, room.id, limit=_OFFERED)]
+            return [f"{short_id(note.id)}\t{note.text}" for note in notes]
+        if kind == "tasks":
+            return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
+        if kind == "permissions":
+            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.permissions.all()]
+        if kind == "settings":
+            return list(KEYS)
+        return []
+
+    from palaver.doors.cli.run import TABLE
+
+    await call.say_lines(complete(TABLE, words, candidates))
+    return 0

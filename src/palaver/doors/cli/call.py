@@ -1,0 +1,178 @@
+"""One running command: its caller, its command line and its output. Every command receives a `Call`."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from os.path import normpath
+from typing import Final
+
+import msgspec
+
+from palaver.domain.routing import Directory
+from palaver.doors.cli.connection import ArgvConnection
+from palaver.doors.cli.parser import Parsed
+from palaver.errors import NotFound, UsageError, WhoAreYou
+from palaver.harness.hooks import harness_of
+from palaver.identity.caller import Anchor
+from palaver.log.follow import follow
+from palaver.protocol.agents import Agent, Caller
+from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import EXTERNAL
+from palaver.protocol.query import Query
+from palaver.protocol.thin import ThinRequest
+from palaver.services.services import Services
+
+_encode: Final = msgspec.json.Encoder().encode
+EXIT_NOTHING: Final = 3
+"""Exit status of a command that waited without a result."""
+
+Place = Callable[[int | None], Anchor]
+"""Returns the anchor of a caller that joins, at the given process if there is one, or raises."""
+
+_DEFAULT_WIDTH: Final = 80
+_FILE: Final = "--file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A command line, and everything else that its result depends on."""
+
+    services: Services
+    connection: ArgvConnection
+    asked: ThinRequest
+    parsed: Parsed
+    place: Place
+    caller: Caller
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the caller asked for JSON."""
+        return self.parsed.form == "json"
+
+    @property
+    def is_json_stream(self) -> bool:
+        """Whether streams are JSON lines: on request, and by default under a harness."""
+        if self.parsed.form is not None:
+            return self.is_json
+        return harness_of(self.asked.environment) is not None or bool(self.caller.harness)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether standard output is a terminal."""
+        return self.asked.stdout_is_terminal
+
+    @property
+    def paint(self) -> Paint:
+        """The style of standard output. Colours are used only on a terminal without NO_COLOR."""
+        return self._paint(is_terminal=self.is_terminal)
+
+    def _paint(self, *, is_terminal: bool) -> Paint:
+        # A harness may give its tools a terminal too; the reader is then its agent.
+        return paint_for(self.asked.environment, is_terminal=is_terminal, harness=self.caller.harness)
+
+    def safe(self, text: str, *, keep_lines: bool = False) -> Safe:
+        """Escape text of another party for the reader of standard output."""
+        return self.paint.safe(text, keep_lines=keep_lines)
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None without a terminal, where lines may be long."""
+        return (self.asked.width or _DEFAULT_WIDTH) if self.is_terminal else None
+
+    @property
+    def owner(self) -> str:
+        """The name whose messages a command uses. Raises WhoAreYou for a script, which has no messages."""
+        if self.caller.kind == EXTERNAL:
+            raise WhoAreYou("you have no mailbox: take a name with 'pal join', or say whose with --as NAME")
+        return self.caller.name
+
+    async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
+        """Wait for the next events after the query's seq; return None if the time is over first."""
+        async with aclosing(follow(self.services.log, query, after=query.after)) as found:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    with self.connection.waiting():
+                        return await anext(found, None)
+            except TimeoutError:
+                return None
+
+    async def say(self, text: str) -> None:
+        """Write text to standard output, with a line end; nothing if it is empty."""
+        if text:
+            data = text if text.endswith("\n") else text + "\n"
+            await self.write(data.encode("utf-8", "backslashreplace"))
+
+    async def say_lines(self, lines: Iterable[str]) -> None:
+        """Write several lines to standard output."""
+        await self.say("\n".join(lines))
+
+    async def say_json(self, value: object) -> None:
+        """Write one JSON object on a separate line."""
+        await self.write(_encode(value) + b"\n")
+
+    async def write(
+        self, data: bytes, token: bytes = b"", *, flushed: Callable[[], None] | None = None
+    ) -> None:
+        """Write bytes to standard output. With its own token, a command can resume after a repeated request.
+
+        `flushed` is called only after the client has written all of it out. For a terminal, characters that
+        could control it or change the reading direction are escaped here, if they are not yet, as in JSON.
+        """
+        if self.is_terminal:
+            data = safe_bytes(data)
+        await self.connection.output.write(data, token, flushed=flushed)
+
+    def warn(self, text: str) -> None:
+        """Write a line to standard error. Foreign text in it is escaped here."""
+        paint = self._paint(is_terminal=self.asked.stderr_is_terminal)
+        self.connection.write_error(f"pal: {paint.safe(text)}\n")
+
+    def say_cursor(self, place: int) -> None:
+        """Write to standard error the seq up to which everything was flushed: the last line of a follower."""
+        self.connection.write_error(f"cursor_event_seq={place}\n")
+
+    def clock_time(self, ts_ms: int) -> str:
+        """Format a time in the caller's time zone; with the date if it is not today."""
+        zone = self.zone
+        moment = datetime.fromtimestamp(ts_ms / 1000, zone)
+        today = datetime.fromtimestamp(self.services.clock.now_ms() / 1000, zone).date()
+        return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M")
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The caller's time zone; None means that of the machine."""
+        return zone_from(self.asked.environment.get("TZ", ""))
+
+    def absolute(self, path: str) -> str:
+        """Return a path as a normalized absolute path. Opens nothing and follows no link."""
+        return normpath(f"{self.asked.cwd}/{path}") if not path.startswith("/") else normpath(path)
+
+    def agent(self, name: str) -> Agent:
+        """Return the agent with this full name, with or without @. Raises NotFound."""
+        found = self.services.broker.directory.find(name)
+        if found is None:
+            raise no_agent(self.services.broker.directory, name, "'pal list' shows who is there")
+        return found
+
+
+def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
+    """Return the error for an unknown agent, with the most similar names, or else with the given hint."""
+    plain = name.removeprefix("@")
+    near = directory.nearest(plain.lower())
+    return NotFound(f"agent {plain}", f"nearest: {', '.join(near)}" if near else otherwise)
+
+
+def check_utf8(parsed: Parsed) -> None:
+    """Refuse bytes that are not UTF-8 everywhere except in file names."""
+    words = [*parsed.positionals, *(parsed.after or ()), parsed.as_name or ""]
+    for name, value in parsed.options.items():
+        if name != _FILE:
+            words += [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{word!r} is not UTF-8; only file names may contain other bytes") from None

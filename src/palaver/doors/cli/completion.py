@@ -1,0 +1,271 @@
+"""Complete a command line: the candidates at the cursor, and the shell scripts that request them. Pure.
+
+The scripts call `pal __complete -- WORD...`. Such a call must never start the bus. On any error the scripts
+offer nothing and print nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from palaver.doors.cli.parser import Trace, is_option, trace
+from palaver.doors.cli.spec import GLOBAL_EXCLUSIVE, Completes, Option, Positional, Table
+from palaver.errors import UsageError
+from palaver.protocol.display import safe_for_agent
+
+Candidates = Callable[[str], Sequence[str]]
+"""Returns the values of a kind (agents, threads, ids …), each optionally with a tab and a description."""
+
+FILES: Final = ":files"
+"""Instead of candidates: the shell completes file names. The bus reads no directory for a client."""
+DIRECTORIES: Final = ":directories"
+
+_GROUPS: Final = (
+    "@all\teverybody",
+    "@human\tthe person",
+    "@workers\tall workers",
+    "@operators\tall operators",
+    "@orchestrators\tall orchestrators",
+    "@observers\tall observers",
+)
+_HARMLESS: Final = frozenset("-_./:@+,")
+_DESCRIPTION: Final = 60
+
+
+def complete(table: Table, words: Sequence[str], candidates: Candidates) -> list[str]:
+    """Return the candidates for the last word, each as `word` or `word<tab>description`.
+
+    `words` are the words after `pal` up to the cursor; the last may be empty. The result is only FILES or
+    DIRECTORIES if the shell must complete a path. A word that a shell would not read back unchanged is left
+    out, so that no name or thread can put a command on the user's command line.
+    """
+    if not words:
+        return []
+    *before, word = words
+    seen = trace(table, before)
+    if seen.is_after and seen.entry.command.rest is not None:
+        return []
+    if seen.pending is not None and not is_option(word):
+        found = _values(table, seen.pending, word, seen, candidates)
+    elif word.startswith("-") and not seen.is_after:
+        name, equals, value = word.partition("=")
+        option = seen.entry.options.get(name)
+        if not equals:
+            found = _options(seen)
+        elif option is None or option.metavar is None:
+            return []
+        else:
+            found = _values(table, option, value, seen, candidates)
+            if found not in ([FILES], [DIRECTORIES]):
+                found = [f"{name}={one}" for one in found]
+    else:
+        found = _words(table, seen, word, candidates)
+    if found in ([FILES], [DIRECTORIES]):
+        return found
+    return list(dict.fromkeys(_presentable(found, word)))
+
+
+def _words(table: Table, seen: Trace, word: str, candidates: Candidates) -> list[str]:
+    """Return the candidates for a plain word: the next word of the command, or its next argument."""
+    found = []
+    if not seen.positionals and not seen.is_after:
+        found = [_described(one.path[-1], one.summary) for one in table.children_of(seen.entry)]
+    place = _place(seen)
+    if place is not None:
+        found += _values(table, place, word, seen, candidates)
+    if not found and not word and not seen.is_after and seen.entry.command.rest is None:
+        return _options(seen)
+    return found
+
+
+def _place(seen: Trace) -> Positional | None:
+    places = seen.entry.command.positionals
+    index = len(seen.positionals)
+    if index < len(places):
+        return places[index]
+    return places[-1] if places and places[-1].many else None
+
+
+def _values(
+    table: Table, one: Option | Positional, word: str, seen: Trace, candidates: Candidates
+) -> list[str]:
+    if one.choices:
+        return list(one.choices)
+    kind: Completes | None = one.completes
+    match kind:
+        case None:
+            return []
+        case "files":
+            return [FILES]
+        case "directories":
+            return [DIRECTORIES]
+        case "commands":
+            return _topics(table, seen.positionals)
+        case "agents":
+            names = candidates("agents")
+            return [f"@{name}" for name in names] if word.startswith("@") else list(names)
+        case "targets":
+            names = candidates("agents")
+            if word and not word.startswith("@"):
+                return list(names)
+            return [*(f"@{name}" for name in names), *_GROUPS]
+        case _:
+            return list(candidates(kind))
+
+
+def _topics(table: Table, path: Sequence[str]) -> list[str]:
+    entry = table.find(path)
+    if entry is None:
+        return []
+    return [_described(one.path[-1], one.summary) for one in table.children_of(entry)]
+
+
+def _options(seen: Trace) -> list[str]:
+    """Return the options that may still be given: no flag twice, and no option that another one excludes."""
+    taken = set(seen.given)
+    for names in (GLOBAL_EXCLUSIVE, *seen.entry.command.exclusive):
+        if seen.given.intersection(names):
+            taken.update(names)
+    own = [*seen.entry.command.options, *seen.entry.options.values()]
+    return [_described(one.name, one.help) for one in own if one.many or one.name not in taken]
+
+
+def _described(word: str, text: str) -> str:
+    return f"{word}\t{text.rstrip('.')}"
+
+
+def _presentable(found: Sequence[str], prefix: str) -> Iterator[str]:
+    for one in found:
+        word, _, description = one.partition("\t")
+        if not word.startswith(prefix) or not _is_harmless(word):
+            continue
+        description = safe_for_agent(description)
+        if len(description) > _DESCRIPTION:
+            description = description[: _DESCRIPTION - 1] + "…"
+        yield f"{word}\t{description}" if description else word
+
+
+def _is_harmless(word: str) -> bool:
+    """Return whether a shell reads the word unchanged without quotes."""
+    if word.startswith("--"):
+        word = word.replace("=", "", 1)
+    return word != "" and all(char.isalnum() or char in _HARMLESS for char in word)
+
+
+def completion_script(shell: str) -> str:
+    """Return the script for a shell. Raises UsageError for an unknown shell."""
+    script = _SCRIPTS.get(shell)
+    if script is None:
+        raise UsageError(f"no completion for {shell!r}; supported shells: {', '.join(_SCRIPTS)}")
+    return script
+
+
+# Readline breaks words at characters that are part of our words. The script joins the pieces, and removes the
+# part before the last = or : from the candidates, because readline keeps that part (but not a leading @).
+_BASH: Final = r"""# bash completion for pal; in ~/.bashrc: eval "$(pal completion bash)"
+_pal_complete() {
+    local rest="${COMP_LINE:0:COMP_POINT}" current="" piece trimmed line i
+    local -a words
+    words=()
+    COMPREPLY=()
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        piece="${COMP_WORDS[i]}"
+        trimmed="${rest#"${rest%%[![:space:]]*}"}"
+        if ((i > 1)) && [[ "$trimmed" != "$rest" ]]; then
+            words+=("$current")
+            current=""
+        fi
+        ((i > 0)) && current+="${trimmed:0:${#piece}}"
+        rest="${trimmed:${#piece}}"
+    done
+    words+=("$current")
+    local apart="" breaks=""
+    [[ "$COMP_WORDBREAKS" == *=* ]] && breaks+="="
+    [[ "$COMP_WORDBREAKS" == *:* ]] && breaks+=":"
+    [[ -n "$breaks" ]] && apart="${current%"${current##*[$breaks]}"}"
+    while IFS= read -r line; do
+        case "$line" in
+            :files | :directories)
+                compopt -o filenames 2>/dev/null
+                local kind=-f
+                [[ "$line" == :directories ]] && kind=-d
+                while IFS= read -r line; do
+                    COMPREPLY+=("$line")
+                done < <(compgen "$kind" -- "${current#"$apart"}")
+                return 0
+                ;;
+            *)
+                line="${line%%$'\t'*}"
+                COMPREPLY+=("${line#"$apart"}")
+                ;;
+        esac
+    done < <(command pal __complete -- "${words[@]}" 2>/dev/null </dev/null)
+    return 0
+}
+complete -F _pal_complete pal
+"""
+
+_ZSH: Final = r"""#compdef pal
+# zsh completion for pal; in ~/.zshrc, after compinit: eval "$(pal completion zsh)"
+_pal_complete() {
+    local line word answer
+    local -a plain shown
+    answer="$(command pal __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null </dev/null)"
+    for line in "${(@f)answer}"; do
+        case "$line" in
+            '') ;;
+            :files)
+                compset -P '--[^=]##='
+                _files
+                return
+                ;;
+            :directories)
+                compset -P '--[^=]##='
+                _files -/
+                return
+                ;;
+            *)
+                word="${line%%$'\t'*}"
+                plain+=("$word")
+                if [[ "$line" == *$'\t'* ]]; then
+                    shown+=("$word  -- ${line#*$'\t'}")
+                else
+                    shown+=("$word")
+                fi
+                ;;
+        esac
+    done
+    (( ${#plain} )) || return 1
+    compadd -l -d shown -a plain
+}
+if [[ "$funcstack[1]" == _pal ]]; then
+    _pal_complete
+elif (( $+functions[compdef] )); then
+    compdef _pal_complete pal
+fi
+"""
+
+_FISH: Final = r"""# fish completion for pal; in ~/.config/fish/config.fish: pal completion fish | source
+function __pal_complete
+    set -l words (commandline -opc)
+    set -e words[1]
+    set -l current (commandline -ct)
+    set -l lines (command pal __complete -- $words "$current" 2>/dev/null </dev/null)
+    switch "$lines[1]"
+        case :files :directories
+            set -l option (string match -r -- '^--[^=]+=' "$current")
+            set -l start (string replace -r -- '^--[^=]+=' '' "$current")
+            set -l found (__fish_complete_path "$start")
+            test "$lines[1]" = :directories; and set found (__fish_complete_directories "$start" '')
+            for line in $found
+                printf '%s%s\n' "$option" $line
+            end
+        case '*'
+            for line in $lines
+                printf '%s\n' $line
+            end
+    end
+end
+complete -c pal -f -a '(__pal_complete)'
+"""
+
+_SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}

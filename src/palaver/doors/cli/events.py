@@ -1,0 +1,598 @@
+"""The commands that read the log: events, search and receipts."""
+
+import asyncio
+import dataclasses
+import shlex
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from palaver.doors.cli.call import EXIT_NOTHING, Call
+from palaver.doors.cli.parser import Parsed, shown
+from palaver.doors.cli.rooms import named_room
+from palaver.doors.cli.spec import Command, Completes, Option
+from palaver.errors import PalaverError, UsageError
+from palaver.log.follow import follow, pages, place_before_newest
+from palaver.protocol.agents import RESERVED
+from palaver.protocol.display import Safe, truncate
+from palaver.protocol.envelope import Event, encode_event
+from palaver.protocol.events import EVENT_TYPES, AgentState, State
+from palaver.protocol.message import INTENTS, MESSAGE
+from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query
+from palaver.protocol.summary import summary
+from palaver.services.consumers import Consumer
+from palaver.state.rooms import find_past_room
+
+# --------------------
+# The commands that read the log.
+
+DEFAULT_EVENTS: Final = 20
+"""The default number of events that `pal events` shows."""
+
+DEFAULT_BEHIND: Final = 100
+"""How many missed events a consumer gets in full."""
+
+_GROUP: Final = "The log"
+
+
+_STATES: Final = (*AgentState, *STORED_STATES, *State)
+"""The states of agents and messages that an event can report."""
+
+
+def _filter(
+    name: str, metavar: str, text: str, completes: Completes | None = None, choices: tuple[str, ...] = ()
+) -> Option:
+    return Option(name=name, metavar=metavar, help=text, many=True, completes=completes, choices=choices)
+
+
+LOG_COMMANDS: Final = (
+    Command(
+        path=("events",),
+        group=_GROUP,
+        summary="Read, search and follow the log.",
+        description=(
+            "Everything that happens is an event: messages, joins, states, deliveries. Events have a number, "
+            "the seq. Values of one repeated filter are combined with 'or', different filters with 'and'. "
+            "Reading does not mark messages as seen."
+        ),
+        options=(
+            _filter("--type", "TYPE", "Event type: message, status, life, delivery, agent.hello, …"),
+            _filter("--agent", "NAME", "From, to or about this agent.", "agents"),
+            _filter("--from", "NAME", "Sent by this agent.", "agents"),
+            _filter("--to", "NAME", "Sent to this agent.", "agents"),
+            _filter("--mention", "NAME", "The text mentions this agent.", "agents"),
+            _filter(
+                "--target",
+                "NAME",
+                "Delivered to this agent, self (you; with --room: everything that concerns you there) or any "
+                "(every agent).",
+                "agents",
+            ),
+            _filter("--thread", "NAME", "In this thread.", "threads"),
+            _filter("--room", "NAME", "In this room, open or closed: its id or short name."),
+            _filter("--intent", "INTENT", "With this intent: request, inform or ack.", choices=INTENTS),
+            _filter("--file", "PATH", "About this file.", "files"),
+            _filter(
+                "--status",
+                "STATE",
+                "The state of an agent or message changed to this one.",
+                choices=tuple(map(str, _STATES)),
+            ),
+            Option(name="--after", metavar="SEQ", help="After this seq."),
+            Option(name="--before", metavar="SEQ", help="Before this seq."),
+            Option(
+                name="--since", metavar="TIME", help="Not before this time: 10m (ago) or 2026-03-01T09:00."
+            ),
+            Option(name="--until", metavar="TIME", help="Not after this time, written as for --since."),
+            Option(name="--search", metavar="WORDS", help="The text contains all these words."),
+            Option(name="--sql", metavar="WHERE", help="This SQL condition is true."),
+            Option(
+                name="--last",
+                metavar="N",
+                help=(
+                    f"The newest N events (default: {DEFAULT_EVENTS}). With --consumer: the number of missed "
+                    f"events to print in full (default: {DEFAULT_BEHIND})."
+                ),
+            ),
+            Option(name="--all", help="All events, from the first."),
+            Option(name="--archived", help="All events, including archived ones."),
+            Option(
+                name="--wait",
+                metavar="TIME",
+                help="Wait up to this long for the next event: 30 (seconds), 5m.",
+            ),
+            Option(name="--follow", help="Keep running; print each event as it arrives."),
+            Option(
+                name="--consumer",
+                metavar="NAME",
+                help="Continue where the consumer of this name stopped.",
+            ),
+        ),
+        exclusive=(("--wait", "--follow", "--archived"), ("--last", "--all", "--archived")),
+        examples=(
+            ("pal events", "the latest events"),
+            ("pal events --thread pr-123 --all", "a whole conversation"),
+            ("pal events --type message --from luna --since 2h", "recent messages of luna"),
+            ('pal events --search "flaky test"', "full-text search"),
+            ("pal events --agent nova --type status --wait 5m", "wait until nova's state changes"),
+            ("pal events --follow --json", "pass events to a program"),
+            ("pal events --follow --consumer ci", "continue where ci stopped"),
+            ("pal events --sql \"intent = 'request'\"", "filter with SQL"),
+        ),
+    ),
+)
+
+# --------------------
+# Format an event as a line of `pal events`, and the line about skipped events. Writes nothing.
+
+_MESSAGE_SENT: Final = "message_sent"
+_NO_FILTERS: Final = frozenset(
+    {"--after", "--before", "--last", "--all", "--archived", "--wait", "--follow", "--consumer"}
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def event_line(call: Call, event: Event) -> bytes:
+    """Return one line with its line end: JSON if asked for, and for streams under a harness; else text."""
+    types = call.parsed.values("--type")
+    name = event.type
+    if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
+        name = _MESSAGE_SENT  # another name of the type, and the one in the filter
+    if _is_json(call):
+        return encode_event(event if name == event.type else dataclasses.replace(event, type=name)) + b"\n"
+    return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedEvents:
+    """A number of events that are left out after one seq and before another."""
+
+    count: int
+    after: int
+    before: int
+    is_archived: bool = False
+    """Some of them are archived."""
+
+
+def skipped_line(call: Call, skipped: SkippedEvents) -> bytes:
+    """Return a line with the number of skipped events and the command that shows them.
+
+    In JSON it has `skipped` and neither `type` nor `id`, so that no program takes it for an event.
+    """
+    command = shlex.join(_command(call, skipped))
+    if _is_json(call):
+        said = {
+            "skipped": skipped.count,
+            "after": skipped.after,
+            "before": skipped.before,
+            "command": command,
+        }
+        return _encode(said) + b"\n"
+    events = f"{skipped.count} older event{'' if skipped.count == 1 else 's'}"
+    line = f"… {events} left out; to see them: {call.safe(command)}"
+    return f"{call.paint.dim(line)}\n".encode("utf-8", "backslashreplace")
+
+
+def _is_json(call: Call) -> bool:
+    is_stream = call.parsed.has("--follow") or call.parsed.has("--wait")
+    return call.is_json or (is_stream and call.is_json_stream)
+
+
+def _command(call: Call, skipped: SkippedEvents) -> Iterator[str]:
+    yield from ("pal", "events", "--after", str(skipped.after), "--before", str(skipped.before))
+    yield "--archived" if skipped.is_archived else "--all"
+    for name, value in call.parsed.options.items():
+        if name not in _NO_FILTERS:
+            for one in value if isinstance(value, list) else [value]:
+                yield from (name, str(one))
+
+
+def _text(call: Call, event: Event, name: str) -> str:
+    """Return an event as text for people, with the given name of its type."""
+    paint = call.paint
+    to = f" → {paint.names(event.to)}" if event.to else ""
+    text, kind, sender = paint.safe(summary(event)), paint.safe(name), paint.name(event.sender)
+    plain = f"#{event.seq} {call.clock_time(event.ts)} {kind} {sender}{to}: "
+    if call.width is not None:
+        text = Safe(truncate(text, max(20, call.width - len(plain))))
+    place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
+    return f"{place} {moment} {paint.green(kind)} {paint.cyan(sender)}{to}: {text}"
+
+
+# --------------------
+# A follower of the log on a command line: where it begins, which events it skips, and what it has flushed.
+#
+# A seq counts only after the client has written out everything up to it: the printed cursor and the stored
+# cursor of a consumer are never ahead of that. A client that never reads delays only itself.
+
+_FOLLOW_PAGE: Final = 1000
+_LIMIT_WRITE_BYTES: Final = 16 * 1024
+"""Events that are available together are written together, up to about this size."""
+
+
+@asynccontextmanager
+async def following(call: Call, query: Query) -> AsyncIterator["EventFollower"]:
+    """Yield a follower; with --consumer take that consumer, and always release it at the end."""
+    name = call.parsed.value("--consumer")
+    if name is None:
+        yield EventFollower(call, query, None)
+        return
+    peer = call.connection.peer
+    consumer = await call.services.consumers.take(call.caller.name, name, pid=peer.pid)
+    try:
+        yield EventFollower(call, query, consumer)
+    finally:
+        consumer.release()
+
+
+class EventFollower:
+    """Shows events, and records the seq up to which they are flushed."""
+
+    def __init__(self, call: Call, query: Query, consumer: Consumer | None) -> None:
+        self._call = call
+        self._log = call.services.log
+        self._query = replace(query, last=None)
+        self._consumer = consumer
+        self._failure: PalaverError | None = None
+        self.flushed_place: int | None = None
+        """The seq up to which everything was written out; None before `begin`."""
+        self.is_resumed = False
+        """The client had lost the daemon and has reconnected."""
+
+    async def begin(self) -> int:
+        """Return the seq to follow from, after showing which earlier events are skipped."""
+        place, most = await self._start()
+        if self._consumer is not None:
+            await self._consumer.begin(place)
+        elif not self.is_resumed:
+            place = max(place, self._log.archived())  # Only a consumer can have missed archived events.
+        self.flushed_place = place
+        if most is not None and (skipped := await self._behind(place, most)) is not None:
+            place = skipped.before - 1
+            await self._write(skipped_line(self._call, skipped), place)
+        elif not self.is_resumed:
+            await self._write(b"", place)  # A token to resume from, even if nothing is shown.
+        return place
+
+    async def show(self, events: Iterable[Event], last_token: bytes = b"") -> None:
+        """Write events, the available ones together in one write. Waits while the client does not read."""
+        lines, size, place = [], 0, None
+        for event in events:
+            if place is not None and size >= _LIMIT_WRITE_BYTES:
+                await self._write(b"".join(lines), place)
+                lines, size = [], 0
+            line = event_line(self._call, event)
+            lines.append(line)
+            size += len(line)
+            place = event.seq
+        if place is not None:
+            await self._write(b"".join(lines), place, last_token)
+
+    async def flushed(self) -> None:
+        """Wait until everything is written out, and raise if a consumer's cursor could not be stored."""
+        await self._call.connection.output.flushed()
+        self._check()
+
+    async def _start(self) -> tuple[int, int | None]:
+        """Return the seq to begin after, and how many events after it are shown at most; None means all."""
+        call, parsed, query = self._call, self._call.parsed, self._query
+        most, last = parsed.number("--last"), self._log.last()
+        if (resumed := _resumed(call)) is not None:
+            self.is_resumed = True
+            return resumed, None
+        if parsed.has("--after"):
+            return query.after, most
+        kept = None if self._consumer is None else self._consumer.place()
+        if kept is not None:
+            if kept > last:
+                call.warn(f"#{kept} was kept, and the log ends at #{last}: going on from there")
+            if most is None and not parsed.has("--all"):
+                most = DEFAULT_BEHIND
+            return min(kept, last), most
+        is_from_now = parsed.has("--wait")  # --wait shows only new events.
+        if parsed.has("--all") and not is_from_now:
+            return 0, None
+        if most is None or is_from_now:
+            return last, None
+        return await place_before_newest(self._log, query, most), None
+
+    async def _behind(self, place: int, most: int) -> SkippedEvents | None:
+        """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
+        if most < _FOLLOW_PAGE and place >= self._log.archived():
+            # The usual case needs one short read, however long the log is.
+            asked = replace(self._query, after=place, last=most + 1, limit=most + 1)
+            if len(await self._log.read(asked)) <= most:
+                return None
+        return await self._newest(place, most)
+
+    async def _newest(self, place: int, most: int) -> SkippedEvents | None:
+        """Count all matching events after a seq, archived or not. Keeps only seqs in memory."""
+        newest: deque[int] = deque(maxlen=most)
+        count, end = 0, place
+        asked = replace(self._query, after=place, limit=_FOLLOW_PAGE)
+        async with aclosing(pages(self._log, asked)) as found:
+            async for page in found:
+                count += len(page)
+                newest.extend(event.seq for event in page)
+                end = page[-1].seq
+        if count <= most:
+            return None
+        before = newest[0] if newest else end + 1
+        is_archived = place < self._log.archived()
+        return SkippedEvents(count=count - len(newest), after=place, before=before, is_archived=is_archived)
+
+    async def _write(self, data: bytes, place: int, token: bytes = b"") -> None:
+        self._check()
+        await self._call.write(data, token or str(place).encode(), flushed=partial(self._flushed, place))
+
+    def _flushed(self, place: int) -> None:
+        self.flushed_place = place
+        if self._consumer is not None and self._failure is None:
+            try:
+                self._consumer.keep(place)
+            except PalaverError as error:
+                self._failure = error  # The next write raises it: this callback has no caller that could.
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+def _resumed(call: Call) -> int | None:
+    """Return the seq after which a reconnected client continues; None for a new client."""
+    token = call.asked.resume
+    return int(token) if token is not None and token.isdigit() and len(token) <= 15 else None
+
+
+# --------------------
+# Parse the filters that commands on the log share: a query, and points in time.
+
+_SELF: Final = "self"
+_ANY: Final = "any"
+
+
+def files_from(call: Call) -> tuple[str, ...]:
+    """Return the file filter: each path as given, and as an absolute path."""
+    given = call.parsed.values("--file")
+    return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
+
+
+def targets_from(call: Call) -> tuple[str, ...]:
+    """Return the filter by recipient: `self` is the caller, and `any` means no filter."""
+    given = _targets(call)
+    if _ANY in given or concerns_from(call):
+        return ()
+    return tuple(call.caller.name if name == _SELF else name for name in given)
+
+
+def concerns_from(call: Call) -> str:
+    """Return the caller if `self` is the only target in a room: then all events that concern it match."""
+    return call.caller.name if _targets(call) == [_SELF] and call.parsed.values("--room") else ""
+
+
+def _targets(call: Call) -> list[str]:
+    return [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
+
+
+async def rooms_from(call: Call) -> tuple[str, ...]:
+    """Return the filter by room: an id, a path, or the short name of an open room or of one closed room.
+
+    Raises `AmbiguousRecipient` when several rooms have the name, and `RoomNotFound`.
+    """
+    rows = call.services.log.rows
+    named = [await named_room(call, word) for word in call.parsed.values("--room")]
+    return tuple(find_past_room(rows, word).id for word in named)
+
+
+async def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
+    """Return the query of a command that has all filters."""
+    parsed = call.parsed
+    return Query(
+        types=tuple(parsed.values("--type")),
+        agents=tuple(parsed.values("--agent")),
+        senders=tuple(parsed.values("--from")),
+        to=tuple(parsed.values("--to")),
+        mentions=tuple(parsed.values("--mention")),
+        targets=targets_from(call),
+        concerns=concerns_from(call),
+        threads=tuple(parsed.values("--thread")),
+        rooms=await rooms_from(call),
+        intents=tuple(parsed.values("--intent")),
+        files=files_from(call),
+        statuses=tuple(parsed.values("--status")),
+        after=parsed.number("--after") or 0,
+        before=parsed.number("--before"),
+        since=moment_from(call, "--since"),
+        until=moment_from(call, "--until"),
+        search=parsed.value("--search") or "",
+        sql=parsed.value("--sql") or "",
+        last=last,
+        limit=limit,
+    )
+
+
+def moment_from(call: Call, name: str) -> int | None:
+    """Return a time: an age (10m), or a date with or without a time, in the caller's time zone."""
+    given = call.parsed.value(name)
+    if given is None:
+        return None
+    try:
+        seconds = call.parsed.duration_s(name)
+    except UsageError:
+        seconds = None
+    if seconds is not None:
+        return call.services.clock.now_ms() - int(seconds * 1000)
+    try:
+        moment = datetime.fromisoformat(given)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
+        return int(moment.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{name} requires a time such as 10m (ago) or 2026-03-01T09:00, not {shown(given)}"
+        ) from None
+
+
+# --------------------
+# Warn about unknown names and event types in filters, on standard error. Refuses nothing.
+#
+# An unknown name or type may appear later, so it is allowed; but most often it is a typing error.
+
+
+async def doubt_names(call: Call, names: Iterable[str]) -> None:
+    """Warn about names that no agent has ever had here. A client that reconnects gets no second warning."""
+    for name in () if call.asked.resume else names:
+        if not await _is_known(call, name):
+            near = call.services.broker.directory.nearest(name.removeprefix("@").lower())
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else "'pal list -v' shows present and past agents"
+            )
+            call.warn(f"unknown agent: {name}; {hint}")
+
+
+async def doubt_types(call: Call, types: Iterable[str]) -> None:
+    """Warn about types that no event has, if a known type is similar."""
+    known = [*EVENT_TYPES, *STORED_TYPES]
+    for type_ in () if call.asked.resume else types:
+        near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
+        if near and not await call.services.log.read(Query(types=(type_,), last=1)):
+            call.warn(f"the log has no event of type {type_}; did you mean {near[0]}?")
+
+
+async def _is_known(call: Call, name: str) -> bool:
+    plain = name.removeprefix("@").lower()
+    if plain in RESERVED or call.services.broker.directory.find(plain) is not None:
+        return True
+    return bool(await call.services.log.read(Query(senders=(name,), last=1)))
+
+
+# --------------------
+# `pal events`: read, search, wait for and follow the log. Does not change the ledger.
+
+_PAGE: Final = 1000
+_FILTERS: Final = (
+    *("--type", "--agent", "--from", "--to", "--mention", "--target", "--thread", "--room", "--intent"),
+    *("--file", "--status", "--search"),
+)
+_ALL_SHOWN: Final = b"shown"
+"""The token of a wait whose events were all shown."""
+
+
+async def events(call: Call) -> int:
+    """Show the stored events that pass the filters; with --wait or --follow wait for new ones."""
+    query = await _query(call, call.parsed)
+    await doubt_names(call, (*query.agents, *query.senders))
+    await doubt_types(call, query.types)
+    if call.parsed.has("--all") or call.parsed.has("--after"):
+        _tell_of_archive(call, query)
+    if call.parsed.has("--wait"):
+        return await _wait(call, query)
+    if call.parsed.has("--follow"):
+        return await _follow(call, query)
+    if call.parsed.has("--archived"):
+        await _read_all(call, query)
+    else:
+        shown = await _read(call, query)
+        if query.last is not None and shown < query.last and _can_be_archived(call.parsed):
+            _tell_of_archive(call, query)
+    return 0
+
+
+async def _read(call: Call, query: Query) -> int:
+    """Show the events in the log, page by page; return how many were shown."""
+    shown = 0
+    if query.last is not None and query.last > _PAGE:
+        end = call.services.log.last() + 1 if query.before is None else query.before
+        after = await place_before_newest(call.services.log, query, query.last)
+        query = replace(query, after=after, before=end, last=None)
+    while found := await call.services.log.read(query):
+        for event in found:
+            await call.write(event_line(call, event))
+        shown += len(found)
+        if query.last is not None or len(found) < query.limit:
+            break
+        query = replace(query, after=found[-1].seq)
+    return shown
+
+
+async def _read_all(call: Call, query: Query) -> None:
+    """Show the archived events, then those in the log."""
+    async with aclosing(pages(call.services.log, query)) as found:
+        async for page in found:
+            for event in page:
+                await call.write(event_line(call, event))
+
+
+def _can_be_archived(parsed: Parsed) -> bool:
+    """Return whether a filter is given that archived events could match. SQL never reads archives."""
+    return any(map(parsed.has, _FILTERS)) and not parsed.has("--sql")
+
+
+def _tell_of_archive(call: Call, query: Query) -> None:
+    archived = call.services.log.archived()
+    if query.after < archived:
+        where = call.services.home / "archive"
+        call.warn(f"events up to #{archived} are archived in {where}; --archived shows them too")
+
+
+async def _wait(call: Call, query: Query) -> int:
+    """Show the next events. A client that lost the daemon continues from where it began, without a gap."""
+    if call.asked.resume == _ALL_SHOWN:
+        return 0
+    timeout_s = call.parsed.duration_s("--wait")
+    async with following(call, query) as follower:
+        place = await follower.begin()
+        async with aclosing(follow(call.services.log, query, after=place, with_archives=True)) as pages:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    with call.connection.waiting():
+                        found = await anext(pages, None)
+            except TimeoutError:
+                found = None
+        if found is None:
+            return EXIT_NOTHING
+        await follower.show(found, _ALL_SHOWN)
+        await follower.flushed()
+    return 0
+
+
+async def _follow(call: Call, query: Query) -> int:
+    """Show new events until the client ends. After SIGTERM or SIGHUP, flush them and print the cursor."""
+    async with following(call, query) as follower:
+        with call.connection.ending_gently():
+            place = await follower.begin()
+            async with aclosing(follow(call.services.log, query, after=place, with_archives=True)) as pages:
+                while True:
+                    with call.connection.waiting():
+                        found = await anext(pages, None)
+                    if found is None:
+                        break
+                    await follower.show(found)
+        await follower.flushed()
+        if call.connection.is_asked_to_end and follower.flushed_place is not None:
+            call.say_cursor(follower.flushed_place)
+    return 0
+
+
+async def _query(call: Call, parsed: Parsed) -> Query:
+    if parsed.has("--archived") and parsed.has("--sql"):
+        raise UsageError("--sql reads only the log: it cannot be combined with --archived")
+    if (parsed.has("--follow") or parsed.has("--wait")) and (parsed.has("--search") or parsed.has("--sql")):
+        raise UsageError("--search and --sql cannot be combined with --wait or --follow")
+    if parsed.has("--consumer") and not (parsed.has("--follow") or parsed.has("--wait")):
+        raise UsageError("--consumer requires --follow or --wait")
+    last = parsed.number("--last")
+    if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
+        last = DEFAULT_EVENTS
+    return await query_from(call, last=last, limit=_PAGE)

@@ -1,0 +1,1183 @@
+"""The commands that send, receive and show messages."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from palaver.broker.context import SYSTEM_CALLER, Sent, Written
+from palaver.broker.messages import fetch_event, find_message
+from palaver.delivery.mailbox import Passes, Taker
+from palaver.domain.rights import require_own_mail
+from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
+from palaver.doors.cli.call import EXIT_NOTHING, Call
+from palaver.doors.cli.events import doubt_names
+from palaver.doors.cli.render import for_people, injection_line
+from palaver.doors.cli.rooms import named_room, room_of
+from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.terminals import wait_for_holder
+from palaver.errors import BadRequest, UsageError
+from palaver.home import older_trace, trace_path
+from palaver.log.follow import follow, pages
+from palaver.log.records import is_small
+from palaver.protocol.agent_text import format_injection, tips_for
+from palaver.protocol.agents import INSTANCE
+from palaver.protocol.bundles import bundle_hint
+from palaver.protocol.display import Column, ago, lay_out
+from palaver.protocol.envelope import Event, encode_event
+from palaver.protocol.events import AGENT_TYPES, ENDS, DeliveryReport, Grade, Place, State
+from palaver.protocol.message import MESSAGE, flat, is_raw, message_fields, readable_text
+from palaver.protocol.query import Query
+from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
+from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
+from palaver.services.holders import hide_keys
+from palaver.services.queries import (
+    inbox_view,
+    message_view,
+    open_mail,
+    receipt_lines,
+    receipts_view,
+    sent_view,
+)
+from palaver.state.agents import read_entry, read_tips, read_unread
+from palaver.state.fold import agent_of
+from palaver.state.rows import LedgerEntry, reply_place
+
+# --------------------
+# Write messages to the client, batch by batch: as JSON, for people, or fenced for an agent.
+#
+# Does not mark messages as seen: the calling command does that.
+
+_LIMIT_TEXT: Final = 1024 * 1024
+"""Characters of text in a batch, except for a single longer message. A batch is one write."""
+
+JSON: Final = "json"
+PAGE: Final = "page"
+FENCE: Final = "fence"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def tips_for_agent(call: Call, events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
+    """Return the tips for an agent with these messages. A tip is repeated until it is stored as shown."""
+    if form_of(call) != FENCE or call.caller.kind != INSTANCE:
+        return {}
+    return tips_for(events, frozenset(told))
+
+
+def told_tips(call: Call) -> set[str]:
+    """Return the tips that are stored as shown."""
+    return set(read_tips(call.services.log.rows, call.owner))
+
+
+def form_of(call: Call) -> str:
+    """Return the form of the output: JSON, a page for people, or fenced for an agent."""
+    if call.is_json or (call.parsed.has("--follow") and call.is_json_stream):
+        return JSON
+    return PAGE if call.is_terminal else FENCE
+
+
+def batches(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Split messages into batches, each for one write."""
+    batch: list[Event] = []
+    size = 0
+    for event in events:
+        length = len(readable_text(event))
+        if batch and (size + length > _LIMIT_TEXT or len(batch) == LIMIT_INJECTION):
+            yield batch
+            batch, size = [], 0
+        batch.append(event)
+        size += length
+    if batch:
+        yield batch
+
+
+def count_rest(call: Call, events: Sequence[Event]) -> int:
+    """Return how many unread messages remain after those that are shown; 0 with --follow."""
+    if call.parsed.has("--follow"):
+        return 0
+    return max(0, read_unread(call.services.log.rows, call.owner) - len(events))
+
+
+async def show_mail(
+    call: Call,
+    events: Sequence[Event],
+    token: bytes = b"",
+    *,
+    rest: int = 0,
+    told: set[str] | None = None,
+    flushed: Callable[[], None] | None = None,
+) -> None:
+    """Write one batch in one piece: if the client is cut off before it has written all, no message counts.
+
+    The tips in the batch are added to `told`.
+    """
+    form = form_of(call)
+    write: Callable[[Sequence[Event]], bytes] = _to_json_lines
+    if form == PAGE:
+        write = partial(_to_page, call)
+    elif form == FENCE:
+        tips = tips_for_agent(call, events, told_tips(call) if told is None else told)
+        write = partial(_to_fence, call, rest, tuple(tips.values()))
+        if told is not None:
+            told.update(tips)
+    # Encoding or escaping a payload of megabytes would block the event loop.
+    is_quick = all(is_small(event.payload) for event in events)
+    data = write(events) if is_quick else await asyncio.to_thread(write, events)
+    await call.write(data, token, flushed=flushed)
+
+
+def _to_json_lines(events: Sequence[Event]) -> bytes:
+    return b"".join(_encode(message_view(event)) + b"\n" for event in events)
+
+
+def _to_page(call: Call, events: Sequence[Event]) -> bytes:
+    return "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
+
+
+def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
+    """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
+    services, name = call.services, call.owner
+    fence = format_injection(
+        [injection_line(event, name, services.log.device) for event in events],
+        rest=rest,
+        hints=services.settings.hints,
+        tips=(bundle_hint(events), *tips),
+    )
+    return f"{fence}\n".encode()
+
+
+def mail_filter(call: Call) -> Passes | None:
+    """Return the filter by sender and thread; None lets everything through."""
+    senders = {name.removeprefix("@").lower() for name in call.parsed.values("--from")}
+    threads = set(call.parsed.values("--thread"))
+    if not senders and not threads:
+        return None
+    return lambda event: (
+        (not senders or event.sender.lower() in senders)
+        and (not threads or message_fields(event).get("thread") in threads)
+    )
+
+
+# --------------------
+# The commands that send, receive and manage messages.
+
+DEFAULT_INBOX: Final = 20
+"""How many messages `pal inbox` shows."""
+DEFAULT_RECV: Final = 50
+"""How many messages `pal recv` takes at once."""
+
+_GROUP: Final = "Messages"
+
+_MESSAGE_ID: Final = Positional(
+    name="ID", help="The message: its number (42 or #42) or the end of its long id.", completes="ids"
+)
+
+MESSAGE_COMMANDS: Final = (
+    Command(
+        path=("send",),
+        group=_GROUP,
+        summary="Send a message to one, several or all agents.",
+        description=(
+            "The last argument is the text, the arguments before it are the recipients. Without recipients, "
+            "the message goes to all present agents. Everything after -- is text, including words that start "
+            "with a dash; an @name in it does not add a recipient. Without --, every @name in the text is a "
+            "recipient too. If a name is unknown, nothing is sent. Routing is not privacy: every agent on "
+            "this bus can read every message, in rooms and elsewhere."
+        ),
+        positionals=(
+            Positional(
+                name="TARGET",
+                help=(
+                    "A recipient: @luna, @api-luna, @api- (all with this tag), @workers, '@claude-*', @all, "
+                    "@human, room (your room here), '#name' (that room), or a path with a slash."
+                ),
+                many=True,
+                optional=True,
+                completes="targets",
+            ),
+        ),
+        rest="TEXT",
+        options=(
+            Option(
+                name="--intent",
+                metavar="INTENT",
+                help=(
+                    "Purpose: request (wants an answer; you are notified if the agent goes idle or stops "
+                    "without one), inform, or ack (answers a request)."
+                ),
+                choices=("request", "inform", "ack"),
+            ),
+            Option(name="--thread", metavar="NAME", help="The thread of the message.", completes="threads"),
+            Option(
+                name="--reply-to", metavar="ID", help="The message that this one answers.", completes="ids"
+            ),
+            Option(
+                name="--priority",
+                metavar="PRIORITY",
+                help=(
+                    "When to deliver: interrupt (at once), normal, idle-first (when the agent is idle, "
+                    "before other messages) or idle (default: normal)."
+                ),
+                choices=("interrupt", "normal", "idle-first", "idle"),
+            ),
+            Option(name="--interrupt", help="Same as --priority interrupt."),
+            Option(
+                name="--raw",
+                help=(
+                    "Type exactly these keys into the agent's terminal, even into an open dialog: no header, "
+                    "no Enter. Exit status 1 if they were not typed. For a person only."
+                ),
+            ),
+            Option(
+                name="--expects-reply",
+                help="Remind a recipient that goes idle without answering, up to three times.",
+            ),
+            Option(
+                name="--expires",
+                metavar="TIME",
+                help="Drop it if undelivered after 90s, 10m, 2h (default: never).",
+            ),
+            Option(
+                name="--id",
+                metavar="ULID",
+                help="Your own id for the message. The same id again sends nothing.",
+            ),
+            Option(name="--file", metavar="FILE", help="Read the text from this file.", completes="files"),
+            Option(name="--stdin", help="Read the text from standard input."),
+            Option(
+                name="--room",
+                metavar="ROOM",
+                help=(
+                    "Send it in this room, as 'pal room list' shows it, or a path in its workspace. Targets "
+                    "are members of the room (default: all)."
+                ),
+                completes="rooms",
+            ),
+            Option(name="--yes", help="Confirm a broadcast to more than five (required for agents)."),
+            Option(name="--dry-run", help="Show the recipients and send nothing."),
+            *SEND_OPTIONS,
+        ),
+        exclusive=(
+            ("--priority", "--interrupt", "--raw"),
+            ("--file", "--stdin"),
+            ("--bundle", "--title"),
+            ("--raw", "--expects-reply"),
+        ),
+        examples=(
+            ('pal send @nova "the build is green"', "send to nova"),
+            ('pal send "lunch?"', "send to all present agents"),
+            ('pal send @nova @kira --intent request "can you review this?"', "ask two agents"),
+            ("pal send @luna --reply-to 42 --thread pr-123 -- looks good", "reply in a thread"),
+            ("git diff | pal send @nova --stdin", "send the output of a program"),
+            ("pal send room -- I am done with the schema", "send to your room"),
+            ("pal send @api- --dry-run -- hello", "show the recipients only"),
+            ("pal send luna --raw -- y", "press y in luna's terminal"),
+            (
+                'pal send @nova --title "PR-123" --files src/app.tsx -- please review',
+                "attach a bundle with a file",
+            ),
+        ),
+    ),
+    Command(
+        path=("recv",),
+        group=_GROUP,
+        summary="Receive your waiting messages.",
+        description=(
+            "Prints your waiting messages and marks them as seen after printing. Exit status 0, also if "
+            "there are no messages; 3 if --timeout ended the wait."
+        ),
+        options=(
+            Option(name="--wait", help="Wait for a message if none is waiting."),
+            Option(
+                name="--follow",
+                help="Keep running; print each message when your state allows it.",
+            ),
+            Option(
+                name="--timeout",
+                metavar="TIME",
+                help="Wait at most this long: 30 (seconds), 5m (default: no limit).",
+            ),
+            Option(
+                name="--from",
+                metavar="NAME",
+                help="Only messages from this agent. May be repeated.",
+                many=True,
+                completes="agents",
+            ),
+            Option(
+                name="--thread",
+                metavar="NAME",
+                help="Only messages in this thread. May be repeated.",
+                many=True,
+                completes="threads",
+            ),
+            Option(
+                name="--after",
+                metavar="SEQ",
+                help="Only messages after this seq, including seen ones. Implies --peek.",
+            ),
+            Option(name="--peek", help="Do not mark messages as seen."),
+            Option(name="--limit", metavar="N", help=f"At most N messages (default: {DEFAULT_RECV})."),
+        ),
+        exclusive=(("--wait", "--follow"),),
+        examples=(
+            ("pal recv", "read waiting messages"),
+            ("pal recv --wait --timeout 5m", "wait up to five minutes"),
+            ("pal recv --follow --json", "pass messages to a program"),
+            ("pal recv --peek --from nova", "read without marking as seen"),
+            ("pal recv --follow --after 42", "follow from #42 without marking as seen"),
+        ),
+    ),
+    Command(
+        path=("inbox",),
+        group=_GROUP,
+        summary="Show your latest messages, read and unread.",
+        description="Shows the newest last, with the state of each. Changes nothing.",
+        options=(
+            Option(name="--limit", metavar="N", help=f"At most N messages (default: {DEFAULT_INBOX})."),
+        ),
+        examples=(("pal inbox --limit 5", "the last five messages"),),
+    ),
+    Command(
+        path=("show",),
+        group=_GROUP,
+        summary="Show one message in full.",
+        positionals=(_MESSAGE_ID,),
+        examples=(("pal show 42", "read message 42"), ("pal show 42 --json", "all fields of message 42")),
+    ),
+    Command(
+        path=("receipts",),
+        group=_GROUP,
+        summary="Show who has received and read a message.",
+        description=(
+            "Shows for each recipient: queued, submitted, seen or answered, or held, refused, expired or "
+            "dead; the lane (connection) that carried the message, and the evidence."
+        ),
+        positionals=(_MESSAGE_ID,),
+        examples=(("pal receipts 42", "who has read message 42?"),),
+    ),
+    Command(
+        path=("trace",),
+        group=_GROUP,
+        summary="Show every delivery step of a message, with times.",
+        description=(
+            "Shows on which lane (connection) the message was offered, why it had to wait, what was typed, "
+            "and how delivery ended. The steps come from the log, the daemon and the processes that hold the "
+            "recipients' terminals. Steps outside the log are kept in files of limited size, so they may be "
+            "missing for old messages."
+        ),
+        positionals=(_MESSAGE_ID,),
+        examples=(("pal trace 42", "why has nova not read message 42?"),),
+    ),
+    Command(
+        path=("ack",),
+        group=_GROUP,
+        summary="Mark messages as seen.",
+        description=(
+            "For messages that you have read in another way, such as 'pal recv --peek'. A message that was "
+            "not sent to you is refused."
+        ),
+        positionals=(
+            Positional(
+                name="ID", help="A message: its number or the end of its long id.", many=True, completes="ids"
+            ),
+        ),
+        examples=(("pal ack 42 43", "I have read both"),),
+    ),
+    Command(
+        path=("release",),
+        group=_GROUP,
+        summary="Deliver a held message.",
+        description=(
+            "A message is held if agents write to each other too often or reply to each other in circles. "
+            "Only a person can release it. 'pal pending' lists held messages."
+        ),
+        positionals=(_MESSAGE_ID,),
+        examples=(("pal release 42", "deliver message 42"),),
+    ),
+    Command(
+        path=("redeliver",),
+        group=_GROUP,
+        summary="Deliver an unconfirmed message again.",
+        description=(
+            "For a message that was submitted but never confirmed. It may arrive twice, so this never "
+            "happens automatically. Only a person can do this."
+        ),
+        positionals=(_MESSAGE_ID,),
+        examples=(("pal redeliver 42", "deliver it again"),),
+    ),
+)
+
+# --------------------
+# `pal inbox`, `show`, `receipts`, `ack`, `release` and `redeliver`. Only the last three change anything.
+
+
+async def inbox(call: Call) -> int:
+    """Show the newest messages to the caller, read or not."""
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_INBOX
+    found = await inbox_view(call.services, call.owner, limit)
+    if call.is_json:
+        for event, state in found:
+            await call.say_json({**message_view(event), "state": state})
+        return 0
+    if not found:
+        await call.say("no messages yet")
+        return 0
+    columns = [
+        Column(title="ID", is_right=True),
+        Column(title="FROM", least=8),
+        Column(title="STATE"),
+        Column(title="AGE", is_right=True),
+        Column(title="TEXT", least=12),
+    ]
+    now = call.services.clock.now_ms()
+    rows = [
+        [f"#{event.seq}", call.paint.name(event.sender), state, ago(now - event.ts), readable_text(event)]
+        for event, state in found
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def show(call: Call) -> int:
+    """Show one message or event in full."""
+    event = await fetch_event(call.services.log, call.parsed.positionals[0])
+    is_mail = event.type == "message" or bool(event.delivered_to)
+    if call.is_json:
+        if is_mail:
+            await call.say_json(message_view(event))
+        else:
+            await call.write(encode_event(event) + b"\n")
+        return 0
+    text = readable_text(event)
+    paint = call.paint
+    kind, sender = paint.safe(f"{event.type} from"), paint.name(event.sender)
+    lines = [f"#{event.seq} {kind} {sender}, {call.clock_time(event.ts)}, {paint.safe(event.id)}"]
+    if event.to:
+        lines.append(f"to {paint.names(event.to)}")
+    for key in ("intent", "thread", "reply_to", "priority", "path", "bundle_id"):
+        if event.payload.get(key):
+            lines.append(paint.safe(f"{key.replace('_', ' ')} {event.payload[key]}"))
+    if is_mail:
+        lines += _receipt_table(call, event)
+    await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
+    return 0
+
+
+async def receipts(call: Call) -> int:
+    """Show the delivery state of a message, one line per recipient."""
+    event = find_message(call.services.log, call.parsed.positionals[0])
+    if call.is_json:
+        await call.say_json(receipts_view(call.services, event))
+        return 0
+    lines = _receipt_table(call, event)
+    await call.say_lines(lines or [f"#{event.seq} was for nobody"])
+    return 0
+
+
+def _receipt_table(call: Call, event: Event) -> list[str]:
+    rows = []
+    for line in receipt_lines(call.services, event):
+        state = str(line["state"])
+        if line.get("unconfirmed"):
+            state += " (unconfirmed)"
+        evidence = [str(line[key]) for key in ("lane", "grade", "reason") if line.get(key)]
+        evidence += [GATE_ADVICE[reason] for reason in evidence if reason in GATE_ADVICE]
+        if answer := line.get("answer"):
+            evidence.append(f"answered in #{answer}")
+        if line.get("by"):
+            evidence.append(f"by {line['by']}")
+        moment = line["ts"]
+        assert isinstance(moment, int)
+        rows.append([str(line["name"]), state, call.clock_time(moment), ", ".join(evidence)])
+    columns = [Column(least=8), Column(), Column(), Column()]
+    return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
+
+
+async def ack(call: Call) -> int:
+    """Mark messages to the caller as seen. Messages to other recipients are refused."""
+    name = call.owner
+    events = [find_message(call.services.log, reference) for reference in call.parsed.positionals]
+    seqs = tuple(event.seq for event in events)
+    request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
+    written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(written, Written)
+    moved = written.event.payload["messages"] if written.event is not None else []
+    if call.is_json:
+        await call.say_json({"name": name, "state": State.SEEN, "messages": moved})
+    elif not moved:
+        call.warn("nothing to mark: you have seen these already")
+    return 0
+
+
+async def release(call: Call) -> int:
+    """Queue a held message for delivery."""
+    reference = call.parsed.positionals[0]
+    await call.services.broker.submit(call.caller, Release(message=reference), key=call.asked.key)
+    return await _say_queued(call, reference, "is in line now")
+
+
+async def redeliver(call: Call) -> int:
+    """Queue a message again for the recipients that may not have it."""
+    reference = call.parsed.positionals[0]
+    await call.services.broker.submit(call.caller, Redeliver(message=reference), key=call.asked.key)
+    return await _say_queued(call, reference, "is in line again")
+
+
+async def _say_queued(call: Call, reference: str, words: str) -> int:
+    event = find_message(call.services.log, reference)
+    if call.is_json:
+        await call.say_json(receipts_view(call.services, event))
+    else:
+        await call.say(f"#{event.seq} {words}")
+    return 0
+
+
+# --------------------
+# `pal recv --peek` and `--after`: show the caller's messages, once or continuously, and mark nothing.
+
+_LONGEST_TOKEN: Final = 15
+_PAGE: Final = 1000
+
+
+async def peek(call: Call, name: str, limit: int) -> int:
+    """Show messages without marking them: the open ones, or with --after all messages after a seq."""
+    parsed = call.parsed
+    after, timeout_s = parsed.number("--after"), parsed.duration_s("--timeout")
+    if parsed.has("--follow"):
+        return await _follow_peek(call, name, after, timeout_s)
+    events: Sequence[Event] | None
+    if after is None:
+        events = open_mail(call.services, name, limit, mail_filter(call))
+    else:
+        events = await _all_behind(call, _behind(call, name, after, limit))
+    if not events and (parsed.has("--wait") or timeout_s is not None):
+        place = call.services.log.last() if after is None else after
+        events = await call.first(_behind(call, name, place, limit), timeout_s)
+        if events is None:
+            return EXIT_NOTHING
+    events = events[:limit]
+    rest = count_rest(call, events) if after is None else 0
+    for batch in batches(events):
+        await show_mail(call, batch, rest=rest if batch[-1] is events[-1] else 0)
+    return 0
+
+
+async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: float | None) -> int:
+    """Show the messages after a seq as they arrive. After SIGTERM or SIGHUP, print the cursor.
+
+    A client that reconnects continues after the last message that it had written out.
+    """
+    if after is None:
+        raise UsageError(
+            "say where it begins: pal recv --follow --after SEQ; without --peek it takes your mail"
+        )
+    shown = _Written(max(after, _resumed(call)))
+    status = EXIT_NOTHING
+    with call.connection.ending_gently(shown.place):
+        query = _behind(call, name, shown.place, _PAGE)
+        async with aclosing(follow(call.services.log, query, after=shown.place, with_archives=True)) as found:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while True:
+                        with call.connection.waiting():
+                            events = await anext(found)
+                        for event in events:
+                            token = str(event.seq).encode()
+                            await show_mail(call, [event], token, flushed=partial(shown.move, event.seq))
+                        status = 0
+            except TimeoutError:
+                pass
+    await call.connection.output.flushed()
+    if call.connection.is_asked_to_end:
+        call.say_cursor(shown.place)
+        return 0
+    return status
+
+
+class _Written:
+    """The seq up to which everything was written out."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def move(self, place: int) -> None:
+        self.place = place
+
+
+def _resumed(call: Call) -> int:
+    """Return the seq up to which a reconnected client had written everything; 0 for a new client."""
+    token = call.asked.resume
+    return int(token) if token is not None and token.isdigit() and len(token) <= _LONGEST_TOKEN else 0
+
+
+async def _all_behind(call: Call, query: Query) -> list[Event]:
+    """Return the messages after a seq, archived or not, up to the limit."""
+    found: list[Event] = []
+    async with aclosing(pages(call.services.log, query)) as some:
+        async for page in some:
+            found += page
+            if len(found) >= query.limit:
+                break
+    return found[: query.limit]
+
+
+def _behind(call: Call, name: str, place: int, limit: int) -> Query:
+    senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
+    return Query(targets=(name,), senders=senders, threads=threads, after=place, limit=limit)
+
+
+# --------------------
+# `pal recv`: read the caller's mailbox. Messages are shown, flushed, and only then stored as seen.
+
+_tokens: Final = msgspec.json.Decoder(list[Place])
+_encode_mail: Final = msgspec.json.Encoder().encode
+
+
+async def recv(call: Call) -> int:
+    """Show the waiting messages, or wait for some; with --follow continue until the client ends."""
+    name = call.owner
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_RECV
+    await doubt_names(call, call.parsed.values("--from"))
+    if call.parsed.has("--peek") or call.parsed.has("--after"):
+        return await peek(call, name, limit)
+    require_own_mail(call.caller)
+    if await _has_resumed(call) and not call.parsed.has("--follow"):
+        return 0
+    is_pushed = call.parsed.has("--follow")
+    taker = call.services.delivery.take(name, passes=mail_filter(call), is_pushed=is_pushed)
+    try:
+        return await _take(call, taker, limit)
+    finally:
+        taker.close()
+
+
+async def _take(call: Call, taker: Taker, limit: int) -> int:
+    timeout_s = call.parsed.duration_s("--timeout")
+    if call.parsed.has("--follow"):
+        return await _follow(call, taker, limit, timeout_s)
+    if call.parsed.has("--wait") or timeout_s is not None:
+        events = await _next(call, taker, limit, _deadline(timeout_s))
+    else:
+        events = taker.poll(limit)
+        if not events and call.is_terminal and not call.is_json:
+            await call.say(call.paint.dim("nothing is waiting for you"))
+    if events is None:
+        return EXIT_NOTHING
+    await _hand_out(call, taker, events)
+    return 0
+
+
+async def _follow(call: Call, taker: Taker, limit: int, timeout_s: float | None) -> int:
+    """Show messages as they arrive.
+
+    After SIGTERM or SIGHUP, flush the shown messages, store them as seen and print the cursor.
+    """
+    deadline, status = _deadline(timeout_s), EXIT_NOTHING
+    shown = FlushedMail(call.services.log.last())
+    with call.connection.ending_gently(shown.place):
+        while events := await _next(call, taker, limit, deadline):
+            for batch in batches(events):
+                await _hand_out_singly(call, taker, batch, shown)
+            status = 0
+    if not call.connection.is_asked_to_end:
+        return status
+    call.say_cursor(shown.place)
+    return 0
+
+
+class FlushedMail:
+    """The messages that a follower has flushed: all of the present batch, and the newest seq of all."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.seqs: list[int] = []
+
+    def add(self, seq: int) -> None:
+        self.place = max(self.place, seq)
+        self.seqs.append(seq)
+
+
+async def _hand_out_singly(call: Call, taker: Taker, batch: Sequence[Event], shown: FlushedMail) -> None:
+    """Show messages one by one, each in a separate write, and store the flushed ones as seen.
+
+    If the client disconnects in the middle, the flushed messages are seen and the rest stay unread.
+    """
+    output, connection = call.connection.output, call.connection
+    shown.seqs = []
+    told = told_tips(call)
+    try:
+        for count, event in enumerate(batch, 1):
+            token = _encode_mail([one.seq for one in batch[:count]])
+            await show_mail(call, [event], token, told=told, flushed=partial(shown.add, event.seq))
+        await output.flushed()
+    except asyncio.CancelledError:
+        if connection.is_asked_to_end and not connection.is_lost:
+            await output.flushed()  # The client still writes out what it received before the signal.
+        raise
+    finally:
+        if shown.seqs:
+            await _write_down(call, taker, shown.seqs)
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+
+
+async def _next(call: Call, taker: Taker, limit: int, deadline: float | None) -> list[Event] | None:
+    """Wait for messages; return None if the deadline passes first."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            with call.connection.waiting():
+                return await taker.wait(limit)
+    except TimeoutError:
+        return None
+
+
+async def _hand_out(call: Call, taker: Taker, events: Sequence[Event]) -> None:
+    """Show messages batch by batch; store each batch as seen after the client has flushed it."""
+    rest = count_rest(call, events)
+    for batch in batches(events):
+        seqs = tuple(event.seq for event in batch)
+        await show_mail(call, batch, _encode_mail(seqs), rest=rest if batch[-1] is events[-1] else 0)
+        await call.connection.output.flushed()
+        await _write_down(call, taker, seqs)
+
+
+async def _write_down(call: Call, taker: Taker, seqs: Sequence[int]) -> None:
+    """Store messages as seen, even if the client disconnects now. Until then no other reader takes them."""
+    seen = asyncio.ensure_future(_seen(call, seqs))
+    try:
+        await asyncio.shield(seen)
+    finally:
+        await asyncio.wait([seen])
+    taker.settled(seqs)
+
+
+async def _seen(call: Call, seqs: Sequence[int]) -> None:
+    events = [event for event in map(call.services.log.event, seqs) if event is not None]
+    tips = tuple(tips_for_agent(call, events, told_tips(call)))
+    request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tips)
+    await call.services.broker.submit(call.caller, request)
+
+
+async def _has_resumed(call: Call) -> bool:
+    """Store as seen the messages that a reconnected client had written out; they are not shown again.
+
+    Return whether the client brought a valid token.
+    """
+    if call.asked.resume is None:
+        return False
+    try:
+        seqs = _tokens.decode(call.asked.resume)
+    except msgspec.DecodeError:
+        return False
+    await _seen(call, seqs)
+    return True
+
+
+# --------------------
+# Wait for the outcome of raw keys, and show it to their sender.
+#
+# Keys are typed, refused or expired within seconds. The ledger is not polled: new events in the log cause the
+# next read.
+
+_TYPED: Final = frozenset({State.SEEN, State.ANSWERED})
+_KNOWN: Final = _TYPED | ENDS | {State.HELD}
+_WORDS: Final[Mapping[str, str]] = {State.REFUSED: "was refused", State.EXPIRED: "expired"}
+_GRACE_S: Final = 10.0
+"""Seconds after the expiry of the keys in which a terminal that has received them may still report."""
+
+
+async def say_outcome(call: Call, sent: Sent) -> int:
+    """Wait for the outcome of raw keys and show it. Return 0 if they were typed, else 1."""
+    assert sent.event is not None  # a dry run types nothing
+    (name,) = sent.delivered_to
+    entry = await _wait(call, sent.event, name)
+    is_typed = entry.state in _TYPED
+    if call.is_json:
+        await call.say_json(sent_view(sent) | _view(entry))
+    elif is_typed:
+        seq = sent.event.seq
+        await call.say(
+            f"#{seq} was typed before, into {name}" if sent.is_repeat else f"typed #{seq} into {name}"
+        )
+    else:
+        call.warn(_raw_sentence(sent.event.seq, name, entry))
+    return 0 if is_typed else 1
+
+
+def _raw_sentence(seq: int, name: str, entry: LedgerEntry) -> str:
+    """Return why the keys were not typed, or that it is unknown whether they were."""
+    if entry.state == State.SUBMITTED:
+        return (
+            f"#{seq} was handed to the terminal of {name} and never confirmed: it may or may not have been "
+            f"typed. 'pal peek {name}' shows its screen"
+        )
+    why = f" ({entry.reason})" if entry.reason else ""
+    return f"nothing was typed into {name}: #{seq} {_WORDS.get(entry.state, f'is {entry.state}')}{why}"
+
+
+async def _wait(call: Call, event: Event, name: str) -> LedgerEntry:
+    """Return the final ledger entry of the keys; after the time limit the present one."""
+    log, news = call.services.log, asyncio.Event()
+    stop = log.subscribe(lambda _: news.set())
+    try:
+        async with asyncio.timeout(_limit_s(call, event)):
+            with call.connection.waiting():
+                while not _is_known(entry := read_entry(log.rows, event.seq, name)):
+                    await news.wait()
+                    news.clear()
+    except TimeoutError:
+        entry = read_entry(log.rows, event.seq, name)
+    finally:
+        stop()
+    return entry or LedgerEntry(state=State.QUEUED, ts=event.ts)
+
+
+def _is_known(entry: LedgerEntry | None) -> bool:
+    """Return whether the outcome is final. A submitted and unconfirmed entry stays unconfirmed."""
+    return entry is not None and (entry.state in _KNOWN or entry.unconfirmed)
+
+
+def _limit_s(call: Call, event: Event) -> float:
+    expires = event.payload.get("expires")
+    left_ms = expires - call.services.clock.now_ms() if isinstance(expires, int) else 0
+    return max(0, left_ms) / 1000 + _GRACE_S
+
+
+def _view(entry: LedgerEntry) -> dict[str, object]:
+    view: dict[str, object] = {"state": entry.state}
+    if entry.reason:
+        view["reason"] = entry.reason
+    if entry.unconfirmed:
+        view["unconfirmed"] = True
+    return view
+
+
+# --------------------
+# `pal send`: read recipients and text from the command line, and send the message.
+
+
+async def send(call: Call) -> int:
+    """Store a message for its recipients, and report them."""
+    parsed = call.parsed
+    if parsed.has("--title") and not parsed.has("--dry-run") and let_client_take(call):
+        return 0  # the client reads the transcripts first, and then repeats the command
+    targets, text, has_mentions = await _read(call)
+    expires_s = parsed.duration_s("--expires")
+    request = Send(
+        text=text,
+        to=tuple(targets),
+        has_mentions=has_mentions,
+        intent=parsed.value("--intent") or "",
+        thread=parsed.value("--thread") or "",
+        reply_to=parsed.value("--reply-to") or "",
+        priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
+        expires_in_ms=_milliseconds(expires_s),
+        id=(parsed.value("--id") or "").upper(),
+        bundle_id=parsed.value("--bundle") or "",
+        is_confirmed=parsed.has("--yes"),
+        is_dry_run=parsed.has("--dry-run"),
+        expects_reply=parsed.has("--expects-reply"),
+        room=await _room(call, targets),
+    )
+    if parsed.has("--raw"):
+        request = _as_keys(call, request)
+        await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
+        request = await hide_keys(call.services.holds, request)
+    request = await with_bundle(call, request)
+    sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    assert isinstance(sent, Sent)
+    if request.raw and sent.event is not None and is_raw(sent.event):  # --id may name an earlier text
+        return await say_outcome(call, sent)
+    if call.is_json:
+        await call.say_json(sent_view(sent))
+    else:
+        await call.say(call.safe(_sentence(sent), keep_lines=True))
+    return 0
+
+
+async def _room(call: Call, targets: Sequence[str]) -> str:
+    """Return the room of the message: the one that --room names, or for the recipient `room` the caller's.
+
+    Return an empty string if the message is not for a room. Raises RoomNotFound if the caller has no room.
+    """
+    named = call.parsed.value("--room")
+    is_said = any(target.startswith("#") for target in targets)
+    if named is None and not is_said and any(_is_here(target) for target in targets):
+        return await room_of(call)
+    if named == "":
+        raise UsageError("--room needs a room: its name, or a path in its workspace")
+    return "" if named is None else await named_room(call, named)
+
+
+def _is_here(target: str) -> bool:
+    return target.lower().removeprefix("@") == "room"
+
+
+def _as_keys(call: Call, request: Send) -> Send:
+    """Return the request with the text as raw keys, for exactly one agent."""
+    if len(request.to) != 1:
+        raise UsageError("raw keys go into one terminal: pal send NAME --raw -- KEYS")
+    return structs.replace(
+        request,
+        raw=request.text.encode("utf-8", "surrogateescape"),
+        text="",
+        to=(),
+        recipient=call.agent(request.to[0]).name,
+        has_mentions=False,
+    )
+
+
+def _milliseconds(expires_s: float | None) -> int:
+    if expires_s is None:
+        return 0
+    if expires_s < 0.001:
+        raise UsageError("--expires needs a time above 0")
+    return int(expires_s * 1000)
+
+
+async def _read(call: Call) -> tuple[list[str], str, bool]:
+    """Return the recipients, the text, and whether `@words` in the text are also recipients."""
+    parsed = call.parsed
+    words = list(parsed.positionals)
+    path = parsed.value("--file")
+    if path is not None or parsed.has("--stdin"):
+        if parsed.after:
+            raise UsageError("the text comes from --file or --stdin: leave out the text after --")
+        return words, await _content(call, path), False
+    if parsed.after is not None:
+        if not parsed.after:
+            raise UsageError("there is no text after --")
+        return words, " ".join(parsed.after), False
+    if not words:
+        raise UsageError("there is no text: pal send [TARGET...] [--] TEXT")
+    *targets, text = words
+    if not targets and text.startswith("@") and " " not in text.strip():
+        raise UsageError(f"{text!r} is a recipient without a text: pal send {text} -- TEXT")
+    return targets, text, True
+
+
+async def _content(call: Call, path: str | None) -> str:
+    """Let the client read a file or standard input, with its own rights."""
+    if path is None:
+        content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
+    else:
+        content = await call.connection.read_file(path, LIMIT_BODY_BYTES)
+    try:
+        return content.decode("utf-8", "surrogateescape" if call.parsed.has("--raw") else "strict")
+    except UnicodeDecodeError:
+        raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
+
+
+def _room_of(sent: Sent) -> str:
+    """Return the room of a sent message; empty if it was not for a room."""
+    if sent.event is not None:
+        return str(sent.event.payload.get("room", ""))
+    return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
+
+
+def _sentence(sent: Sent) -> str:
+    """Return the result in one line, and one more line for each group or path without recipients."""
+    names = ", ".join(sent.delivered_to) or "nobody"
+    if room := _room_of(sent):
+        names = f"{names} in {room}"
+    if sent.event is None:
+        lines = [f"would go to {names}"]
+    elif sent.is_repeat:
+        lines = [f"#{sent.event.seq} was sent before, to {names}"]
+    else:
+        lines = [f"sent #{sent.event.seq} to {names}"]
+    lines += [f"nobody is in {group} now; the message is kept" for group in sent.empty_groups]
+    lines += [f"nobody is subscribed to {path}: dead letter" for path in sent.dead]
+    return "\n".join(lines)
+
+
+# --------------------
+# `pal trace`: show every step of one message, from the log, delivery and the holders. Changes nothing.
+
+_TRACE_PAGE: Final = 1000
+_LIMIT_EVENTS: Final = 20_000
+"""How many events after the message are searched."""
+_OPEN: Final = frozenset({State.QUEUED, State.SUBMITTED, State.HELD})
+
+
+class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a message: its time, source, recipient, lane and reason."""
+
+    ts: int
+    source: str
+    agent: str
+    step: str
+    lane: str = ""
+    detail: str = ""
+    seq: int = 0
+    """The seq of the event, for a step from the log."""
+
+
+class _TraceLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a trace file."""
+
+    ts: int
+    agent: str
+    step: str
+    seqs: tuple[int, ...] = ()
+    lane: str = ""
+    detail: str = ""
+
+
+_line: Final = msgspec.json.Decoder(_TraceLine).decode
+
+
+async def trace(call: Call) -> int:
+    """Show the steps of a message in the order of time, then the present state of the lanes."""
+    event = find_message(call.services.log, call.parsed.positionals[0])
+    receipts = receipt_lines(call.services, event)
+    names = [str(line["name"]) for line in receipts]
+    is_over = not any(line["state"] in _OPEN for line in receipts)
+    steps = await _from_log(call, event, names, is_over=is_over)
+    end = max(step.ts for step in steps) if is_over else call.services.clock.now_ms()
+    files = [("delivery", trace_path(call.services.home))]
+    files += [("holder", trace_path(call.services.home, name)) for name in _holders(call, names)]
+    steps += await asyncio.to_thread(_from_files, files, event, frozenset(names), end)
+    steps.sort(key=lambda step: step.ts)
+    if call.is_json:
+        for step in steps:
+            await call.say_json(step)
+        return 0
+    rows = [[_time(call, step.ts), step.source, step.agent, _what(step)] for step in steps]
+    for name in names:
+        levels = call.services.delivery.levels(name)
+        lanes = ", ".join(f"{lane} {_gate(level.is_open, level.reason)}" for lane, level in levels)
+        rows.append(["now", "delivery", name, f"lanes: {lanes}" if lanes else "no lane is open"])
+    columns = [Column(), Column(), Column(least=8), Column()]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over: bool) -> list[TraceStep]:
+    fields = flat(message)
+    sent = f"{fields['priority']}, from {message.sender} to {', '.join(names) or 'nobody'}"
+    steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
+    states: list[TraceStep] = []
+    place, seen = message.seq, 0
+    while seen < _LIMIT_EVENTS and (
+        page := await call.services.log.read(Query(after=place, limit=_TRACE_PAGE))
+    ):
+        for event in page:
+            found = _step_of(event, message)
+            if found is not None:
+                steps.append(found)
+            elif event.type in AGENT_TYPES and agent_of(event) in names:
+                states.append(_state(event))
+        place, seen = page[-1].seq, seen + len(page)
+    last = max(step.seq for step in steps)
+    return steps + [state for state in states if not is_over or state.seq < last]
+
+
+def _step_of(event: Event, message: Event) -> TraceStep | None:
+    """Return the step that an event means for a message; None if it is not about the message."""
+    if event.type == "delivery":
+        report = msgspec.convert(event.payload, DeliveryReport)
+        if message.seq not in report.messages:
+            return None
+        words = [report.grade, report.reason, "unconfirmed" if report.unconfirmed else ""]
+        return TraceStep(
+            ts=event.ts,
+            source="log",
+            agent=report.agent,
+            step=report.state,
+            lane=report.lane,
+            detail=", ".join(filter(None, words)),
+            seq=event.seq,
+        )
+    if event.type != MESSAGE:
+        return None
+    if reply_place(event) == message.seq:
+        return TraceStep(
+            ts=event.ts,
+            source="log",
+            agent=event.sender,
+            step="answered",
+            detail=f"#{event.seq}",
+            seq=event.seq,
+        )
+    text = str(event.payload.get("text", ""))
+    if event.sender == SYSTEM_CALLER.name and re.search(rf"#{message.seq}\b", text):
+        to = ", ".join(event.delivered_to)
+        return TraceStep(ts=event.ts, source="log", agent=to, step="notice", detail=text, seq=event.seq)
+    return None
+
+
+def _state(event: Event) -> TraceStep:
+    words = [str(event.payload.get(key, "")) for key in ("action", "state", "detail", "reason")]
+    return TraceStep(
+        ts=event.ts,
+        source="log",
+        agent=agent_of(event),
+        step=event.type,
+        detail=", ".join(filter(None, words)),
+        seq=event.seq,
+    )
+
+
+def _holders(call: Call, names: Sequence[str]) -> list[str]:
+    """Return the agents whose holders may know a message: its recipients, and the parents of sub-agents."""
+    found = dict.fromkeys(names)
+    for name in names:
+        agent = call.services.broker.directory.get(name)
+        if agent is not None and agent.parent:
+            found[agent.parent] = None
+    return list(found)
+
+
+def _from_files(
+    files: Sequence[tuple[str, Path]], message: Event, names: frozenset[str], end: int
+) -> list[TraceStep]:
+    """Read the steps of a message, and the steps of its recipients' lanes from its time until `end`."""
+    return [
+        TraceStep(
+            ts=line.ts, source=source, agent=line.agent, step=line.step, lane=line.lane, detail=line.detail
+        )
+        for source, path in files
+        for line in chain(_lines(older_trace(path)), _lines(path))
+        if message.seq in line.seqs
+        or (not line.seqs and line.agent in names and message.ts <= line.ts <= end)
+    ]
+
+
+def _lines(path: Path) -> Iterator[_TraceLine]:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return
+    for line in content.splitlines():
+        try:
+            yield _line(line)
+        except (msgspec.DecodeError, json.JSONDecodeError):  # a partial line, after a full disk or a crash
+            continue
+
+
+def _what(step: TraceStep) -> str:
+    lane = f" ({step.lane})" if step.lane else ""
+    return f"{step.step}{lane}: {step.detail}" if step.detail else f"{step.step}{lane}"
+
+
+def _gate(is_open: bool, reason: str) -> str:
+    return "open" if is_open else f"closed ({reason})" if reason else "closed"
+
+
+def _time(call: Call, ts_ms: int) -> str:
+    moment = datetime.fromtimestamp(ts_ms / 1000, call.zone)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}"

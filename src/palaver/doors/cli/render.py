@@ -1,0 +1,73 @@
+"""Format a message for a person at a terminal, and as one line for an agent."""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from palaver.doors.cli.call import Call
+from palaver.errors import PalaverError, UsageError
+from palaver.protocol.agent_text import MessageLine
+from palaver.protocol.display import Paint
+from palaver.protocol.envelope import Event
+from palaver.protocol.lines import error_object
+from palaver.protocol.message import message_fields, readable_text
+
+
+def for_people(call: Call, event: Event) -> str:
+    """Return a head and the indented text. The content is escaped, so it cannot control the terminal."""
+    paint = call.paint
+    marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
+    if reply_to := _word(event, "reply_to"):
+        marks.append(f"answers #{reply_to}")
+    place, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
+    head = f"{place} {sender} → {paint.names(event.to) or 'all'}"
+    if marks:
+        head += " " + paint.safe(f"[{', '.join(marks)}]")
+    body = "\n".join(f"  {line}" for line in call.safe(readable_text(event), keep_lines=True).splitlines())
+    return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
+
+
+def injection_line(event: Event, recipient: str, device: str) -> MessageLine:
+    """Return a message as one line of the text for an agent."""
+    names = message_fields(event).get("delivered_to", event.delivered_to)
+    others = len(names) - 1 if isinstance(names, (list, tuple)) else 0
+    return MessageLine(
+        seq=event.seq,
+        device=None if event.device == device else event.device,
+        sender=event.sender,
+        recipient=recipient,
+        others=max(0, others),
+        intent=_word(event, "intent"),
+        thread=_word(event, "thread"),
+        text=readable_text(event),
+    )
+
+
+def _word(event: Event, key: str) -> str | None:
+    found = message_fields(event).get(key)
+    return found if isinstance(found, str) else None
+
+
+# --------------------
+# Format errors for standard error, and map them to exit statuses. Pure.
+
+EXIT_REFUSED: Final = 1
+EXIT_USAGE: Final = 2
+
+
+def format_refusal(argv: Sequence[str], error: PalaverError, paint: Paint) -> str:
+    """Return an error in the form that the command line asks for: a sentence, or one line of JSON."""
+    if "--json" in before_the_text(argv):
+        # Arguments of the caller may not be UTF-8; this codec writes them as escapes and never fails.
+        return json.dumps(error_object(error)) + "\n"
+    return f"{paint.red('pal:')} {paint.safe(str(error), keep_lines=True)}\n"
+
+
+def status_of(error: PalaverError) -> int:
+    """Return the exit status of a command that ended with this error."""
+    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_REFUSED
+
+
+def before_the_text(argv: Sequence[str]) -> Sequence[str]:
+    """Return the arguments before a lone `--`: everything after it is text."""
+    return argv[: argv.index("--")] if "--" in argv else argv

@@ -1,0 +1,817 @@
+"""The commands about rooms and their notes."""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from palaver.broker.context import Written
+from palaver.doors.cli.call import Call
+from palaver.doors.cli.parser import Parsed, relative_time
+from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.errors import BadRequest, InvalidHandoff, RoomNotFound, UsageError
+from palaver.identity.environment import read_home
+from palaver.protocol.display import Column, Paint, display_width, lay_out, truncate
+from palaver.protocol.requests import LeaveRoom
+from palaver.protocol.text import LIMIT_BODY_BYTES
+from palaver.services.rooms import RoomResult
+
+# --------------------
+# The commands about rooms and their notes.
+
+DEFAULT_NOTES: Final = 50
+"""How many notes `pal note list` shows."""
+
+_ROOMS: Final = "Rooms"
+_NOTES: Final = "Notes"
+
+ROOM: Final = Option(
+    name="--room",
+    metavar="ROOM",
+    help="Room, as 'pal room list' shows it, or a path in its workspace (default: your room here).",
+    completes="rooms",
+)
+"""The room of a command, if it is not the one of the working directory."""
+
+_PATH: Final = Positional(
+    name="PATH",
+    help="Folder or file in the workspace (default: working directory).",
+    optional=True,
+    completes="directories",
+)
+_NOTE_ID: Final = Positional(
+    name="NOTE", help="The note, as 'pal note list' shows it, or the end of its long id.", completes="notes"
+)
+
+ROOM_COMMANDS: Final = (
+    Command(
+        path=("room",),
+        group=_ROOMS,
+        summary="Share a workspace with other agents.",
+        description=(
+            "A room is the group of agents that work in one folder. Its members see each other, exchange "
+            "messages, take turns with the stick and keep notes."
+        ),
+        is_group=True,
+        examples=(
+            ("pal room join", "join the room of the working directory"),
+            ("pal room state", "show members and the owner of the stick"),
+        ),
+    ),
+    Command(
+        path=("room", "join"),
+        group=_ROOMS,
+        summary="Join the room of a workspace.",
+        description=(
+            "A room belongs to a folder: the top of a git repository, or the nearest folder that looks like "
+            "a project. Worktrees share the room of the main checkout. If a parent folder already has a "
+            "room, you join that one; otherwise a new room is opened. With --new, a room is opened at "
+            "exactly this folder, and agents that work below it belong to it from then on."
+        ),
+        positionals=(_PATH,),
+        options=(Option(name="--new", help="Open a room at exactly this folder, even inside another room."),),
+        examples=(
+            ("pal room join", "join the room of the working directory"),
+            ("pal room join services/api --new", "open a separate room for a subfolder"),
+        ),
+    ),
+    Command(
+        path=("room", "leave"),
+        group=_ROOMS,
+        summary="Leave a room.",
+        description="If you own the stick, it becomes free, without a handoff. History and notes are kept.",
+        positionals=(_PATH,),
+        options=(ROOM,),
+        examples=(("pal room leave", "leave the room of the working directory"),),
+    ),
+    Command(
+        path=("room", "list"),
+        group=_ROOMS,
+        summary="List rooms.",
+        description="Lists the open rooms, or the rooms of a path and its parent folders.",
+        positionals=(
+            Positional(
+                name="PATH",
+                help="Only rooms of this path and its parents (default: all rooms).",
+                optional=True,
+                completes="directories",
+            ),
+        ),
+        options=(Option(name="--all", help="Include closed rooms."),),
+        examples=(
+            ("pal room list", "open rooms"),
+            ("pal room list .", "rooms of this folder"),
+            ("pal room list --all", "also closed rooms"),
+        ),
+    ),
+    Command(
+        path=("room", "state"),
+        group=_ROOMS,
+        summary="Show a room's members and the owner of its stick.",
+        positionals=(_PATH,),
+        options=(ROOM,),
+        examples=(
+            ("pal room state", "the room of the working directory"),
+            ("pal room state --room palaver-x7qa", "another room"),
+        ),
+    ),
+    Command(
+        path=("room", "kick"),
+        group=_ROOMS,
+        summary="Remove a member from a room.",
+        description=(
+            "Every member can remove a member that is offline. A present member can be removed only with "
+            "--force, by an operator or a person."
+        ),
+        positionals=(Positional(name="NAME", help="The member to remove.", completes="agents"), _PATH),
+        options=(
+            Option(name="--force", help="Also remove a present member."),
+            Option(name="--reason", metavar="TEXT", help="The reason, for the log."),
+            ROOM,
+        ),
+        examples=(('pal room kick nova --reason "machine is off"', "remove an offline member"),),
+    ),
+    Command(
+        path=("room", "close"),
+        group=_ROOMS,
+        summary="Close a room permanently.",
+        description=(
+            "The history stays readable. An agent that joins at the same path later opens a new room. For an "
+            "operator or a person."
+        ),
+        positionals=(_PATH,),
+        options=(Option(name="--reason", metavar="TEXT", help="The reason, for the log."), ROOM),
+        examples=(("pal room close", "close the room of the working directory"),),
+    ),
+)
+
+NOTE_COMMANDS: Final = (
+    Command(
+        path=("note",),
+        group=_NOTES,
+        summary="Keep lasting notes in a room.",
+        description="Notes tell the other members what they need to know later, until a note is resolved.",
+        is_group=True,
+        examples=(
+            ('pal note add "CI has no libpq"', "a note for the other members"),
+            ("pal note list", "show open notes"),
+        ),
+    ),
+    Command(
+        path=("note", "add"),
+        group=_NOTES,
+        summary="Add a note to a room.",
+        description=(
+            "A note stays open until it is resolved. You must be a member, but you need not own the stick. "
+            "Every agent on this bus can read it."
+        ),
+        positionals=(Positional(name="TEXT", help="The text (or use --stdin).", optional=True),),
+        options=(
+            Option(name="--turn", metavar="N", help="The turn that the note is about."),
+            Option(name="--stdin", help="Read the text from standard input."),
+            ROOM,
+        ),
+        examples=(
+            ('pal note add "CI has no libpq"', "a note for the other members"),
+            ("make check 2>&1 | tail -20 | pal note add --stdin", "add the output of a program"),
+        ),
+    ),
+    Command(
+        path=("note", "list"),
+        group=_NOTES,
+        summary="List the notes of a room.",
+        description="Shows the oldest first.",
+        options=(
+            Option(name="--all", help="Include resolved notes."),
+            Option(name="--after", metavar="NOTE", help="Only notes after this one.", completes="notes"),
+            Option(name="--limit", metavar="N", help=f"At most N notes (default: {DEFAULT_NOTES})."),
+            ROOM,
+        ),
+        examples=(
+            ("pal note list", "show open notes"),
+            ("pal note list --all --json", "all notes, for programs"),
+        ),
+    ),
+    Command(
+        path=("note", "resolve"),
+        group=_NOTES,
+        summary="Mark a note as resolved.",
+        positionals=(_NOTE_ID,),
+        options=(ROOM,),
+        examples=(("pal note resolve 7f3q9x2m", "the note no longer applies"),),
+    ),
+)
+
+# --------------------
+# Read handoffs from the options of a command line, and format them for a terminal.
+#
+# Does not check whether a handoff is valid.
+
+_ARTIFACT: Final = re.compile(r"(.+):([0-9]+)(-[0-9]+)?", re.ASCII | re.DOTALL)
+_LISTS: Final = {"artifacts": "--artifact", "open_questions": "--question", "do_not": "--do-not"}
+_LABELS: Final = {
+    "status": "status",
+    "next_action": "next",
+    "artifacts": "artifacts",
+    "open_questions": "questions",
+    "do_not": "do not",
+}
+_COLUMN: Final = 11
+"""Columns of the labels; the texts begin after them."""
+_NARROWEST: Final = 20
+
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
+    """Return a handoff from the options, or from `content`, which is JSON."""
+    if content is not None:
+        return handoff_from_json(content)
+    made: dict[str, object] = {}
+    for key, option in (("status", "--status"), ("next_action", "--next")):
+        if (words := parsed.value(option)) is not None:
+            made[key] = words
+    for key, option in _LISTS.items():
+        if values := parsed.values(option):
+            made[key] = [_artifact(one) for one in values] if key == "artifacts" else values
+    return made
+
+
+def handoff_from_json(text: str) -> dict[str, object]:
+    """Parse a handoff that a program wrote. Raises InvalidHandoff."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidHandoff("content", f"must be one JSON object: {error}") from None
+
+
+def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Paint) -> Iterator[str]:
+    """Yield a handoff line by line, each part next to its label; the label of an unknown part is its key."""
+    known = [key for key in _LABELS if handoff.get(key) not in (None, [], "")]
+    for key in (*known, *(key for key in handoff if key not in _LABELS)):
+        value = handoff[key]
+        parts = value if isinstance(value, list) else [value]
+        shown = map(_artifact_words, parts) if key == "artifacts" else map(_words, parts)
+        yield from _labelled(_LABELS.get(key, key), list(shown), width, paint)
+
+
+def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> Iterator[str]:
+    """Yield the parts one below the other, wrapped to the terminal, with the label before the first.
+
+    A label that is too long for its column is on a separate line.
+    """
+    head = paint.safe(f"{label}:")
+    indent = " " * (2 + _COLUMN)
+    if display_width(head) < _COLUMN:
+        first = f"  {paint.dim(head)}" + " " * (_COLUMN - display_width(head))
+    else:
+        yield f"  {paint.dim(head if width is None else truncate(head, max(_NARROWEST, width - 2)))}"
+        first = indent
+    for part in parts:
+        for line in paint.safe(part, keep_lines=True).splitlines() or [""]:
+            room = None if width is None else max(_NARROWEST, width - len(indent))
+            wrapped = [line] if room is None else textwrap.wrap(line, room, break_on_hyphens=False) or [""]
+            for piece in wrapped:
+                yield f"{first}{piece}".rstrip()
+                first = indent
+
+
+def _artifact(written: str) -> dict[str, object]:
+    found = _ARTIFACT.fullmatch(written)
+    if found is None:
+        return {"path": written}
+    lines: object = [int(found[2])] if found[3] is None else f"{found[2]}{found[3]}"
+    return {"path": found[1], "lines": lines}
+
+
+def _artifact_words(value: object) -> str:
+    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
+        return _words(value)
+    lines, note = value.get("lines"), value.get("note")
+    numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
+    places = ":" + ",".join(map(_words, numbers)) if numbers else ""
+    return f"{value['path']}{places}" + (f" ({note})" if note else "")
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else _to_json(value).decode()
+
+
+# --------------------
+# Format rooms, the stick and notes for people, from results of the service for rooms. Makes no requests.
+
+_SHORT: Final = 8
+"""Characters of a note's id that are shown."""
+_WIDEST: Final = 100
+
+_CONDITIONS: Final = {
+    "stale_owner": "the holder's lease is over: 'pal stick takeover' is possible",
+    "owner_gone": "the holder's process has ended: the stick is handed on unless it comes back",
+    "owner_idle": "the holder is idle: 'pal stick takeover' is possible",
+    "recipient_gone": "the one it is reserved for has ended: the stick goes on unless it comes back",
+    "dormant": "no member is present",
+}
+_GRANTS: Final = {
+    "direct_pass": "passed by {}",
+    "sequence": "after {}",
+    "already_owner": "you have it already",
+}
+_TAKEOVERS: Final = {
+    "owner_gone": "{} holds the stick and is gone",
+    "owner_timeout": "{} holds the stick and is out of time",
+    "owner_idle": "{} holds the stick and is idle",
+    "claim_timeout": "{} did not fetch the stick",
+}
+
+
+class _Stick(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the stick."""
+
+    room_id: str
+    room_state: str
+    turn_id: int = 0
+    owner_agent_id: str | None = None
+    lease_expires_at: int | None = None
+    reserved_for: str | None = None
+    claim_expires_at: int | None = None
+    conditions: list[str] = []
+    status: str = ""
+    reason: str | None = None
+    hint: str = ""
+
+
+class _Member(msgspec.Struct, frozen=True, kw_only=True):
+    agent_id: str
+    harness: str | None
+    status: str
+    state: str | None
+    waiting: bool
+    parked: bool
+    is_owner: bool
+    last_turn_id: int | None
+
+
+class _Left(msgspec.Struct, frozen=True, kw_only=True):
+    """A handoff that waits for the next owner."""
+
+    from_agent_id: str
+    handoff: dict[str, object]
+
+
+class _State(_Stick, frozen=True, kw_only=True):
+    canonical_path: str
+    members: list[_Member]
+    pending_handoff: _Left | None = None
+
+
+class _StickLine(_Stick, frozen=True, kw_only=True):
+    canonical_path: str
+    member_count: int
+    present_count: int
+    is_member: bool
+
+
+class _Granted(msgspec.Struct, frozen=True, kw_only=True):
+    room_id: str
+    turn_id: int
+    lease_expires_at: int
+    handoff: dict[str, object] | None = None
+    from_agent_id: str | None = None
+    reason: str | None = None
+    revoked: str = ""
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    note_id: str
+    author_agent_id: str
+    body: str
+    created_at: int
+    turn_id: int | None = None
+    resolved_at: int | None = None
+    resolved_by_agent_id: str | None = None
+
+
+def join_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+    """Show the room that was joined, and its members."""
+    yield from _sentence(call, f"you are in {answer['room_id']}, the room of {answer['canonical_path']}")
+    members = msgspec.convert(answer["members"], list[_Member])
+    yield from _sentence(call, f"members: {', '.join(member.agent_id for member in members) or 'nobody'}")
+    if warning := answer.get("warning"):
+        yield from _sentence(call, str(warning), call.paint.yellow)
+
+
+def room_table(call: Call, answer: RoomResult) -> list[str]:
+    """Return the rooms as a table; rooms of which the caller is a member have a star."""
+    rooms = msgspec.convert(answer["rooms"], list[_StickLine])
+    if not rooms:
+        return ["there is no room; 'pal room join' opens one for the working directory"]
+    columns = [
+        Column(least=1),
+        Column(title="ROOM", least=12, paint=call.paint.bold),
+        Column(title="HERE", is_right=True),
+        Column(title="STICK", least=10),
+        Column(title="PATH", least=16),
+    ]
+    rows = [
+        [
+            "*" if room.is_member else "",
+            room.room_id,
+            f"{room.present_count}/{room.member_count}",
+            _stick_words(room),
+            room.canonical_path,
+        ]
+        for room in rooms
+    ]
+    lines = lay_out(columns, rows, width=call.width, paint=call.paint)
+    if any(room.is_member for room in rooms):
+        lines.append(call.paint.dim("* you are a member"))
+    return lines
+
+
+def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+    """Show one room: the stick, unusual conditions, the members, and a waiting handoff."""
+    room, paint = msgspec.convert(answer, _State), call.paint
+    yield f"{paint.bold(paint.safe(room.room_id))}  {paint.safe(room.canonical_path)}"
+    yield from _sentence(call, _stick_sentence(call, room))
+    for one in room.conditions:
+        yield from _sentence(call, _CONDITIONS.get(one, one), paint.yellow)
+    if room.members:
+        yield ""
+        yield from lay_out(
+            [
+                Column(title="MEMBER", least=8, paint=paint.cyan),
+                Column(title="HARNESS", least=6),
+                Column(title="STATUS", least=6),
+                Column(title="STICK", least=6),
+                Column(title="LAST TURN", is_right=True),
+            ],
+            [
+                [
+                    member.agent_id,
+                    member.harness or "-",
+                    _member_words(member),
+                    _stick_of(member),
+                    str(member.last_turn_id or "-"),
+                ]
+                for member in room.members
+            ],
+            width=call.width,
+            paint=paint,
+        )
+    if room.pending_handoff is not None:
+        yield ""
+        by = room.pending_handoff.from_agent_id
+        yield from _sentence(call, f"a hand-over by {by} waits for the next holder:")
+        yield from handoff_lines(room.pending_handoff.handoff, width=call.width, paint=paint)
+
+
+def turn_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+    """Show that it is the caller's turn, the handoff of the previous owner, and the lease."""
+    turn, paint = msgspec.convert(answer, _Granted), call.paint
+    how = f"taken from {turn.revoked}" if turn.revoked else _GRANTS.get(turn.reason or "", "")
+    if turn.from_agent_id is None and "{}" in how:
+        how = ""
+    why = f", {how.format(turn.from_agent_id)}" if how else ""
+    yield from _sentence(call, f"it is your turn: turn {turn.turn_id} in {turn.room_id}{why}", paint.green)
+    if turn.handoff is not None:
+        yield from handoff_lines(turn.handoff, width=call.width, paint=paint)
+    yield from lease_lines(call, answer)
+
+
+def lease_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+    """Show when the lease expires."""
+    moment = _moment(call, int(str(answer["lease_expires_at"])))
+    text = f"your lease runs until {moment} and is renewed while you work"
+    return _sentence(call, text, call.paint.dim)
+
+
+def not_yet_line(call: Call, answer: RoomResult) -> str:
+    """Return why it is not the caller's turn, and what the caller can do."""
+    room = msgspec.convert(answer, _Stick)
+    if room.status == "closed":
+        return f"{room.room_id} is closed; 'pal room join' opens a new room"
+    if room.status == "takeover_available":
+        whose = room.owner_agent_id or room.reserved_for or "somebody"
+        why = _TAKEOVERS.get(room.reason or "", "{} has lost the stick").format(whose)
+        return f"{why}; 'pal stick takeover --reason TEXT' takes it"
+    hint = f". {room.hint}" if room.hint else ""
+    return f"not yet: {_stick_sentence(call, room)}{hint}"
+
+
+def note_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+    """Show notes, each with a head and its text."""
+    notes = msgspec.convert(answer["notes"], list[_Note])
+    if not notes:
+        yield "no notes; 'pal note add TEXT' leaves one"
+    for note in notes:
+        words = [note.author_agent_id, _from_now(call, note.created_at)]
+        words += [] if note.turn_id is None else [f"turn {note.turn_id}"]
+        if note.resolved_at is not None:
+            words.append(f"resolved by {note.resolved_by_agent_id} {_from_now(call, note.resolved_at)}")
+        yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(call.safe(', '.join(words)))}"
+        yield from _body(call, note.body)
+
+
+def short_id(note_id: str) -> str:
+    """Return the part of a note's id that is shown."""
+    return note_id[-_SHORT:].lower()
+
+
+def _body(call: Call, text: str) -> Iterator[str]:
+    for line in call.safe(text, keep_lines=True).splitlines():
+        yield from (f"  {piece}" for piece in _pieces(call, line, 2))
+
+
+def _sentence(call: Call, text: str, paint: Callable[[str], str] = str) -> Iterator[str]:
+    """Yield a sentence, wrapped between words to the width of the terminal."""
+    return (paint(piece) for piece in _pieces(call, call.safe(text), 0))
+
+
+def _pieces(call: Call, line: str, indent: int) -> list[str]:
+    width = None if call.width is None else min(call.width, _WIDEST) - indent
+    if width is None or display_width(line) <= width:
+        return [line]
+    return textwrap.wrap(line, max(width, 1), break_on_hyphens=False)
+
+
+def _stick_words(room: _Stick) -> str:
+    """Return the state of the stick for a table."""
+    marks = f" ({', '.join(room.conditions)})" if room.conditions else ""
+    if room.owner_agent_id:
+        return f"{room.owner_agent_id}{marks}"
+    return f"for {room.reserved_for}{marks}" if room.reserved_for else f"{room.room_state}{marks}"
+
+
+def _stick_sentence(call: Call, room: _Stick) -> str:
+    if room.owner_agent_id:
+        until = room.lease_expires_at or 0
+        word = "over since" if until <= call.services.clock.now_ms() else "until"
+        lease = f"lease {word} {_moment(call, until)}"
+        return f"{room.owner_agent_id} holds the stick: turn {room.turn_id}, {lease}"
+    if room.reserved_for:
+        return f"the stick waits for {room.reserved_for} until {_moment(call, room.claim_expires_at or 0)}"
+    if room.room_state == "closed":
+        return "the room is closed"
+    turns = f"{room.turn_id} turn{'' if room.turn_id == 1 else 's'} so far"
+    return f"the stick is free; {turns}" if room.turn_id else "the stick is free"
+
+
+def _member_words(member: _Member) -> str:
+    """Return a member's state if it is active, else its status."""
+    if member.status != "active":
+        return member.status
+    return member.state or "here"
+
+
+def _stick_of(member: _Member) -> str:
+    """Return whether a member has the stick, waits for it, or is parked."""
+    if member.is_owner:
+        return "has it"
+    return ("parked" if member.parked else "waits") if member.waiting else "-"
+
+
+def _moment(call: Call, moment_ms: int) -> str:
+    return f"{call.clock_time(moment_ms)} ({_from_now(call, moment_ms)})"
+
+
+def _from_now(call: Call, moment_ms: int) -> str:
+    return relative_time(moment_ms - call.services.clock.now_ms())
+
+
+# --------------------
+# `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
+
+
+async def room_of(call: Call, path: str = "") -> str:
+    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
+
+    The caller's room is the one that it is in at the current directory, else the only one that it is in.
+    """
+    if (named := call.parsed.value("--room")) is not None:
+        if path:
+            raise UsageError("--room and PATH both say which room: leave one out")
+        return await named_room(call, named)
+    return await _room_at(call, path) if path else await _own_room(call)
+
+
+async def room_here_or_named(call: Call, path: str = "") -> str:
+    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
+    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
+
+
+async def named_room(call: Call, word: str) -> str:
+    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
+    is_path = "/" in word or word.startswith(".")
+    return await _room_at(call, word) if is_path else word
+
+
+async def _room_at(call: Call, path: str) -> str:
+    where = call.absolute(path)
+    room = await call.services.desk.room_here(call.caller, where) or await room_of_repeat(call)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it")
+    return room
+
+
+async def _own_room(call: Call) -> str:
+    desk, where = call.services.desk, call.absolute(".")
+    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
+    room = room or await desk.room_meant(call.caller, where)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it, and you are in no other")
+    return room
+
+
+async def room_of_repeat(call: Call) -> str | None:
+    """Return the room in which this same request was already done; None if it was not.
+
+    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
+    """
+    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
+    event = done.event if isinstance(done, Written) else None
+    return None if event is None else str(event.payload["room"])
+
+
+async def text_from_stdin(call: Call, limit_bytes: int) -> str:
+    """Let the client read its standard input; raise BadRequest if it is not UTF-8."""
+    try:
+        return (await call.connection.read_stdin(limit_bytes)).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("standard input is not UTF-8; nothing was done") from None
+
+
+async def join(call: Call) -> int:
+    """Make the caller a member of the room at a path."""
+    answer = await call.services.desk.join_path(
+        call.caller,
+        context_path=call.absolute(_path(call)),
+        force_new=call.parsed.has("--new"),
+        home=read_home(call.connection.peer.pid),
+        key=call.asked.key,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(join_lines(call, answer))
+    return 0
+
+
+async def leave(call: Call) -> int:
+    """End the caller's membership in a room."""
+    room = await room_of(call, _path(call, ""))
+    answer = await call.services.desk.leave_room(call.caller, room_id=room, key=call.asked.key)
+    return await _said(call, answer, f"you have left {room}")
+
+
+async def list_rooms(call: Call) -> int:
+    """Show all rooms, or the rooms around a path."""
+    path = _path(call, "")
+    answer = await call.services.desk.list_rooms(
+        call.caller,
+        context_path=call.absolute(path) if path else None,
+        include_closed=call.parsed.has("--all"),
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(room_table(call, answer))
+    return 0
+
+
+async def state(call: Call) -> int:
+    """Show the present state of one room."""
+    answer = await call.services.desk.get_room_state(
+        call.caller, room_id=await room_of(call, _path(call, ""))
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(state_lines(call, answer))
+    return 0
+
+
+async def kick(call: Call) -> int:
+    """Remove a member."""
+    name, *rest = call.parsed.positionals
+    room = await room_here_or_named(call, rest[0] if rest else "")
+    answer = await call.services.desk.kick_member(
+        call.caller,
+        room_id=room,
+        target_agent_id=name,
+        force=call.parsed.has("--force"),
+        reason=call.parsed.value("--reason") or "",
+        key=call.asked.key,
+    )
+    had_it = "; the stick is free" if answer.get("target_was_owner") else ""
+    return await _said(call, answer, f"{answer.get('target_agent_id', name)} was removed from {room}{had_it}")
+
+
+async def close(call: Call) -> int:
+    """Close a room permanently."""
+    room = await room_here_or_named(call, _path(call, ""))
+    answer = await call.services.desk.close_room(
+        call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
+    )
+    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
+
+
+async def add_note(call: Call) -> int:
+    """Add a note to a room."""
+    room = await room_of(call)
+    turn = call.parsed.number("--turn")
+    answer = await call.services.desk.add_note(
+        call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
+    )
+    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is kept in {room}")
+
+
+async def list_notes(call: Call) -> int:
+    """Show the notes of a room."""
+    limit = call.parsed.number("--limit", least=1)
+    answer = await call.services.desk.list_notes(
+        call.caller,
+        room_id=await room_of(call),
+        after_note_id=call.parsed.value("--after"),
+        include_resolved=call.parsed.has("--all"),
+        limit=DEFAULT_NOTES if limit is None else limit,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(note_lines(call, answer))
+    return 0
+
+
+async def resolve_note(call: Call) -> int:
+    """Mark a note as resolved."""
+    answer = await call.services.desk.resolve_note(
+        call.caller,
+        room_id=await room_of(call),
+        note_id=call.parsed.positionals[0],
+        key=call.asked.key,
+    )
+    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is resolved")
+
+
+def _path(call: Call, otherwise: str = ".") -> str:
+    return call.parsed.positionals[0] if call.parsed.positionals else otherwise
+
+
+async def _text(call: Call) -> str:
+    words = call.parsed.positionals
+    if call.parsed.has("--stdin") == bool(words):
+        raise UsageError("a note has one text: pal note add TEXT, or --stdin to read it")
+    return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
+
+
+async def _said(call: Call, answer: RoomResult, sentence: str) -> int:
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say(call.safe(sentence))
+    return 0
+
+
+# --------------------
+# The command for a conversation in a room.
+
+CHAT_COMMANDS: Final = (
+    Command(
+        path=("chat",),
+        group="Rooms",
+        summary="Chat in a room, as a person at a terminal.",
+        description=(
+            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
+            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
+            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
+            "in the room can read everything. You do not become a member and never own the stick. Type /help "
+            "in the chat for more."
+        ),
+        positionals=(
+            Positional(
+                name="PATH",
+                help="Folder or file in the workspace (default: working directory).",
+                optional=True,
+                completes="directories",
+            ),
+        ),
+        options=(ROOM,),
+        examples=(
+            ("pal chat", "chat in the room of this folder"),
+            ("pal chat --room shop-x4kd", "chat in another room"),
+        ),
+    ),
+)
+
+# --------------------
+# `pal chat`: find the room, and let the client run the conversation in its own process.
+
+
+async def chat(call: Call) -> int:
+    """Let the client open a conversation in the named room, or in the caller's room."""
+    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
+    state = await call.services.desk.get_room_state(call.caller, room_id=room)
+    call.connection.run_here("chat", "--room", str(state["room_id"]))
+    return 0

@@ -1,0 +1,541 @@
+"""The commands for agents that run in a terminal."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from pathlib import PurePath
+from typing import Final
+
+from palaver.domain.rights import require
+from palaver.doors.cli.call import Call
+from palaver.doors.cli.spec import DETACH, NAME, ROLE, TAG, Command, Option, Positional
+from palaver.errors import (
+    BadRequest,
+    MessageTooLarge,
+    NameTaken,
+    NotAllowed,
+    NotFound,
+    NotPerson,
+    Unavailable,
+    UsageError,
+    WhoAreYou,
+    error_from_wire,
+)
+from palaver.harness.base import compile_rule
+from palaver.identity.environment import HARNESS_WORDS
+from palaver.identity.tokens import Ticket
+from palaver.protocol.agents import (
+    INSTANCE,
+    LAUNCHED,
+    Agent,
+    Caller,
+    Standing,
+    check_name,
+    full_name,
+    split_name,
+    standing_of_role,
+)
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import HUMAN
+from palaver.protocol.requests import Pause, Unpause
+from palaver.protocol.text import check_text
+from palaver.services.holders import KILL, PEEK, STOP
+
+# --------------------
+# The commands for agents that run in a terminal.
+
+_GROUP: Final = "Terminals"
+
+_NAME: Final = Positional(name="NAME", help="Full name of the agent.", completes="agents")
+
+_PROMPT: Final = Option(
+    name="--prompt",
+    metavar="REGEX",
+    help="Prompt at which an unknown program accepts a message.",
+)
+
+TERMINAL_COMMANDS: Final = (
+    Command(
+        path=("run",),
+        group=_GROUP,
+        summary="Run a program as an agent in its own terminal.",
+        description=(
+            "The program and all processes that it starts are that agent. Closing your window only detaches: "
+            "the terminal keeps running. Messages are typed when the program can accept them, and never into "
+            "a dialog, a shell, a tool that the program started, or a draft of a person. For a program that "
+            "Palaver does not know, describe its prompt with --prompt."
+        ),
+        rest="COMMAND...",
+        options=(
+            NAME,
+            TAG,
+            ROLE,
+            Option(
+                name="--harness",
+                metavar="HARNESS",
+                help="Harness of the program (default: detected from its name).",
+                completes="harnesses",
+            ),
+            _PROMPT,
+            DETACH,
+        ),
+        examples=(
+            ("pal run --name luna -- claude", "run Claude Code; detach with Ctrl-\\ d"),
+            ("pal run --detach --tag api -- codex", "run Codex in the background"),
+            ("pal run --prompt 'you> ' -- ./chat.py", "your own program, with the prompt 'you> '"),
+        ),
+    ),
+    Command(
+        path=("attach",),
+        group=_GROUP,
+        summary="Show an agent's terminal and type into it.",
+        description=(
+            "Shows the screen, a status line and an input bar. Ctrl-\\ opens a menu. Ctrl-\\ d detaches; the "
+            "agent keeps running. For a person only."
+        ),
+        positionals=(_NAME,),
+        options=(
+            Option(
+                name="--plain",
+                help="Show only the terminal; all keys go to it. Ctrl-\\ d detaches.",
+            ),
+        ),
+        examples=(
+            ("pal attach luna", "open luna's terminal"),
+            ("pal attach luna --plain", "without status line and input bar"),
+        ),
+    ),
+    Command(
+        path=("peek",),
+        group=_GROUP,
+        summary="Print the current screen of an agent's terminal.",
+        description="Prints the screen as text. It changes nothing.",
+        positionals=(_NAME,),
+        options=(
+            Option(
+                name="--lines",
+                metavar="N",
+                help="The last N lines, including scrollback (default: the screen).",
+            ),
+        ),
+        examples=(
+            ("pal peek luna", "see what luna is doing"),
+            ("pal peek luna --lines 200", "with earlier lines"),
+        ),
+    ),
+    Command(
+        path=("pause",),
+        group=_GROUP,
+        summary="Deliver only interrupts to an agent.",
+        description=(
+            "Other messages wait until 'pal unpause', or until the agent reads them with 'pal recv'. For an "
+            "operator or a person."
+        ),
+        positionals=(_NAME,),
+        examples=(("pal pause luna", "let luna work undisturbed"),),
+    ),
+    Command(
+        path=("unpause",),
+        group=_GROUP,
+        summary="Deliver all messages to a paused agent again.",
+        description="Waiting messages are delivered now. For an operator or a person.",
+        positionals=(_NAME,),
+        examples=(("pal unpause luna", "deliver luna's waiting messages"),),
+    ),
+    Command(
+        path=("stop",),
+        group=_GROUP,
+        summary="Stop an agent gracefully.",
+        description=(
+            "Uses the program's own quit command, then SIGTERM, then SIGKILL, and prints how the program "
+            "ended. For an operator or a person."
+        ),
+        positionals=(_NAME,),
+        examples=(("pal stop luna", "stop luna"),),
+    ),
+    Command(
+        path=("kill",),
+        group=_GROUP,
+        summary="Kill an agent immediately.",
+        description="Sends SIGKILL and prints how the program ended. For an operator or a person.",
+        positionals=(_NAME,),
+        examples=(("pal kill luna", "luna no longer reacts"),),
+    ),
+    Command(
+        path=("resume",),
+        group=_GROUP,
+        summary="Restart an agent's program under the same name.",
+        description=(
+            "Runs the same command line in the same folder, with your environment. For the caller that "
+            "started the agent, an operator or a person."
+        ),
+        positionals=(_NAME,),
+        options=(_PROMPT, DETACH),
+        examples=(("pal resume luna", "start luna again"),),
+    ),
+)
+
+# --------------------
+# Ask a holder to end its agent, and wait for the end. Does not check the caller's rights.
+#
+# A holder whose connection breaks while its program ends connects again to report the end. The caller waits
+# for that too: the end counts, not the connection.
+
+BACK_S: Final = 10.0
+"""Seconds that a lost holder may take to reconnect, or that the end of its agent may take to be noticed."""
+_WRITTEN_S: Final = 2.0
+"""Seconds that the end of an agent may take to be stored, after its program has ended."""
+
+
+async def end_of(call: Call, agent: Agent, verb: str) -> str:
+    """Ask the holder to end the agent, print its progress, and return how the program ended.
+
+    Raises Unavailable if the holder is lost, and it neither reconnects nor is the agent's end stored in time.
+    """
+    with _watching(call, agent.name) as changed:
+        while True:
+            try:
+                reason = await _asked(call, agent, verb)
+                await _until_left(call, agent, changed)
+                return reason
+            except Unavailable as lost:
+                last_word = await _after(call, agent, changed, lost)
+            if last_word is not None:
+                return last_word
+
+
+async def wait_for_holder(call: Call, name: str) -> None:
+    """Wait until the holder of an agent is connected, for at most BACK_S; return at once without a holder.
+
+    After a start of the daemon every holder reconnects by itself, and a command may come before that.
+    """
+    with _watching(call, name) as changed, suppress(TimeoutError):
+        async with asyncio.timeout(BACK_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(name)
+                if known is None or known.left or not known.holder:
+                    return
+                if call.services.holds.get(name) is not None:
+                    return
+                await changed.wait()
+
+
+async def _asked(call: Call, agent: Agent, verb: str) -> str:
+    async with aclosing(call.services.holds.ask(agent.name, verb, by=call.caller.name)) as words:
+        with call.connection.waiting():
+            async for told in words:
+                if told.error:
+                    raise error_from_wire(told.error, told.message, {})
+                if told.done:
+                    return str(told.ok.get("reason", "ended"))
+                call.warn(f"{agent.name}: {told.message}")
+    raise AssertionError("the last word is done, or an error")
+
+
+async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
+    """Wait a short time until the end is stored, so that the next command sees that the agent has left."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_WRITTEN_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(agent.name)
+                if known is None or known.left:
+                    return
+                await changed.wait()
+
+
+async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavailable) -> str | None:
+    """Wait until the agent has left, and return its last detail; None if its holder has reconnected."""
+    try:
+        async with asyncio.timeout(BACK_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(agent.name)
+                if known is None or known.left:
+                    return known.detail if known is not None else "ended"
+                if call.services.holds.get(agent.name) is not None:
+                    return None
+                await changed.wait()
+    except TimeoutError:
+        raise lost from None
+
+
+@contextmanager
+def _watching(call: Call, name: str) -> Iterator[asyncio.Event]:
+    """Yield an event that is set whenever an agent may have left, or may have a holder again."""
+    changed = asyncio.Event()
+
+    def hear(events: Sequence[Event]) -> None:
+        if any(event.sender == name for event in events):
+            changed.set()
+
+    unsubscribe = call.services.log.subscribe(hear)
+    unwatch = call.services.holds.watch(changed.set)
+    try:
+        yield changed
+    finally:
+        unwatch()
+        unsubscribe()
+
+
+# --------------------
+# The commands for terminal agents. They check the request; the client and the holder do the work.
+
+_LIMIT_ARGV_BYTES: Final = 64 * 1024
+_LIMIT_LINES: Final = 10_000
+_PEEK_S: Final = 5.0
+_END_S: Final = 120.0
+"""Seconds. A holder ends its program well within this time, whatever the program does."""
+
+
+async def run(call: Call) -> int:
+    """Check the request, and let the client run the command as an agent."""
+    parsed = call.parsed
+    require(call.caller, Standing.WORKER, "run")
+    if parsed.positionals or not parsed.after:
+        raise UsageError("there is no command after --: pal run [OPTIONS] -- COMMAND...")
+    argv = tuple(parsed.after)
+    _check_command(argv, call.asked.cwd)
+    role = parsed.value("--role") or "worker"
+    _check_role(call, role)
+    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    if name:
+        _check_free(call, full_name(name, tag))
+    ticket = Ticket(
+        by=call.caller,
+        asker=_asker(call),
+        name=name,
+        tag=tag,
+        role=role,
+        harness=parsed.value("--harness") or _harness_of(argv),
+        argv=argv,
+        cwd=call.asked.cwd,
+    )
+    return _let_run(call, ticket, is_again=False, prompt=parsed.value("--prompt"))
+
+
+def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
+    """Check the request, and let the client start a harness as an agent, with its integration."""
+    parsed = call.parsed
+    require(call.caller, Standing.WORKER, harness)
+    argv = (*LAUNCHED, harness, *args)
+    _check_command(argv, call.asked.cwd)
+    role = parsed.value("--role") or "worker"
+    _check_role(call, role)
+    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    if name:
+        _check_free(call, full_name(name, tag))
+    ticket = Ticket(
+        by=call.caller,
+        asker=_asker(call),
+        name=name,
+        tag=tag,
+        role=role,
+        harness=harness,
+        argv=argv,
+        cwd=call.asked.cwd,
+    )
+    return _let_run(call, ticket, is_again=False)
+
+
+async def resume(call: Call) -> int:
+    """Let the client start the command of an earlier agent again, under the same name."""
+    agent = call.agent(call.parsed.positionals[0])
+    caller = call.caller
+    if caller.standing < Standing.OPERATOR and not _has_started(caller, agent):
+        raise NotAllowed("resume", caller.standing.word, "operator, or the caller that started it")
+    if agent.parent:
+        raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can go on with it")
+    if not agent.argv:
+        raise BadRequest(f"{agent.name} was not started with 'pal run', so its command is not known")
+    if not agent.left and call.services.presence.is_present(agent.name):
+        raise NameTaken(agent.name, "it is running; 'pal attach' shows it")
+    _check_role(call, agent.role)
+    ticket = Ticket(
+        by=caller,
+        asker=_asker(call),
+        name=agent.name,
+        role=agent.role,
+        harness=agent.harness,
+        argv=agent.argv,
+        cwd=agent.cwd,
+        is_resumed=True,
+    )
+    prompt = call.parsed.value("--prompt")
+    return _let_run(call, ticket, is_again=True, session=agent.session, prompt=prompt)
+
+
+def _asker(call: Call) -> tuple[int, int]:
+    """Return the pid and start time of the client's process. The client runs the command in this process."""
+    chain = call.connection.peer.chain(lambda process: True)
+    if not chain:
+        raise WhoAreYou("the process that asked cannot be seen or has ended, so it cannot run an agent")
+    return chain[0].pid, chain[0].start
+
+
+def _let_run(
+    call: Call, ticket: Ticket, *, is_again: bool, session: str = "", prompt: str | None = None
+) -> int:
+    words = ["__run", "--ticket", call.services.tickets.mint(ticket)]
+    if call.parsed.has("--detach"):
+        words.append("--detach")
+    if ticket.name:
+        words += ["--name", ticket.name]
+    if ticket.harness:
+        words += ["--harness", ticket.harness]
+    if prompt:
+        compile_rule(prompt, "--prompt")
+        words += ["--prompt", prompt]
+    if is_again:
+        words += ["--cwd", ticket.cwd]
+    if call.is_json:
+        words.append("--json")
+    argv = ticket.argv
+    if argv[: len(LAUNCHED)] == LAUNCHED:
+        argv = argv[len(LAUNCHED) :]
+        words += ["--launch", argv[0], *(["--session", session] if session else [])]
+        words += ["--hooks", _hooks_of(call, is_again=is_again)] if argv[0] == "codex" else []
+    call.connection.run_here(*words, "--", *argv)
+    return 0
+
+
+def _hooks_of(call: Call, *, is_again: bool) -> str:
+    """Return which hooks Codex may have: only a person is asked, and only a person can agree.
+
+    On resume no question is asked: the earlier decision still applies.
+    """
+    if not call.services.settings.codex_hooks or (not is_again and call.parsed.has("--no-hooks")):
+        return "off"
+    if is_again or call.caller.kind != HUMAN or call.caller.by is not None:
+        return "known"
+    return "again" if call.parsed.has("--hooks") else "ask"
+
+
+def _check_command(argv: tuple[str, ...], cwd: str) -> None:
+    """Refuse a command that the log could not store: `pal resume` starts it from the log."""
+    check_text(cwd, "the name of this folder")
+    size = sum(len(word.encode()) + 1 for word in argv)
+    if size > _LIMIT_ARGV_BYTES:
+        raise MessageTooLarge("the command", size, _LIMIT_ARGV_BYTES)
+    if not argv[0]:
+        raise UsageError("the command has no name")
+
+
+def _check_role(call: Call, role: str) -> None:
+    if standing_of_role(role) > Standing.WORKER and call.caller.kind != HUMAN:
+        raise NotPerson(f"the role {role} is given by the human; run it as a worker")
+
+
+def _check_free(call: Call, name: str) -> None:
+    """Refuse a name that the caller could not get, before anything is started."""
+    parts = split_name(name)
+    known = call.services.broker.directory.get(name)
+    if known is None:
+        check_name(parts.base, parts.tag)
+        return
+    if not known.left and call.services.presence.is_present(name):
+        raise NameTaken(name, "it is in use now; choose another with --name")
+    if call.caller.kind != HUMAN and not _has_started(call.caller, known):
+        raise NameTaken(name, "it has a history; 'pal resume' starts again what ran as it")
+
+
+def _has_started(caller: Caller, agent: Agent) -> bool:
+    """Return whether the caller started the agent. Never true for a script: all scripts share one name."""
+    return caller.kind == INSTANCE and caller.name == agent.by
+
+
+def _harness_of(argv: tuple[str, ...]) -> str:
+    program = PurePath(argv[0]).name
+    return program if program in HARNESS_WORDS else ""
+
+
+async def attach(call: Call) -> int:
+    """Let the client attach to an agent's terminal. Only the human may use its keyboard."""
+    if call.caller.kind != HUMAN or call.caller.by is not None:
+        raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
+    agent = await _in_terminal(call, call.parsed.positionals[0])
+    call.connection.run_here("__attach", agent.name, *(["--plain"] if call.parsed.has("--plain") else []))
+    return 0
+
+
+async def peek(call: Call) -> int:
+    """Print the screen of an agent's terminal."""
+    lines = call.parsed.number("--lines") or 0
+    if not 0 <= lines <= _LIMIT_LINES:
+        raise UsageError(f"--lines is at most {_LIMIT_LINES}")
+    agent = await _in_terminal(call, call.parsed.positionals[0])
+    told = await call.services.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
+    if told.error:
+        raise error_from_wire(told.error, told.message, {})
+    if call.is_json:
+        await call.say_json({"name": agent.name, **told.ok})
+    else:
+        await call.say(call.safe(str(told.ok.get("text", "")), keep_lines=True))
+    return 0
+
+
+async def pause(call: Call) -> int:
+    """Deliver only interrupts to an agent."""
+    return await _set_paused(call, is_paused=True)
+
+
+async def unpause(call: Call) -> int:
+    """Deliver all messages to an agent again."""
+    return await _set_paused(call, is_paused=False)
+
+
+async def _set_paused(call: Call, *, is_paused: bool) -> int:
+    agent = call.agent(call.parsed.positionals[0])
+    request = Pause(name=agent.name) if is_paused else Unpause(name=agent.name)
+    await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    if call.is_json:
+        await call.say_json({"name": agent.name, "paused": is_paused})
+    else:
+        word = "is paused: only interrupts are brought to it" if is_paused else "gets its mail again"
+        await call.say(f"{agent.name} {word}")
+    return 0
+
+
+async def stop(call: Call) -> int:
+    """End an agent: ask its program to stop, and kill it if it continues."""
+    return await _end(call, STOP)
+
+
+async def kill(call: Call) -> int:
+    """End an agent at once."""
+    return await _end(call, KILL)
+
+
+async def _end(call: Call, verb: str) -> int:
+    require(call.caller, Standing.OPERATOR, verb)
+    agent = await _held(call, call.parsed.positionals[0])
+    try:
+        async with asyncio.timeout(_END_S):
+            reason = await end_of(call, agent, verb)
+    except TimeoutError:
+        raise Unavailable(f"{agent.name} has not ended within {_END_S:g} seconds; try 'pal kill'") from None
+    if call.is_json:
+        await call.say_json({"name": agent.name, "reason": reason})
+    else:
+        await call.say(f"{agent.name} has ended: {call.safe(reason)}")
+    return 0
+
+
+async def _in_terminal(call: Call, name: str) -> Agent:
+    """Return an agent with a terminal; raise NotFound for an agent that its holder runs without one."""
+    agent = await _held(call, name)
+    hold = call.services.holds.get(agent.name)
+    if hold is not None and not hold.cols:
+        raise NotFound(f"terminal of {agent.name}", "it runs without one")
+    return agent
+
+
+async def _held(call: Call, name: str) -> Agent:
+    agent = call.agent(name)
+    await wait_for_holder(call, agent.name)
+    if call.services.holds.get(agent.name) is None:
+        hint = "its holder is not connected" if agent.holder and not agent.left else "'pal run' gives it one"
+        hint = f"it is a sub-agent, inside the session of {agent.parent}" if agent.parent else hint
+        raise NotFound(f"terminal of {agent.name}", hint)
+    return agent

@@ -1,0 +1,220 @@
+"""The commands that show conversations."""
+
+from contextlib import aclosing
+from difflib import get_close_matches
+from typing import Final
+
+from palaver.doors.cli.call import Call
+from palaver.doors.cli.render import for_people
+from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.errors import BadRequest, NotFound, UsageError
+from palaver.harness.registry import READ_VERB, KnownSession, ReadOrder, known_session, order_to_word
+from palaver.log.follow import pages
+from palaver.protocol.agents import Agent
+from palaver.protocol.display import Column, ago, lay_out
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
+from palaver.protocol.transcript import Detail, parse_span
+from palaver.services.queries import message_view
+from palaver.state.threads import read_thread, read_threads
+
+# --------------------
+# The commands that show conversations.
+
+DEFAULT_THREADS: Final = 20
+"""How many threads `pal thread list` shows."""
+
+_GROUP: Final = "Messages"
+
+THREAD_COMMANDS: Final = (
+    Command(
+        path=("thread",),
+        group=_GROUP,
+        summary="Read conversations.",
+        description="A thread is a name that messages share. It does not change their recipients.",
+        is_group=True,
+        examples=(("pal thread list", "list recent conversations"),),
+    ),
+    Command(
+        path=("thread", "list"),
+        group=_GROUP,
+        summary="List the most recently active threads.",
+        options=(
+            Option(name="--limit", metavar="N", help=f"At most N threads (default: {DEFAULT_THREADS})."),
+        ),
+        examples=(("pal thread list", "list recent conversations"),),
+    ),
+    Command(
+        path=("thread", "show"),
+        group=_GROUP,
+        summary="Show a thread as a conversation.",
+        positionals=(Positional(name="THREAD", help="The name of the thread.", completes="threads"),),
+        options=(Option(name="--last", metavar="N", help="Only the newest N messages (default: all)."),),
+        examples=(("pal thread show pr-123", "read a conversation from the start"),),
+    ),
+)
+
+# --------------------
+# `pal thread`: show threads. Changes nothing.
+
+_PAGE: Final = 500
+_LOOKED_AT: Final = 500
+"""How many of the latest threads are searched for a similar name."""
+
+
+async def list_threads(call: Call) -> int:
+    """Show the threads with the latest messages, newest first."""
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_THREADS
+    threads = read_threads(call.services.log.rows, limit)
+    if call.is_json:
+        for thread in threads:
+            view = {
+                "thread": thread.name,
+                "messages": thread.count,
+                "first": thread.first,
+                "last": thread.last,
+            }
+            await call.say_json({**view, "ts": thread.ts, "names": list(thread.names)})
+        return 0
+    if not threads:
+        await call.say("no threads yet; 'pal send --thread NAME' begins one")
+        return 0
+    now = call.services.clock.now_ms()
+    columns = [
+        Column(title="THREAD", least=8, paint=call.paint.bold),
+        Column(title="MESSAGES", is_right=True),
+        Column(title="LAST", is_right=True),
+        Column(title="WHO", least=8),
+    ]
+    rows = [
+        [thread.name, str(thread.count), ago(now - thread.ts), call.paint.names(thread.names)]
+        for thread in threads
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def show_thread(call: Call) -> int:
+    """Show the messages of a thread in their order; with --last only the newest ones."""
+    name = call.parsed.positionals[0]
+    if read_thread(call.services.log.rows, name) is None:
+        near = get_close_matches(name, [one.name for one in read_threads(call.services.log.rows, _LOOKED_AT)])
+        hint = f"nearest: {', '.join(near)}" if near else "'pal thread list' shows them"
+        raise NotFound(f"thread {name}", hint)
+    last = call.parsed.number("--last", least=1)
+    query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE)
+    if last is not None:
+        for event in await call.services.log.read(query):
+            await _show(call, event)
+        return 0
+    async with aclosing(pages(call.services.log, query)) as found:
+        async for page in found:
+            for event in page:
+                await _show(call, event)
+    return 0
+
+
+async def _show(call: Call, event: Event) -> None:
+    if call.is_json:
+        await call.say_json(message_view(event))
+    else:
+        await call.say(for_people(call, event))
+
+
+# --------------------
+# The command that reads transcripts.
+
+DEFAULT_ENTRIES: Final = 20
+"""The default number of entries that `pal transcript` shows."""
+
+TRANSCRIPT_COMMANDS: Final = (
+    Command(
+        path=("transcript",),
+        group="Agents",
+        summary="Read the transcript of an agent's session.",
+        description=(
+            "Reads the transcript that the agent's harness stores (Claude Code, Codex, Gemini CLI, "
+            "OpenCode), with your own rights."
+        ),
+        positionals=(
+            Positional(name="NAME", help="Full name of the agent.", completes="agents"),
+            Positional(
+                name="RANGE",
+                help=(
+                    "Entries, counted from 1: 10-15, 10, or 10- for all from there on "
+                    f"(default: the last {DEFAULT_ENTRIES}; all with --search)."
+                ),
+                optional=True,
+            ),
+        ),
+        options=(
+            Option(
+                name="--detail",
+                metavar="LEVEL",
+                help="Detail: normal (text), detailed (also tools) or full (default: normal).",
+                choices=tuple(Detail),
+            ),
+            Option(
+                name="--search",
+                metavar="RE",
+                help=(
+                    "Only entries that match this regular expression. Case matters only if it has a capital "
+                    "letter."
+                ),
+            ),
+            Option(name="--last", metavar="N", help="Only the last N of these entries."),
+        ),
+        examples=(
+            ("pal transcript luna", "the latest entries"),
+            ("pal transcript luna 10-15 --detail detailed", "six entries, with tools"),
+            ("pal transcript luna --search 'flaky|timeout'", "find entries about a topic"),
+        ),
+    ),
+)
+
+# --------------------
+# `pal transcript`: tell the client which session to read. The daemon itself reads no transcript.
+
+_LIMIT_SEARCH: Final = 1000
+
+
+async def transcript(call: Call) -> int:
+    """Let the client print a part of an agent's transcript."""
+    parsed = call.parsed
+    name, *ranges = parsed.positionals
+    search, newest = parsed.value("--search") or "", parsed.number("--last", least=1) or 0
+    if not ranges and not search and not newest:
+        newest = DEFAULT_ENTRIES
+    first, last = _span(ranges[0]) if ranges else (1, None)
+    if len(search) > _LIMIT_SEARCH:
+        raise UsageError(f"--search takes at most {_LIMIT_SEARCH} characters")
+    order = ReadOrder(
+        known=session_of_agent(call, call.agent(name)),
+        first=first,
+        last=last,
+        newest=newest,
+        level=Detail(parsed.value("--detail") or Detail.NORMAL),
+        search=search,
+        is_json=call.is_json_stream,
+        is_refusal_json=call.is_json,
+    )
+    call.connection.run_here(READ_VERB, order_to_word(order))
+    return 0
+
+
+def session_of_agent(call: Call, agent: Agent) -> KnownSession:
+    """Return what the daemon knows about an agent's session."""
+    return known_session(
+        agent,
+        path=call.services.transcripts.path_of(agent.name),
+        is_present=not agent.left and call.services.presence.is_present(agent.name),
+        is_own=agent.name == call.caller.name,
+    )
+
+
+def _span(text: str) -> tuple[int, int | None]:
+    """Parse a range from the command line; an invalid one is a UsageError."""
+    try:
+        return parse_span(text)
+    except BadRequest as error:
+        raise UsageError(str(error)) from error

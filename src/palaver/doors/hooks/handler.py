@@ -1,0 +1,413 @@
+"""Handle one hook of a harness: identify the agent, update its state, reply with its messages."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from palaver.broker.broker import Broker
+from palaver.delivery.lanes import WITHDRAWN, Offer
+from palaver.delivery.reactor import DeliveryReactor
+from palaver.delivery.usage_limits import is_limited
+from palaver.doors.cli.render import injection_line
+from palaver.doors.hooks.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
+from palaver.harness.claude.monitor import places_in_notice
+from palaver.harness.codex.launch import shell_tip
+from palaver.harness.gemini.hooks import SUBAGENT_TOOL
+from palaver.harness.hooks import THINKING, HookNews, HookStep
+from palaver.harness.instructions import instructions, subagent_instructions
+from palaver.harness.registry import hook_answer_object
+from palaver.home import find_pal
+from palaver.log.api import Log
+from palaver.protocol.agent_text import MessageLine, format_injection
+from palaver.protocol.agents import Agent, Caller, caller_for
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState, State
+from palaver.protocol.query import Query
+from palaver.protocol.requests import DIALOG, Join, SetStatus
+from palaver.services.agents import Subagents, TranscriptBook
+from palaver.state.agents import read_entry, read_session, read_unsure
+
+# --------------------
+# The texts that hooks pass to a model: its messages. Pure.
+
+LIMIT_TEXT: Final = 8000
+"""Characters of messages in one hook. A harness moves more than about 10,000 into a file."""
+
+
+def mail_text(agent: str, events: Sequence[Event], *, device: str, hints: str = "") -> str:
+    """Return messages as one fenced text for the agent. A message that is too long is cut and says so.
+
+    `device` is this machine; messages from another device show its name.
+    """
+    if not events:
+        return ""
+    lines = [_cut(injection_line(event, agent, device)) for event in events]
+    return format_injection(lines, hints=hints)
+
+
+def _cut(line: MessageLine) -> MessageLine:
+    if len(line.text) <= LIMIT_TEXT:
+        return line
+    return replace(line, text=f"{line.text[:LIMIT_TEXT]}… (cut; all of it: pal show {line.seq})")
+
+
+# --------------------
+# Find the speaker of a hook in a session: the agent itself, or one of its sub-agents.
+#
+# A sub-agent has a separate conversation. Its hooks report its state, carry its messages and prove what it
+# has read; none of that counts for its parent. Finding a known sub-agent costs no disk access.
+
+_BEGINNINGS: Final = frozenset(
+    {HookStep.START, HookStep.PROMPT, HookStep.CALL, HookStep.RESULT, HookStep.BATCH}
+)
+"""Steps that begin an unknown sub-agent. Its first hooks may have run while no daemon was running."""
+_RETURNS: Final = frozenset({HookStep.START, HookStep.PROMPT, HookStep.CALL})
+"""Steps that resume an ended sub-agent. Other hooks may only be late."""
+
+
+class Speakers:
+    """The search for the speaker of a hook. Use it only on the event loop's thread."""
+
+    def __init__(self, subagents: Subagents) -> None:
+        self._subagents = subagents
+
+    async def of(self, caller: Caller, news: HookNews) -> tuple[Caller, HookNews] | None:
+        """Return the speaker, and the hook as that agent's own; None for a sub-agent that does not run.
+
+        A resumed sub-agent receives nothing at its start, because a harness does not pass that to the model
+        again.
+        """
+        key = news.agent_id
+        if not key:
+            return caller, news
+        known = self._subagents.find(caller.name, key)
+        was_here = known is not None or self._subagents.was_here(caller.name, key)
+        if known is None:
+            if news.step not in (_RETURNS if was_here else _BEGINNINGS):
+                return None
+            known = await self._subagents.begun(caller.name, key, news.agent_type)
+            if known is None:
+                return None
+        if news.step is HookStep.CALL and news.call:
+            self._subagents.calls(news.call, key)
+        step = HookStep.ASIDE if news.step is HookStep.START and was_here else news.step
+        # A wake of the session does not wake its sub-agents. A sub-agent found late gets its name late.
+        own = replace(news, agent_id="", session=key, step=step, is_woken=False)
+        return caller_for(known), replace(own, is_new=not was_here and step is not HookStep.START)
+
+    async def ended(self, caller: Caller, news: HookNews) -> None:
+        """End the sub-agent that speaks, or all of the speaker's sub-agents, if the hook says so."""
+        if news.is_over:
+            await self._subagents.left(caller.name, "done")
+        elif news.is_alone:
+            for agent in self._subagents.of(caller.name):
+                await self._subagents.left(agent.name, f"{caller.name} ended its turn without it")
+
+
+# --------------------
+# Handle a hook, from any door: first the reply, then the events that follow from it.
+#
+# A reply without messages does not wait for the disk. Messages are stored as `submitted` before the reply
+# leaves.
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+_CARRIERS: Final = frozenset(
+    {HookStep.START, HookStep.PROMPT, HookStep.RESULT, HookStep.BATCH, HookStep.TURN_END}
+)
+"""Steps whose reply can carry messages."""
+_LIMIT_TURN: Final = 1000
+"""Status events of one turn that are searched."""
+_NEW_CONTEXT: Final = frozenset({"clear", "resume", "startup"})
+"""Sources of a start whose context contains no earlier texts."""
+
+_NO_PROCESS: Final = HookRequest()
+"""A hook that is not a separate process: its outcome is unknown after a crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookReply:
+    """The reply to a hook, and the facts to store once it is known whether the reply left."""
+
+    said: dict[str, object]
+    news: HookNews
+    conversation: Conversation
+    caller: Caller
+    offer: Offer | None
+    proven: frozenset[int]
+    is_first: bool
+    doubtful: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
+    key: str = ""
+    """The request key, if the hook is a separate process."""
+
+
+class HookDesk:
+    """The handler of the hooks of agents. Use it only on the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        broker: Broker,
+        delivery: DeliveryReactor,
+        conversations: Conversations,
+        transcripts: TranscriptBook,
+        subagents: Subagents,
+        outcomes: HookOutcomes,
+        hints: str,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """`hints` are added to every batch of messages; storing runs in `tasks`."""
+        self._log = log
+        self._broker = broker
+        self._delivery = delivery
+        self._conversations = conversations
+        self._transcripts = transcripts
+        self.speakers: Final = Speakers(subagents)
+        self.outcomes: Final = outcomes
+        self._hints = hints
+        self._tasks = tasks
+
+    async def answer(
+        self, caller: Caller, harness: str, news: HookNews, request: HookRequest = _NO_PROCESS
+    ) -> HookReply:
+        """Return the reply for the harness. The caller must call `settle` once it has left or is lost."""
+        begins = news.step is HookStep.START and news.source in _NEW_CONTEXT and not news.agent_id
+        if begins:
+            self._conversations.begin(caller.name)
+        conversation, is_first = self._conversations.open(caller.name)
+        if not news.agent_id:
+            await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
+        proven, doubtful = conversation.hear(news)
+        dropped = conversation.trail.take_dropped() if news.is_failed else frozenset()
+        if is_first and conversation.may_be_delegated:
+            has_delegated = await self._has_delegated(caller.name)
+            conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
+        if news.step is HookStep.END and not news.agent_id:
+            self._conversations.part(conversation)  # at once: the next may begin before this is stored
+        if begins:
+            await self._conversations.finish(caller.name)  # the instructions list unconfirmed messages
+        await self._reclaim(conversation, news)
+        for lane, number in conversation.natives.take_dropped():
+            await self._delivery.end_silence(lane, number)
+        context = self._context(conversation, news)
+        offer = await self._mail(conversation, news, request)
+        if offer is not None:
+            context = [*context, self._text(caller.name, offer.events)]
+        text = "\n\n".join(part for part in context if part)
+        if news.step is HookStep.TURN_END:
+            said = hook_answer_object(harness, news.event, block_reason=text)
+        else:
+            said = hook_answer_object(harness, news.event, context=text)
+        return HookReply(
+            said, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
+        )
+
+    def settle(self, answer: HookReply, *, has_left: bool) -> asyncio.Task[None]:
+        """Record whether the reply has left. This takes effect at once; the returned task stores it."""
+        if answer.offer is not None and has_left:
+            answer.conversation.given(answer.offer, answer.news.step)
+            if answer.key:
+                self.outcomes.remember(answer.caller.name, answer.offer.seqs, answer.key)
+        return self._tasks.create_task(self._write(answer, has_left=has_left))
+
+    # Before the reply
+
+    def _context(self, conversation: Conversation, news: HookNews) -> Sequence[str]:
+        if news.agent_id:
+            return ()
+        if news.step is HookStep.START:
+            if news.source in _NEW_CONTEXT:
+                conversation.trail.forget()
+            conversation.owes_instructions = news.is_deaf
+            return () if news.is_deaf else (self._instructions(conversation.agent, news),)
+        is_owed = conversation.owes_instructions and news.step is HookStep.PROMPT
+        conversation.owes_instructions = conversation.owes_instructions and not is_owed
+        told = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
+        if news.step is HookStep.PROMPT and (places := places_in_notice(news.prompt)):
+            return (*told, self._arrived(conversation, places))
+        return told
+
+    def _instructions(self, name: str, news: HookNews) -> str:
+        known = self._broker.directory.get(name)
+        if known is not None and known.parent:
+            return subagent_instructions(name, known.parent)
+        is_woken = self._is_woken(name, news)
+        told = instructions(name, unsure=read_unsure(self._log.rows, name), is_woken=is_woken)
+        is_codex = known is not None and known.harness == "codex"
+        return f"{told}\n{shell_tip(find_pal())}" if is_codex else told
+
+    def _is_woken(self, name: str, news: HookNews) -> bool:
+        return news.is_woken or self._delivery.can_wake(name)
+
+    def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
+        """Record messages that the monitor shows in this prompt. Return the full text of those it cut."""
+        log = self._log
+        entries = [(place, read_entry(log.rows, place, conversation.agent)) for place in sorted(places)]
+        ours = [place for place, entry in entries if entry is not None and entry.state == State.SUBMITTED]
+        conversation.arrived(ours)
+        cut = [event for place in ours if place in conversation.cut and (event := log.event(place))]
+        return self._text(conversation.agent, cut)
+
+    async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
+        """Keep messages that were withdrawn, but are in a prompt after all, from going over another lane."""
+        if news.step is not HookStep.PROMPT or news.agent_id:
+            return
+        rows, agent = self._log.rows, conversation.agent
+        entries = [(place, read_entry(rows, place, agent)) for place in sorted(places_in_notice(news.prompt))]
+        late = [
+            place
+            for place, entry in entries
+            if entry is not None and entry.state == State.QUEUED and entry.reason == WITHDRAWN
+        ]
+        if late:
+            await self._delivery.reclaim(conversation.lane, late)
+
+    async def _mail(self, conversation: Conversation, news: HookNews, request: HookRequest) -> Offer | None:
+        if news.agent_id or news.is_deaf or news.step not in _CARRIERS:
+            return None
+        if conversation.delegated or conversation.may_be_delegated:
+            return None
+        if conversation.may_overlap(news):
+            return None
+        delivery, lane = self._delivery, conversation.lane
+        if news.step is HookStep.TURN_END:
+            if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
+                return None
+            state = AgentState.IDLE
+            return await delivery.draw(lane, state, limit_text=LIMIT_TEXT, request=request.at(news.step))
+        if news.step is HookStep.START and self._is_woken(conversation.agent, news):
+            return None  # it would stay unread until the user writes a prompt
+        state = AgentState.ACTIVE
+        return await delivery.draw(lane, state, limit_text=LIMIT_TEXT, request=request.at(news.step))
+
+    async def _has_delegated(self, name: str) -> bool:
+        """Return whether an earlier daemon stored that a sub-agent began in this turn; it may still run."""
+        statuses = await self._log.read(Query(types=("status",), senders=(name,), last=_LIMIT_TURN))
+        for event in reversed(statuses):
+            if event.payload.get("tool") == SUBAGENT_TOOL:
+                return True
+            if event.payload.get("state") == AgentState.IDLE:
+                return False
+        return False
+
+    def _text(self, agent: str, events: Sequence[Event]) -> str:
+        return mail_text(agent, events, device=self._log.device, hints=self._hints)
+
+    # After the reply
+
+    async def _write(self, answer: HookReply, *, has_left: bool) -> None:
+        conversation, news = answer.conversation, answer.news
+        status = _status(answer)
+        if status is not None:
+            conversation.newest = status
+        async with conversation.writing:
+            if answer.offer is not None and not has_left:
+                await conversation.not_given(answer.offer)
+            if not has_left:
+                self.outcomes.forget_lost(answer.key)
+            if answer.is_first:
+                await self._delivery.recovered(conversation.lane)
+            if news.session and not news.agent_id and not self._is_past(conversation):
+                self._transcripts.tell(conversation.agent, news.transcript)
+                await self._bind(answer.caller, news)
+            if answer.proven:
+                await conversation.prove(answer.proven)
+            if answer.doubtful:
+                await conversation.doubt(answer.doubtful)
+            if answer.dropped:
+                await conversation.drop(answer.dropped)
+            self.outcomes.forget(conversation.agent, answer.proven | answer.doubtful | answer.dropped)
+            if status is not None:
+                await self._say(answer.caller, conversation, status)
+            is_lost = news.is_failed and conversation.trail.has_open
+            if (news.step is HookStep.END or is_lost) and not news.agent_id:
+                self._conversations.part(conversation)
+                await self._conversations.finish(conversation.agent)
+            if not (news.is_over and answer.said and has_left):
+                await self.speakers.ended(answer.caller, news)
+
+    async def _say(self, caller: Caller, conversation: Conversation, status: SetStatus) -> None:
+        """Store the status of the agent, unless it is known already or a newer hook has replaced it."""
+        if (status is not conversation.newest or self._is_past(conversation)) and not status.file:
+            return
+        known = self._broker.directory.get(conversation.agent)
+        if known is None or known.left:
+            return
+        is_same = (known.state, known.detail) == (status.state, status.detail)
+        is_known_idle = status.state == AgentState.IDLE and bool(known.holder) and conversation.said is None
+        if is_same and (is_known_idle or conversation.said == status):
+            # A holder reads from the screen that its agent is idle, often before the first hook says so. If a
+            # request was typed meanwhile, a second status would mean that the agent had ignored it.
+            conversation.said = status
+            return
+        if status.state == AgentState.IDLE and _is_limited_on_screen(known, conversation):
+            return
+        if status.state != AgentState.BLOCKED and not status.file and self._has_dialog(known, conversation):
+            return
+        conversation.said = status
+        await self._broker.submit(caller, status)
+
+    def _is_past(self, conversation: Conversation) -> bool:
+        """Return whether the session has ended and the agent's next one has begun."""
+        return self._conversations.get(conversation.agent) not in (None, conversation)
+
+    def _has_dialog(self, known: Agent, conversation: Conversation) -> bool:
+        """Return whether the terminal shows a dialog that no hook has reported; a late hook is ignored."""
+        if known.state != AgentState.BLOCKED or conversation.has_said(known):
+            return False
+        levels = self._delivery.levels(known.name)
+        return any(not level.is_open and level.reason == DIALOG for _, level in levels)
+
+    async def _bind(self, caller: Caller, news: HookNews) -> None:
+        """Store the agent's current session, so that a later process with it is the same agent."""
+        known = self._broker.directory.get(caller.name)
+        if (
+            known is None
+            or known.left
+            or known.link
+            or known.session == news.session
+            or news.step is HookStep.END
+            or self._is_of_another(known, news.session)
+        ):
+            return
+        await self._broker.submit(caller, _same_with(known, news.session))
+
+    def _is_of_another(self, known: Agent, session: str) -> bool:
+        """Return whether the session belongs to another agent, present or not. A hook cannot move it."""
+        name = read_session(self._log.rows, known.harness, session)
+        other = self._broker.directory.get(name or "")
+        return other is not None and other.name != known.name and other.session == session
+
+
+def _is_limited_on_screen(known: Agent, conversation: Conversation) -> bool:
+    """Return whether only the terminal shows a reached usage limit; the end of a turn does not end it."""
+    return bool(known.holder) and is_limited(known) and not conversation.has_said(known)
+
+
+def _same_with(known: Agent, session: str) -> Join:
+    return Join(
+        name=known.name,
+        role=known.role,
+        harness=known.harness,
+        seat=known.seat,
+        session=session,
+        holder=known.holder,
+    )
+
+
+def _status(answer: HookReply) -> SetStatus | None:
+    """Return the status of the agent after a hook. A turn that a message keeps from ending continues."""
+    news = answer.news
+    if news.agent_id and news.step is not HookStep.CALL:
+        return None
+    if news.step is HookStep.TURN_END and answer.said:
+        return SetStatus(state=AgentState.ACTIVE, detail=THINKING)
+    if news.state is None:
+        return None
+    return SetStatus(
+        state=news.state, detail=news.detail, tool=news.tool, command=news.command, file=news.file
+    )

@@ -1,0 +1,526 @@
+"""The requests of holders on lines of JSON: states, lanes, outcomes, sub-agents and permissions."""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
+from typing import Any, Final
+
+from palaver.broker.context import SYSTEM_CALLER, Joined
+from palaver.delivery.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
+from palaver.delivery.usage_limits import is_limited
+from palaver.domain.rights import require_own_mail
+from palaver.doors.lines_names import Names
+from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotYou, PalaverError, WhoAreYou
+from palaver.harness.claude.registry import LOOKED_UP
+from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.registry import profile_of
+from palaver.identity.caller import SCRIPT, Anchor, anchor_for_child
+from palaver.identity.environment import read_marks
+from palaver.identity.process import Process, ancestors, is_alive
+from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role
+from palaver.protocol.events import AgentState, request_digest
+from palaver.protocol.lines import (
+    GONE,
+    LIMIT_EVIDENCE_BYTES,
+    TAKEN,
+    AccompanyOp,
+    AnswerOp,
+    GateOp,
+    HoldOp,
+    LaneOp,
+    PermissionOp,
+    TellOp,
+    TypedOp,
+    push_line,
+)
+from palaver.protocol.requests import DIALOG, Join, SetStatus, Typed
+from palaver.protocol.text import check_text
+from palaver.services.holders import Hold, Push, show_keys
+from palaver.services.permissions import Pending, PermissionDesk
+from palaver.services.queries import free_session, message_view, only_session
+from palaver.services.services import Services
+from palaver.state.agents import read_unsure
+
+# --------------------
+# Screen states that are reported too early: a screen may look idle while it still draws a dialog.
+#
+# Such a report is kept for the time that drawing takes. Then it is stored, unless a hook or the screen has
+# reported a newer state of the agent.
+
+_DRAWING_MS: Final = 1500
+"""Milliseconds that a dialog may take until it is on the screen."""
+
+Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+
+class EarlyWords:
+    """The early reports of one holder, at most one for each agent: the last."""
+
+    def __init__(self, services: Services, start: Start) -> None:
+        self._services = services
+        self._start = start
+        self._kept: dict[str, asyncio.Task[None]] = {}
+
+    def drop(self, agent: str) -> None:
+        """Discard the kept report of an agent, because a newer one arrived."""
+        if (task := self._kept.pop(agent, None)) is not None:
+            task.cancel()
+
+    def keep(self, known: Agent, status: SetStatus) -> None:
+        """Store this status later, if the agent's state has not changed by then."""
+        self.drop(known.name)
+        drawn_ms = self._services.clock.now_ms() + _DRAWING_MS
+        self._kept[known.name] = self._start(self._say(known, status, drawn_ms))
+
+    async def _say(self, known: Agent, status: SetStatus, drawn_ms: int) -> None:
+        rest_ms = drawn_ms - self._services.clock.now_ms()
+        await asyncio.sleep(min(max(rest_ms, 0), _DRAWING_MS) / 1000)
+        now = self._services.broker.directory.get(known.name)
+        if now is None or now.left or _said_of(now) != _said_of(known) or self._has_dialog(known.name):
+            return
+        try:
+            await self._services.broker.submit(caller_for(now), status)
+        except PalaverError as error:
+            _logger.info("what %s is doing stays as it was: %s: %s", known.name, error.code, error)
+
+    def _has_dialog(self, name: str) -> bool:
+        levels = self._services.delivery.levels(name)
+        return any(not level.is_open and level.reason == DIALOG for _, level in levels)
+
+    def close(self) -> None:
+        """Discard all kept reports, because the holder has disconnected."""
+        for name in list(self._kept):
+            self.drop(name)
+
+
+def is_before_dialog(known: Agent, state: str) -> bool:
+    """Return whether an idle screen may be about to show the dialog that a hook has reported."""
+    return known.state == AgentState.BLOCKED and state == AgentState.IDLE and known.harness in LOOKED_UP
+
+
+def says_less(status: SetStatus, known: Agent) -> bool:
+    """Return whether the status says only that the agent waits for a person, and the reason is known."""
+    is_waiting = status.state == known.state == AgentState.BLOCKED
+    return is_waiting and bool(status.detail) and known.detail.startswith(f"{status.detail}: ")
+
+
+def _said_of(agent: Agent) -> tuple[str, str, int]:
+    return agent.state, agent.detail, agent.since
+
+
+# --------------------
+# The lanes of one connection: offers go out as pushes, outcomes come back as requests.
+
+
+class Lanes:
+    """Lanes for the names of this connection. `push` sends a line without waiting."""
+
+    def __init__(self, services: Services, push: Callable[[bytes], None]) -> None:
+        self._services = services
+        self._push = push
+        self._lanes: dict[int, Lane] = {}
+        self._numbers = count(1)
+
+    @property
+    def has_any(self) -> bool:
+        """True once a lane was opened."""
+        return bool(self._lanes)
+
+    async def open(self, caller: Caller, op: LaneOp) -> dict[str, object]:
+        """Open a lane, and store the outcomes of earlier offers that its holder reports.
+
+        Messages that the holder is still carrying become an offer of this lane; the result has its number.
+        """
+        if caller.kind != INSTANCE:
+            raise WhoAreYou("only an agent has lanes: join first")
+        require_own_mail(caller)
+        kind = _parse_kind(op.kind)
+        ability = Ability(
+            kind=kind,
+            awaits_native=kind is LaneKind.TERMINAL and self._has_native(caller.name),
+            reaches_busy=op.reaches_busy,
+            wakes_idle=op.wakes_idle,
+            remembers=op.remembers,
+        )
+        recovered = [(outcome, _parse_answer(outcome.answer)) for outcome in op.outcomes]
+        number = next(self._numbers)
+
+        def carry(offer: Offer) -> None:
+            messages = [show_keys(self._services.holds, message_view(event)) for event in offer.events]
+            fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
+            self._push(push_line("offer", fields))
+
+        lane = self._services.delivery.open_lane(caller.name, ability, carry)
+        self._lanes[number] = lane
+        offer = self._services.delivery.take_up(lane, op.carrying)  # No await before: else offered again.
+        for outcome, answer in recovered:
+            await self._services.delivery.recover(lane, outcome.messages, answer, grade=outcome.grade)
+        await self._services.delivery.recovered(lane)
+        return {"lane": number} if offer is None else {"lane": number, "offer": offer.number}
+
+    def _has_native(self, agent: str) -> bool:
+        """Return whether the agent's harness opens a native lane itself, apart from the holder's lanes."""
+        directory = self._services.broker.directory
+        known = directory.get(agent)
+        is_launched = known is not None and directory.is_launched(agent)
+        return known is not None and is_launched and profile_of(known.harness).opens_native
+
+    async def answer(self, op: AnswerOp) -> None:
+        """Store the outcome of an offer on a lane of this connection."""
+        lane = self._lane(op.lane)
+        answer = _parse_answer(op.answer)
+        if len(op.evidence.encode()) > LIMIT_EVIDENCE_BYTES:
+            raise MessageTooLarge("the evidence", len(op.evidence.encode()), LIMIT_EVIDENCE_BYTES)
+        await self._services.delivery.answer(
+            lane, op.offer, answer, grade=op.grade, reason=op.reason, evidence=op.evidence
+        )
+
+    def set_level(self, number: int, level: LaneLevel) -> None:
+        """Set whether a lane of this connection accepts messages."""
+        self._services.delivery.set_level(self._lane(number), level)
+
+    def _lane(self, number: int) -> Lane:
+        lane = self._lanes.get(number)
+        if lane is None:
+            raise NotFound(f"lane {number}", "this connection has not opened it")
+        return lane
+
+    async def close(self, agent: str = "") -> None:
+        """Close the lanes of one agent, or all. Their open offers become unconfirmed."""
+        for lane in self._lanes.values():
+            if agent in ("", lane.agent):
+                await self._services.delivery.close_lane(lane)
+
+
+def _parse_kind(word: str) -> LaneKind:
+    try:
+        return LaneKind[word.upper()]
+    except KeyError:
+        kinds = ", ".join(kind.name.lower() for kind in LaneKind)
+        raise BadRequest(f"the kinds of lane are {kinds}, not {word!r}") from None
+
+
+def _parse_answer(word: str) -> OfferOutcome:
+    try:
+        return OfferOutcome(word)
+    except ValueError:
+        raise BadRequest(f"a lane answers {', '.join(OfferOutcome)}, not {word!r}") from None
+
+
+# --------------------
+# The requests of a holder on its connection: hold an agent, report gates, typed lines and replies.
+
+_LIMIT_REASON_BYTES: Final = 256
+
+See = Callable[[], list[Process]]
+"""Returns the calling process and its ancestors."""
+
+
+class Holding:
+    """The agents that one connection holds."""
+
+    def __init__(
+        self, services: Services, names: Names, lanes: Lanes, see: See, push: Push, start: Start
+    ) -> None:
+        self._services = services
+        self._names = names
+        self._lanes = lanes
+        self._see = see
+        self._push = push
+        self._holds: dict[str, Hold] = {}
+        self._early = EarlyWords(services, start)
+
+    async def hold(self, op: HoldOp) -> dict[str, object]:
+        """Register the agent in a child of the holder, or resume it.
+
+        The agent is the child process with all its descendants. Resuming needs the secret, so that only the
+        agent's own holder can do it, and the same process.
+        """
+        chain = self._see()
+        if not chain:
+            raise BadRequest("the process that asks cannot be seen, so it cannot hold an agent")
+        secret = op.secret or secrets.token_hex(16)
+        holder = hashlib.sha256(secret.encode()).hexdigest()
+        known = self._known(op, holder) if op.secret else None
+        if known is not None:
+            agent = await self._again(op, chain[0], known)
+        elif op.ticket:
+            agent = await self._first(op, chain, holder)
+        else:
+            raise NotYou(op.name or "a held agent", "a holder with another secret")
+        assert agent.seat is not None  # both branches set a seat
+        self._names.take(agent)
+        hold = Hold(agent.name, chain[0], self._push, op.cols, op.rows)
+        self._holds[agent.name] = hold
+        self._services.holds.open(hold)
+        return {
+            "name": agent.name,
+            "secret": secret,
+            "seat": self._services.seats.mark(agent.seat, agent.name),
+            "role": agent.role,
+            "tag": agent.tag,
+            "harness": agent.harness,
+            "device": self._services.log.device,
+        }
+
+    def _known(self, op: HoldOp, holder: str) -> Agent | None:
+        """Return the agent of a returning holder. One that lost the first reply does not know its name."""
+        directory = self._services.broker.directory
+        found = [directory.get(op.name)] if op.name else directory.all()
+        return next((agent for agent in found if agent is not None and agent.holder == holder), None)
+
+    async def _first(self, op: HoldOp, chain: Sequence[Process], hashed: str) -> Agent:
+        seat = anchor_for_child(chain[0], _child(op.pid), self._services.seats)
+        ticket = self._services.tickets.take(op.ticket, chain)
+        meant = op.session or ("" if ticket.name else only_session(self._services, ticket.harness, op.among))
+        session = free_session(self._services, ticket.harness, meant)
+        request = Join(
+            name=ticket.name,
+            session=session,
+            tag=ticket.tag,
+            role=ticket.role,
+            harness=ticket.harness,
+            version=op.version,
+            seat=seat,
+            holder=hashed,
+            argv=ticket.argv,
+            cwd=ticket.cwd,
+            is_resumed=ticket.is_resumed,
+        )
+        try:
+            return await self._join(ticket.by, request)
+        except PalaverError:
+            self._services.tickets.give_back(op.ticket, ticket)
+            raise
+
+    async def _again(self, op: HoldOp, holder: Process, known: Agent) -> Agent:
+        if known.seat is not None and known.seat.pid == op.pid and not is_alive(known.seat):
+            return known  # It ended while the daemon was down; its holder will report how.
+        seat = anchor_for_child(holder, _child(op.pid), self._services.seats, own=known.name)
+        return await self._join(
+            caller_for(known),
+            Join(
+                name=known.name,
+                role=known.role,
+                harness=known.harness,
+                version=op.version,
+                seat=seat,
+                session=free_session(self._services, known.harness, op.session),
+                holder=known.holder,
+            ),
+        )
+
+    async def _join(self, caller: Caller, request: Join) -> Agent:
+        joined = await self._services.broker.submit(caller, request)
+        assert isinstance(joined, Joined)
+        return joined.agent
+
+    def gate(self, op: GateOp) -> None:
+        """Set whether a lane of this holder accepts messages."""
+        check_text(op.reason, "the reason", _LIMIT_REASON_BYTES)
+        self._lanes.set_level(op.lane, LaneLevel(is_open=op.open, is_paused=op.paused, reason=op.reason))
+
+    async def typed(self, op: TypedOp) -> None:
+        """Store a line that a person typed at the agent's terminal."""
+        hold = self._held(op.name)
+        request = Typed(name=hold.name, text=op.text, secret=op.secret)
+        await self._services.broker.submit(SYSTEM_CALLER, request)
+
+    def is_said_better(self, name: str, status: SetStatus) -> bool:
+        """Return whether hooks have reported this status of a held agent in more detail.
+
+        A status from the screen that may be too early is kept and stored later, unless a newer one arrives.
+        """
+        if name not in self._holds and not (name == "" and len(self._holds) == 1):
+            return False
+        state, known = status.state, self._services.broker.directory.get(name or next(iter(self._holds)))
+        if known is not None:
+            self._early.drop(known.name)
+        if known is not None and says_less(status, known):
+            return True  # also for a report to an earlier daemon, whose conversation is not known here
+        conversation = None if known is None else self._services.conversations.get(known.name)
+        if known is None or conversation is None:
+            return False
+        if known.state == AgentState.BLOCKED and not conversation.has_said(known):
+            return False  # the screen reported it, so the screen may replace it
+        # An idle screen does not show that a usage limit was reached.
+        is_resting = state == AgentState.IDLE and is_limited(known)
+        is_early = known.ready and is_before_dialog(known, state)
+        if is_early and not is_resting:
+            self._early.keep(known, status)
+        return known.ready and (known.state == state or is_resting or is_early)
+
+    def tell(self, op: TellOp) -> None:
+        """Pass a holder's reply to the request it belongs to."""
+        for hold in self._holds.values():
+            self._services.holds.told(hold, op)
+
+    def _held(self, name: str) -> Hold:
+        caller = self._names.caller(name)
+        hold = self._holds.get(caller.name)
+        if hold is None:
+            raise NotFound(f"hold on {caller.name}", "this connection does not hold it")
+        return hold
+
+    def close(self) -> None:
+        """Remove all holds of the closed connection."""
+        self._early.close()
+        for hold in self._holds.values():
+            self._services.holds.close(hold)
+
+
+def _child(pid: int) -> list[Process]:
+    chain = ancestors(pid)
+    if not chain:
+        raise NotFound(f"process {pid}", "it has ended")
+    return chain
+
+
+# --------------------
+# Companions of sessions that `pal` did not start, and permission requests that harnesses report on lines.
+#
+# A companion gives its session a seat at the harness process that started the companion, and at no other
+# process. While it lives, no other process can become the companion of that session. A process that another
+# session of the harness started is refused. Only a person can decide a permission request; without the
+# setting `approvals` no request waits here.
+
+Place = Callable[[str], Anchor]
+"""Returns the anchor of a session with this key for the calling process; raises if it may not join there."""
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Companions:
+    """The sessions whose companion uses one connection."""
+
+    def __init__(self, services: Services, names: Names, see: See, place: Place) -> None:
+        self._services = services
+        self._names = names
+        self._see = see
+        self._place = place
+
+    async def accompany(self, op: AccompanyOp) -> dict[str, object]:
+        """Register a session under its former name, or a new one. Its later requests carry `by`."""
+        chain = self._see()
+        if len(chain) < 2:
+            raise BadRequest("the process that asks cannot be seen, so it cannot be a companion")
+        _check_own(chain, op)
+        self._services.companions.take(op.harness, op.session, chain[0])
+        agent = self._seated(op) or await self._sit_down(op)
+        assert agent.seat is not None  # both branches set a seat
+        self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER), by=SCRIPT.name)
+        return {
+            "name": agent.name,
+            "seat": self._services.seats.mark(agent.seat, agent.name),
+            "role": agent.role,
+            "tag": agent.tag,
+            "harness": agent.harness,
+            "device": self._services.log.device,
+            "unsure": read_unsure(self._services.log.rows, agent.name),
+        }
+
+    def _seated(self, op: AccompanyOp) -> Agent | None:
+        """Return the agent of a session that already has its seat, because its companion reconnects."""
+        parents = self._see()[1:2]
+        at = self._services.seats.at(parents[0]) if parents else []
+        return next((one for one in at if _is_session(one, op) and not one.holder), None)
+
+    async def _sit_down(self, op: AccompanyOp) -> Agent:
+        anchor = self._place(op.session)
+        parents = self._see()[1:2]
+        is_parent = bool(parents) and (parents[0].pid, parents[0].start) == (
+            anchor.seat.pid,
+            anchor.seat.start,
+        )
+        if anchor.harness != op.harness or not is_parent:
+            raise BadRequest(f"a companion is started by {op.harness} itself, and this process was not")
+        session = free_session(self._services, op.harness, op.session)
+        request = Join(harness=op.harness, seat=anchor.seat, session=session, cwd=op.cwd, version=op.version)
+        joined = await self._services.broker.submit(SCRIPT, request)
+        assert isinstance(joined, Joined)
+        return joined.agent
+
+
+class AskedOnLines:
+    """The permission requests that one connection has reported. They end with it."""
+
+    def __init__(self, services: Services, push: Push, spawn: Spawn) -> None:
+        self._services = services
+        self._desk = PermissionDesk(services)
+        self._push = push
+        self._spawn = spawn
+        self._open: dict[tuple[str, str], Pending] = {}
+        self._is_closed = False
+
+    async def hear(self, caller: Caller, op: PermissionOp) -> dict[str, object]:
+        """Record a new permission request or the outcome of one. The result has its `id`, if it waits."""
+        if caller.kind != INSTANCE:
+            raise BadRequest("only an agent can request permission: join first")
+        key = caller.name, op.request
+        if op.outcome:
+            self._settle(key, op.outcome)
+            return {}
+        if (known := self._open.get(key)) is not None:
+            if known.digest == request_digest(op.session, op.tool, op.input):
+                return {"id": known.id}
+            self._settle(key, GONE)  # it has changed: a decision on the old request must not apply
+        agent = self._services.broker.directory.get(caller.name)
+        assert agent is not None  # `Names.caller` has just found it
+        asking = caller_for(agent, at_most=caller.standing)
+        pending = await self._desk.take(asking, op.session, op.tool, op.input)
+        if pending is None:
+            return {"id": None}
+        self._open[key] = pending
+        if self._is_closed:
+            pending.leave()  # the connection closed while the request was stored
+        self._spawn(self._wait(key, pending))
+        return {"id": pending.id}
+
+    async def _wait(self, key: tuple[str, str], pending: Pending) -> None:
+        """Push a person's decision to the harness, and wait until the harness has accepted it."""
+        name, request = key
+        try:
+            verdict = await self._desk.verdict(pending, is_told=True)
+            if verdict.is_allowed is not None and self._open.get(key) is pending:
+                word = {"allowed": verdict.is_allowed, "digest": pending.digest}
+                self._push({"name": name, "request": request, **word})
+                await asyncio.wait({pending.arrived})
+        except PalaverError:
+            pass  # the log is closing, so the harness asks at its own terminal
+        finally:
+            pending.leave()
+            if self._open.get(key) is pending:
+                del self._open[key]
+
+    def _settle(self, key: tuple[str, str], outcome: str) -> None:
+        if (pending := self._open.get(key)) is None:
+            return
+        if outcome == TAKEN:
+            pending.arrive(has_it=True)
+        elif outcome == GONE:
+            del self._open[key]  # the next report of it is a new request
+            pending.leave()
+        else:
+            raise BadRequest(f"a request is {TAKEN} or {GONE} in the end, not {outcome!r}")
+
+    def close(self) -> None:
+        """End all requests of the closed connection; the harness asks at its own terminal."""
+        self._is_closed = True
+        for pending in list(self._open.values()):
+            pending.leave()
+
+
+def _check_own(chain: Sequence[Process], op: AccompanyOp) -> None:
+    """Refuse a process that another session of the harness started. Inherited marks are ignored."""
+    own, above = (read_marks(process.pid) for process in chain[:2])
+    for mark in SESSION_MARKS.get(op.harness, ()):
+        if (named := own.get(mark)) not in (None, above.get(mark), op.session):
+            raise BadRequest(f"the session {named} started this process: it cannot accompany another")
+
+
+def _is_session(agent: Agent, op: AccompanyOp) -> bool:
+    return agent.seat is not None and agent.seat.key == op.session and agent.harness == op.harness

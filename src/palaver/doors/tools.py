@@ -1,0 +1,582 @@
+"""The MCP tools: their table, the texts that a model reads, and their calls."""
+
+import logging
+import os.path
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from palaver.broker.context import Sent
+from palaver.doors.hooks.http import answer_hook, hook_input
+from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
+from palaver.protocol.agents import Caller
+from palaver.protocol.display import safe
+from palaver.protocol.lines import error_object
+from palaver.protocol.query import HINTS
+from palaver.protocol.requests import Send
+from palaver.services.queries import sent_view
+from palaver.services.rooms import LIMIT_WAIT_MS
+from palaver.services.services import Services
+
+# --------------------
+# The parameters of a tool, and their JSON Schema. Pure.
+
+Kind = Literal["text", "texts", "number", "flag", "object"]
+"""`texts` is one text or a list of them."""
+
+_TYPES: Final[dict[Kind, dict[str, object]]] = {
+    "text": {"type": "string"},
+    "texts": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    "number": {"type": "integer"},
+    "flag": {"type": "boolean"},
+    "object": {"type": "object"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """One parameter of a tool."""
+
+    name: str
+    kind: Kind = "text"
+    help: str = ""
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+    schema: dict[str, object] | None = None
+    """A more detailed schema than that of the kind."""
+
+
+def input_schema(params: Sequence[Param]) -> dict[str, object]:
+    """Return the JSON Schema of the parameters of a tool."""
+    schema: dict[str, object] = {
+        "type": "object",
+        "properties": {param.name: _schema(param) for param in params},
+    }
+    if required := [param.name for param in params if not param.optional]:
+        schema["required"] = required
+    return schema
+
+
+def _schema(param: Param) -> dict[str, object]:
+    schema = dict(param.schema or _TYPES[param.kind])
+    if param.choices:
+        schema["enum"] = list(param.choices)
+    if param.help:
+        schema["description"] = param.help
+    return schema
+
+
+# --------------------
+# The MCP tools as data: names, parameters and the texts that a model reads. Pure.
+#
+# A model reads all these texts at the start of every session, so keep them short. The tools are implemented
+# in `services/rooms.py` and, for `send`, below.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool. Its name is the name of a method of `Desk`."""
+
+    name: str
+    group: str
+    help: str
+    params: tuple[Param, ...] = ()
+    is_reading: bool = False
+    """It changes nothing."""
+    is_waiting: bool = False
+    """It may wait; it has the parameter `max_wait_ms`."""
+    is_hidden: bool = False
+    """It is for a harness, not for its model: offered only if its group is requested."""
+
+
+_ROOM: Final = Param(name="room_id")
+_LEASE: Final = Param(name="lease_id")
+_TURN: Final = Param(name="expected_turn_id", kind="number")
+_WAIT: Final = Param(name="max_wait_ms", kind="number", optional=True)
+_LIMIT: Final = Param(name="limit", kind="number", optional=True)
+_AFTER: Final = Param(name="after_event_seq", kind="number", optional=True)
+_EVENTS: Final = Param(
+    name="events", kind="flag", help="Also return the events after after_event_seq.", optional=True
+)
+_REASON: Final = Param(name="reason", optional=True)
+_HANDOFF: Final = Param(
+    name="handoff",
+    kind="object",
+    help="Notes for the next owner of the stick.",
+    schema={
+        "type": "object",
+        "properties": {
+            "status": {"type": "string"},
+            "next_action": {"type": "string"},
+            "artifacts": {"type": "array", "items": {}},
+            "open_questions": {"type": "array", "items": {"type": "string"}},
+            "do_not": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["status", "next_action"],
+    },
+)
+
+HOOK_VALUES: Final = (
+    "session_id",
+    "source",
+    "prompt",
+    "tool_name",
+    "command",
+    "file_path",
+    "stop_hook_active",
+    "agent_id",
+    "agent_type",
+    "tool_use_id",
+    "notification_type",
+    "cwd",
+    "transcript_path",
+)
+"""Single values, for a harness that cannot pass the whole input of a hook."""
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="join_path",
+        group="rooms",
+        help="Join the room of a workspace, or open one. Returns room_id, agent_id and cursor_event_seq.",
+        params=(
+            Param(name="context_path", help="Folder or file; relative to the directory of your session."),
+            Param(
+                name="force_new",
+                kind="flag",
+                help="Open a new room here, even inside an existing one.",
+                optional=True,
+            ),
+        ),
+    ),
+    Tool(
+        name="list_rooms",
+        group="rooms",
+        help="List the open rooms, or the rooms of a path and its parent folders.",
+        params=(Param(name="context_path", optional=True),),
+        is_reading=True,
+    ),
+    Tool(
+        name="get_room_state",
+        group="rooms",
+        help="Show the members of a room, the owner of the stick, and unusual conditions.",
+        params=(_ROOM,),
+        is_reading=True,
+    ),
+    Tool(name="leave_room", group="rooms", help="Leave a room.", params=(_ROOM,)),
+    Tool(
+        name="kick_member",
+        group="rooms",
+        help="Remove a member that is offline. A present member requires force and operator rights.",
+        params=(
+            _ROOM,
+            Param(name="target_agent_id"),
+            Param(name="force", kind="flag", optional=True),
+            _REASON,
+        ),
+    ),
+    Tool(
+        name="wait_for_turn",
+        group="stick",
+        help="Wait for the stick: only its owner may change files in the workspace. status is your_turn "
+        "(keep turn_id and lease_id), not_yet (call again), takeover_available or closed.",
+        params=(_ROOM, _WAIT, _EVENTS, _AFTER),
+        is_waiting=True,
+    ),
+    Tool(
+        name="heartbeat",
+        group="stick",
+        help="Renew your lease of the stick while you work for a long time.",
+        params=(_ROOM, _LEASE, _TURN),
+    ),
+    Tool(
+        name="release_stick",
+        group="stick",
+        help="Release the stick, with a handoff for the next waiting member.",
+        params=(_ROOM, _LEASE, _TURN, _HANDOFF),
+    ),
+    Tool(
+        name="pass_stick",
+        group="stick",
+        help="Pass the stick to one member, with a handoff.",
+        params=(_ROOM, _LEASE, _TURN, Param(name="to_agent_id"), _HANDOFF),
+    ),
+    Tool(
+        name="takeover_stick",
+        group="stick",
+        help="Take the stick from an owner whose lease has expired or that is offline.",
+        params=(_ROOM, _TURN, Param(name="reason")),
+    ),
+    Tool(
+        name="send_message",
+        group="messages",
+        help="Send a message to members of a room, or to all of them. Everyone in the room can read it. It "
+        "does not pass the stick.",
+        params=(
+            _ROOM,
+            Param(name="body"),
+            Param(
+                name="to_agent_id",
+                kind="texts",
+                help="Member or group (@tag-, @workers). Default: the whole room.",
+                optional=True,
+            ),
+            # The implementation checks it, so that errors of the body come first.
+            Param(name="delivery_hint", optional=True, schema={"type": "string", "enum": list(HINTS)}),
+        ),
+    ),
+    Tool(
+        name="wait_for_events",
+        group="messages",
+        help="Wait for messages and other events in a room. Pass the cursor_event_seq of the last result as "
+        "after_event_seq: this also marks your messages up to it as read.",
+        params=(
+            _ROOM,
+            _AFTER,
+            Param(name="event_type", kind="texts", help="For example message_sent or pass.", optional=True),
+            Param(name="target_agent_id", help="self (default), any, or an agent id.", optional=True),
+            Param(name="from_agent_id", optional=True),
+            _WAIT,
+        ),
+        is_waiting=True,
+    ),
+    Tool(
+        name="get_room_events",
+        group="messages",
+        help="Read the history of a room after after_event_seq.",
+        params=(_ROOM, _AFTER, _LIMIT),
+        is_reading=True,
+    ),
+    Tool(
+        name="add_note",
+        group="notes",
+        help="Add a note to a room. It stays open until it is resolved.",
+        params=(_ROOM, Param(name="body"), Param(name="turn_id", kind="number", optional=True)),
+    ),
+    Tool(
+        name="list_notes",
+        group="notes",
+        help="List the notes of a room, oldest first.",
+        params=(
+            _ROOM,
+            Param(name="after_note_id", optional=True),
+            Param(name="include_resolved", kind="flag", optional=True),
+            _LIMIT,
+        ),
+        is_reading=True,
+    ),
+    Tool(
+        name="list_agents",
+        group="agents",
+        help="List all agents on the bus: name, state, harness.",
+        is_reading=True,
+    ),
+    Tool(
+        name="inbox",
+        group="agents",
+        help="Show your newest messages, from rooms and elsewhere. Your next wait_for_events marks those up "
+        "to its after_event_seq as read.",
+        params=(_LIMIT,),
+        is_reading=True,
+    ),
+    Tool(
+        name="send",
+        group="agents",
+        help="Send a message to agents outside of rooms. Without `to` it goes to all present agents.",
+        params=(
+            Param(name="text"),
+            Param(name="to", kind="texts", help="Recipients: @name, @tag-, @all, @human.", optional=True),
+            Param(name="intent", optional=True, choices=("request", "inform", "ack")),
+            Param(name="thread", optional=True),
+            Param(name="reply_to", help="Number or id of the message that you answer.", optional=True),
+            Param(name="priority", optional=True, choices=("interrupt", "normal", "idle-first", "idle")),
+            Param(name="yes", kind="flag", help="Confirm a broadcast to more than five.", optional=True),
+        ),
+    ),
+    Tool(
+        name="hook",
+        group="hooks",
+        help="Used by the hooks of a harness. Do not call it.",
+        params=(
+            Param(name="harness"),
+            Param(name="event"),
+            Param(name="input", kind="object", optional=True),
+            *(Param(name=name, optional=True) for name in HOOK_VALUES),
+        ),
+        is_hidden=True,
+    ),
+)
+
+WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
+"""The names of tools that may wait."""
+
+GROUPS: Final[tuple[str, ...]] = tuple(dict.fromkeys(tool.group for tool in TOOLS))
+
+INSTRUCTIONS: Final = (
+    "Palaver connects you with other coding agents and people. First call join_path with your workspace. "
+    "If other agents work there too, edit files only while you own the stick: call wait_for_turn, and when "
+    "you are done release_stick or pass_stick with a handoff. Send with send_message and read with "
+    'wait_for_events. An error is {"error", "message"}; the message says what to do. Messages come from '
+    "other agents, not from your user."
+)
+"""General instructions for a model, sent once."""
+
+
+def choose_tools(words: str | None) -> tuple[Tool, ...]:
+    """Return the tools of some groups, separated by commas; None returns all tools for a model.
+
+    Raises UsageError.
+    """
+    if words is None:
+        return tuple(tool for tool in TOOLS if not tool.is_hidden)
+    wanted = {word for word in words.replace(" ", "").split(",") if word}
+    unknown = sorted(wanted - set(GROUPS))
+    if unknown or not wanted:
+        what = f"unknown group: {', '.join(unknown)}" if unknown else "--tools requires a group"
+        raise UsageError(f"{what}; the groups of tools are {', '.join(GROUPS)}")
+    return tuple(tool for tool in TOOLS if tool.group in wanted)
+
+
+# --------------------
+# Check the arguments of a tool call against its parameters. Pure.
+#
+# A model may omit an optional parameter or pass null for it, and may write a whole number as 5.0. Every other
+# mismatch is refused with an error that names the expected type.
+
+_WANTED: Final[Mapping[Kind, str]] = {
+    "text": "a string",
+    "texts": "a string or a list of strings",
+    "number": "a whole number",
+    "flag": "true or false",
+    "object": "an object",
+}
+_LIMIT_NUMBER: Final = 2**53
+
+
+def checked_arguments(tool: Tool, given: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the given arguments of a call by name; raises BadRequest."""
+    arguments = {name: value for name, value in (given or {}).items() if value is not None}
+    known = {param.name: param for param in tool.params}
+    for name in arguments:
+        if name not in known:
+            takes = ", ".join(known) or "nothing"
+            raise BadRequest(f"{tool.name} has no parameter {name[:64]!r}; it takes {takes}")
+    for param in tool.params:
+        if param.name not in arguments and not param.optional:
+            raise BadRequest(f"{tool.name} requires {param.name} ({_WANTED[param.kind]})")
+    return {name: _checked(tool, known[name], value) for name, value in arguments.items()}
+
+
+def _checked(tool: Tool, param: Param, value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not _fits(param.kind, value):
+        raise BadRequest(f"{param.name} of {tool.name} must be {_WANTED[param.kind]}")
+    if param.choices and value not in param.choices:
+        raise BadRequest(f"{param.name} of {tool.name} must be one of {', '.join(param.choices)}")
+    return value
+
+
+def _fits(kind: Kind, value: object) -> bool:
+    if kind == "text":
+        return _is_text(value)
+    if kind == "texts":
+        # The implementation checks an empty list: its meaning depends on the parameter.
+        return _is_text(value) or (isinstance(value, list) and all(map(_is_text, value)))
+    if kind == "number":
+        return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
+    if kind == "flag":
+        return isinstance(value, bool)
+    return isinstance(value, dict)
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a string that UTF-8 can encode: JSON may contain a lone surrogate."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# --------------------
+# The wait of a call, as the next daemon receives it. Pure.
+
+
+class ToolWait(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a call waits, and since when."""
+
+    until_ms: int
+    """The end of the wait, in Unix milliseconds: a restart does not extend it."""
+    place: int
+    """The last seq when the call was first made. Later events have not been checked."""
+
+    def rest_ms(self, now_ms: int) -> int:
+        """Return the remaining milliseconds."""
+        return max(0, self.until_ms - now_ms)
+
+
+# --------------------
+# Run one tool call: check arguments, call the room tools, return one object. Knows no protocol.
+#
+# `call_tool` is the only function that catches errors; it returns them as `{"error": code, "message": …}`.
+
+WAIT_MS: Final = 50_000
+"""Milliseconds that a call waits by default. Harnesses abort a call after a minute."""
+
+_FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
+_BY_NAME: Final = {tool.name: tool for tool in TOOLS}
+HOOK: Final = "hook"
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+Who = Callable[[Tool], Awaitable[Caller]]
+"""Returns the caller of a tool; raises if it may not call it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRequest:
+    """A call as a door received it."""
+
+    tool: str
+    arguments: Mapping[str, object] | None
+    who: Who
+    cwd: str = ""
+    """Base of relative paths; empty if the caller has no directory on this machine."""
+    home: str = ""
+    """The caller's home directory, where no room may be; empty if unknown."""
+    key: bytes | None = None
+    """The request key: a repeated call with the same key is done once and has the same result."""
+    waited: ToolWait | None = None
+    """The wait of the same call in an earlier daemon, which continues."""
+    on_wait: Callable[[ToolWait], None] | None = None
+    """Called with the wait before it begins, if the door can pass it to the next daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool."""
+
+    content: dict[str, object]
+    is_refusal: bool = False
+
+
+async def call_tool(services: Services, offered: tuple[Tool, ...], asked: ToolRequest) -> ToolResult:
+    """Run one call and return its result or its error. Only cancellation is raised."""
+    try:
+        return ToolResult(await run_tool(services, offered, asked))
+    except PalaverError as error:
+        if asked.tool == HOOK:  # a hook must never block its harness
+            return ToolResult({})
+        _logger.info("refused tool %s: %s: %s", safe(asked.tool[:64]), error.code, safe(str(error)))
+        return ToolResult(error_object(error), is_refusal=True)
+    except Exception:
+        _logger.exception("the tool %s failed", safe(asked.tool[:64]))
+        return ToolResult(error_object(_FAILED), is_refusal=True)
+
+
+async def run_tool(services: Services, offered: tuple[Tool, ...], asked: ToolRequest) -> dict[str, object]:
+    """Run one call and return its result. Errors are raised."""
+    tool = _BY_NAME.get(asked.tool)
+    if tool is None or tool not in offered:
+        names = ", ".join(one.name for one in offered)
+        raise BadRequest(f"there is no tool {asked.tool[:64]!r} here; there are {names}")
+    return await _run(services, tool, asked)
+
+
+async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, object]:
+    arguments = checked_arguments(tool, asked.arguments)
+    if "context_path" in arguments:
+        arguments["context_path"] = _absolute(str(arguments["context_path"]), asked.cwd)
+    if tool.name == "join_path":
+        arguments["home"] = asked.home
+    caller = await asked.who(tool)
+    if tool.name == HOOK:
+        return await _hook(services, caller, arguments)
+    if tool.name == "send":
+        return await _send(services, caller, arguments, asked.key)
+    if asked.key is not None and not tool.is_reading and tool.name not in _KEYLESS:
+        arguments["key"] = asked.key
+    if tool.is_waiting:
+        arguments |= _waiting(services, tool, asked, arguments)
+    method = getattr(services.desk, tool.name)
+    found: dict[str, object] = await method(caller, **arguments)
+    return _with_way_on(tool, found)
+
+
+_WAIT_EVENTS: Final = "wait_for_events"
+_KEYLESS: Final = frozenset({"heartbeat", _WAIT_EVENTS})
+"""They store nothing, so they have no request key."""
+
+
+def _waiting(
+    services: Services, tool: Tool, asked: ToolRequest, arguments: Mapping[str, object]
+) -> dict[str, object]:
+    """Return how long a call may wait and, for a repeated one, the last seq when it first started."""
+    wait_ms = arguments.get("max_wait_ms", WAIT_MS)
+    assert isinstance(wait_ms, int)  # its parameter is a number
+    if asked.on_wait is None:
+        return {"max_wait_ms": wait_ms}
+    now_ms, limit_ms = services.clock.now_ms(), min(wait_ms, LIMIT_WAIT_MS)
+    wait = asked.waited or ToolWait(until_ms=now_ms + limit_ms, place=services.log.last())
+    asked.on_wait(wait)
+    rest: dict[str, object] = {"max_wait_ms": min(limit_ms, wait.rest_ms(now_ms))}
+    return {**rest, "since_event_seq": wait.place} if tool.name == _WAIT_EVENTS else rest
+
+
+async def _hook(services: Services, caller: Caller, arguments: Mapping[str, object]) -> dict[str, object]:
+    desk, harness, event = services.hooks, str(arguments["harness"]), str(arguments["event"])
+    answer = await answer_hook(desk, caller, harness, event, hook_input(arguments))
+    if answer is None:
+        return {}
+    desk.settle(answer, has_left=True)
+    return answer.said
+
+
+async def _send(
+    services: Services, caller: Caller, arguments: Mapping[str, object], key: bytes | None
+) -> dict[str, object]:
+    to = arguments.get("to", [])
+    words = [to] if isinstance(to, str) else to
+    assert isinstance(words, list)
+    if "to" in arguments and not words:
+        raise BadRequest("to is empty: leave it out to write to everybody. Nothing was sent")
+    request = Send(
+        text=str(arguments["text"]),
+        to=tuple(words),
+        intent=str(arguments.get("intent", "")),
+        thread=str(arguments.get("thread", "")),
+        reply_to=str(arguments.get("reply_to", "")),
+        priority=str(arguments.get("priority", "")),
+        is_confirmed=arguments.get("yes") is True,
+    )
+    sent = await services.broker.submit(caller, request, key=key)
+    assert isinstance(sent, Sent)
+    return sent_view(sent)
+
+
+def _absolute(path: str, cwd: str) -> str:
+    if path.startswith("/"):
+        return os.path.normpath(path)
+    if not cwd:
+        raise BadRequest("context_path must be absolute: a caller over HTTP is in no directory")
+    return os.path.normpath(f"{cwd}/{path}")
+
+
+def _with_way_on(tool: Tool, found: dict[str, object]) -> dict[str, object]:
+    """Add to an empty result how to continue waiting, unless it has a hint already."""
+    if not tool.is_waiting or found.get("hint"):
+        return found
+    if found.get("status") == "not_yet":
+        return {**found, "hint": "it is not your turn: call wait_for_turn again to keep your place in line"}
+    if tool.name == _WAIT_EVENTS and not found.get("events"):
+        cursor = found.get("cursor_event_seq")
+        return {
+            **found,
+            "status": "not_yet",
+            "hint": f"nothing happened: call wait_for_events again with after_event_seq={cursor}",
+        }
+    return found

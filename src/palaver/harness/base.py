@@ -1,0 +1,347 @@
+"""Shared by all harnesses: profiles of screens and keys, start arguments, session ids. Pure."""
+
+import enum
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from palaver.errors import BadRequest
+from palaver.protocol.events import AgentState
+from palaver.protocol.lines import StatusOp
+from palaver.protocol.requests import USAGE_LIMIT
+
+# --------------------
+# Profiles: how a terminal reads the screen of its program, and which keys it presses. Pure.
+#
+# A profile contains facts and rules; it keeps no state, reads no clock and writes nothing. The rules
+# receive a `View`, one snapshot of the screen, and never report more than the snapshot shows.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A snapshot of a screen, passed to the rules."""
+
+    lines: tuple[str, ...]
+    """Every row, without blanks at its end."""
+    bright: tuple[str, ...]
+    """The same rows with faint text blanked out: hints that a program shows before the user types."""
+    row: int
+    column: int
+    """Where the cursor is, counted from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TitleRule:
+    """A window title that shows what the program is doing."""
+
+    pattern: re.Pattern[str]
+    state: AgentState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """The keys that stop a busy program. They are pressed only while it is busy."""
+
+    keys: bytes
+    presses: int = 1
+    """How many times in a row they are pressed for one try."""
+    most: int = 1
+    """The number of tries."""
+    wait_ms: int = 5_000
+    """How long to wait for idle after each try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPress:
+    """One step of a key sequence: the bytes, and how long to wait for the program afterwards."""
+
+    keys: bytes
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One program, as seen through a terminal."""
+
+    name: str
+    starts_twice: bool = False
+    """It starts itself again as a child process, which then silently changes its session."""
+    read_composer: Callable[[View], str | None] | None = None
+    """Returns the text in the composer; None if no composer is visible.
+
+    Without this rule the program has no composer that we know, and typed text is known only from the user's
+    keys.
+    """
+    takes_messages: tuple[re.Pattern[str], ...] = ()
+    """Prompts of a program without a composer rule.
+
+    A pattern that matches the whole line up to the cursor shows that the program takes a message there.
+    """
+    has_known_prompts: bool = False
+    """`takes_messages` has all of its prompts: any other line asks something."""
+    has_named_prompt: bool = False
+    """The user named one of its prompts, so a process that the program started may be the agent there."""
+    dialogs: tuple[re.Pattern[str], ...] = ()
+    """A match anywhere on the screen is an open dialog."""
+    read_dialog: Callable[[View], str | None] | None = None
+    """Returns what an open dialog is about, as a status detail; None if no dialog is visible.
+
+    Used in addition to `dialogs`, for a program that shows which of its dialogs is open.
+    """
+    read_limit: Callable[[View], str] | None = None
+    """Returns a status detail if the last turn ended at a usage limit; else empty.
+
+    The detail is `usage limit` or, for example, `usage limit, resets 3pm (UTC)`.
+    """
+    prompts: tuple[re.Pattern[str], ...] = ()
+    """A match on the cursor's line, up to the cursor, is a question that Enter would answer.
+
+    So is a match on the line above, if the cursor's line is empty or only a prompt.
+    """
+    questions: tuple[re.Pattern[str], ...] = ()
+    """Like `prompts`, but a match on the line above counts only if the cursor's line is empty.
+
+    A sentence above a prompt may be anything.
+    """
+    busy: tuple[re.Pattern[str], ...] = ()
+    own_work: tuple[re.Pattern[str], ...] = ()
+    """Signs that the program itself works, for when its reported state may be that of a sub-agent."""
+    compacting: tuple[re.Pattern[str], ...] = ()
+    usage_limits: tuple[re.Pattern[str], ...] = ()
+    titles: tuple[TitleRule, ...] = ()
+    opens_native: bool = False
+    """Its plugin opens a native lane itself, in a process other than the holder."""
+    has_paste: bool = False
+    """It always enables bracketed paste; while it does not, its composer is not ready, or is not its own."""
+    folded_paste: re.Pattern[str] | None = None
+    """The text that the composer shows instead of a long paste."""
+    queue_key: bytes = b"\r"
+    """Submits the composer's text while the program is busy, to run after the current turn."""
+    interrupt: Interrupt = Interrupt(keys=b"\x03", most=3)
+    quit: tuple[KeyPress, ...] = ()
+    """Keys that ask the program to exit; empty if only a signal can end it."""
+    settle_ms: int = 300
+    """Between a paste and Enter: with less, some programs take the Enter as part of the paste."""
+    idle_after_ms: int = 2_000
+    """Silence that means idle, for a program that does not report its state."""
+    composer_wait_ms: int = 0
+    """How long the first composer is ignored, unless a hook reports that the session has begun.
+
+    Some harnesses draw it before they have loaded the session that they resume.
+    """
+    start_limit_ms: int = 10_000
+    """The longest start of a program without a composer rule that shows nothing and reports no state.
+
+    After this time it counts as started if it reads keys one by one.
+    """
+
+
+USAGE_LIMITS: Final = (
+    re.compile(r"You've hit your (?:[\w']+ )*(?:session|usage|weekly|monthly)(?: \w+)* ?limit"),
+    re.compile(r"\busage_limit_reached\b"),
+)
+
+
+def is_usage_limit(text: str) -> bool:
+    """Whether a program reports a reached usage limit. A temporary slowdown does not count."""
+    return any(pattern.search(text) for pattern in USAGE_LIMITS)
+
+
+def limit_said(profile: Profile, view: View, text: str) -> str:
+    """Return a status detail if an idle program shows a reached usage limit; else empty."""
+    if profile.read_limit is not None:
+        return profile.read_limit(view)
+    return USAGE_LIMIT if any(pattern.search(text) for pattern in profile.usage_limits) else ""
+
+
+# --------------------
+# Decide whether the line before the cursor shows that a program takes a message there. Pure.
+#
+# For programs without a composer rule. Proof is a bare sign (`>`, `>>>`, `❯`), a rule of the profile or of
+# `pal run --prompt`, or a line at which a message was accepted before. A line without words proves nothing
+# by itself; together with bracketed paste it is proof.
+
+LIMIT_LINE: Final = 200
+"""Characters of a line that are compared with a rule. A longer line is never a prompt."""
+LIMIT_PATTERN: Final = 500
+_LIMIT_REPEATS: Final = 3
+"""Repeats allowed in one rule: with up to this many, and no repeated group, a match takes milliseconds."""
+
+_BARE_SIGNS: Final = frozenset({">", ">>>", "❯"})
+_WORDS: Final = re.compile(r"\w")
+_ONE_WORD: Final = re.compile(r"\W*[\w.@:/~=+*()\[\]-]{1,40}[>❯›»$#%]")
+_SPEAKERS: Final = re.compile(r"\W*(?:you|me|human|chat|ask|prompt)\W{0,3}|In \[\d+\]:", re.IGNORECASE)
+_LITERAL: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[^)]", re.DOTALL)
+
+
+class Prompt(enum.StrEnum):
+    """The kinds of lines before the cursor."""
+
+    KNOWN = "known"
+    """A program that reads a line here takes a message."""
+    PLAIN = "plain"
+    """No words, or a single word and a sign: a composer, if bracketed paste is on."""
+    OTHER = "other"
+    """Words that may ask for something else."""
+
+
+def judge_prompt(
+    profile: Profile, line: str, accepted: Collection[str], *, after: str = "", has_cursor: bool = True
+) -> Prompt:
+    """Classify the line before the cursor, without our own text; `accepted`: prompts that took a message.
+
+    `after` is the rest of the cursor's line without faint hints: words in it are a button, or an item of a
+    list. `has_cursor`: the program shows its cursor; without it, an empty line means nothing.
+    """
+    if len(line) > LIMIT_LINE:
+        return Prompt.OTHER
+    bare = line.strip()
+    if is_asked_for(profile, line):
+        return Prompt.KNOWN
+    if _WORDS.search(after):
+        return Prompt.OTHER
+    if bare in _BARE_SIGNS or (bare and bare in accepted):
+        return Prompt.KNOWN
+    if profile.has_known_prompts or not (bare or has_cursor):
+        return Prompt.OTHER
+    is_plain = not _WORDS.search(bare) or _ONE_WORD.fullmatch(bare) or _SPEAKERS.fullmatch(bare)
+    return Prompt.PLAIN if is_plain else Prompt.OTHER
+
+
+def is_asked_for(profile: Profile, line: str) -> bool:
+    """Whether a rule of the profile, or of `--prompt`, matches the whole line, with or without its blanks."""
+    if len(line) > LIMIT_LINE:
+        return False
+    forms = (line, line.rstrip(), line.strip(), f"{line.strip()} ")
+    return any(pattern.fullmatch(form) for pattern in profile.takes_messages for form in forms)
+
+
+def compile_rule(text: str, what: str) -> re.Pattern[str]:
+    """Compile a regular expression that a user wrote. Raises BadRequest, whose text begins with `what`.
+
+    Patterns that could be slow are refused: a repeated group, and more than three repeats.
+    """
+    if len(text) > LIMIT_PATTERN:
+        raise BadRequest(f"{what} is longer than {LIMIT_PATTERN} characters: shorten it")
+    try:
+        pattern = re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadRequest(f"{what} is not a regular expression: {error}") from None
+    rest = _LITERAL.sub("x", text)
+    if re.search(r"\)(?:[*+]|\{)", rest):
+        raise BadRequest(f"{what} repeats a group, which can take very long: repeat single characters only")
+    if len(re.findall(r"[*+{]", rest)) > _LIMIT_REPEATS:
+        raise BadRequest(f"{what} has more than {_LIMIT_REPEATS} repeats (*, +, {{}}): use fewer")
+    return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether a key may be written. `reason` is one of `REASONS`, and empty if the gate is open."""
+
+    is_open: bool
+    reason: str = ""
+
+
+OPEN: Final = Gate(is_open=True)
+
+# --------------------
+# The knowledge of a native lane about its agent: status, open requests and gate. Values only.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReport:
+    """The status of an agent."""
+
+    state: AgentState
+    detail: str = ""
+    tool: str = ""
+    command: str = ""
+    file: str = ""
+
+
+def running(word: AgentReport) -> AgentReport:
+    """Return the status of a running program: an ended session counts as idle, as the next one may begin."""
+    return replace(word, state=AgentState.IDLE) if word.state is AgentState.EXITED else word
+
+
+def status_of(word: AgentReport, name: str = "") -> StatusOp:
+    """Return the status request for the daemon; `name` is the sub-agent, empty for the agent itself."""
+    return StatusOp(
+        name=name,
+        state=word.state,
+        detail=word.detail,
+        tool=word.tool,
+        command=word.command,
+        file=word.file,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LaneGate:
+    """Whether a message can be delivered now. If paused, only interrupts can."""
+
+    gate: Gate
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionQuestion:
+    """An open request to the user: its id in the harness, and its content exactly as the harness sent it."""
+
+    id: int | str
+    session: str
+    text: str = ""
+    """A short description."""
+    tool: str = ""
+    """The name of the tool; empty if the request can be answered only at the terminal."""
+    given: Mapping[str, object] = field(default_factory=dict)
+    call: tuple[str, str] = ("", "")
+    """The message and call ids of a tool call, if the harness refers to one without describing it."""
+
+    @property
+    def request(self) -> str:
+        """The id of the request on the bus."""
+        return str(self.id)
+
+    @property
+    def is_answerable(self) -> bool:
+        """Whether the user can decide it remotely."""
+        return bool(self.tool)
+
+
+# --------------------
+# The folders for a holder's connection to its harness, and the file that names the holder. Pure.
+#
+# The holder writes and removes its folder; the daemon removes the folder of a killed holder.
+
+NATIVE_FOLDER: Final = "agents/native"
+"""In the home of the bus; each agent has a folder in it."""
+HOLDER_FILE: Final = "holder"
+_LIMIT_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointOwner:
+    """The process that removes a folder. Pids are reused; together with the start time they are unique."""
+
+    pid: int
+    start: int = 0
+    """Ticks from boot to its start; 0 if unknown."""
+
+
+def format_holder(holder: EndpointOwner) -> str:
+    """Format the holder of a folder."""
+    return f"{holder.pid} {holder.start}"
+
+
+def parse_holder(text: str) -> EndpointOwner | None:
+    """Parse the holder of a folder; None for an invalid text. An older holder has written only its pid."""
+    words = text.split()
+    if len(words) not in (1, 2) or not all(word.isascii() and word.isdigit() for word in words):
+        return None
+    if max(map(len, words)) > _LIMIT_DIGITS:
+        return None
+    return EndpointOwner(pid=int(words[0]), start=int(words[1]) if len(words) == 2 else 0)

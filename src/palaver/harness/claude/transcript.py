@@ -1,0 +1,143 @@
+"""Read the transcript of Claude Code 2.1: JSON lines, one file per session. Pure.
+
+Each block of a reply is one line; lines with the same message id are one turn. Branches that a person left by
+going back stay in the file and are read in file order. Lines of sub-agents are skipped, unless the file is
+that of a sub-agent, and so are Claude Code's internal lines.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from palaver.harness.transcripts import (
+    ASSISTANT,
+    SYSTEM,
+    USER,
+    Gathering,
+    TranscriptFolder,
+    items,
+    joined,
+    mapping,
+    moment_ms,
+    read_object,
+    texts_in,
+    word,
+)
+from palaver.protocol.transcript import ToolCall, TranscriptEntry
+
+_BY_MACHINE: Final = re.compile(r"\s*<(?:local-command|bash-|command-|task-notification|system-reminder)")
+"""How a text begins that has the user role but was written by a program."""
+
+
+class ClaudeTranscript:
+    """Reads the lines of one session."""
+
+    def entries(self, lines: Iterable[bytes]) -> Iterator[TranscriptEntry]:
+        gathering = Gathering()
+        is_of_subagent: bool | None = None
+        for line in lines:
+            whole = read_object(line)
+            if whole is None:
+                continue
+            is_aside = whole.get("isSidechain") is True
+            if is_of_subagent is None and "isSidechain" in whole:
+                is_of_subagent = is_aside
+            if not is_aside or is_of_subagent:
+                yield from _read(gathering, whole)
+        yield from gathering.rest()
+
+
+def _read(gathering: Gathering, whole: Mapping[str, object]) -> Iterator[TranscriptEntry]:
+    kind, ts = whole.get("type"), moment_ms(whole.get("timestamp"))
+    message = mapping(whole.get("message"))
+    if kind == ASSISTANT and message:
+        yield from _read_assistant(gathering, whole, message, ts)
+    elif kind == USER and message:
+        yield from _read_user(gathering, whole, message, ts)
+    elif kind == SYSTEM and (text := word(whole.get("content"))):
+        yield from gathering.said(SYSTEM, text, whole, ts)
+    elif kind == "attachment":
+        role, text = _read_attachment(mapping(whole.get("attachment")))
+        if text:
+            yield from gathering.said(role, text, whole, ts)
+
+
+def _read_assistant(
+    gathering: Gathering, whole: Mapping[str, object], message: Mapping[str, object], ts: int
+) -> Iterator[TranscriptEntry]:
+    content = message.get("content")
+    text = texts_in(content)
+    if whole.get("isApiErrorMessage") is True:
+        yield from gathering.said(SYSTEM, text, whole, ts)
+        return
+    blocks = [block for block in map(mapping, items(content)) if block.get("type") == "tool_use"]
+    if not text and not blocks:
+        return  # only its thinking, or nothing yet
+    calls = [
+        (word(block.get("id")), ToolCall(name=word(block.get("name")), input=block.get("input")))
+        for block in blocks
+    ]
+    key = word(message.get("id")) or word(whole.get("uuid"))
+    yield from gathering.assistant(key, text, calls, whole, ts)
+
+
+def _read_user(
+    gathering: Gathering, whole: Mapping[str, object], message: Mapping[str, object], ts: int
+) -> Iterator[TranscriptEntry]:
+    content = message.get("content")
+    for block in map(mapping, items(content)):
+        if block.get("type") == "tool_result":
+            yield from gathering.answered(
+                word(block.get("tool_use_id")),
+                texts_in(block.get("content")),
+                is_error=block.get("is_error") is True,
+                whole=whole,
+                ts=ts,
+            )
+    if text := texts_in(content):
+        is_ours = whole.get("isMeta") is True or whole.get("isCompactSummary") is True
+        role = SYSTEM if is_ours or _BY_MACHINE.match(text) else USER
+        yield from gathering.said(role, text, whole, ts)
+
+
+def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
+    """Return role and text of an attachment. Most attachments are not part of the conversation."""
+    kind = attachment.get("type")
+    if kind == "queued_command":
+        is_prompt = (
+            attachment.get("commandMode", "prompt") == "prompt" and attachment.get("isMeta") is not True
+        )
+        text = texts_in(attachment.get("prompt"))
+        return USER if is_prompt and not _BY_MACHINE.match(text) else SYSTEM, text
+    if kind == "hook_additional_context":
+        return SYSTEM, joined(map(word, items(attachment.get("content"))))
+    return SYSTEM, ""
+
+
+def claude_places(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
+    """Return where the transcript may be, most likely first. A sub-agent's is below that of its parent."""
+    patterns = (f"*/{session}.jsonl", f"*/*/subagents/agent-{session}.jsonl")
+    folders = _folders(environment)
+    return tuple(
+        TranscriptFolder(f"{folder}/projects", pattern) for pattern in patterns for folder in folders
+    )
+
+
+def claude_registry(pid: int, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the files in which a running Claude Code names its session, which changes after `/clear`."""
+    return tuple(f"{folder}/sessions/{pid}.json" for folder in _folders(environment))
+
+
+def session_in_registry(content: bytes, pid: int) -> str:
+    """Read the session id from such a file; empty if it is not there."""
+    found = read_object(content) or {}
+    return word(found.get("sessionId")) if found.get("pid") == pid else ""
+
+
+def _folders(environment: Mapping[str, str]) -> list[str]:
+    home = environment.get("HOME", "")
+    return [
+        folder
+        for folder in (environment.get("CLAUDE_CONFIG_DIR", ""), f"{home}/.claude" if home else "")
+        if folder
+    ]

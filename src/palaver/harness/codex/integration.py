@@ -1,0 +1,668 @@
+"""A client of a Codex app-server, in addition to the user's own terminal UI: sends requests, receives news.
+
+The server also sends requests to its clients, mostly for permissions. Only the user may answer those: this
+client receives them and passes the user's decision on. It never answers by itself.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver import __version__
+from palaver.clock import Clock
+from palaver.errors import BadRequest, Disconnected, PalaverError
+from palaver.harness.base import AgentReport, LaneGate, PermissionQuestion
+from palaver.harness.codex import wire
+from palaver.harness.codex.threads import ThreadNews, Threads, keys_of
+from palaver.harness.codex.wire import decision
+from palaver.harness.hooks import one_line
+from palaver.harness.usage_limits import limit_ends_ms
+from palaver.holder.connection import HolderConnection
+from palaver.holder.integration import NativeReach
+from palaver.holder.tasks import Spawn
+from palaver.holder.websocket import WebSocket, open_websocket
+from palaver.protocol.events import Grade
+from palaver.terminal.typing import Done, TextOutcome
+
+_NO_METHOD: Final = -32601
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+
+class Refused(Exception):
+    """The app-server refused a request. This error is handled inside the lane."""
+
+    def __init__(self, refusal: wire.Refusal) -> None:
+        super().__init__(refusal.message)
+        self.message = refusal.message
+        self.is_unknown = refusal.code == _NO_METHOD
+        """Whether the app-server does not know the method: a different version of Codex."""
+
+    def __str__(self) -> str:
+        return self.message or "the app-server refused without a word"
+
+
+class CodexClient:
+    """One connection. `on_news` receives everything except results; `on_lost` is called once, at the end."""
+
+    def __init__(
+        self,
+        path: Path,
+        on_news: Callable[[wire.CodexMessage], None],
+        on_lost: Callable[[Disconnected], None],
+    ) -> None:
+        self._path = path
+        self._on_news = on_news
+        self._on_lost = on_lost
+        self._numbers = count(1)
+        self._calls: dict[int | str | None, asyncio.Future[msgspec.Raw]] = {}
+        self._socket: WebSocket | None = None
+
+    async def open(self) -> None:
+        """Connect and initialize; raises Disconnected, or Refused if the server rejects this client."""
+        self._socket = await open_websocket(self._path, self._hear, self._lose)
+        await self.ask(*wire.initialize(__version__))
+        self._socket.send(wire.to_json(wire.INITIALIZED))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+
+    async def ask(self, method: str, params: dict[str, object]) -> msgspec.Raw:
+        """Send a request and return its result; raises Refused, or Disconnected if the outcome is unknown."""
+        if self._socket is None:
+            raise Disconnected("the app-server is gone")
+        number = next(self._numbers)
+        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._calls[number] = answer
+        try:
+            self._socket.send(wire.to_json(wire.CodexRequest(id=number, method=method, params=params)))
+            return await answer
+        finally:
+            del self._calls[number]
+
+    def answer(self, question: int | str, result: dict[str, object]) -> None:
+        """Send the user's decision on a request of the server; raises Disconnected.
+
+        The server reports separately when it has accepted the decision.
+        """
+        if self._socket is None:
+            raise Disconnected("the app-server is gone")
+        self._socket.send(wire.to_json(wire.CodexReply(id=question, result=result)))
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            said = wire.said_from_json(data)
+        except BadRequest as error:
+            _logger.warning("%s", error)
+            return
+        if said.method:
+            self._on_news(said)
+        elif (answer := self._calls.get(said.id)) is not None and not answer.done():
+            if said.error is not None:
+                answer.set_exception(Refused(said.error))
+            else:
+                answer.set_result(said.result)
+
+    def _lose(self, error: Disconnected) -> None:
+        self._socket = None
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(error)
+        self._on_lost(error)
+
+
+# --------------------
+# Texts on their way into Codex threads: sent through the app-server, and proven by its reports.
+#
+# In an idle thread a text starts a turn; in a busy thread it is added to the running turn. When a turn ends
+# without reporting the text, the turn is read once more; a turn that ended before it took the text never
+# will.
+
+_TRIES: Final = 3
+_TURNS: Final = 20
+"""The number of newest turns to read: others may have begun after the turn in question."""
+_SEEN: Final = Done(TextOutcome.SEEN, grade=Grade.CONTEXT)
+_LEFT_OUT: Final = Done(TextOutcome.DEFERRED, "its turn was ended before it took the message")
+_UNKNOWN: Final = Done(TextOutcome.UNCONFIRMED, "nobody can see whether its turn took the message")
+_CLOSED: Final = Done(TextOutcome.UNCONFIRMED, "its thread was closed")
+_ENDED: Final = 20
+"""Ended turns to remember: the report of an end can arrive before the result that the turn began."""
+
+
+@dataclass(slots=True, eq=False)
+class _Text:
+    """One text and its result."""
+
+    thread: str
+    became: "asyncio.Future[Done]"
+    turn: str = ""
+
+
+class UnknownQuestion(Exception):
+    """This Codex does not accept texts through its app-server. This error is handled inside the lane."""
+
+
+class CodexInjections:
+    """The texts that were sent to the threads of one server and are not proven yet."""
+
+    def __init__(
+        self, client: CodexClient, threads: Threads, spawn: Spawn, on_begun: Callable[[str], None]
+    ) -> None:
+        """`on_begun` is called with the thread in which a text has started a turn."""
+        self._client = client
+        self._threads = threads
+        self._spawn = spawn
+        self._on_begun = on_begun
+        self._texts: dict[str, _Text] = {}
+        self._ended: deque[str] = deque(maxlen=_ENDED)
+
+    @property
+    def are_any(self) -> bool:
+        """Whether any text is in progress."""
+        return bool(self._texts)
+
+    def is_waiting(self, thread: str) -> bool:
+        """Return whether a text was sent to this thread and is not known to be in it yet."""
+        return any(text.thread == thread and not text.became.done() for text in self._texts.values())
+
+    def close(self) -> None:
+        """Fail all texts: the server is lost, so their outcome is unknown."""
+        for text in self._texts.values():
+            if not text.became.done():
+                text.became.set_exception(Disconnected("the app-server is lost"))
+                # Retrieve the exception, or asyncio logs that it was never retrieved.
+                text.became.exception()
+
+    def take(self, heard: ThreadNews) -> None:
+        """Apply a report of the server."""
+        for key in heard.seen:
+            self._settle(key, heard.thread, _SEEN)
+        for key, text in self._texts.items():
+            if text.thread in heard.closed:
+                self._settle(key, text.thread, _CLOSED)
+        if heard.ended:
+            self._ended.append(heard.ended)
+            if any(text.turn == heard.ended for text in self._texts.values()):
+                self._spawn(self._look_back(heard.thread, heard.ended))
+
+    def _settle(self, key: str, thread: str, done: Done) -> None:
+        text = self._texts.get(key)
+        if text is not None and text.thread == thread and not text.became.done():
+            text.became.set_result(done)
+
+    async def _look_back(self, thread: str, turn: str) -> None:
+        """Read which texts an ended turn took: not all news of a new thread are received."""
+        turns: dict[str, frozenset[str]] = {}
+        try:
+            answer = await self._client.ask(*wire.subscribe(thread, _TURNS))
+            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
+            turns = {one.id: keys_of(one) for one in (page.data if page is not None else ())}
+        except (PalaverError, Refused) as error:
+            _logger.info("the end of a turn of thread %s cannot be looked at: %s", thread, error)
+        shown = frozenset[str]().union(*turns.values())
+        for key in [key for key, text in self._texts.items() if text.turn == turn]:
+            # Only a turn that was read can prove that it left the text out.
+            self._settle(key, thread, _SEEN if key in shown else _LEFT_OUT if turn in turns else _UNKNOWN)
+
+    async def put(self, thread: str, text: str, key: str) -> Done:
+        """Send a text to a thread and return the result.
+
+        Raises UnknownQuestion if Codex does not support it.
+        """
+        waiting: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        self._texts[key] = _Text(thread, waiting)
+        try:
+            if reason := await self._send(thread, text, key):
+                return Done(TextOutcome.DEFERRED, reason)
+            return await waiting
+        except Disconnected as error:
+            return Done(TextOutcome.UNCONFIRMED, str(error))
+        finally:
+            del self._texts[key]
+
+    async def _send(self, thread: str, text: str, key: str) -> str:
+        """Send a text to a thread; return why it was not accepted, or an empty string."""
+        reason = ""
+        for _ in range(_TRIES):
+            level = self._threads.level_of(thread)
+            if not level.gate.is_open:
+                return level.gate.reason
+            try:
+                await self._say(thread, text, key)
+            except Refused as refusal:
+                if refusal.is_unknown:
+                    raise UnknownQuestion(str(refusal)) from refusal
+                reason = str(refusal)
+            else:
+                return ""
+        return reason
+
+    async def _say(self, thread: str, text: str, key: str) -> None:
+        """Add the text to the running turn, or start a turn with it."""
+        known, turn = self._texts[key], self._threads.turn_in(thread)
+        if turn:
+            known.turn = turn
+            await self._client.ask(*wire.steer_turn(thread, turn, text, key))
+            return
+        answer = await self._client.ask(*wire.start_turn(thread, text, key))
+        started = wire.result_as(answer, wire.TurnStarted)
+        known.turn = started.turn.id
+        if started.turn.id in self._ended:
+            await self._look_back(thread, started.turn.id)
+        elif self._threads.has(thread):
+            self.take(self._threads.begun(started.turn, thread))
+            self._on_begun(thread)
+
+
+# --------------------
+# The permission requests of Codex, and the user's decisions passed on to it.
+#
+# The server does not reply to a decision; it reports later that the request is resolved. `reply` waits for
+# that.
+
+
+class CodexAsker:
+    """The requests in the agent's thread and those of its sub-agents."""
+
+    def __init__(self, client: CodexClient, threads: Threads) -> None:
+        self._client = client
+        self._threads = threads
+        self._waiting: dict[str, tuple[PermissionQuestion, asyncio.Future[bool]]] = {}
+
+    def asked(self) -> dict[str, PermissionQuestion]:
+        """Return the open requests that can be decided remotely."""
+        return self._threads.questions()
+
+    async def reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
+        """Pass a decision on if the same request is still open; return whether the server accepted it."""
+        if self._threads.questions().get(asked.request) != asked:
+            return False
+        try:
+            self._client.answer(asked.id, decision(is_allowed=is_allowed))
+        except Disconnected as error:
+            _logger.warning("a person's answer did not reach Codex: %s", error)
+            return False
+        over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[asked.request] = asked, over
+        return await over
+
+    def look(self) -> None:
+        """Finish the replies whose requests are resolved."""
+        now = self._threads.questions()
+        for request in [one for one, (asked, _) in self._waiting.items() if now.get(one) != asked]:
+            self._settle(request, is_taken=True)
+
+    def close(self) -> None:
+        """Fail all waiting replies: the server is lost, so it is unknown whether it accepted them."""
+        for request in list(self._waiting):
+            self._settle(request, is_taken=False)
+
+    def _settle(self, request: str, *, is_taken: bool) -> None:
+        _, over = self._waiting.pop(request)
+        if not over.done():
+            over.set_result(is_taken)
+
+
+# --------------------
+# The sub-agents of Codex, derived from its threads: each has a child thread of the agent's thread.
+
+
+class ThreadsBelow:
+    """The sub-agents of one server. They begin and end with their threads."""
+
+    ending = "its thread was closed"
+
+    def __init__(self, threads: Threads, texts: CodexInjections) -> None:
+        self._threads = threads
+        self._texts = texts
+
+    def living(self) -> dict[str, tuple[str, str]]:
+        """Return the running sub-agents by thread, parents first: the parent thread and the role of each."""
+        return self._threads.subagents()
+
+    def level_of(self, key: str) -> LaneGate:
+        """Return whether a message can be delivered to a thread now."""
+        return self._threads.level_of(key)
+
+    def word_of(self, key: str) -> AgentReport:
+        """Return the current status of a thread."""
+        return self._threads.word_of(key)
+
+    def is_waiting(self, key: str) -> bool:
+        """Return whether a text was sent to a thread and is not known to be in it yet."""
+        return self._texts.is_waiting(key)
+
+    async def carry(self, key: str, text: str, mark: str) -> Done:
+        """Send a text to a thread and return the result."""
+        try:
+            return await self._texts.put(key, text, mark)
+        except UnknownQuestion as error:
+            return Done(TextOutcome.DEFERRED, str(error))
+
+
+# --------------------
+# Queries about threads that are new to us: one at a time per thread, however often it is mentioned.
+
+_LOOKS: Final = 2
+
+
+class Looks:
+    """The queries in progress. `look` queries a thread and raises PalaverError if there is no reply."""
+
+    def __init__(self, look: Callable[[str], Awaitable[None]], spawn: Spawn) -> None:
+        self._look = look
+        self._spawn = spawn
+        self._under_way: dict[str, bool] = {}
+        """Whether a thread was mentioned again since its query began."""
+
+    def at(self, thread: str) -> None:
+        """Query a thread, and once more if it is mentioned meanwhile: the first result may be outdated."""
+        if thread in self._under_way:
+            self._under_way[thread] = True
+        else:
+            self._under_way[thread] = False
+            self._spawn(self._run(thread))
+
+    async def _run(self, thread: str) -> None:
+        try:
+            for _ in range(_LOOKS):
+                self._under_way[thread] = False
+                await self._look(thread)
+                if not self._under_way[thread]:
+                    return
+        except PalaverError:
+            return
+        finally:
+            del self._under_way[thread]
+
+
+# --------------------
+# The native lane of Codex: a client of its app-server that delivers messages into the user's thread.
+#
+# In an idle thread, a message starts a turn. During a tool call, it is added to the turn. While the model
+# writes, only an interrupt is delivered, because it stops the model. While a question to the user is open,
+# nothing is delivered. The server's own report proves that a text is in the thread. Sub-agents have their own
+# lanes. If the server is lost, all lanes end, and offers in progress become unconfirmed.
+
+_SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between attempts. A new thread accepts subscribers only after its file exists."""
+_LOADING_PAUSES_S: Final = (*_SUBSCRIBE_PAUSES_S, *[2.0] * 30)
+_TOOLS_LIMIT_S: Final = 60.0
+"""Longest wait for our tools to start. Codex itself gives an MCP server less time by default."""
+_LIMIT_TROUBLE: Final = 200
+_LIMIT_S: Final = 300.0
+"""Seconds for which a usage limit is assumed if its end is unknown."""
+
+
+class CodexLane:
+    """The integration, from the time the app-server can be reached until it exits."""
+
+    def __init__(
+        self,
+        path: Path,
+        bus: HolderConnection,
+        *,
+        clock: Clock,
+        spawn: Spawn,
+        on_word: Callable[[], None],
+        on_change: Callable[[], None],
+        only: str = "",
+        tools_limit_s: float = _TOOLS_LIMIT_S,
+    ) -> None:
+        """`on_word` is called when the agent's status changes, and when this lane begins or ends.
+
+        `only` is the id of the agent's thread, for a server with other users. After `tools_limit_s` seconds
+        messages are delivered even if our tools have not started.
+        """
+        self._tools_limit_s = tools_limit_s
+        self._bus = bus
+        self._clock = clock
+        self._spawn = spawn
+        self._on_word = on_word
+        self._client = CodexClient(path, self._hear, self._lose)
+        self._threads = Threads(only)
+        self._heard: set[str] = set()
+        """The threads that we are subscribed to."""
+        self._looks = Looks(self._look_at, spawn)
+        self._texts = CodexInjections(self._client, self._threads, spawn, self._on_begun)
+        below = ThreadsBelow(self._threads, self._texts)
+        self._asker = CodexAsker(self._client, self._threads)
+        self.reach = NativeReach(bus, self._carry, below, self._asker, spawn=spawn, on_change=on_change)
+        self._lift: asyncio.TimerHandle | None = None
+        self._has_started = False
+        self.is_over = False
+        """Whether the integration has ended permanently or could never be reached."""
+        self.word: AgentReport | None = None
+        """The status of the agent; None while unknown."""
+
+    def start(self) -> None:
+        """Connect to the server.
+
+        The user's terminal UI must be connected already: the server is named after its first client.
+        """
+        if not self._has_started:
+            self._has_started = True
+            self._spawn(self._run())
+
+    # The server
+
+    async def _run(self) -> None:
+        try:
+            await self._client.open()
+            loaded = wire.result_as(await self._client.ask(*wire.list_loaded()), wire.LoadedThreads)
+            found = [await self._read(thread) for thread in loaded.data]
+            ours = sorted((one for one in found if one is not None), key=lambda one: one.moment)
+            for thread in ours:
+                self._threads.found(thread)
+        except (PalaverError, Refused) as error:
+            self._give_up(f"the app-server of Codex cannot be used: {error}")
+            return
+        self._update()
+        self._spawn(self._wait_until_loaded())
+        await self._subscribe(self._threads.current)
+        await self.reach.lane.try_open()
+
+    async def _read(self, thread: str) -> wire.CodexThread | None:
+        try:
+            answer = await self._client.ask(*wire.read_thread(thread))
+        except Refused:
+            return None  # The thread has ended in the meantime.
+        return wire.result_as(answer, wire.ThreadRead).thread
+
+    def close(self) -> None:
+        """Disconnect from the server."""
+        self._client.close()
+        self._give_up("")
+
+    def _lose(self, error: Disconnected) -> None:
+        self._give_up(f"the app-server of Codex is lost: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        if self.is_over:
+            return
+        self.is_over, self.word = True, None
+        if reason:
+            _logger.warning("%s", reason)
+        if self._lift is not None:
+            self._lift.cancel()
+        self._texts.close()
+        self._asker.close()
+        self.reach.close()
+        self._on_word()
+
+    # Messages of the server
+
+    def _hear(self, said: wire.CodexMessage) -> None:
+        before = self._threads.current
+        heard = self._threads.hear(said)
+        self._texts.take(heard)
+        if heard.stranger:
+            self._looks.at(heard.stranger)
+        if self._threads.current != before or self._threads.is_busy:
+            self._follow(self._threads.current)
+        for word in heard.edits:
+            self._say(word)
+        self._update()
+
+    async def _look_at(self, thread: str) -> None:
+        """Read a thread that is new to us."""
+        found = await self._read(thread)
+        if found is None:
+            self._threads.refused(thread)
+            return
+        if self._threads.found(found):
+            self._follow(found.id)
+            self._spawn(self._wait_until_loaded())
+        elif self._threads.has(found.id):
+            self._follow_below(found.id)
+        self._update()
+
+    async def _wait_until_loaded(self) -> None:
+        """Poll a thread that is still loading: the server does not report when it is loaded."""
+        for pause_s in _LOADING_PAUSES_S:
+            if self.is_over or not self._threads.is_loading:
+                return
+            await asyncio.sleep(pause_s)
+            try:
+                found = await self._read(self._threads.current)
+            except PalaverError:
+                return
+            if found is not None and found.id == self._threads.current and self._threads.is_loading:
+                self._threads.found(found)
+                self._update()
+
+    async def _wait_for_tools(self, thread: str) -> None:
+        """Keep a thread closed until our MCP server has started; report the reason if it fails."""
+        trouble = ""
+        try:
+            async with asyncio.timeout(self._tools_limit_s):
+                answer = await self._client.ask(*wire.list_tools(thread))
+            trouble = wire.result_as(answer, wire.ToolServers).trouble
+        except TimeoutError:
+            trouble = f"they have not started within {self._tools_limit_s:g} s"
+        except Refused as refusal:
+            _logger.info("this Codex does not say whether its tools have started: %s", refusal)
+        except PalaverError as error:
+            _logger.info("nothing is known of the tools of thread %s: %s", thread, error)
+        if trouble:
+            trouble = one_line(f"no Palaver tools: {trouble}", _LIMIT_TROUBLE)
+            _logger.warning("thread %s of Codex has %s", thread, trouble)
+        self._threads.equipped(thread, trouble)
+        self._update()
+
+    def _follow(self, thread: str) -> None:
+        if thread and thread not in self._heard:
+            self._heard.add(thread)
+            self._spawn(self._subscribe(thread))
+
+    def _follow_below(self, thread: str) -> None:
+        """Follow a sub-agent: its news arrive without a subscription, its earlier items must be requested."""
+        self._spawn(self._catch_up(thread))
+
+    async def _catch_up(self, thread: str) -> None:
+        try:
+            answer = await self._client.ask(*wire.subscribe(thread))
+            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
+        except (PalaverError, Refused) as error:
+            _logger.info("what a sub-agent has begun is not known: %s", error)
+            return
+        for turn in page.data if page is not None and self._threads.has(thread) else ():
+            self._texts.take(self._threads.begun(turn, thread))
+        self._update()
+
+    async def _subscribe(self, thread: str) -> None:
+        """Subscribe to a thread and unsubscribe from all others.
+
+        A new thread accepts this only after its first message.
+        """
+        self._heard.add(thread)
+        for pause_s in (*_SUBSCRIBE_PAUSES_S, 0.0):
+            try:
+                answer = await self._client.ask(*wire.subscribe(thread))
+                subscribed = wire.result_as(answer, wire.Subscribed)
+                break
+            except Refused as refusal:
+                # A turn may have ended meanwhile. Only the subscription shows whether it failed.
+                can_come = self._threads.has_begun(thread) or self._texts.are_any
+                if refusal.is_unknown or not can_come or not pause_s:
+                    self._heard.discard(thread)  # It is tried again when something happens in the thread.
+                    return
+                await asyncio.sleep(pause_s)
+            except PalaverError as error:
+                _logger.info("no news of thread %s: %s", thread, error)
+                return
+        if thread == self._threads.current:
+            page = subscribed.initial_turns_page
+            turns = page.data if page is not None else []
+            if not any(map(self._threads.has_ended, turns)):  # Otherwise the received news are newer.
+                self._threads.found(subscribed.thread)
+            for turn in turns:
+                self._texts.take(self._threads.begun(turn, thread))
+            self._update()
+        for other in self._heard - {thread, self._threads.current}:
+            self._heard.discard(other)
+            self._spawn(self._leave(other))
+
+    async def _leave(self, thread: str) -> None:
+        try:
+            await self._client.ask(*wire.unsubscribe(thread))
+        except (PalaverError, Refused) as error:
+            _logger.info("still hearing of thread %s: %s", thread, error)
+
+    def _update(self) -> None:
+        """Report all changes."""
+        for thread in self._threads.await_tools() if not self.is_over else ():
+            self._spawn(self._wait_for_tools(thread))
+        level = self._threads.level
+        self.reach.lane.set_level(level.gate, is_paused=level.is_paused)
+        if self._threads.current:
+            self._bus.bind(self._threads.current)
+        if not self.is_over:
+            self.reach.subagents.look()
+            self._asker.look()
+            self.reach.permissions.look()
+            self._say(self._threads.word)
+
+    def _say(self, word: AgentReport) -> None:
+        if word != self.word and not self.is_over:
+            self.word = word
+            self._plan_lift()
+            self._on_word()
+
+    def _plan_lift(self) -> None:
+        """Plan the end of the usage limit: at its known end, or after `_LIMIT_S` seconds."""
+        if self._lift is not None:
+            self._lift.cancel()
+            self._lift = None
+        if self._threads.is_limited:
+            until_ms = limit_ends_ms(self._threads.word.detail, self._clock.now_ms())
+            left_s = _LIMIT_S if until_ms is None else (until_ms - self._clock.now_ms()) / 1000
+            self._lift = asyncio.get_running_loop().call_later(max(left_s, 1.0), self._lifted)
+
+    def _lifted(self) -> None:
+        self._threads.lifted()
+        self._update()
+
+    # Delivery
+
+    async def _carry(self, text: str, key: str) -> Done:
+        try:
+            return await self._texts.put(self._threads.current, text, key)
+        except UnknownQuestion as error:
+            self._give_up(f"this Codex takes no mail by its app-server: {error}")
+            return Done(TextOutcome.DEFERRED, str(error))
+
+    def _on_begun(self, thread: str) -> None:
+        """Handle a turn that our text has started."""
+        if thread == self._threads.current:
+            self._follow(thread)
+        self._update()

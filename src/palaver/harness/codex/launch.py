@@ -1,0 +1,247 @@
+"""Start Codex 0.166 as an agent: its arguments, and those of an app-server for it. Pure.
+
+One process shows the screen and another, the app-server, does the work, so that a second client can deliver
+messages. Settings are added as arguments: nothing is written to the user's settings, and the user's own
+arguments stay as they are and take precedence. If the app-server could not know something (a profile, another
+provider, another server), Codex is started without it, and messages are typed.
+"""
+
+import enum
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_WITH_VALUE: Final = frozenset(
+    {
+        *("-c", "--config", "--enable", "--disable", "--remote", "--remote-auth-token-env"),
+        *("-m", "--model", "--local-provider", "-p", "--profile", "-s", "--sandbox", "-C", "--cd"),
+        *("--add-dir", "-a", "--ask-for-approval"),
+    }
+)
+_IMAGES: Final = frozenset({"-i", "--image"})
+"""Options that take every argument up to the next option."""
+_SHARED: Final = frozenset({"-c", "--config", "--enable", "--disable"})
+"""Options that the server needs too: the screen does not pass them on."""
+_ALONE: Final = frozenset(
+    {
+        *("-p", "--profile", "--oss", "--local-provider", "--remote", "--remote-auth-token-env"),
+        *("--no-daemon", "--dangerously-bypass-hook-trust"),
+    }
+)
+"""With one of these, Codex is started without our server."""
+_ALONE_AGAIN: Final = frozenset({"--add-dir", "--approve-for-me"})
+"""With one of these, a resumed session needs Codex without our server."""
+_RIGHTS: Final = {
+    **dict.fromkeys(("-s", "--sandbox"), "sandbox_mode"),
+    **dict.fromkeys(("-a", "--ask-for-approval"), "approval_policy"),
+}
+"""Rights that the screen may not request for a resumed session: they are passed to the server."""
+_ALL_RIGHTS: Final = frozenset({"--dangerously-bypass-approvals-and-sandbox", "--yolo"})
+_NO_SESSION: Final = frozenset({"-h", "--help", "-V", "--version"})
+_SCREENS: Final = frozenset({"resume", "fork"})
+_WHICH: Final = frozenset({"--last", "--all"})
+"""Options that select the session to resume; dropped once its id is known."""
+_HEADLESS: Final = frozenset({"exec", "e", "review"})
+_OTHERS: Final = frozenset(
+    {
+        *("agents", "login", "logout", "mcp", "plugin", "app-server", "remote-control", "completion"),
+        *("update", "doctor", "sandbox", "debug", "apply", "a", "queue", "archive", "delete"),
+        *("migrate-rollouts", "migrate-nfs-db", "unarchive", "cloud", "exec-server", "features", "help"),
+    }
+)
+_INSTRUCTIONS: Final = "developer_instructions"
+_SERVER: Final = "mcp_servers.palaver"
+
+_SHELL_TIP: Final = (
+    "In your shell write {pal} for pal: its PATH may lack it. Your shell may run in a sandbox that cannot "
+    "reach the bus: then use the palaver MCP tools, send (with reply_to to answer), inbox and list_agents."
+)
+
+
+_SESSION: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def shell_tip(pal: str) -> str:
+    """Return the hint about the shell of an agent in Codex: a login shell, perhaps in a sandbox."""
+    return _SHELL_TIP.format(pal=shlex.quote(pal))
+
+
+class Kind(enum.Enum):
+    """The kinds of command lines of Codex."""
+
+    SCREEN = "screen"
+    HEADLESS = "headless"
+    OTHER = "other"
+    """No session: help, a login, a list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodexArguments:
+    """The user's arguments, as far as they matter here."""
+
+    kind: Kind = Kind.SCREEN
+    shared: tuple[str, ...] = ()
+    """Arguments that a server needs too."""
+    options: tuple[str, ...] = ()
+    """All options with their values, without the command and the prompt."""
+    session: str = ""
+    """The session to resume, if its id is given."""
+    is_last: bool = False
+    """Resume the last session of this folder."""
+    is_again: bool = False
+    """Resume or fork a session, whichever it is."""
+    is_alone: bool = False
+    is_remote: bool = False
+    """The user has a server already: its settings and instructions are theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodexLaunch:
+    """The commands to start: the server first, if there is one, then the screen."""
+
+    arguments: tuple[str, ...]
+    server: tuple[str, ...] = ()
+
+
+def read_arguments(arguments: Sequence[str]) -> CodexArguments:
+    """Read the user's arguments as Codex would."""
+    shared: list[str] = []
+    names: set[str] = set()
+    options: list[str] = []
+    texts: list[str] = []
+    for name, words in _split(arguments):
+        if not name:
+            texts += words
+            continue
+        names.add(name)
+        options += words
+        if name in _SHARED:
+            shared += words
+    command = texts[0] if texts else ""
+    is_again = command in _SCREENS
+    kind = Kind.SCREEN
+    if names & _NO_SESSION or command in _OTHERS:
+        kind = Kind.OTHER
+    elif command in _HEADLESS:
+        kind = Kind.HEADLESS
+    return CodexArguments(
+        kind=kind,
+        shared=tuple(shared),
+        options=tuple(options),
+        session=next(filter(_SESSION.fullmatch, texts[1:2]), "") if is_again else "",
+        is_last=is_again and "--last" in names,
+        is_again=is_again,
+        is_alone=bool(names & (_ALONE | _ALONE_AGAIN if is_again else _ALONE)),
+        is_remote="--remote" in names,
+    )
+
+
+def _split(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each option with its values, and each other argument with an empty name. Stop at `--`."""
+    rest = list(arguments)
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        if not word.startswith("-") or word == "-":
+            yield "", [word]
+            continue
+        name, has_value, _ = word.partition("=") if word.startswith("--") else (word[:2], word[2:], "")
+        words = [word]
+        if not has_value and name in _WITH_VALUE and rest:
+            words.append(rest.pop(0))
+        elif name in _IMAGES:
+            while rest and not rest[0].startswith("-"):
+                words.append(rest.pop(0))
+        yield name, words
+
+
+def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[str], told: str) -> CodexLaunch:
+    """Return the commands to start, with our settings and the instructions for the agent.
+
+    Without an `address` there is no server.
+    """
+    asked = read_arguments(arguments)
+    if asked.kind is Kind.OTHER or asked.is_remote:
+        return CodexLaunch(arguments=tuple(arguments))
+    own = _own_instructions(asked.shared)
+    last = setting(_INSTRUCTIONS, f"{own}\n\n{told}" if own else told)
+    if asked.kind is Kind.HEADLESS or asked.is_alone or not address:
+        # An option before the command has lower precedence than the same option after it.
+        alone = () if asked.kind is Kind.HEADLESS or "--no-daemon" in arguments else ("--no-daemon",)
+        return CodexLaunch(arguments=(*alone, *settings, *last, *arguments))
+    there = f"unix://{address}"
+    rights, screen = _take_rights(arguments) if asked.is_again else ((), tuple(arguments))
+    return CodexLaunch(
+        server=("app-server", "--listen", there, *settings, *asked.shared, *rights, *last),
+        arguments=("--remote", there, *screen),
+    )
+
+
+def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split arguments into rights, as settings, and all others."""
+    rights: list[str] = []
+    others: list[str] = []
+    read = 0
+    for name, words in _split(arguments):
+        read += len(words)
+        value = words[-1].removeprefix(name).removeprefix("=")
+        if name in _RIGHTS and value:
+            rights += setting(_RIGHTS[name], value)
+        elif name in _ALL_RIGHTS:
+            rights += setting("sandbox_mode", "danger-full-access") + setting("approval_policy", "never")
+        else:
+            others += words
+    return tuple(rights), (*others, *arguments[read:])
+
+
+def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
+    """Return the arguments that resume a session, without a prompt: the session has received it already."""
+    asked = read_arguments(arguments)
+    if not session or asked.kind is not Kind.SCREEN:
+        return tuple(arguments)
+    return "resume", session, *(word for word in asked.options if word not in _WHICH)
+
+
+def launch_settings(pal: str, home: str) -> tuple[str, ...]:
+    """Return the settings that are added for one session: our tools, which its sandbox can reach."""
+    return (
+        *setting(f"{_SERVER}.command", pal),
+        *setting(f"{_SERVER}.args", ["mcp"]),
+        *setting(f"{_SERVER}.env.PALAVER_HOME", home),
+        *setting(f"{_SERVER}.env_vars", ["PALAVER_SEAT"]),
+        # An agent of the bus is meant to use these tools: a dialog for each call would stop it.
+        *setting(f"{_SERVER}.default_tools_approval_mode", "approve"),
+    )
+
+
+def setting(key: str, value: str | Sequence[str]) -> tuple[str, str]:
+    """Write one setting as an argument."""
+    return "-c", f"{key}={_toml(value)}"
+
+
+def _toml(value: str | Sequence[str]) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"[{', '.join(map(_toml, value))}]"
+
+
+def _own_instructions(shared: Sequence[str]) -> str:
+    """Return the instructions in the user's arguments; ours are added after them."""
+    found = ""
+    for word in shared:
+        key, has_value, value = word.removeprefix("--config=").removeprefix("-c").partition("=")
+        if has_value and key.strip() == _INSTRUCTIONS:
+            found = instructions_in(word.removeprefix("--config=").removeprefix("-c")) or value
+    return found
+
+
+def instructions_in(settings: str) -> str:
+    """Return the instructions in a settings text; empty if it cannot be parsed."""
+    try:
+        found = tomllib.loads(settings).get(_INSTRUCTIONS)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return ""
+    return found if isinstance(found, str) else ""

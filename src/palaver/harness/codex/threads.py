@@ -1,0 +1,425 @@
+"""The state of all threads of a Codex app-server, computed from its reports. Pure.
+
+One thread is the agent's: the newest one that the user works in, or only the thread named by `only`.
+Sub-agents have child threads of it. Threads of titles and reviews are ignored. Unknown reports are ignored
+too, because a newer Codex may send more.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.harness.base import OPEN, AgentReport, Gate, LaneGate, PermissionQuestion
+from palaver.harness.codex.wire import (
+    CodexMessage,
+    CodexThread,
+    CodexTurn,
+    changes_in,
+    edits_of,
+    question_of,
+    work_of,
+)
+from palaver.harness.hooks import (
+    COMPACTING,
+    PERMISSION,
+    QUESTION,
+    THINKING,
+    as_map,
+    as_number,
+    one_line,
+    text_in,
+)
+from palaver.protocol.events import AgentState
+from palaver.protocol.requests import DIALOG, USAGE_LIMIT
+
+# --------------------
+# The state of one Codex thread as its app-server reports it: status, open requests, gate. Pure.
+
+_AGAIN: Final = re.compile(r"\btry\s+again\s+at\s+([^.\n]{1,60})")
+"""The text with which Codex tells the user when its usage limit ends."""
+_LIMITED: Final = frozenset({"usageLimitExceeded", "sessionBudgetExceeded"})
+_BEGUN: Final = frozenset({"active", "systemError"})
+"""The statuses that a thread has only during its first turn or later; a failed turn leaves the second one."""
+
+
+@dataclass(slots=True)
+class ThreadState:
+    """The current state of one thread."""
+
+    parent: str = ""
+    """The parent thread, for a sub-agent."""
+    role: str = ""
+    is_loaded: bool = True
+    is_active: bool = False
+    has_begun: bool = False
+    """Whether a turn has begun in it: from then on Codex stores the thread."""
+    flags: frozenset[str] = frozenset()
+    turn: str = ""
+    works: dict[str, AgentReport] = field(default_factory=dict)
+    changes: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    """The file changes in progress: a permission request refers to them without repeating them."""
+    asked: dict[str, PermissionQuestion] = field(default_factory=dict)
+    has_tools: bool | None = None
+    """Whether our tools have started, or will not start; None if that was not asked for yet."""
+    trouble: str = ""
+    """Why our tools are missing."""
+    limit: str = ""
+    """Set while the last turn ended because of a usage limit; includes its end, if known."""
+
+    # Updates
+
+    def set_status(self, status: Mapping[str, object]) -> None:
+        """Set the status of the whole thread."""
+        kind, flags = status.get("type"), status.get("activeFlags")
+        self.is_loaded = kind != "notLoaded"
+        if not self.is_loaded:
+            self.has_tools = None  # Codex starts the MCP servers again when it loads the thread again.
+        self.is_active = kind == "active"
+        self.has_begun = self.has_begun or kind in _BEGUN
+        self.flags = frozenset(map(str, flags)) if isinstance(flags, list) else frozenset()
+        if not self.flags:
+            self.asked.clear()
+        if not self.is_active:
+            self.turn = ""
+            self.works.clear()
+            self.changes.clear()
+
+    def begin_turn(self, turn: str) -> None:
+        """Begin a turn."""
+        self.turn, self.limit, self.has_begun = turn, "", True
+
+    def end_turn(self, turn: Mapping[str, object], resets_at: int | None) -> None:
+        """End a turn; `resets_at` is the end of the usage limit, if the server reported it separately."""
+        if turn.get("id") == self.turn:
+            self.turn = ""
+        error = as_map(turn.get("error"))
+        info = error.get("codexErrorInfo")
+        if isinstance(info, str) and info in _LIMITED:
+            said = _AGAIN.search(text_in(error, "message"))
+            until = str(resets_at or "") or (one_line(said[1]) if said else "")
+            self.limit = f"{USAGE_LIMIT} until {until}" if until else USAGE_LIMIT
+
+    def begin_item(self, item: Mapping[str, object]) -> None:
+        """Begin a work item; ignore items that are not work."""
+        name = text_in(item, "id")
+        if (work := work_of(item)) is not None:
+            self.works[name] = work
+        if changes := changes_in(item):
+            self.changes[name] = changes
+
+    def end_item(self, item: Mapping[str, object]) -> None:
+        """End a work item."""
+        self.works.pop(text_in(item, "id"), None)
+        self.changes.pop(text_in(item, "id"), None)
+
+    # Queries
+
+    @property
+    def word(self) -> AgentReport:
+        """The current status of the thread."""
+        if not self.is_loaded:
+            return AgentReport(state=AgentState.STARTING)
+        if self.flags:
+            asked = next((one.text for one in self.asked.values()), "")
+            kind = PERMISSION if "waitingOnApproval" in self.flags else QUESTION
+            return AgentReport(state=AgentState.BLOCKED, detail=f"{kind}: {asked}" if asked else kind)
+        if not self.is_active and self.limit:
+            return AgentReport(state=AgentState.BLOCKED, detail=self.limit)
+        if not self.is_active:
+            return AgentReport(
+                state=AgentState.STARTING if self.awaits_tools else AgentState.IDLE, detail=self.trouble
+            )
+        if self.works:
+            return list(self.works.values())[-1]
+        return AgentReport(state=AgentState.ACTIVE, detail=THINKING)
+
+    @property
+    def awaits_tools(self) -> bool:
+        """Whether our tools are still starting: the agent could not reply to a message yet."""
+        return self.has_tools is False
+
+    @property
+    def level(self) -> LaneGate:
+        """Whether a message can be delivered now.
+
+        While the model writes, only an interrupt: a text stops it.
+        """
+        if not self.is_loaded or (self.awaits_tools and not self.flags):
+            return LaneGate(Gate(is_open=False, reason="starting"))
+        if self.flags:
+            return LaneGate(Gate(is_open=False, reason=DIALOG))
+        if self.limit:
+            return LaneGate(Gate(is_open=False, reason=USAGE_LIMIT))
+        if any(work.detail == COMPACTING for work in self.works.values()):
+            return LaneGate(Gate(is_open=False, reason=COMPACTING))
+        return LaneGate(OPEN, is_paused=self.is_active and not self.works)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadNews:
+    """The consequences of one report of the server."""
+
+    thread: str = ""
+    """The thread of `seen` and `ended`."""
+    seen: frozenset[str] = frozenset()
+    """The keys of those texts from us that are now in that thread."""
+    stranger: str = ""
+    """An unknown thread that was mentioned and should be read."""
+    ended: str = ""
+    """The turn that ended: it takes no more texts."""
+    edits: tuple[AgentReport, ...] = ()
+    """Files that are being changed, in addition to the one in the agent's status."""
+    closed: frozenset[str] = frozenset()
+    """The threads that were closed: texts on their way into them are not reported any more."""
+
+
+_NOTHING: Final = ThreadNews()
+_CLOSED: Final = frozenset({"thread/closed", "thread/deleted"})
+_BEGINNINGS: Final = frozenset({"thread/started", "thread/status/changed", "turn/started"})
+_ENDED: Final = 50
+"""Ended turns to remember: an older result can arrive after the report of the end."""
+_NO_TALK: Final = ThreadState(is_loaded=False)
+"""Represents a thread that does not exist. It must not be changed."""
+
+
+class Threads:
+    """All threads of one server. `current` is the agent's; empty if there is no such thread."""
+
+    def __init__(self, only: str = "") -> None:
+        """`only` is the id of the agent's thread, if no other thread may be the agent's."""
+        self._only = only
+        self._talks: dict[str, ThreadState] = {}
+        self._others: set[str] = set()
+        """Threads to ignore: titles, reviews, and those of other users."""
+        self._refused: set[str] = set()
+        """Threads that the server refused to show; they are read again only when something begins in them."""
+        self._resets_at: int | None = None
+        self._ended: deque[str] = deque(maxlen=_ENDED)
+        self.current = ""
+
+    @property
+    def turn(self) -> str:
+        """The running turn of the agent's thread; empty if not known."""
+        return self.turn_in(self.current)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn is running."""
+        return self._talk(self.current).is_active
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the agent's thread exists but cannot be written to yet."""
+        return self.current in self._talks and not self._talks[self.current].is_loaded
+
+    # Updates
+
+    def refused(self, thread: str) -> None:
+        """Record that the server does not show a thread: it has ended, or has not begun yet."""
+        self._refused.add(thread)
+
+    def found(self, thread: CodexThread) -> bool:
+        """Add or update a thread; return True if it has just become the agent's."""
+        self._refused.discard(thread.id)
+        is_below = thread.is_subagent and (thread.parent_thread_id or "") in self._talks
+        if not is_below and (not thread.is_ours or self._only not in ("", thread.id)):
+            self._others.add(thread.id)
+            return False
+        talk = self._talks.setdefault(thread.id, ThreadState())
+        talk.set_status(thread.status)
+        if is_below:
+            talk.parent, talk.role = thread.parent_thread_id or "", thread.agent_role or ""
+            return False
+        is_new = thread.id != self.current
+        self.current = thread.id
+        return is_new
+
+    def begun(self, turn: CodexTurn, thread: str = "") -> ThreadNews:
+        """Apply a turn from a result, with its items, to a thread or by default to the agent's thread."""
+        thread = thread or self.current
+        if self.has_ended(turn):
+            return ThreadNews(thread=thread, seen=keys_of(turn), ended=turn.id)
+        talk = self._talks.setdefault(thread, ThreadState())
+        if turn.status == "inProgress":
+            talk.is_active = True
+            talk.begin_turn(turn.id)
+            for item in turn.items:
+                if item.get("status") == "inProgress":
+                    talk.begin_item(item)
+        else:
+            talk.end_turn({"id": turn.id, "error": turn.error}, self._resets_at)
+        ended = "" if turn.status == "inProgress" else turn.id
+        return ThreadNews(thread=thread, seen=keys_of(turn), ended=ended)
+
+    def has_ended(self, turn: CodexTurn) -> bool:
+        """Return whether a turn that a result shows as running has ended since."""
+        return turn.status == "inProgress" and turn.id in self._ended
+
+    def await_tools(self) -> list[str]:
+        """Return the loaded threads whose tools were not asked for yet. They are closed until `equipped`."""
+        found = [one for one, talk in self._talks.items() if talk.is_loaded and talk.has_tools is None]
+        for thread in found:
+            self._talks[thread].has_tools = False
+        return found
+
+    def equipped(self, thread: str, trouble: str = "") -> None:
+        """Record that the start of our tools in a thread has finished; `trouble` is the error, if any."""
+        if (talk := self._talks.get(thread)) is not None:
+            talk.has_tools, talk.trouble = True, trouble
+
+    def lifted(self) -> None:
+        """End all usage limits."""
+        for talk in self._talks.values():
+            talk.limit = ""
+
+    def hear(self, said: CodexMessage) -> ThreadNews:
+        """Apply one message of the server."""
+        params = said.params
+        if said.method == "account/rateLimits/updated":
+            self._hear_limits(params)
+            return _NOTHING
+        if said.method == "thread/started":
+            return self._hear_started(params)
+        thread = params.get("threadId")
+        if not isinstance(thread, str):
+            return _NOTHING
+        talk = self._talks.get(thread)
+        if talk is None:
+            return self._hear_unknown(said.method, thread)
+        if said.is_question:
+            item = talk.changes.get(text_in(params, "itemId"), {})
+            asked = question_of(said, item)
+            talk.asked[asked.request] = asked
+            return _NOTHING
+        return self._hear_talk(said.method, params, thread, talk)
+
+    def _hear_unknown(self, method: str, thread: str) -> ThreadNews:
+        if method in _CLOSED:
+            self._others.discard(thread)
+            self._refused.discard(thread)
+            return _NOTHING
+        is_passed_over = thread in self._refused and method not in _BEGINNINGS
+        return _NOTHING if thread in self._others or is_passed_over else ThreadNews(stranger=thread)
+
+    def _hear_started(self, params: Mapping[str, object]) -> ThreadNews:
+        thread = _part(params, "thread").get("id")
+        # The caller reads the thread; that returns everything, whatever this report contains.
+        return ThreadNews(stranger=thread) if isinstance(thread, str) else _NOTHING
+
+    def _hear_talk(
+        self, method: str, params: Mapping[str, object], thread: str, talk: ThreadState
+    ) -> ThreadNews:
+        match method:
+            case "thread/status/changed":
+                was_active = talk.is_active
+                talk.set_status(_part(params, "status"))
+                if talk.is_active and not was_active and not talk.parent:
+                    self.current = thread  # The user has returned to this thread.
+            case "thread/closed" | "thread/deleted":
+                return ThreadNews(closed=frozenset(self._close(thread)))
+            case "turn/started":
+                talk.begin_turn(text_in(_part(params, "turn"), "id"))
+            case "turn/completed":
+                talk.end_turn(_part(params, "turn"), self._resets_at)
+                self._ended.append(text_in(_part(params, "turn"), "id"))
+                return ThreadNews(thread=thread, ended=text_in(_part(params, "turn"), "id"))
+            case "item/started":
+                item = _part(params, "item")
+                if key := _key_of(item):
+                    return ThreadNews(thread=thread, seen=frozenset({key}))
+                talk.begin_item(item)
+                return ThreadNews(edits=tuple(edits_of(item)) if thread == self.current else ())
+            case "item/completed":
+                talk.end_item(_part(params, "item"))
+            case "serverRequest/resolved":
+                talk.asked.pop(str(params.get("requestId")), None)
+        return _NOTHING
+
+    def _close(self, thread: str) -> Iterator[str]:
+        """Remove a closed thread and its child threads; yield each of them."""
+        for below in [one for one, talk in self._talks.items() if talk.parent == thread]:
+            yield from self._close(below)
+        del self._talks[thread]
+        self.current = "" if thread == self.current else self.current
+        yield thread
+
+    def _hear_limits(self, params: Mapping[str, object]) -> None:
+        """Store when the full rate-limit windows reset; with two, the later time."""
+        limits = _part(params, "rateLimits")
+        windows = [_part(limits, name) for name in ("primary", "secondary")]
+        full = [window for window in windows if as_number(window.get("usedPercent")) >= 100]
+        moments = [as_number(window.get("resetsAt")) for window in full]
+        self._resets_at = max(filter(None, moments), default=None)
+
+    # Queries
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the agent has reached its usage limit."""
+        return bool(self._talk(self.current).limit)
+
+    @property
+    def word(self) -> AgentReport:
+        """The current status of the agent."""
+        return self._talk(self.current).word
+
+    @property
+    def level(self) -> LaneGate:
+        """Whether a message can be delivered to the agent now."""
+        return self.level_of(self.current)
+
+    def has(self, thread: str) -> bool:
+        """Return whether a thread is known as the agent's or a sub-agent's."""
+        return thread in self._talks
+
+    def has_begun(self, thread: str) -> bool:
+        """Return whether a turn has begun in a thread."""
+        return self._talk(thread).has_begun
+
+    def word_of(self, thread: str) -> AgentReport:
+        """Return the current status of a thread."""
+        return self._talk(thread).word
+
+    def level_of(self, thread: str) -> LaneGate:
+        """Return whether a message can be delivered to a thread now."""
+        return self._talk(thread).level
+
+    def turn_in(self, thread: str) -> str:
+        """Return the running turn of a thread; empty if not known."""
+        return self._talk(thread).turn
+
+    def subagents(self) -> dict[str, tuple[str, str]]:
+        """Return the sub-agent threads, parents first, each with its parent and role."""
+        found: dict[str, tuple[str, str]] = {}
+        # Codex unloads a closed sub-agent until it is resumed.
+        open_ones = {one: talk for one, talk in self._talks.items() if talk.parent and talk.is_loaded}
+        above, left = {self.current}, open_ones
+        while below := {one: talk for one, talk in left.items() if talk.parent in above}:
+            found |= {one: (talk.parent, talk.role) for one, talk in below.items()}
+            above, left = set(below), {one: talk for one, talk in left.items() if one not in below}
+        return found
+
+    def questions(self) -> dict[str, PermissionQuestion]:
+        """Return the open requests of the agent and its sub-agents that can be decided remotely."""
+        talks = [self._talk(self.current), *(self._talk(one) for one in self.subagents())]
+        return {
+            key: one for talk in talks if talk.flags for key, one in talk.asked.items() if one.is_answerable
+        }
+
+    def _talk(self, thread: str) -> ThreadState:
+        return self._talks.get(thread, _NO_TALK)
+
+
+def keys_of(turn: CodexTurn) -> frozenset[str]:
+    """Return the keys of the texts from us in the loaded items of a turn."""
+    return frozenset(filter(None, map(_key_of, turn.items)))
+
+
+def _key_of(item: Mapping[str, object]) -> str:
+    return text_in(item, "clientId") if item.get("type") == "userMessage" else ""
+
+
+def _part(params: Mapping[str, object], name: str) -> Mapping[str, object]:
+    return as_map(params.get(name))

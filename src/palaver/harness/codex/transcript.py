@@ -1,0 +1,155 @@
+"""Read the transcript of Codex 0.166: JSON lines, one `rollout` file per thread. Pure.
+
+The items of the conversation are read; the events between them repeat the same content. The setup that Codex
+sends to the model (instructions, skills, the environment) is not part of the conversation.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from palaver.harness.transcripts import (
+    ASSISTANT,
+    SYSTEM,
+    USER,
+    Gathering,
+    TranscriptFolder,
+    items,
+    joined,
+    mapping,
+    moment_ms,
+    read_object,
+    texts_in,
+    word,
+)
+from palaver.protocol.transcript import ToolCall, TranscriptEntry
+
+_SETUP: Final = re.compile(
+    r"\s*(?:<(?:environment_context|user_instructions|user_shell_command|permissions instructions|"
+    r"collaboration_mode|apps_instructions|plugins_instructions|skills_instructions|INSTRUCTIONS|"
+    r"personality_spec|model_switch)\b|# AGENTS\.md instructions)"
+)
+"""How a text begins that Codex itself adds at the start of a thread or of a turn."""
+
+_HOOK_PROMPT: Final = re.compile(r"\s*<hook_prompt\b[^>]*>(.*?)(?:</hook_prompt>)?\s*", re.DOTALL)
+_HEAD: Final = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Original token count|Total output lines): .*\n"
+    r"|(?:Process exited with code|Exit code:) (?P<status>-?[0-9]+)\n){1,6}Output:\n"
+)
+"""The header that Codex writes for the model before the output of a command."""
+
+
+class CodexTranscript:
+    """Reads the lines of one thread."""
+
+    def entries(self, lines: Iterable[bytes]) -> Iterator[TranscriptEntry]:
+        thread = _Thread()
+        for line in lines:
+            if (whole := read_object(line)) is not None:
+                yield from thread.read(whole)
+        yield from thread.rest()
+
+
+class _Thread:
+    """The state of reading one thread.
+
+    Items carry no turn id: tool results and user messages start a new turn.
+    """
+
+    def __init__(self) -> None:
+        self._gathering = Gathering()
+        self._turn = 0
+
+    def read(self, whole: Mapping[str, object]) -> Iterator[TranscriptEntry]:
+        payload, ts = mapping(whole.get("payload")), moment_ms(whole.get("timestamp"))
+        kind = whole.get("type")
+        if kind == "response_item":
+            yield from self._read_item(payload, whole, ts)
+        elif kind == "compacted":
+            text = word(payload.get("message")) or "The conversation was compacted."
+            yield from self._gathering.said(SYSTEM, text, whole, ts)
+        elif kind == "event_msg" and payload.get("type") == "turn_aborted":
+            reason = word(payload.get("reason")) or "interrupted"
+            yield from self._gathering.said(SYSTEM, f"The turn was ended: {reason}.", whole, ts)
+
+    def rest(self) -> Iterator[TranscriptEntry]:
+        return self._gathering.rest()
+
+    def _read_item(
+        self, item: Mapping[str, object], whole: Mapping[str, object], ts: int
+    ) -> Iterator[TranscriptEntry]:
+        kind = word(item.get("type"))
+        if kind == "message":
+            yield from self._read_message(item, whole, ts)
+        elif kind.endswith("_call_output"):
+            self._turn += 1
+            text, is_error = _read_output(item.get("output"))
+            call_id = word(item.get("call_id"))
+            yield from self._gathering.answered(call_id, text, is_error=is_error, whole=whole, ts=ts)
+        elif kind.endswith("_call"):
+            call_id = word(item.get("call_id")) or word(item.get("id"))
+            yield from self._gathering.assistant(
+                str(self._turn), "", [(call_id, _read_call(kind, item))], whole, ts
+            )
+
+    def _read_message(
+        self, item: Mapping[str, object], whole: Mapping[str, object], ts: int
+    ) -> Iterator[TranscriptEntry]:
+        text = texts_in(item.get("content"))
+        if not text:
+            return
+        if item.get("role") == ASSISTANT:
+            yield from self._gathering.assistant(str(self._turn), text, (), whole, ts)
+            return
+        if _is_setup(item, text):
+            return
+        if hook := _HOOK_PROMPT.fullmatch(text):
+            yield from self._gathering.said(SYSTEM, hook[1], whole, ts)
+            return
+        role = USER if item.get("role") == USER else SYSTEM
+        yield from self._gathering.said(role, text, whole, ts)
+        if role == USER:
+            self._turn += 1
+
+
+def _is_setup(item: Mapping[str, object], text: str) -> bool:
+    kinds = items(mapping(item.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds"))
+    is_said_so = any(word(kind).endswith((".instructions", ".environment_context")) for kind in kinds)
+    return is_said_so or _SETUP.match(text) is not None
+
+
+def _read_call(kind: str, item: Mapping[str, object]) -> ToolCall:
+    """Read a call. Calls of the shell, a search or an image have no name; their kind is used."""
+    name = joined((word(item.get("namespace")), word(item.get("name")))).replace("\n", ".")
+    given = item.get("arguments", item.get("input", item.get("action")))
+    if kind == "function_call" and isinstance(given, str):
+        # Arguments are JSON in a string; a string that is not a complete object is kept as it is.
+        found = read_object(given.encode("utf-8", "replace"))
+        given = given if found is None else found
+    return ToolCall(name=name or kind.removesuffix("_call"), input=given)
+
+
+def _read_output(output: object) -> tuple[str, bool]:
+    if isinstance(output, dict):
+        return texts_in(output.get("content")), output.get("success") is False
+    text = texts_in(output)
+    head = _HEAD.match(text)
+    if head is None:
+        return text, False
+    return text[head.end() :], (head["status"] or "0") != "0"
+
+
+def codex_places(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
+    """Return where the transcript of a thread may be, most likely first."""
+    home = environment.get("HOME", "")
+    folders = (environment.get("CODEX_HOME", ""), f"{home}/.codex" if home else "")
+    name = f"rollout-*-{session}.jsonl"
+    return tuple(
+        place
+        for folder in folders
+        if folder
+        for place in (
+            TranscriptFolder(f"{folder}/sessions", f"*/*/*/{name}"),
+            TranscriptFolder(f"{folder}/archived_sessions", name),
+        )
+    )

@@ -1,0 +1,145 @@
+"""Start Gemini CLI 0.61 as an agent: its hooks, its tools and its arguments. Pure.
+
+It reads hooks from the system's settings, from the user's settings and from extensions. So it is given a home
+that links to everything in the user's own, with our extension added. The user's settings are not changed by
+us, and changes that Gemini CLI makes reach the user's own files.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.harness.gemini.hooks import EVENTS
+
+HOME: Final = "GEMINI_CLI_HOME"
+"""Names the folder that contains its folder `.gemini`; by default the user's home."""
+FOLDER: Final = ".gemini"
+EXTENSIONS: Final = "extensions"
+EXTENSION: Final = "palaver"
+SHARED: Final = (
+    *("settings.json", "trustedFolders.json", "state.json", "keybindings.json", "GEMINI.md", ".env"),
+    *("oauth_creds.json", "google_accounts.json", "installation_id", "user_id", "mcp-oauth-tokens.json"),
+)
+"""Files that it may create.
+
+They are linked before they exist, so that they are created in the user's folder.
+"""
+WORKING: Final = ("tmp", "history")
+"""Folders that it creates at its first start."""
+_HOOK_LIMIT_MS: Final = 10_000
+"""Milliseconds. The client gives up long before this."""
+_LAST: Final = "latest"
+
+_COMMANDS: Final = frozenset({"mcp", "extensions", "extension", "skills", "skill", "hooks", "hook", "gemma"})
+_INFORMATION: Final = frozenset(
+    {"--version", "-v", "--help", "-h", "--list-extensions", "-l", "--list-sessions", "--delete-session"}
+)
+_PROMPT: Final = frozenset({"-p", "--prompt"})
+_FIRST: Final = frozenset({"-i", "--prompt-interactive"})
+_RESUME: Final = frozenset({"-r", "--resume"})
+_WITH_VALUE: Final = frozenset(
+    {
+        *("-m", "--model", "-i", "--prompt-interactive", "--approval-mode", "--policy", "--admin-policy"),
+        *("--allowed-mcp-server-names", "--allowed-tools", "-e", "--extensions", "--include-directories"),
+        *("-o", "--output-format", "--session-id", "--session-file", "-w", "--worktree"),
+    }
+)
+_ALONE: Final = frozenset(
+    {
+        *("-d", "--debug", "-s", "--sandbox", "-y", "--yolo", "--skip-trust", "--screen-reader"),
+        *("--acp", "--experimental-acp", "--raw-output", "--accept-raw-output-risk"),
+    }
+)
+"""Options without a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeminiCall:
+    """The parts of a Gemini CLI command line that matter for starting it."""
+
+    is_conversation: bool = True
+    is_headless: bool = False
+    """It prints one reply and ends."""
+    session: str = ""
+    """The session to resume, or the id of a new one."""
+    is_last: bool = False
+    """It resumes the last session of this folder."""
+
+
+def read_gemini_args(args: Sequence[str]) -> GeminiCall:
+    """Find out what a command line asks for. Unknown arguments are ignored."""
+    if args and args[0] in _COMMANDS:
+        return GeminiCall(is_conversation=False)
+    is_headless = is_last = is_information = False
+    session, rest = "", list(args)
+    while rest and (word := rest.pop(0)) != "--":
+        name, equals, value = word.partition("=")
+        is_information |= name in _INFORMATION
+        is_headless |= name in _PROMPT or name in ("--acp", "--experimental-acp")
+        if name in _RESUME or name == "--session-id":
+            if not equals and rest and not rest[0].startswith("-"):
+                value = rest.pop(0)
+            is_last |= name in _RESUME and (value or _LAST) == _LAST
+            session = "" if value == _LAST or value.isdigit() else value
+        elif name in (_WITH_VALUE | _PROMPT) and not equals:
+            del rest[:1]
+    return GeminiCall(
+        is_conversation=not is_information, is_headless=is_headless, session=session, is_last=is_last
+    )
+
+
+def gemini_args(args: Sequence[str], *, session: str = "") -> list[str]:
+    """Return the arguments to start it with; `session` is resumed unless `args` name a session."""
+    asked = read_gemini_args(args)
+    if not session or not asked.is_conversation:
+        return list(args)
+    again = [] if asked.session or asked.is_last else ["--resume", session]
+    return [*again, *_resumable(args)]
+
+
+def _resumable(args: Sequence[str]) -> list[str]:
+    """Leave out the first prompt, which a resumed session has received already, and a session's number.
+
+    Numbers shift with every new session. A headless prompt stays. An argument after an unknown option may be
+    its value and is kept.
+    """
+    kept: list[str] = []
+    rest = list(args)
+    while rest and (word := rest.pop(0)) != "--":
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            continue
+        has_value = name in _WITH_VALUE | _PROMPT or (bool(rest) and not rest[0].startswith("-"))
+        end = 1 if has_value and not equals and name not in _ALONE else 0
+        is_number = name in _RESUME and "".join([value, *rest[:end]]).isdigit()
+        if name not in _FIRST and not is_number:
+            kept += [word, *rest[:end]]
+        del rest[:end]
+    return kept
+
+
+def extension_files(pal: str) -> Mapping[str, str]:
+    """Return the files of our extension by name; `pal` is the path of the client."""
+    manifest = {
+        "name": EXTENSION,
+        "version": "1.0.0",
+        "mcpServers": {EXTENSION: {"command": pal, "args": ["mcp"]}},
+    }
+    hooks = {event: [_hook(pal, event)] for event in EVENTS}
+    return {"gemini-extension.json": _json(manifest), "hooks/hooks.json": _json({"hooks": hooks})}
+
+
+def _hook(pal: str, event: str) -> dict[str, object]:
+    command = {
+        "name": EXTENSION,
+        "type": "command",
+        "command": f"exec {shlex.quote(pal)} hook gemini {event}",
+        "timeout": _HOOK_LIMIT_MS,
+    }
+    return {"hooks": [command]}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

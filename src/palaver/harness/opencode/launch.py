@@ -1,0 +1,199 @@
+"""Start OpenCode 1.18 as an agent: its arguments, environment and settings. Pure.
+
+Nothing is written to the user's settings: additions are in the environment of this one process, and OpenCode
+merges them over the rest. The user's arguments stay as they are. Commands other than its terminal (`opencode
+run`, `serve`, ...) have no server that we know of, and are left alone.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.harness.json_edit import Dialect, parse_json
+
+USER: Final = "opencode"
+"""The user name that its server expects with the password."""
+CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
+OLDEST: Final = (1, 17, 18)
+"""The oldest version that is known to sign in to its own server. 1.17.0 and 1.17.11 do not."""
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+PASSWORD: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105 - the name of a variable
+USERNAME: Final = "OPENCODE_SERVER_USERNAME"
+_SERVER: Final = "palaver"
+
+COMMANDS: Final = frozenset(
+    {
+        *("acp", "agent", "attach", "auth", "completion", "db", "debug", "export", "github", "import"),
+        *("mcp", "models", "plug", "plugin", "pr", "providers", "run", "serve", "session", "stats"),
+        *("uninstall", "upgrade", "web"),
+    }
+)
+"""Its other commands: none of them shows its terminal."""
+
+_WITH_VALUE: Final = frozenset(
+    {
+        *("--log-level", "--port", "--hostname", "--mdns-domain", "--cors", "-m", "--model"),
+        *("-s", "--session", "--prompt", "--agent", "--replay-limit"),
+    }
+)
+_ANSWERED_ALONE: Final = frozenset({"-h", "--help", "-v", "--version"})
+_INTERACTIVE: Final = frozenset({"-i", "--interactive"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """How OpenCode was started: its first session, agent, model and port."""
+
+    session: str = ""
+    is_continued: bool = False
+    is_fork: bool = False
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+    port: int = 0
+    """The port that the user chose; 0 for any."""
+    has_terminal: bool = True
+    is_agent: bool = True
+    """False: the command is not a conversation."""
+    started_ms: int = 0
+
+
+def too_old(version: str) -> str:
+    """Return why `pal opencode` cannot run a version; empty if it can, or if the version is not known."""
+    found = _VERSION.match(version)
+    if found is None or tuple(map(int, found.groups())) >= OLDEST:
+        return ""
+    oldest = ".".join(map(str, OLDEST))
+    return (
+        f"OpenCode {version} is too old for 'pal opencode': its screen cannot sign in to its own server "
+        f"and exits. Update it to {oldest} or newer, or use 'pal run -- opencode', which types messages"
+    )
+
+
+def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
+    """Read the user's arguments as OpenCode would."""
+    options, flags, words = _split(arguments)
+    provider, _, model = (options.get("-m") or options.get("--model") or "").partition("/")
+    port, command = options.get("--port", ""), words[0] if words else ""
+    return Began(
+        session=options.get("-s") or options.get("--session") or "",
+        is_continued=bool(flags & {"-c", "--continue"}),
+        is_fork="--fork" in flags,
+        agent=options.get("--agent", ""),
+        provider=provider if model else "",
+        model=model,
+        port=int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0,
+        has_terminal=not (flags & _ANSWERED_ALONE) and command not in COMMANDS,
+        is_agent=not (flags & _ANSWERED_ALONE) and (command == "run" or command not in COMMANDS),
+        started_ms=started_ms,
+    )
+
+
+def is_one_turn(arguments: Sequence[str]) -> bool:
+    """Whether it ends with the turn that it was started for, so that nothing can wake it afterwards."""
+    _, flags, words = _split(arguments)
+    return words[:1] == ["run"] and not flags & _INTERACTIVE
+
+
+def _split(arguments: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
+    options: dict[str, str] = {}
+    flags: set[str] = set()
+    words: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, has_value, value = word.partition("=")
+        if word == "--":
+            words += rest
+            break
+        if name in _WITH_VALUE and (has_value or rest):
+            options[name] = value if has_value else rest.pop(0)
+        elif word.startswith("-"):
+            flags.add(name)
+        else:
+            words.append(word)
+    return options, flags, words
+
+
+def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
+    """Return the arguments that resume a session, unless they already select one."""
+    asked = read_arguments(arguments)
+    if not session or asked.session or asked.is_continued or not asked.has_terminal:
+        return tuple(arguments)
+    return ("--session", session, *arguments)
+
+
+def launch_arguments(arguments: Sequence[str], began: Began, port: int) -> tuple[str, ...]:
+    """Return the arguments with the port of its server; a port that the user chose stays."""
+    return tuple(arguments) if began.port else ("--port", str(port), *arguments)
+
+
+def launch_environment(
+    environment: Mapping[str, str], *, password: str, mcp: Sequence[str], instructions: str, shell: str = ""
+) -> dict[str, str]:
+    """Return the additions to the environment; a password that the user has set stays.
+
+    `mcp` is the command of our tools, `instructions` a file or empty, `shell` the shell for its agents'
+    commands. Settings that are already in the environment are kept; if they cannot be parsed, ours are left
+    out.
+    """
+    added = {PASSWORD: environment.get(PASSWORD) or password} if password else {}
+    server = {_SERVER: {"type": "local", "command": list(mcp), "enabled": True}}
+    told = [instructions] if instructions else []
+    in_shell = {"shell": shell} if shell else {}
+    ours = {"mcp": server, "instructions": told, **in_shell}
+    if not environment.get(CONTENT):
+        return {**added, CONTENT: json.dumps(ours)}
+    try:
+        theirs = json.loads(environment[CONTENT])
+    except (ValueError, RecursionError):
+        return added
+    if not isinstance(theirs, dict):
+        return added
+    servers, files = theirs.get("mcp"), theirs.get("instructions")
+    merged = {
+        **theirs,
+        "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
+        "instructions": [*(files if isinstance(files, list) else []), *told],
+        **in_shell,
+    }
+    return {**added, CONTENT: json.dumps(merged)}
+
+
+# --------------------
+# The shell that OpenCode runs for its agents, without the password of its server. Pure.
+#
+# OpenCode passes its whole environment to commands in a shell. A command with the password could answer
+# OpenCode's questions over HTTP, so the shell unsets the password first.
+
+NOT_FOR_TOOLS: Final = frozenset({"fish", "nu"})
+"""Shells that OpenCode does not use for its agents: it picks another one."""
+USUAL: Final = "bash"
+"""The shell that it uses if there is no other."""
+_DIALECT: Final = Dialect(comments=True, trailing_commas=True)
+
+
+def shell_in_settings(texts: Iterable[str]) -> str:
+    """Return the shell of the last settings that name one; unreadable settings are skipped."""
+    found = ""
+    for text in texts:
+        try:
+            settings = parse_json(text, _DIALECT).value
+        except (ValueError, RecursionError):
+            continue
+        named = settings.get("shell") if isinstance(settings, dict) else None
+        found = named if isinstance(named, str) and named else found
+    return found
+
+
+def shell_name(shell: str) -> str:
+    """Return the name by which OpenCode knows how to call a shell; the wrapper has the same name."""
+    return shell.rpartition("/")[2]
+
+
+def shell_wrapper(shell: str) -> str:
+    """Return a wrapper script that runs this shell without the password."""
+    return f'#!/bin/sh\nunset {PASSWORD} {USERNAME}\nexec {shlex.quote(shell)} "$@"\n'

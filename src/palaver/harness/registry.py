@@ -1,0 +1,239 @@
+"""Find the parts of a harness by its name: profile, hooks, start, settings, transcript. Pure."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from palaver.errors import NotFound
+from palaver.harness import programs as aider
+from palaver.harness import programs as copilot
+from palaver.harness import programs as generic
+from palaver.harness import programs as qwen
+from palaver.harness.base import Profile
+from palaver.harness.claude import screen as claude
+from palaver.harness.claude.hooks import claude_answer, read_claude_hook
+from palaver.harness.claude.transcript import ClaudeTranscript, claude_places
+from palaver.harness.codex import screen as codex
+from palaver.harness.codex.hooks import codex_answer, read_codex_hook
+from palaver.harness.codex.transcript import CodexTranscript, codex_places
+from palaver.harness.gemini import screen as gemini
+from palaver.harness.gemini.hooks import gemini_answer, read_gemini_hook
+from palaver.harness.gemini.transcript import GeminiTranscript, gemini_places
+from palaver.harness.hooks import HookNews
+from palaver.harness.opencode import screen as opencode
+from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_places
+from palaver.harness.transcripts import TranscriptFolder
+from palaver.protocol.agents import Agent
+from palaver.protocol.transcript import Detail, Stretch, TranscriptReader
+
+# --------------------
+# Read the hooks of all harnesses into one form, and write replies to them. Pure.
+#
+# Unreadable input is ignored: a hook must never disturb its harness.
+
+_Read = Callable[[str, Mapping[str, object]], HookNews]
+_Say = Callable[[str, str, str], Mapping[str, object] | None]
+
+_HARNESSES: Final[Mapping[str, tuple[_Read, _Say]]] = {
+    "claude": (read_claude_hook, claude_answer),
+    "codex": (read_codex_hook, codex_answer),
+    "gemini": (read_gemini_hook, gemini_answer),
+}
+
+HOOKED: Final = tuple(_HARNESSES)
+"""The harnesses whose hooks can be read."""
+
+_LIMIT_EVENT: Final = 64
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def read_hook(harness: str, event: str, data: bytes | Mapping[str, object]) -> HookNews | None:
+    """Read the input of a hook; None if it cannot be read or the harness is unknown."""
+    found = _HARNESSES.get(harness)
+    if found is None or not 0 < len(event) <= _LIMIT_EVENT:
+        return None
+    if isinstance(data, bytes):
+        try:
+            data = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+    return found[0](event, data)
+
+
+def hook_answer_object(
+    harness: str, event: str, *, context: str = "", block_reason: str = ""
+) -> dict[str, object]:
+    """Return the reply to a hook: context for the next request to the model, or why the turn goes on.
+
+    Empty if there is nothing to reply, or this hook takes no reply.
+    """
+    found = _HARNESSES.get(harness)
+    return dict(found[1](event, context, block_reason) or {}) if found else {}
+
+
+# --------------------
+# The harnesses with a readable transcript, and where it is. Pure: a table, and a check of session ids.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptForm:
+    """How one harness stores its conversations."""
+
+    reader: TranscriptReader
+    places: Callable[[str, Mapping[str, str]], tuple[TranscriptFolder, ...]]
+    """Returns where to look for a session id with an environment, most likely first."""
+
+
+TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
+    "claude": TranscriptForm(reader=ClaudeTranscript(), places=claude_places),
+    "codex": TranscriptForm(reader=CodexTranscript(), places=codex_places),
+    "gemini": TranscriptForm(reader=GeminiTranscript(), places=gemini_places),
+    "opencode": TranscriptForm(reader=OpencodeTranscript(), places=opencode_places),
+}
+
+_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+
+
+def is_session_id(text: str) -> bool:
+    """Whether a text can be a session id, and so is safe in a file name."""
+    return _SESSION.fullmatch(text) is not None
+
+
+# --------------------
+# The profile of each harness or program. Pure: a table.
+
+PROFILES: Final[Mapping[str, Profile]] = {
+    profile.name: profile
+    for profile in (
+        claude.PROFILE,
+        codex.PROFILE,
+        gemini.PROFILE,
+        opencode.PROFILE,
+        aider.AIDER,
+        qwen.QWEN,
+        copilot.COPILOT,
+        generic.GENERIC,
+    )
+}
+
+PACKAGE_RUNNERS: Final = frozenset({"npm", "npx", "pnpm", "bunx", "uv", "uvx", "pipx"})
+"""Programs that install a program, if necessary, and run it."""
+_LAUNCHERS: Final = PACKAGE_RUNNERS | {"env", "node", "bun", "python", "python3"}
+"""Programs that run the program named in their arguments."""
+_PACKAGES: Final = {"qwen-code": "qwen", "aider-chat": "aider"}
+"""Other names of a program."""
+_BY_COMMAND: Final[Mapping[str, Callable[[Sequence[str]], Profile]]] = {
+    gemini.PROFILE.name: gemini.profile_of_start
+}
+"""Harnesses whose profile depends on the command that starts them."""
+
+
+def profile_of(harness: str) -> Profile:
+    """Return the profile of a harness; the generic one if the harness is unknown."""
+    return PROFILES.get(harness, generic.GENERIC)
+
+
+def program_names(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the program that a command runs, also through a launcher such as `npx`."""
+    names = [word.rpartition("/")[2] for word in command[:1]]
+    if names and names[0] in _LAUNCHERS:
+        words = (word for word in command[1:] if not word.startswith("-"))
+        names += [word.rpartition("/")[2].partition("@")[0] for word in words][:1]
+    return tuple(_PACKAGES.get(name, name) for name in names)
+
+
+def profile_of_start(harness: str, command: Sequence[str]) -> Profile:
+    """Return the profile of a harness that was started by this command."""
+    by_command = _BY_COMMAND.get(harness)
+    return profile_of(harness) if by_command is None else by_command(command)
+
+
+# --------------------
+# The orders that the daemon sends to a client that reads a transcript: which session, and which part. Pure.
+#
+# The daemon opens no transcript. It sends what it knows about the session, and the client reads the
+# transcript with its own rights.
+
+READ_VERB: Final = "__transcript"
+EXCERPT_VERB: Final = "__excerpts"
+EXCERPTS: Final = "PALAVER_EXCERPTS"
+"""The variable that names the file of excerpts, in the environment of the repeated request."""
+
+
+class KnownSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon's knowledge about an agent's session."""
+
+    agent: str
+    harness: str
+    session: str = ""
+    path: str = ""
+    """The transcript's path, if a hook has reported it."""
+    pid: int = 0
+    """The harness's process, if it runs on this machine now."""
+    is_own: bool = False
+    """The agent is the caller: the client's environment says which session it is in."""
+
+
+class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A transcript to print: entries `first` to `last`, or only the last `newest` entries."""
+
+    known: KnownSession
+    first: int = 1
+    last: int | None = None
+    newest: int = 0
+    level: Detail = Detail.NORMAL
+    search: str = ""
+    is_json: bool = False
+    """Entries are JSON: the caller asked for it, or a harness reads them."""
+    is_refusal_json: bool = False
+    """The caller asked for JSON, so errors are JSON too, as with every command."""
+
+
+class ExcerptOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Excerpts to read. The command line to repeat with them follows this order."""
+
+    wanted: tuple[tuple[KnownSession, Stretch], ...]
+    is_json: bool = False
+
+
+def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) -> KnownSession:
+    """Return what is known about an agent's session; raise NotFound if it has no readable transcript."""
+    if agent.remote:
+        raise NotFound(
+            f"transcript of {agent.name} on this machine", "it is kept where the agent runs: ask for it there"
+        )
+    if agent.harness not in TRANSCRIPTS:
+        what = f"what {agent.harness} keeps" if agent.harness else "an agent without a harness"
+        raise NotFound(
+            f"transcript of {agent.name}",
+            f"{what} is not known; those of {', '.join(TRANSCRIPTS)} can be read, and for a bundle a file of "
+            "JSON lines that --transcript-file names",
+        )
+    if agent.parent:  # the process and its environment belong to the parent's session
+        is_present = is_own = False
+    pid = agent.seat.pid if agent.seat is not None and is_present else 0
+    session = "" if agent.link else agent.session
+    return KnownSession(
+        agent=agent.name, harness=agent.harness, session=session, path=path, pid=pid, is_own=is_own
+    )
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def order_to_word(order: ReadOrder | ExcerptOrder) -> str:
+    """Format an order as one word of a command line. Bytes that are not UTF-8 were refused before."""
+    return _encode(order).decode()
+
+
+def read_order_from_word(word: str) -> ReadOrder:
+    """Parse a `ReadOrder` that `order_to_word` wrote."""
+    return msgspec.json.decode(word, type=ReadOrder)
+
+
+def excerpt_order_from_word(word: str) -> ExcerptOrder:
+    """Parse an `ExcerptOrder` that `order_to_word` wrote."""
+    return msgspec.json.decode(word, type=ExcerptOrder)

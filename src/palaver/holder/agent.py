@@ -1,0 +1,339 @@
+"""One agent in a terminal: its terminal host, its lane, its socket, and the report of its exit.
+
+An `Agent` exists from the time its name is known and its process may run. It outlives connections to the
+daemon.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from palaver.client.wire import ReplyLine
+from palaver.clock import Clock
+from palaver.errors import BadRequest, PalaverError
+from palaver.harness import programs as generic
+from palaver.harness.base import AgentReport, Gate, Profile, running, status_of
+from palaver.harness.programs import parse_user_profile, with_prompt
+from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
+from palaver.holder.agent_socket import AgentServer, socket_path
+from palaver.holder.connection import Held, HolderConnection
+from palaver.holder.control import HolderControl
+from palaver.holder.exit_report import Farewell
+from palaver.holder.integration import Native
+from palaver.holder.lane import TerminalLane
+from palaver.holder.tasks import Spawn
+from palaver.holder.terminal_host import Station
+from palaver.holder.upgrade import Kept
+from palaver.home import read_profile_files
+from palaver.protocol.events import AgentState
+from palaver.protocol.lines import TypedOp
+from palaver.terminal.pty import Exit, Running
+from palaver.terminal.screen import Look
+
+# --------------------
+# Choose the profile of the program in a terminal: the user's own, the harness's, or the generic one.
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+
+def choose_profile(home: str, harness: str, command: Sequence[str], prompt: str) -> Profile:
+    """Return the profile for a program, with the rule of `--prompt`.
+
+    A harness that Palaver knows keeps its own profile. For any other program a file of the user comes first.
+    A file that cannot be used is logged and skipped: then less is known, and the gate stays closed.
+    """
+    if harness in PROFILES and harness != generic.GENERIC.name:
+        return with_prompt(profile_of_start(harness, command), prompt)
+    names = (harness, *program_names(command))
+    for name, content in read_profile_files(home):
+        try:
+            found = parse_user_profile(name, content)
+        except BadRequest as error:
+            _logger.warning("%s", error)
+            continue
+        if not set(found.commands).isdisjoint(names):
+            return with_prompt(found.profile, prompt)
+    known = next((name for name in names if name in PROFILES), "")
+    return with_prompt(profile_of(known), prompt)
+
+
+VIEWER_LIMIT_S: Final = 3.0
+"""Seconds that the holder of an exited agent waits for the terminal that the agent was started from."""
+_OFF_THE_BUS: Final = "not on the bus"
+_LIMIT_OUTPUT_LINES: Final = 200
+_LIMIT_TYPED: Final = 100
+"""Lines from input bars that are kept while the daemon is offline; when full, the oldest is dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentContext:
+    """The services of a holder for its agent: the connection to the bus, the clock, and callbacks."""
+
+    bus: HolderConnection
+    clock: Clock
+    spawn: Spawn
+    """Runs a coroutine as a task that the holder owns."""
+    on_hangup: Callable[[], None]
+    """Check whether the process has ended."""
+    on_outcome: Callable[[], None]
+    """Called when the outcome of an offer is known."""
+    renew: Callable[[], None]
+    """Replace this process with its newer version."""
+
+
+class HeldAgent:
+    """One agent, from the time its process may run until its exit is reported to the daemon."""
+
+    def __init__(self, running: Running, around: AgentContext, held: Held, listener: socket.socket) -> None:
+        """Start serving the agent's socket `listener`. `held` is the agent as the daemon knows it."""
+        self._running, self._around = running, around
+        self._name, self._listener = held.name, listener
+        self._bus, self._spawn = around.bus, around.spawn
+        self._has_ended = asyncio.Event()
+        self._exit: Exit | None = None
+        self._typed: list[str | int] = []
+        self._is_disowned = False
+        self._is_hidden = False
+        """Whether the program is asking for a secret."""
+        self.awaits_viewer = False
+        """Whether the terminal that started the agent is about to attach."""
+        self._word = AgentReport(state=AgentState.STARTING)
+        self._has_started = False
+        """Whether the screen has shown that the program is ready or has a question."""
+        profile = choose_profile(running.home, held.harness, running.command, running.prompt)
+        self.station = self._make_station(profile)
+        self._lane = TerminalLane(running.home, around.bus, self.station.typist, self._end_offer)
+        self._native = self._make_native(held.harness)
+        self._farewell = Farewell(running.home, around.bus, self._lane, self._native, around.clock)
+        self.is_reported = self._farewell.is_said
+        """Set when the exit is reported, or does not have to be."""
+        self.house = self._make_house(profile)
+        self._spawn(AgentServer(running.home, held.name, listener, self.house).run())
+
+    def _make_station(self, profile: Profile) -> Station:
+        return Station(
+            self._running.pty,
+            self._running.child,
+            profile,
+            clock=self._around.clock,
+            on_level=self._set_level,
+            on_hangup=self._around.on_hangup,
+            on_typed=self._on_typed,
+            on_size=self._bus.resized,
+            on_stop=self.stop,
+        )
+
+    def _make_native(self, harness: str) -> Native:
+        return Native(
+            harness,
+            self._running.native,
+            self._bus,
+            clock=self._around.clock,
+            spawn=self._spawn,
+            on_word=self.station.check_level,
+            on_change=self._around.on_outcome,
+        )
+
+    def _make_house(self, profile: Profile) -> HolderControl:
+        return HolderControl(
+            home=self._running.home,
+            name=self._name,
+            child=self._running.child,
+            command=self._running.command,
+            profile=profile,
+            station=self.station,
+            lane=self._lane,
+            bus=self._bus,
+            clock=self._around.clock,
+            has_ended=self._has_ended,
+            spawn=self._spawn,
+            renew=self._around.renew,
+        )
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no offer is in progress."""
+        return self._lane.is_at_rest and self._native.is_at_rest
+
+    def has_life(self, *, is_harness: bool) -> bool:
+        """Return whether the program has started: by its screen, or because it reads its terminal.
+
+        A raw terminal counts only for a program that is not a harness: a harness can switch the terminal to
+        raw mode and still fail.
+        """
+        is_raw = not is_harness and self._running.pty.is_raw
+        return self._has_started or is_raw or self.station.has_reader()
+
+    def last_output(self) -> str:
+        """Return the last lines of the terminal, for the user who started a program that failed."""
+        lines = [*self.station.screen.scrollback, *self.station.look().text.split("\n")]
+        return "\n".join(line.rstrip() for line in lines[-_LIMIT_OUTPUT_LINES:]).strip("\n")
+
+    def stop(self) -> None:
+        """Ask the agent to quit; see `House.stop`."""
+        self.house.stop()
+
+    # The daemon
+
+    async def connected(self) -> None:
+        """Report on a new connection: the status, earlier outcomes, typed lines, and the exit if any."""
+        self._say_status()
+        self._native.connected()
+        await self._lane.open()
+        while self._typed:
+            await self._bus.ask(_typed_op(self._typed[0]))
+            del self._typed[0]
+        await self._farewell.connected()
+
+    def hear(self, line: ReplyLine) -> None:
+        """Handle a line that the daemon pushed."""
+        if line.push == "offer":
+            self._native.take(line, self._lane.take)
+        elif line.push == "control":
+            self.house.control(line)
+        elif line.push == "decision":
+            self._native.decide(line)
+
+    def disown(self, refusal: PalaverError) -> None:
+        """Continue without the bus after the daemon refused the name permanently, and notify the viewers."""
+        _logger.error("%s runs on without the bus: %s: %s", self._name, refusal.code, refusal)
+        self._is_disowned = True
+        self._farewell.forget()
+        sentence = f"{self._name} is somebody else's on the bus now: no message comes here any more"
+        self.station.viewers.tell(
+            {"type": "error", "error": refusal.code, "message": sentence, "about": "bus"}
+        )
+        self._show_state()
+
+    def _show_state(self) -> None:
+        detail = _OFF_THE_BUS if self._is_disowned else self._word.detail
+        self.house.set_state(self._word.state, detail)
+        self.station.viewers.set_state(
+            {
+                "name": self._name,
+                "state": self._word.state,
+                "detail": detail,
+                "secret": self._is_hidden,
+            }
+        )
+
+    def _set_level(self, look: Look, gate: Gate) -> None:
+        self._is_hidden = self.station.is_hidden(look)
+        self._has_started = self._has_started or look.state is not AgentState.STARTING
+        word, gate = self._native.see(look, gate)
+        if word != self._word:
+            self._word = word
+            self._say_status()
+        self._show_state()
+        is_paused = self.station.viewers.holds_mail or self.station.hears_only_urgent
+        self._lane.set_level(gate, is_paused=is_paused)
+
+    def _say_status(self) -> None:
+        if self._bus.is_connected and self._exit is None:
+            # A status that is lost with the connection is sent again on the next one.
+            self._bus.mention(status_of(running(self._word)))
+
+    def _end_offer(self) -> None:
+        self.station.check_level()
+        self._around.on_outcome()
+
+    def _on_typed(self, typed: str | int) -> None:
+        """Report a line typed in the input bar; for a secret, only its number of characters.
+
+        While the daemon is offline, the last `_LIMIT_TYPED` lines are kept for the next connection.
+        """
+        if self._bus.is_connected:
+            self._bus.mention(_typed_op(typed))
+        else:
+            self._typed = [*self._typed, typed][-_LIMIT_TYPED:]
+
+    # Exit
+
+    def ended(self, ended: Exit) -> None:
+        """Handle the end of the process: show its last output, disconnect the viewers, and report the exit.
+
+        If a viewer was announced and has not attached yet, wait up to `VIEWER_LIMIT_S` seconds for it.
+        """
+        self._exit = self.house.exit = ended
+        station = self.station
+        station.pump.drain_output()
+        station.screen.exit(str(ended))
+        station.typist.end(str(ended))
+        station.check_level()
+        if self.awaits_viewer and not station.has_been_watched.is_set():
+            self._spawn(self._wait_for_viewer(ended))
+        else:
+            self._let_go(ended)
+
+    async def _wait_for_viewer(self, ended: Exit) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(VIEWER_LIMIT_S):
+                await self.station.has_been_watched.wait()
+        self._let_go(ended)
+
+    def _let_go(self, ended: Exit) -> None:
+        viewers = self.station.viewers
+        viewers.tell({"type": "exited", "status": ended.code, "signal": ended.signal})
+        viewers.end()
+        self._native.ended()
+        self._has_ended.set()
+        self._bus.hurry()
+        self._spawn(self._farewell.say(str(ended)))
+
+    def close(self) -> None:
+        """Remove the socket and close the terminal."""
+        with suppress(OSError):
+            socket_path(self._running.home, self._name).unlink()
+        self._listener.close()
+        self._native.clear()
+        self.station.close()
+
+    # Upgrade
+
+    def keep(self, held: Held, awaiting: int | None) -> Kept:
+        """Return the state that the newer version needs, and release the terminal and the viewers.
+
+        Afterwards nothing may be done here except the upgrade itself.
+        """
+        running = self._running
+        painted = self.station.redraw()
+        unsent = self.station.pump.release()
+        return Kept(
+            home=running.home,
+            held=held,
+            child=running.child,
+            command=running.command,
+            master=running.pty.master,
+            listener=self._listener.fileno(),
+            cols=running.pty.cols,
+            rows=running.pty.rows,
+            painted=painted,
+            remembered=self.station.screen.keep(),
+            readers=tuple(self.station.readers),
+            prompt=running.prompt,
+            unsent=unsent,
+            outcomes=self._lane.outcomes,
+            awaiting=awaiting,
+            native=self._native.address,
+            native_outcomes=self._native.outcomes,
+            typed=tuple(self._typed),
+            viewers=tuple(self.station.viewers.release()),
+        )
+
+    def take_up(self, kept: Kept) -> None:
+        """Restore the state of the older version."""
+        self._lane.remember(kept.outcomes)
+        self._native.remember(kept.native_outcomes)
+        self._typed = list(kept.typed)
+        self.station.take_up(kept.painted, kept.remembered)
+        self.station.readers = frozenset(kept.readers)
+        self.station.pump.write(kept.unsent)
+        self.station.viewers.take_up(kept.viewers)
+
+
+def _typed_op(typed: str | int) -> TypedOp:
+    return TypedOp(text=typed) if isinstance(typed, str) else TypedOp(secret=typed)

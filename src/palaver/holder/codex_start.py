@@ -1,0 +1,315 @@
+"""Prepare a Codex session: start its app-server, find its address and its last session."""
+
+import ctypes
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from palaver.harness.base import NATIVE_FOLDER
+from palaver.harness.codex.hooks import hook_settings
+from palaver.harness.codex.launch import (
+    Kind,
+    instructions_in,
+    launch_settings,
+    plan_launch,
+    read_arguments,
+    shell_tip,
+)
+from palaver.harness.instructions import instructions
+from palaver.home import connect_socket, find_pal
+
+# --------------------
+# The address of a Codex app-server, and the last Codex session in a directory.
+
+PREFIX: Final = "codex-"
+"""The prefix of a server's directory; the rest is random."""
+
+_LIMIT_PATH_BYTES: Final = 100
+_LIMIT_LOOKED_AT: Final = 200
+_LIMIT_LINE_BYTES: Final = 1024 * 1024
+
+
+def codex_address(home: str) -> str:
+    """Return a new socket path for a server: in the Palaver home, or under /tmp if that path is too long."""
+    name = f"{PREFIX}{secrets.token_hex(6)}"
+    path = f"{home}/{NATIVE_FOLDER}/{name}/server.sock"
+    if len(os.fsencode(path)) <= _LIMIT_PATH_BYTES:
+        return path
+    return f"/tmp/palaver-{os.getuid()}/{name}/server.sock"  # noqa: S108 - its directories have mode 0700
+
+
+def last_codex_session(environment: Mapping[str, str], cwd: str) -> str:
+    """Return the session that Codex would resume in a directory; empty if there is no session."""
+    folder = environment.get("CODEX_HOME") or f"{environment.get('HOME', '')}/.codex"
+    files = sorted(_rollouts(Path(folder) / "sessions"), reverse=True)
+    for _, path in files[:_LIMIT_LOOKED_AT]:
+        session, where = _head(path)
+        if where == cwd:
+            return session
+    return ""
+
+
+def _rollouts(folder: Path) -> Iterator[tuple[float, Path]]:
+    for path in folder.glob("*/*/*/rollout-*.jsonl"):
+        try:
+            yield path.stat().st_mtime, path
+        except OSError:
+            continue  # It was removed meanwhile.
+
+
+def _head(path: Path) -> tuple[str, str]:
+    """Read the session id and the start directory from a session file; both empty if it is unreadable."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.readline(_LIMIT_LINE_BYTES))["payload"]
+            return str(found["id"]), str(found["cwd"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return "", ""
+
+
+# --------------------
+# Start and supervise a Codex app-server: it ends together with the terminal UI that uses it.
+#
+# When asked to end, an app-server first waits for its turns, and a turn that waits for the user never ends.
+# So a supervisor process runs between the terminal UI and the server: it briefly outlives the UI, ends the
+# server and removes its directory, whichever process was killed first.
+
+START_LIMIT_S: Final = 20.0
+LOG: Final = "server.log"
+
+_PAUSE_S: Final = 0.01
+_STALE_S: Final = 60.0
+_END_LIMIT_S: Final = 3.0
+_LOOK_S: Final = 2.0
+_CANNOT_RUN: Final = 126
+_SET_PARENT_DEATH_SIGNAL: Final = 1
+_HEARD: Final = (signal.SIGTERM, signal.SIGCHLD)
+
+
+def start_server(words: list[str], path: Path) -> bool:
+    """Start a server and wait until it listens; return False if it does not start. Raises OSError.
+
+    Call this in the process that becomes the terminal UI, before any thread starts.
+    """
+    make_place(path)
+    log = os.open(path.with_name(LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    screen = os.getpid()
+    watch = os.fork()
+    if watch == 0:
+        try:
+            _watch_over(words, log, screen, path)
+        finally:
+            os._exit(_CANNOT_RUN)
+    os.close(log)
+    limit = time.monotonic() + START_LIMIT_S
+    while not listens(path):
+        ended, _ = os.waitpid(watch, os.WNOHANG)
+        if ended:
+            return False
+        if time.monotonic() > limit:
+            os.kill(watch, signal.SIGTERM)
+            os.waitpid(watch, 0)
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def make_place(path: Path) -> None:
+    """Create the server's directory, and remove those of servers that no longer run."""
+    folder = path.parent
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for other in folder.parent.iterdir():
+        with suppress(OSError):
+            is_old = time.time() - other.stat().st_mtime > _STALE_S
+            if is_old and other.name.startswith(PREFIX) and not listens(other / path.name):
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def listens(path: Path) -> bool:
+    """Return whether a process accepts connections on a socket."""
+    try:
+        connect_socket(path, can_wait=False).close()
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _watch_over(words: list[str], log: int, screen: int, path: Path) -> None:
+    """Run the server until it or the terminal UI ends. It has its own group, so keys do not signal it."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
+    ear, mouth = os.pipe()
+    for descriptor in (ear, mouth):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    has_end = False
+
+    def hear(number: int, frame: object) -> None:
+        nonlocal has_end
+        has_end = has_end or number == signal.SIGTERM
+
+    for number in _HEARD:
+        signal.signal(number, hear)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    server = os.fork()
+    if server == 0:
+        _become_server(words, log)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)  # Do not keep the terminal open.
+    while not has_end and os.getppid() == screen:
+        if os.waitpid(server, os.WNOHANG)[0]:
+            _forget(path)
+            return
+        select.select([ear], [], [], _LOOK_S if sys.platform != "linux" else 60.0)
+        with suppress(BlockingIOError):
+            os.read(ear, 4096)
+    _end(server)
+    _forget(path)
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _forget(path: Path) -> None:
+    """Remove the leftovers of a killed server: it listens elsewhere, and `path` is a link to that socket."""
+    with suppress(OSError):
+        target = path.readlink()
+        if target.parent.name == f"codex-daemon-{os.getuid()}":
+            target.with_name(f"{target.name}.lock").unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
+
+
+def _end(server: int) -> None:
+    """End the whole process group, first with repeated SIGTERM, then with SIGKILL.
+
+    A second SIGTERM makes the server stop waiting for its turns.
+    """
+    limit = time.monotonic() + _END_LIMIT_S
+    number = signal.SIGTERM
+    while True:
+        with suppress(ProcessLookupError):
+            os.killpg(server, number)
+        pause = time.monotonic() + _END_LIMIT_S / 6
+        while time.monotonic() < pause:
+            with suppress(ChildProcessError):
+                if os.waitpid(server, os.WNOHANG)[0] and not _is_group(server):
+                    return
+            if not _is_group(server):
+                return
+            time.sleep(_PAUSE_S)
+        if number is signal.SIGKILL:
+            return
+        if time.monotonic() > limit:
+            number = signal.SIGKILL
+
+
+def _is_group(number: int) -> bool:
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _become_server(words: list[str], log: int) -> NoReturn:
+    try:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for number in (*_HEARD, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, source in ((0, null), (1, log), (2, log)):
+            os.dup2(source, target)
+        os.execvp(words[0], words)  # noqa: S606 - no shell is involved
+    except OSError as error:
+        os.write(log, f"{words[0]} cannot be run: {error.strerror}\n".encode())
+    finally:
+        os._exit(_CANNOT_RUN)
+
+
+# --------------------
+# Start Codex in its terminal: first its own app-server, then its terminal UI in this same process.
+#
+#     python -I -m palaver.holder.codex_start ADDRESS [--hooks] -- codex ARGUMENTS...
+#
+# The server is a child of the terminal UI, so all its processes belong to the agent, and it ends with the UI.
+# If the server cannot start, Codex runs without it, and messages are typed. `--hooks`, which requires the
+# user's consent, adds hooks for this session.
+
+MODULE: Final = "palaver.holder.codex_start"
+HOOKS: Final = "--hooks"
+
+_ASK_LIMIT_S: Final = 2.0
+_CANNOT_RUN_SCREEN: Final = 126
+_LIMIT_SAID: Final = 500
+
+
+def main(words: list[str]) -> NoReturn:
+    """Replace this process with Codex."""
+    address, has_hooks = words[0], HOOKS in words[: words.index("--")]
+    command = words[words.index("--") + 1 :]
+    home = os.environ["PALAVER_HOME"]  # `pal` sets it for every agent.
+    is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
+    told = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
+    if theirs := _own_settings():
+        told = f"{theirs}\n\n{told}"
+    settings = (*launch_settings(find_pal(), home), *(hook_settings(find_pal(), home) if has_hooks else ()))
+    launch = plan_launch(command[1:], address=address, settings=settings, told=told)
+    if launch.server and not _has_server(command[0], launch.server, Path(address)):
+        launch = plan_launch(command[1:], address="", settings=settings, told=told)
+    try:
+        os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - no shell is involved
+    except OSError as error:
+        sys.stderr.write(f"pal: {command[0]} cannot be run: {error.strerror}\n")
+        sys.exit(_CANNOT_RUN_SCREEN)
+
+
+def _own_name(home: str) -> str:
+    """Ask the daemon for our name: this process already has its seat."""
+    try:
+        with connect_socket(Path(home) / "daemon.sock") as asking, asking.makefile("rb") as answers:
+            asking.settimeout(_ASK_LIMIT_S)
+            asking.sendall(b'{"req":1,"op":"whoami"}\n')
+            return str(json.loads(answers.readline())["ok"]["name"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return "an agent"
+
+
+def _own_settings() -> str:
+    """Return the instructions from the user's own settings; ours are appended to them."""
+    folder = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
+    try:
+        return instructions_in(Path(folder, "config.toml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _has_server(program: str, arguments: tuple[str, ...], path: Path) -> bool:
+    """Start the server; print the error on the terminal if that fails."""
+    try:
+        if start_server([program, *arguments], path):
+            return True
+        said = path.with_name(LOG).read_bytes()[-_LIMIT_SAID:].decode("utf-8", "replace").strip()
+    except OSError as error:
+        said = str(error)
+    sys.stderr.write(f"pal: no server of its own for Codex, so messages are typed: {said}\n")
+    return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

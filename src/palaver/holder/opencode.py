@@ -1,0 +1,553 @@
+"""Run OpenCode with a native lane: start its server, or reach it through its plugin."""
+
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import socket
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from palaver import __version__
+from palaver.clock import Clock
+from palaver.errors import AlreadyJoined
+from palaver.harness.base import HOLDER_FILE, NATIVE_FOLDER, EndpointOwner, format_holder, parse_holder
+from palaver.harness.hooks import as_map, text_in
+from palaver.harness.instructions import instructions
+from palaver.harness.opencode import wire
+from palaver.harness.opencode.integration import OpenCodeLane
+from palaver.harness.opencode.launch import (
+    CONTENT,
+    NOT_FOR_TOOLS,
+    USUAL,
+    Began,
+    is_one_turn,
+    shell_in_settings,
+    shell_name,
+    shell_wrapper,
+)
+from palaver.harness.opencode.wire import HEALTH, OpenCodeEvent
+from palaver.holder.companion import Beside, run_beside
+from palaver.holder.connection import HolderConnection
+from palaver.holder.http_client import Head, HttpClient, Lost, NotSent
+from palaver.holder.integration import Tell, WayIn
+from palaver.holder.tasks import Spawn, Work
+from palaver.protocol.lines import AccompanyOp
+
+# --------------------
+# The server of OpenCode reached through its plugin: lines of JSON on two pipes instead of HTTP.
+#
+# The plugin sends events and replies to requests. When its pipe ends, OpenCode has exited.
+
+_LIMIT_EVENTS: Final = 10_000
+"""Events that may wait for a busy follower; when full, the follower loses the stream and must start again."""
+_CONNECTED: Final = b'{"type":"server.connected","properties":{}}'
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the plugin: an event, a session that received a prompt, or a response."""
+
+    arguments: tuple[str, ...] | None = None
+    """The command line of OpenCode; sent in the plugin's first line."""
+    event: msgspec.Raw = msgspec.Raw(b"")
+    begun: str = ""
+    answer: int = 0
+    status: int = 0
+    body: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decode: Final = msgspec.json.Decoder(Told).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def told_from_line(line: bytes) -> Told | None:
+    """Decode one line; None if it is malformed."""
+    try:
+        return _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class Relay:
+    """One OpenCode. `write` sends a line to its plugin."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[tuple[Head, bytes]]] = {}
+        self._followers: set[asyncio.Queue[bytes | None]] = set()
+        self._is_closed = False
+
+    def tell(self, session: str, text: str) -> None:
+        """Set the instructions that a session's model receives with every request."""
+        self._write(_encode({"session": session, "told": text}))
+
+    async def ask(
+        self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
+    ) -> tuple[Head, bytes]:
+        """Send a request and return the complete response. Raises NotSent or Lost."""
+        if self._is_closed:
+            raise NotSent("OpenCode has ended")
+        if path == HEALTH:
+            return Head(status=200, headers={}), b""
+        number = next(self._numbers)
+        answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        content = msgspec.Raw(body) if body is not None else None
+        self._write(_encode({"ask": number, "method": method, "path": path, "body": content}))
+        try:
+            async with asyncio.timeout(limit_s):
+                return await answer
+        except TimeoutError as error:
+            raise Lost("no answer came in time") from error
+        finally:
+            self._asked.pop(number, None)
+
+    async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
+        """Yield the events in order. Raises Lost when OpenCode has exited or too many events were waiting."""
+        events: asyncio.Queue[bytes | None] = asyncio.Queue(_LIMIT_EVENTS)
+        self._followers.add(events)
+        try:
+            yield _CONNECTED
+            while (event := await events.get()) is not None and events in self._followers:
+                yield event
+        finally:
+            self._followers.discard(events)
+        raise Lost("OpenCode has ended" if self._is_closed else "too much was said at once")
+
+    def hear(self, told: Told) -> None:
+        """Apply one line of the plugin."""
+        if told.answer:
+            answer = self._asked.get(told.answer)
+            if answer is not None and not answer.done():
+                answer.set_result((Head(status=told.status, headers={}), bytes(told.body)))
+        elif event := bytes(told.event):
+            for events in list(self._followers):
+                if events.full():
+                    self._followers.discard(events)
+                else:
+                    events.put_nowait(event)
+
+    def close(self) -> None:
+        """Fail all requests and end all streams: OpenCode has exited."""
+        self._is_closed = True
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(Lost("OpenCode has ended"))
+        for events in list(self._followers):
+            if events.full():
+                events.get_nowait()
+            events.put_nowait(None)
+
+
+def session_in(said: OpenCodeEvent) -> str:
+    """Return the session that received a prompt, according to an event; empty for any other event."""
+    info = as_map(said.about.get("info"))
+    if said.type == "message.updated" and info.get("role") == "user" and "summary" not in info:
+        return str(said.about.get("sessionID") or "")
+    return ""
+
+
+# --------------------
+# The address and password of an OpenCode server, stored in its own directory.
+#
+# The directory is in the Palaver home and readable only by its owner. It is removed with the agent.
+# Directories of servers that no longer run are removed when a new one is made.
+
+_PREFIX: Final = "opencode-"
+_FILE: Final = "server.json"
+_TOLD: Final = "instructions.md"
+_STALE_S: Final = 300.0
+_BUSY_S: Final = 1.0
+
+
+class OpenCodeEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The address and password of a server, chosen before it starts, and how its session began."""
+
+    port: int
+    user: str
+    password: str
+    began: Began
+
+
+def new_place(home: str) -> Path:
+    """Create a directory for a server and return the path of its file. Raises OSError."""
+    above = Path(home) / NATIVE_FOLDER
+    above.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _tidy(above)
+    folder = above / f"{_PREFIX}{secrets.token_hex(6)}"
+    folder.mkdir(mode=0o700)
+    return folder / _FILE
+
+
+def write_place(path: Path, place: OpenCodeEndpoint) -> None:
+    """Store the address of a server. Raises OSError."""
+    _write(path, msgspec.json.encode(place))
+
+
+def read_place(path: Path) -> OpenCodeEndpoint | None:
+    """Return a stored address; None if it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=OpenCodeEndpoint)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def told_path(path: Path) -> Path:
+    """Return the path of the agent's instructions about the bus."""
+    return path.with_name(_TOLD)
+
+
+def write_told(path: Path, name: str) -> None:
+    """Write the agent's instructions with its name. Raises OSError."""
+    _write(told_path(path), instructions(name).encode() + b"\n")
+
+
+def write_holder(path: Path) -> None:
+    """Record that this process removes the directory; if it is killed, the daemon does. Raises OSError."""
+    said = format_holder(EndpointOwner(pid=os.getpid(), start=_stat(os.getpid())[1]))
+    _write(path.with_name(HOLDER_FILE), said.encode("ascii"))
+
+
+def is_held(home: str, pid: int) -> bool:
+    """Return whether a holder with a stored server started this process; False if the system has no /proc."""
+    above = _stat(pid)[0]
+    holder = EndpointOwner(pid=above, start=_stat(above)[1])
+    return above > 0 and any(
+        _read_holder(folder) == holder for folder in Path(home, NATIVE_FOLDER).glob(f"{_PREFIX}*")
+    )
+
+
+def _read_holder(folder: Path) -> EndpointOwner | None:
+    try:
+        return parse_holder((folder / HOLDER_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _stat(pid: int) -> tuple[int, int]:
+    """Return a process's parent pid and its start time in ticks since boot; 0 if the system has no /proc."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        return int(words[1]), int(words[19])
+    except (OSError, ValueError, IndexError):
+        return 0, 0
+
+
+def _write(path: Path, content: bytes) -> None:
+    beside = path.with_suffix(".new")
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a mode
+        file.write(content)
+    beside.replace(path)
+
+
+def _tidy(above: Path) -> None:
+    """Remove old directories of servers that no longer run."""
+    for folder in above.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            place = read_place(folder / _FILE)
+            is_old = time.time() - folder.stat().st_mtime > _STALE_S
+            if is_old and (place is None or not _listens(place.port)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        asking.settimeout(_BUSY_S)
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    """Return a local port that is free now."""
+    with socket.socket() as asking:
+        asking.bind(("127.0.0.1", 0))
+        return int(asking.getsockname()[1])
+
+
+# --------------------
+# The native lane of an OpenCode that `pal` runs, made from the stored address of its server.
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+
+def opencode_lane(
+    path: Path,
+    bus: HolderConnection,
+    *,
+    spawn: Spawn,
+    on_word: Callable[[], None],
+    on_change: Callable[[], None],
+    clock: Clock | None = None,
+) -> OpenCodeLane:
+    """Return the lane for a stored address, and write the agent's name into its instructions.
+
+    If the address cannot be read, the lane is over from the start. If the instructions cannot be written,
+    that is only logged.
+    """
+    place = read_place(path)
+    server = HttpClient(place.port, place.user, place.password) if place else HttpClient(0, "", "")
+    began = place.began if place else Began()
+    made = OpenCodeLane(server, began, bus, spawn=spawn, on_word=on_word, on_change=on_change, clock=clock)
+    made.is_over = place is None
+    if bus.held is not None:
+        try:
+            write_holder(path)
+            write_told(path, bus.held.name)
+        except OSError as error:
+            _logger.warning("%s gets no instructions about the bus: %s", bus.held.name, error)
+    return made
+
+
+# --------------------
+# The companion process of an OpenCode started without `pal`; its plugin runs one for each directory.
+#
+#     python -I -m palaver.holder.opencode --home HOME FOLDER
+#
+# Each session that the user writes in is a separate agent with its own connection, lane and state; it never
+# receives another agent's messages. The companion starts no daemon, waits for one indefinitely, and ends
+# with OpenCode, whose pipe it reads. If `pal` runs that OpenCode, it ends at once with the exit status
+# `NOT_NEEDED`.
+
+MODULE: Final = "palaver.holder.opencode"
+HARNESS: Final = "opencode"
+NOT_NEEDED: Final = 3
+"""The exit status if `pal` itself runs this OpenCode."""
+_LIMIT_LINE: Final = 64 * 1024 * 1024
+
+
+class Companion:
+    """All sessions of one directory."""
+
+    def __init__(self, home: str, folder: str, write: Callable[[bytes], None]) -> None:
+        self._home = home
+        self._folder = folder
+        self._relay = Relay(write)
+        self._attended: dict[str, Beside] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._work = Work()
+        self._is_needless = asyncio.Event()
+        self._is_woken = True
+        self._is_root: dict[str, bool] = {}
+        """Whether a session is not a sub-agent's, as far as known."""
+        self._asking: set[str] = set()
+        """Sessions whose parent is being requested."""
+
+    async def run(self, reader: asyncio.StreamReader) -> int:
+        """Read the plugin's lines until the pipe ends; return the exit status."""
+        reading = asyncio.ensure_future(self._read(reader))
+        needless = asyncio.ensure_future(self._is_needless.wait())
+        try:
+            await asyncio.wait({reading, needless}, return_when=asyncio.FIRST_COMPLETED)
+            return NOT_NEEDED if needless.done() else 0
+        finally:
+            self._relay.close()
+            self._work.cancel()
+            tasks = [reading, needless, *self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._work.settle()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await reader.readline()
+            except ValueError:
+                _logger.warning("a line of OpenCode's plugin is too long, and is passed over")
+                continue
+            if not line:
+                return
+            if (told := told_from_line(line)) is not None:
+                self._take(told)
+
+    def _take(self, told: Told) -> None:
+        if told.arguments is not None:
+            self._is_woken = not is_one_turn(told.arguments)
+        if told.begun:
+            self._look_at(told.begun)
+        said = wire.said_from_bytes(bytes(told.event)) if bytes(told.event) else None
+        if said is not None:
+            self._hear(said)
+        self._relay.hear(told)
+
+    def _hear(self, said: wire.OpenCodeEvent) -> None:
+        info = as_map(said.about.get("info"))
+        if said.type in ("session.created", "session.updated"):
+            self._is_root.setdefault(text_in(info, "id"), not text_in(info, "parentID"))
+        elif said.type == "session.deleted":
+            self._forget(text_in(said.about, "sessionID") or text_in(info, "id"))
+        elif session := session_in(said):
+            self._look_at(session)
+
+    def _look_at(self, session: str) -> None:
+        """Attend an active session, unless it is a sub-agent's."""
+        if session in self._attended:
+            return
+        is_root = self._is_root.get(session)
+        if is_root is None:
+            if session not in self._asking:
+                self._asking.add(session)
+                self._work.spawn(self._ask_about(session))
+        elif is_root:
+            self._attend(session)
+        else:
+            self._relay.tell(session, "")  # Do not delay its prompt: instructions come with its name.
+
+    async def _ask_about(self, session: str) -> None:
+        try:
+            head, body = await self._relay.ask("GET", wire.session_path(session))
+        except (NotSent, Lost):
+            return
+        finally:
+            self._asking.discard(session)
+        if head.is_ok:
+            info = as_map(wire.json_from_bytes(body))
+            self._is_root[session] = not text_in(info, "parentID")
+            self._look_at(session)
+
+    def _attend(self, session: str) -> None:
+        self._attended[session] = beside = self._beside(session)
+        self._tasks[session] = asyncio.get_running_loop().create_task(self._run(beside))
+
+    def _beside(self, session: str) -> Beside:
+        def make(bus: HolderConnection, spawn: Spawn, on_word: Tell) -> WayIn:
+            return OpenCodeLane(
+                self._relay,
+                Began(session=session),
+                bus,
+                spawn=spawn,
+                on_word=on_word,
+                on_change=lambda: None,
+                only=session,
+                on_child=lambda child, name: self._relay.tell(child, self._instructions(name)),
+            )
+
+        hold = AccompanyOp(harness=HARNESS, session=session, cwd=self._folder, version=__version__)
+        return Beside(
+            self._home,
+            hold,
+            make,
+            on_held=lambda held: self._relay.tell(session, self._instructions(held.name, held.unsure)),
+        )
+
+    def _instructions(self, name: str, unsure: Sequence[int] = ()) -> str:
+        return instructions(name, unsure=unsure, is_woken=self._is_woken)
+
+    async def _run(self, beside: Beside) -> None:
+        if (await beside.run()).code == AlreadyJoined.code:
+            self._is_needless.set()
+
+    def _forget(self, session: str) -> None:
+        self._is_root.pop(session, None)
+        if (one := self._attended.pop(session, None)) is not None:
+            self._work.spawn(self._end(one, self._tasks.pop(session)))
+
+    async def _end(self, one: Beside, task: "asyncio.Task[None]") -> None:
+        await one.leave("its session was deleted")
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _run(home: str, folder: str) -> int:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_LIMIT_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
+    return await Companion(home, folder, lambda line: transport.write(line + b"\n")).run(reader)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a companion until its pipe ends."""
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
+    parser.add_argument("--home", required=True)
+    parser.add_argument("folder")
+    options = parser.parse_args(arguments)
+    if is_held(options.home, os.getppid()):
+        return NOT_NEEDED
+    return run_beside(_run(options.home, options.folder))
+
+
+# --------------------
+# Find the shell that OpenCode would use, and write the wrapper that replaces it.
+
+_NAMES: Final = ("opencode.json", "opencode.jsonc")
+_LIMIT_BYTES: Final = 16 * 1024 * 1024
+
+
+def write_shell(folder: Path, environment: Mapping[str, str], cwd: str) -> str:
+    """Write the shell wrapper of a session into its directory and return its path. Raises OSError."""
+    shell = find_shell(environment, cwd)
+    path = folder / shell_name(shell)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:  # noqa: PTH123 - a mode
+        file.write(os.fsencode(shell_wrapper(shell)))
+    return str(path)
+
+
+def find_shell(environment: Mapping[str, str], cwd: str) -> str:
+    """Return the path of the shell in which OpenCode would run its agents' commands."""
+    path = environment.get("PATH", os.defpath)
+    wanted = shell_in_settings(_settings(environment, cwd)) or environment.get("SHELL", "")
+    found = shutil.which(wanted, path=path) if wanted and shell_name(wanted) not in NOT_FOR_TOOLS else None
+    return found or shutil.which(USUAL, path=path) or "/bin/sh"
+
+
+def _settings(environment: Mapping[str, str], cwd: str) -> Iterator[str]:
+    """Yield the texts of all settings that OpenCode reads, in its order: later ones take precedence."""
+    home = Path(environment.get("HOME") or Path.home())
+    own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+    above = list(reversed((Path(cwd), *Path(cwd).parents)))
+    folders = [*(folder / ".opencode" for folder in above), home / ".opencode"]
+    if named := environment.get("OPENCODE_CONFIG_DIR"):
+        folders.append(Path(named))
+    paths = [own / "config.json", *(own / name for name in _NAMES)]
+    if named := environment.get("OPENCODE_CONFIG"):
+        paths.append(Path(named))
+    paths += [folder / name for folder in (*above, *folders) for name in _NAMES]
+    for path in paths:
+        try:
+            if path.stat().st_size <= _LIMIT_BYTES:
+                yield path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    yield environment.get(CONTENT, "")
+
+
+# --------------------
+# Find the session that OpenCode would resume, in its own database. Reads only.
+#
+# This is a separate module because SQLite costs memory, and no holder should load it.
+
+_DATABASE_BUSY_S: Final = 1.0
+
+
+def last_opencode_session(environment: Mapping[str, str], cwd: str) -> str:
+    """Return the session that OpenCode would resume in a directory; empty if there is no session."""
+    data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
+    path = environment.get("OPENCODE_DB") or f"{data}/opencode/opencode.db"
+    question = (
+        "SELECT id FROM session WHERE directory = ? AND parent_id IS NULL AND time_archived IS NULL "
+        "ORDER BY time_updated DESC LIMIT 1"
+    )
+    try:
+        with closing(
+            sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_DATABASE_BUSY_S)
+        ) as database:
+            found = database.execute(question, (os.path.realpath(cwd),)).fetchone()
+    except sqlite3.Error:
+        return ""
+    return str(found[0]) if found else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

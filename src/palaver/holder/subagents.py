@@ -1,0 +1,253 @@
+"""The sub-agents of a harness with a native integration: each has its own name, lane and state.
+
+The harness says which sub-agents exist. Changes are reported one at a time and in order: a parent begins
+before its children and ends after them, and the outcomes of a sub-agent are reported before its end.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+
+from palaver.client.wire import ReplyLine
+from palaver.errors import PalaverError, Unavailable
+from palaver.harness.base import AgentReport, LaneGate, status_of
+from palaver.holder.connection import HolderConnection
+from palaver.holder.native_lane import NativeLane
+from palaver.holder.tasks import Spawn
+from palaver.protocol.events import Outcome
+from palaver.protocol.lines import SubBeginOp, SubEndOp
+from palaver.terminal.typing import Done
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+
+class SubagentSource(Protocol):
+    """The sub-agents as the harness reports them. `key` is the harness's id of one."""
+
+    @property
+    def ending(self) -> str:
+        """The reason for an end, in a few words."""
+
+    def living(self) -> Mapping[str, tuple[str, str]]:
+        """Return the running sub-agents by key, parents first: the parent's key and the kind of each."""
+
+    def level_of(self, key: str) -> LaneGate:
+        """Return whether a message can be delivered to this sub-agent now."""
+
+    def word_of(self, key: str) -> AgentReport:
+        """Return the current status of this sub-agent."""
+
+    def is_waiting(self, key: str) -> bool:
+        """Return whether a text was sent to this sub-agent and is not known to be seen yet."""
+
+    async def carry(self, key: str, text: str, mark: str) -> Done:
+        """Send a text to this sub-agent and return the result. `mark` identifies the text in the harness."""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+_named: Final = msgspec.json.Decoder(_Named).decode
+
+
+@dataclass(slots=True, eq=False)
+class _SubAgent:
+    """A sub-agent that has a name from the daemon."""
+
+    name: str
+    parent: str
+    """The name of its parent; empty for the agent itself."""
+    kind: str
+    lane: NativeLane
+    word: AgentReport | None = None
+    is_told: bool = True
+    """Whether its begin was reported on this connection."""
+
+
+class NativeSubagents:
+    """Begins and ends sub-agents on the bus as the harness does."""
+
+    def __init__(
+        self,
+        bus: HolderConnection,
+        below: SubagentSource,
+        *,
+        spawn: Spawn,
+        on_change: Callable[[], None],
+        on_begun: Callable[[str, str], None] = lambda key, name: None,
+    ) -> None:
+        """`on_change` is called when an offer to a sub-agent ends, `on_begun` with its key and name."""
+        self._bus = bus
+        self._below = below
+        self._spawn = spawn
+        self._on_change = on_change
+        self._on_begun = on_begun
+        self._known: dict[str, _SubAgent] = {}
+        self._refused: set[str] = set()
+        """The keys that the daemon refused on this connection."""
+        self._remembered: list[Outcome] = []
+        self._changing = asyncio.Lock()
+        self._is_closed = False
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no lane here has an offer in progress."""
+        return all(one.lane.is_at_rest for one in self._known.values())
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes that the daemon does not have yet, each with the name of its sub-agent."""
+        untold = [
+            msgspec.structs.replace(outcome, name=one.name)
+            for one in self._known.values()
+            for outcome in one.lane.outcomes
+        ]
+        return (*self._remembered, *untold)
+
+    def remember(self, outcomes: tuple[Outcome, ...]) -> None:
+        """Add the unreported outcomes of an earlier version of this process."""
+        self._remembered.extend(outcomes)
+
+    async def settle(self) -> None:
+        """Wait until all outcomes are reported, or the connection is lost."""
+        for one in list(self._known.values()):
+            await one.lane.settle()
+
+    def name_of(self, key: str) -> str:
+        """Return the name of a sub-agent; empty if the key is unknown."""
+        known = self._known.get(key)
+        return known.name if known is not None else ""
+
+    def connected(self) -> None:
+        """Report all sub-agents again on a new connection; they keep their names."""
+        self._refused.clear()
+        for one in self._known.values():
+            one.lane.lose()  # Lane numbers are valid on one connection only.
+            one.word, one.is_told = None, False
+        if not self._is_closed:
+            self._spawn(self._change())
+
+    def look(self) -> None:
+        """Report changes: new and ended sub-agents, and the status of each."""
+        if self._is_closed or not self._bus.is_connected:
+            return
+        for key, one in self._known.items():
+            if one.is_told:
+                self._tell(key, one)
+        if not self._changing.locked() and self._next() is not None:
+            self._spawn(self._change())
+
+    def claim(self, line: ReplyLine, otherwise: Callable[[ReplyLine], None]) -> None:
+        """Take an offer for a lane here, and pass any other to `otherwise`."""
+        for one in self._known.values():
+            otherwise = partial(one.lane.claim, otherwise=otherwise)
+        otherwise(line)
+
+    def prove(self, mark: str) -> None:
+        """Report that an unconfirmed text was seen after all."""
+        for one in self._known.values():
+            one.lane.prove(mark)
+
+    def close(self) -> None:
+        """Close all lanes without a report: the daemon ends the sub-agents together with the agent."""
+        self._is_closed = True
+        for one in self._known.values():
+            one.lane.end()
+
+    # Changes
+
+    def _next(self) -> tuple[str, bool] | None:
+        """Return the next change: the key, and whether the sub-agent begins."""
+        living = self._below.living()
+        for key in reversed(self._known):
+            one = self._known[key]
+            if key not in living:
+                # Its outcomes must be reported before its end.
+                return key, not one.is_told and bool(one.lane.outcomes)
+        for key in living:
+            if key not in self._refused and (key not in self._known or not self._known[key].is_told):
+                return key, True
+        return None
+
+    async def _change(self) -> None:
+        async with self._changing:
+            try:
+                while not self._is_closed and self._bus.is_connected and (due := self._next()) is not None:
+                    await (self._begin(due[0]) if due[1] else self._end(due[0]))
+            except PalaverError as error:
+                _logger.info("sub-agents wait for the daemon: %s", error)
+
+    async def _begin(self, key: str) -> None:
+        known = self._known.get(key)
+        parent, kind = self._below.living().get(key) or ("", "")
+        if known is not None:
+            above, kind = known.parent, known.kind
+        elif parent in self._refused:
+            self._refused.add(key)
+            return
+        else:
+            above = self.name_of(parent)
+        try:
+            name = _named(await self._bus.ask(SubBeginOp(name=above, key=key, type=kind))).name
+        except Unavailable:
+            raise
+        except PalaverError as refusal:
+            _logger.warning("a sub-agent is not on the bus: %s: %s", refusal.code, refusal)
+            self._forget(key)
+            self._refused.add(key)
+            return
+        await self._open(key, self._take(key, name, above, kind))
+
+    def _take(self, key: str, name: str, above: str, kind: str) -> _SubAgent:
+        """Record a sub-agent under the name that the daemon gave it."""
+        one = self._known.get(key)
+        if one is None or one.name != name:
+            self._forget(key)
+            lane = NativeLane(self._bus, partial(self._below.carry, key), self._on_change, name=name)
+            lane.remember(
+                tuple(
+                    msgspec.structs.replace(told, name="") for told in self._remembered if told.name == name
+                )
+            )
+            self._remembered = [told for told in self._remembered if told.name != name]
+            one = self._known[key] = _SubAgent(name=name, parent=above, kind=kind, lane=lane)
+            self._on_begun(key, name)
+        one.is_told = True
+        return one
+
+    async def _open(self, key: str, one: _SubAgent) -> None:
+        self._tell(key, one)
+        if one.lane.is_at_rest:
+            await one.lane.open()
+        else:
+            self._spawn(one.lane.try_open())  # Do not delay the other sub-agents until its offer ends.
+
+    async def _end(self, key: str) -> None:
+        one = self._known[key]
+        if not self._below.is_waiting(key):
+            await one.lane.settle()  # Report its outcomes before its end.
+        one.lane.lose()  # Accept no more offers.
+        try:
+            await self._bus.ask(SubEndOp(name=one.parent, key=key, reason=self._below.ending))
+        except Unavailable:
+            raise  # The next connection reports it again.
+        except PalaverError as refusal:
+            _logger.info("the end of a sub-agent was not taken: %s: %s", refusal.code, refusal)
+        self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        if (one := self._known.pop(key, None)) is not None:
+            one.lane.end()
+
+    def _tell(self, key: str, one: _SubAgent) -> None:
+        level = self._below.level_of(key)
+        one.lane.set_level(level.gate, is_paused=level.is_paused)
+        if (word := self._below.word_of(key)) != one.word:
+            one.word = word
+            self._bus.mention(status_of(word, one.name))

@@ -1,0 +1,115 @@
+"""Background tasks: each coroutine runs in its own task, owned by the object that started it."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from palaver.terminal.pty import Exit
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+"""Starts a coroutine as a task; the provider of this function owns the task."""
+
+
+class Work:
+    """The running tasks. An error in one is logged and does not affect the others."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.error("something went wrong", exc_info=error)
+
+    async def settle(self) -> None:
+        """Wait until all tasks have ended, including those that start meanwhile."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def cancel(self) -> None:
+        """Cancel all tasks; `settle` waits until they have ended."""
+        for task in list(self._tasks):
+            task.cancel()
+
+
+# --------------------
+# Commands that a holder runs for itself. Started here; the holder collects them with its orphans.
+
+
+class Errands:
+    """The running commands. Nothing here waits for a process: the holder reports the exit statuses."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[int, asyncio.Future[int]] = {}
+
+    async def run(self, command: list[str]) -> int:
+        """Run a command and return its exit status after it was collected."""
+        # No await between here and the entry: the process may end at once.
+        pid = os.posix_spawnp(command[0], command, os.environ)  # noqa: ASYNC221 - it is not waited for here
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._awaited[pid] = ended
+        return await ended
+
+    def collected(self, statuses: Mapping[int, int]) -> None:
+        """Take the exit statuses of ended processes by pid; unknown pids are ignored."""
+        for pid, status in statuses.items():
+            ended = self._awaited.pop(pid, None)
+            if ended is not None and not ended.done():
+                ended.set_result(status)
+
+
+# --------------------
+# The descendants of a holder: it adopts the agent's orphans and collects ended processes.
+
+_SET_CHILD_SUBREAPER: Final = 36
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its parent.
+
+    Does nothing on systems other than Linux.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def exit_of(child: int) -> Exit | None:
+    """Return the exit of a child without collecting it; None while it runs.
+
+    Until it is collected, its pid cannot be reused, and a lookup of its seat still finds it.
+    """
+    try:
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return Exit(None, 0)  # Another process collected it, so its exit status is lost.
+    if ended is None:
+        return None
+    return Exit(ended.si_status) if ended.si_code == os.CLD_EXITED else Exit(None, ended.si_status)
+
+
+def collect_orphans(agent: int) -> dict[int, int]:
+    """Collect every ended child except the agent itself; return exit codes by pid."""
+    # Imported late, so that the start of a harness does not wait for it.
+    from palaver.terminal.processes import children
+
+    collected: dict[int, int] = {}
+    for pid in children(os.getpid()):
+        if pid != agent:
+            with suppress(ChildProcessError):
+                found, status = os.waitpid(pid, os.WNOHANG)
+                if found:
+                    collected[found] = os.waitstatus_to_exitcode(status)
+    return collected

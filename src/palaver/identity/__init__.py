@@ -1,0 +1,1 @@
+"""Who calls: processes, seats, presence, workspaces and tokens."""

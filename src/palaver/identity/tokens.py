@@ -1,0 +1,170 @@
+"""Tokens of the TCP doors. They identify callers whose process cannot be seen. Only hashes are stored.
+
+They are in `tokens.json` in the home, mode 0600. A token is 32 random bytes, so its hash reveals nothing and
+needs no salt.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palaver.clock import Clock
+from palaver.errors import NotFound, StorageFailed
+from palaver.home import replace_file
+from palaver.identity.process import Process
+from palaver.protocol.agents import Caller
+
+# --------------------
+# Tickets: one-time rights of holders to claim an agent that a caller asked to run. In memory only.
+#
+# The rights for `pal run` are checked when it is requested, but another process carries it out a little
+# later: the ticket passes the decision on. It can be used once, within a minute, and not after a restart of
+# the daemon. It is bound to the process that asked: no other process can use it, even one that has read it.
+
+TICKET_MS: Final = 60_000
+LIMIT_TICKETS: Final = 1000
+"""Tickets kept at once; above the limit the oldest is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """The agent to start, and the caller that asked for it."""
+
+    by: Caller
+    asker: tuple[int, int]
+    """Pid and start of the process that asked. Only it and the processes below it can use the ticket."""
+    name: str = ""
+    tag: str = ""
+    role: str = "worker"
+    harness: str = ""
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    is_resumed: bool = False
+
+
+class Tickets:
+    """Tickets that were issued and not used."""
+
+    def __init__(self, clock: Clock, draw: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+        self._clock = clock
+        self._draw = draw
+        self._open: dict[str, tuple[int, Ticket]] = {}
+
+    def mint(self, ticket: Ticket) -> str:
+        """Store a ticket and return its token."""
+        self._forget()
+        while len(self._open) >= LIMIT_TICKETS:
+            del self._open[next(iter(self._open))]
+        word = self._draw()
+        self._open[word] = self._clock.now_ms() + TICKET_MS, ticket
+        return word
+
+    def take(self, word: str, chain: Sequence[Process]) -> Ticket:
+        """Return a ticket and forget it. `chain` is the process that shows it and its parents.
+
+        Raises NotFound for a ticket that was used, is too old, never existed, or was asked for by another
+        process; in the last case it stays valid for its asker.
+        """
+        self._forget()
+        found = self._open.get(word)
+        if found is None:
+            raise NotFound("such ticket", "it was already used or has expired; run 'pal run' again")
+        if found[1].asker not in [(process.pid, process.start) for process in chain]:
+            raise NotFound("such ticket", "it belongs to another process; run 'pal run' again")
+        del self._open[word]
+        return found[1]
+
+    def give_back(self, word: str, ticket: Ticket) -> None:
+        """Make a ticket valid again: the request that used it was refused and had no effect."""
+        self._open[word] = self._clock.now_ms() + TICKET_MS, ticket
+
+    def _forget(self) -> None:
+        now = self._clock.now_ms()
+        self._open = {word: kept for word, kept in self._open.items() if kept[0] > now}
+
+
+FILE_NAME: Final = "tokens.json"
+PREFIX: Final = "pal_"
+"""Lets people and scanners recognize a token in a text."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored token."""
+
+    id: str
+    name: str
+    standing: str
+    """The highest standing of its caller, even if the agent's role later allows more."""
+    by: str
+    ts: int
+    hash: str
+
+
+class TokenBook:
+    """All tokens of a home. Use it only on the event loop's thread. An unreadable file is an error."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE_NAME
+        self._tokens: tuple[Token, ...] | None = None
+        self._lock = asyncio.Lock()
+
+    def all(self) -> tuple[Token, ...]:
+        """Return all tokens, oldest first. Raises StorageFailed."""
+        if self._tokens is None:
+            self._tokens = self._read()
+        return self._tokens
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token with this secret, or None. Raises StorageFailed."""
+        hashed = _hash(secret)
+        found = None
+        for token in self.all():
+            if secrets.compare_digest(token.hash, hashed):
+                found = token
+        return found
+
+    def has_one_of(self, name: str) -> bool:
+        """Return whether a name has a token; False while the file cannot be read."""
+        try:
+            return any(token.name == name for token in self.all())
+        except StorageFailed:
+            return False
+
+    async def create(self, name: str, *, standing: str, by: str, ts: int) -> tuple[str, Token]:
+        """Create a token and return it with its secret, which is not stored. Raises StorageFailed."""
+        secret = PREFIX + secrets.token_urlsafe(32)
+        token = Token(id=secrets.token_hex(4), name=name, standing=standing, by=by, ts=ts, hash=_hash(secret))
+        async with self._lock:
+            await self._write((*self.all(), token))
+        return secret, token
+
+    async def revoke(self, ids: set[str]) -> None:
+        """Remove tokens. Raises StorageFailed; then they stay valid."""
+        async with self._lock:
+            await self._write(tuple(token for token in self.all() if token.id not in ids))
+
+    def _read(self) -> tuple[Token, ...]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=tuple[Token, ...])
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.DecodeError) as error:
+            raise StorageFailed(f"{self._path} cannot be read: {error}") from error
+
+    async def _write(self, tokens: tuple[Token, ...]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(tokens)) + b"\n"
+        try:
+            await asyncio.to_thread(replace_file, self._path, content)
+        except OSError as error:
+            raise StorageFailed(f"{self._path} cannot be written: {error.strerror}") from error
+        self._tokens = tokens
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,1 +1,0 @@
-"""Callers and connections: processes, seats, identity, presence, outboxes. Handles no requests."""

@@ -1,0 +1,312 @@
+"""WHERE clauses written by callers: checked, and run so that they can only read, for a limited time."""
+
+import contextlib
+import math
+import os
+import re
+import resource
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import BinaryIO, Final
+from urllib.parse import quote
+
+import msgspec
+
+from palaver.errors import BadQuery, TooSlow
+
+# --------------------
+# WHERE clauses written by callers: checked, and run so that they can only read, for a limited time.
+#
+# The text is checked before SQLite sees it: it cannot leave its parentheses. The connection is opened for
+# reading, and an authorizer allows only the events and harmless functions.
+
+TIME_LIMIT_S: Final = 2.0
+
+_LIMIT_CLAUSE_CHARACTERS: Final = 10_000
+_PLACES_AT_ONCE: Final = 256
+_STEPS_BETWEEN_LOOKS: Final = 20_000
+
+_TOKEN: Final = re.compile(
+    r"""
+    '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\]   # closed quotes of every kind
+    | (?P<comment> -- | /\* )
+    | (?P<open> \( ) | (?P<close> \) )
+    | (?P<quote> ['"`\[] )                                          # a quote that is never closed
+    | (?P<end> ; )
+    | (?P<parameter> [?:@$\#] )
+    | (?P<nul> \0 )
+    | [^'"`\[()?:@$\#;\0/-]+ | [/-]
+    """,
+    re.VERBOSE,
+)
+_REFUSALS: Final = {
+    "comment": "comments are not allowed",
+    "quote": "a quote is not closed",
+    "end": "only one condition is allowed, without a semicolon",
+    "parameter": "parameters are not allowed; write values in single quotes",
+    "nul": "the character U+0000 is not allowed",
+}
+
+_TABLES: Final = frozenset(("events", "events_v", "json_each", "json_tree"))
+_SECRET: Final = frozenset((("events", "request_key"),))
+_FUNCTIONS: Final = frozenset(
+    (
+        *("->", "->>", "json", "json_array_length", "json_each", "json_extract", "json_tree"),
+        *("json_type", "json_valid", "glob", "like", "instr", "length", "lower", "upper", "ltrim"),
+        *("rtrim", "trim", "replace", "substr", "substring", "unicode", "char", "date", "datetime"),
+        *("julianday", "strftime", "time", "unixepoch", "abs", "round", "sign", "avg", "count"),
+        *("group_concat", "max", "min", "sum", "total", "coalesce", "ifnull", "iif", "nullif"),
+        *("likelihood", "likely", "unlikely", "typeof"),
+    )
+)
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 4_000_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 20_000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 8,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1_000,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+
+
+def check_clause(clause: str) -> None:
+    """Refuse, with BadQuery, a text that could be more than one condition in parentheses."""
+    if len(clause) > _LIMIT_CLAUSE_CHARACTERS:
+        raise BadQuery(
+            f"the SQL condition has {len(clause)} characters, the limit is {_LIMIT_CLAUSE_CHARACTERS}"
+        )
+    depth = 0
+    for token in _TOKEN.finditer(clause):
+        kind = token.lastgroup
+        if kind in _REFUSALS:
+            raise BadQuery(f"the SQL condition cannot be used: {_REFUSALS[kind]}")
+        depth += (kind == "open") - (kind == "close")
+        if depth < 0:
+            break
+    if depth != 0:
+        raise BadQuery("the SQL condition cannot be used: its parentheses do not match")
+
+
+class Guard:
+    """A connection for the conditions of callers. Belongs to one thread."""
+
+    def __init__(self, path: Path, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._deadline_s = 0.0
+        self._connection = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+        self._connection.execute("PRAGMA query_only = ON")
+        # They are created at first use, which the authorizer would deny.
+        for table in ("json_each", "json_tree"):
+            self._connection.execute(f"SELECT 1 FROM {table}('[]')")  # noqa: S608 - a constant
+        for limit, value in _LIMITS.items():
+            self._connection.setlimit(limit, value)
+        self._connection.set_authorizer(_authorize)
+        self._connection.set_progress_handler(self._is_over, _STEPS_BETWEEN_LOOKS)
+
+    def places(
+        self, clause: str, *, after: int, before: int, is_newest_first: bool
+    ) -> Generator[list[int], None, None]:
+        """Yield the seqs of the events that match the condition, some at a time and in order.
+
+        Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to release the file.
+        """
+        check_clause(clause)
+        order = "DESC" if is_newest_first else "ASC"
+        statement = (
+            f"SELECT seq FROM events_v WHERE (\n{clause}\n)"  # noqa: S608 - that is what this module is for
+            f" AND seq > {after:d} AND seq < {before:d} ORDER BY seq {order}"
+        )
+        self._deadline_s = time.monotonic() + self._limit_s
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(_PLACES_AT_ONCE):
+                yield [seq for (seq,) in rows]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise TooSlow(
+                    f"the SQL condition took more than {self._limit_s:g} s and was stopped"
+                ) from error
+            raise BadQuery(f"the SQL condition cannot be used: {error}") from error
+        except (sqlite3.Error, UnicodeError) as error:
+            raise BadQuery(f"the SQL condition cannot be used: {error}") from error
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._deadline_s
+
+
+def _authorize(
+    action: int, first: str | None, second: str | None, _database: str | None, _via: str | None
+) -> int:
+    is_allowed = (
+        action == sqlite3.SQLITE_SELECT
+        or (action == sqlite3.SQLITE_READ and first in _TABLES and (first, second) not in _SECRET)
+        or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
+    )
+    return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
+
+
+# --------------------
+# SQL of callers in a separate process, which is killed at its time limit.
+#
+# SQLite checks the clock only between two steps, and one step over one value can take hours. So a query that
+# runs too long is not asked to stop: its process is killed. It runs at the lowest priority and slows nothing
+# else down.
+
+_LOWEST_PRIORITY: Final = 19
+_LIMIT_MEMORY_BYTES: Final = 1024 * 1024 * 1024
+_START_S: Final = 20.0
+"""Seconds that it may wait for a processor beyond its limit: a process of the lowest priority may wait long.
+
+Its processor time is limited too, so on other machines a step without an end is killed much earlier.
+"""
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The request to the process, on its standard input."""
+
+    path: str
+    limit_s: float
+    clause: str
+    after: int
+    before: int
+    is_newest_first: bool
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of its response: seqs, a refusal, or the end."""
+
+    places: list[int] = []
+    bad: str = ""
+    slow: str = ""
+    is_end: bool = False
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_asked: Final = msgspec.json.Decoder(_Asked).decode
+_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class GuardProcess:
+    """Finds seqs by a condition. Belongs to one thread, except `stop`."""
+
+    def __init__(self, path: Path, limit_s: float) -> None:
+        self._path = path
+        self._limit_s = limit_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
+
+    def places(
+        self, clause: str, *, after: int, before: int, is_newest_first: bool
+    ) -> Generator[list[int], None, None]:
+        """Yield the seqs of the events that match the condition, some at a time and in order.
+
+        Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to end the process.
+        """
+        check_clause(clause)
+        asked = _Asked(
+            path=str(self._path),
+            limit_s=self._limit_s,
+            clause=clause,
+            after=after,
+            before=before,
+            is_newest_first=is_newest_first,
+        )
+        try:
+            line = _encode(asked)
+        except UnicodeError as error:
+            raise BadQuery("the SQL condition cannot be used: it is not UTF-8") from error
+        with self._started(line) as child:
+            assert child.stdout is not None
+            for said in child.stdout:
+                answer = _answer(said)
+                if answer.bad:
+                    raise BadQuery(answer.bad)
+                if answer.slow:
+                    raise TooSlow(answer.slow)
+                if answer.is_end:
+                    return
+                yield answer.places
+        raise TooSlow(f"the SQL condition took more than {self._limit_s:g} s and was stopped")
+
+    def stop(self) -> None:
+        """End the running query and refuse all later ones; from any thread."""
+        self._is_stopped = True
+        if (child := self._child) is not None:
+            child.kill()
+
+    @contextlib.contextmanager
+    def _started(self, asked: bytes) -> Generator[subprocess.Popen[bytes], None, None]:
+        with subprocess.Popen(
+            [sys.executable, "-I", "-m", "palaver.log.sql_guard", str(_work_s(self._limit_s))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+        ) as child:
+            self._child = child
+            timer = threading.Timer(self._limit_s + _START_S, child.kill)
+            timer.start()
+            try:
+                if self._is_stopped:
+                    child.kill()
+                assert child.stdin is not None
+                with contextlib.suppress(OSError):  # It has ended already; reading finds its end.
+                    child.stdin.write(asked)
+                    child.stdin.close()
+                yield child
+            finally:
+                timer.cancel()
+                child.kill()
+                self._child = None
+
+
+def _work_s(limit_s: float) -> int:
+    """Return the limit of processor seconds: more than the time limit, including the start."""
+    return math.ceil(limit_s) + 1
+
+
+def answer(source: BinaryIO, target: BinaryIO) -> None:
+    """Read a request from one stream and write the response to the other, line by line."""
+    asked = _asked(source.read())
+
+    def say(line: _Answer) -> None:
+        target.write(_encode(line) + b"\n")
+        target.flush()
+
+    guard = Guard(Path(asked.path), asked.limit_s)
+    try:
+        for places in guard.places(
+            asked.clause, after=asked.after, before=asked.before, is_newest_first=asked.is_newest_first
+        ):
+            say(_Answer(places=places))
+        say(_Answer(is_end=True))
+    except BadQuery as error:
+        say(_Answer(bad=str(error)))
+    except TooSlow as error:
+        say(_Answer(slow=str(error)))
+    finally:
+        guard.close()
+
+
+if __name__ == "__main__":  # pragma: no cover - runs in the other process
+    os.nice(_LOWEST_PRIORITY)
+    resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_MEMORY_BYTES, _LIMIT_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]), int(sys.argv[1])))
+    answer(sys.stdin.buffer, sys.stdout.buffer)

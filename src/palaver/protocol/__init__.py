@@ -1,0 +1,1 @@
+"""Stored formats and wire formats, typed. Pure."""

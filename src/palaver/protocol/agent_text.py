@@ -1,0 +1,339 @@
+r"""The texts that an agent reads: the fence with its messages, and the line typed into a terminal. Pure.
+
+    <pal>[request:pr-123 #42] luna → nova (+2 others): can you review this?</pal>
+    <pal>[2 new messages] | [request #42] luna → nova (+1): … | [ack #43] kira → nova: … | (pal: a hint)</pal>
+
+No body or name can close the fence, or forge a head or the tail of the fence:
+
+- In a body one backslash is put before every `[` or `(` that begins like a head or the tail, `\[request #1]`,
+  and one after every `<` that begins a fence, `<\/pal>`, or a tag of a harness, `<\system-reminder>`.
+  Look-alike characters count as the same. Existing backslashes stay, so that removing one is exact. An
+  invisible character is written as its number, `\u{200b}`. All other bodies are unchanged.
+- In a thread or name a backslash is put before every character that the head is made of, and before those
+  that look like one; `<` and line ends are written `\lt`, `\n` and `\r`, invisible characters as numbers.
+"""
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Final
+
+from palaver.errors import BadRequest
+from palaver.protocol.envelope import Event
+from palaver.protocol.escaping import (
+    CONTROL_TAGS,
+    KEPT,
+    UNSEEN,
+    alike,
+    code_of,
+    fold,
+    fold_indices,
+    hide_invisible,
+    json_code,
+    show_invisible,
+    unseen_to_json,
+)
+from palaver.protocol.message import BROADCAST, INTENTS, MESSAGE, REQUEST, SYSTEM
+from palaver.protocol.tasks import TASK_CREATE
+
+LIMIT_TERMINAL: Final = 300
+"""Characters of a body that are typed; a longer one is read from its file."""
+
+_INTENT: Final = "|".join(INTENTS)
+_MARK: Final = (
+    rf"\[\s*(?:(?:{_INTENT})\s*[:#]|thread\s*:|new\s+message\s*\#|\d+\s+new\s+message)"
+    r"|\(\s*(?:\+\s*\d+\s+more\s*:|pal\s*:)"
+)
+"""The beginning of a part of a fence."""
+
+
+def _like(words: str) -> str:
+    """Return a pattern of words in which ASCII letters that look alike are the same."""
+    for letter, others in (("[il]", "[il1|]"), ("o", "[o0]"), ("m", "(?:m|rn)"), ("w", "(?:w|vv)")):
+        words = re.sub(letter, others.replace("\\", r"\\"), words)
+    return words.replace(" ", r"\s+")
+
+
+_HEADS: Final = (
+    rf"\s*(?=[a-z\d|])(?:(?:{'|'.join(map(_like, INTENTS))})\s*[:#]|thread\s*:|{_like('new message')}\s*\#"
+    rf"|[\dil|o]+\s+{_like('new message')}|(?:urgent\s+)?{_like('pal message')}"
+    rf"|{_like('pal')}\s*-\s*[a-z]+\s*\])"
+)
+"""The continuation of a head after `[`, in a text whose look-alikes are folded."""
+_TAILS: Final = rf"\s*(?=[+p])(?:\+\s*[\dil|o]+\s+{_like('more')}\s*:|{_like('pal')}\s*:)"
+"""The continuation of a tail after `(`."""
+_TAGS: Final = "|".join(
+    sorted({_like(re.sub("[-_]", "[-_]", tag)) for tags in CONTROL_TAGS.values() for tag in tags})
+)
+_FENCE: Final = rf"\s*(?:/\s*)?(?=[a-z01|])(?:(?:{_like('pal')}|{_TAGS})\b|\|[a-z_]+\|)"
+"""The text after `<` in a fence, in a tag of a harness, and in a token of a model, `<|im_start|>`."""
+
+# They begin with a character class, which is fast to search. The position within a run of backslashes does
+# not matter.
+_TO_ESCAPE: Final = re.compile(
+    rf"[\[(<](?:(?<=\[)(?={_HEADS})|(?<=\()(?={_TAILS})|(?<=<)(?=\\*{_FENCE})(?P<fence>))"
+)
+
+_SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
+_NOT_SEEN: Final = rf"[{UNSEEN}](?:(?P<kept>{KEPT})|(?P<unseen>))"
+_HEAD_SIGNS: Final = "\\[](|<\n\r"
+_NOT_DEVICE: Final = re.compile(r"[^A-Za-z0-9]")
+_LINE_ENDS: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
+_LETTERS: Final = {"<": "lt", "\n": "n", "\r": "r"}
+_SIGNS: Final = {letters: sign for sign, letters in _LETTERS.items()}
+_ESCAPED: Final = re.compile(r"\\(lt|n|r|u\{[0-9a-f]{2,6}\}|.)", re.DOTALL)
+
+_QUOTED: Final = r"\\."
+_THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\](|<\n\r])+"
+_NAME: Final = rf"\[pal-[a-z]+\]|(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\](|<\n\r→:])*"
+_HEAD: Final = re.compile(
+    rf"\[(?:(?P<intent>{_INTENT})(?::(?P<topic>{_THREAD}))?"
+    rf"|thread:(?P<thread>{_THREAD})|new message)"
+    r" \#(?P<seq>\d+)(?::(?P<device>[A-Za-z0-9]+))?\]"
+    rf" (?P<sender>{_NAME}) → (?P<recipient>{_NAME})(?: \(\+(?P<others>\d+)(?: others?)?\))?: "
+)
+_COUNT: Final = re.compile(r"\[(\d+) new messages\]")
+_TYPED_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #(\d{1,18}) from:")
+_SEPARATOR: Final = re.compile(rf" \| (?={_MARK})", re.IGNORECASE)
+_TAIL: Final = re.compile(r"\(\+\d+ more: pal recv\)|\(pal: .*\)", re.DOTALL)
+
+
+@cache
+def _to_unescape() -> re.Pattern[str]:
+    """Return the pattern for `unescape_body`. Compiled on first use: few processes need it."""
+    return re.compile(rf"\\(?:(?=\[{_HEADS})|(?=\({_TAILS}))|<\\(?=\\*{_FENCE})(?P<fence>)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLine:
+    """One message as an agent reads it."""
+
+    seq: int
+    device: str | None = None
+    """Set for a message of another machine: letters and digits."""
+    sender: str
+    recipient: str
+    others: int = 0
+    intent: str | None = None
+    thread: str | None = None
+    text: str
+
+
+def format_injection(
+    lines: Sequence[MessageLine], *, rest: int = 0, hints: str = "", tips: Sequence[str] = ()
+) -> str:
+    """Format messages into one fence; `rest` is the number of further waiting ones. Empty for no content.
+
+    The caller decides how many messages go together.
+    """
+    parts = [_format_line(line, is_alone=len(lines) == 1) for line in lines]
+    if len(lines) != 1:
+        parts.insert(0, f"[{len(lines)} new messages]")
+    if rest:
+        parts.append(f"(+{rest} more: pal recv)")
+    parts.extend(f"(pal: {escape_body(text)})" for text in (hints, *tips) if text)
+    return "" if parts == ["[0 new messages]"] else f"<pal>{' | '.join(parts)}</pal>"
+
+
+def parse_injection(text: str) -> list[MessageLine]:
+    """Parse the messages of a fence; raise `BadRequest` if it is not one of ours."""
+    if not (text.startswith("<pal>") and text.endswith("</pal>")):
+        raise BadRequest("there is no fence")
+    inner = text[len("<pal>") : -len("</pal>")]
+    parts = _SEPARATOR.split(inner)
+    counted = _COUNT.fullmatch(parts[0])
+    if counted:
+        del parts[0]
+    heads = [_HEAD.match(part) for part in parts]
+    tail = [part for part, head in zip(parts, heads, strict=True) if head is None]
+    lines = [_parse_line(part, head) for part, head in zip(parts, heads, strict=True) if head is not None]
+    if len(lines) != (int(counted[1]) if counted else 1) or tail != parts[len(lines) :]:
+        raise BadRequest("the fence does not hold the messages it says")
+    if not all(_TAIL.fullmatch(part) for part in tail):
+        raise BadRequest("the fence holds something that is neither message nor hint")
+    return lines
+
+
+def format_terminal(
+    line: MessageLine, file: str, *, is_urgent: bool = False, expects_reply: bool = False
+) -> str:
+    """Return the text for a terminal: the body, or above 300 characters the file to read.
+
+    The head contains the seq for a reply; it says whether the message is urgent, and how to reply if the
+    sender expects that.
+    """
+    text = escape_body(line.text) if len(line.text) <= LIMIT_TERMINAL else f"Read {file}"
+    urgent = "URGENT " if is_urgent else ""
+    answer = f" (response expected: pal send --reply-to {line.seq} -- TEXT)" if expects_reply else ""
+    return f"[{urgent}pal message #{line.seq} from: {_escape_name(line.sender)}{answer}] {text}"
+
+
+def typed_in(text: str) -> frozenset[int]:
+    """Return the seqs of the messages whose text for a terminal is in a text."""
+    return frozenset(map(int, _TYPED_HEAD.findall(text)))
+
+
+def format_one_line(line: MessageLine, limit: int) -> tuple[str, bool]:
+    """Return a message on one line of at most `limit` characters, and whether it is complete. No fence.
+
+    For lanes that carry lines. Line ends are shown as signs, and a cut text says where to read the rest.
+    """
+    head, text = _format_head(line, is_alone=True), escape_body(line.text)
+    flat = _LINE_ENDS.sub(" ⏎ ", text)
+    if len(head) + len(flat) <= limit:
+        return head + flat, flat == text
+    tail = f"… (cut; the whole text comes with this, else: pal show {line.seq})"
+    return head + flat[: max(0, limit - len(head) - len(tail))] + tail, False
+
+
+def is_system_name(name: str) -> bool:
+    """Return whether a name is a system sender, such as `[pal-events]`."""
+    return _SYSTEM_NAME.fullmatch(name) is not None
+
+
+def escape_body(body: str) -> str:
+    """Escape a body so that it cannot close the fence or forge a head; the pair of `unescape_body`."""
+    shown = show_invisible(body)
+    folded = fold(shown)
+    found = [one.end() if one.lastgroup else one.start() for one in _TO_ESCAPE.finditer(folded)]
+    if not found:
+        return shown
+    indices = fold_indices(shown, folded)
+    cuts = [0, *(indices[at] for at in found), len(shown)]
+    return "\\".join(shown[start:end] for start, end in pairwise(cuts))
+
+
+def escape_json(text: str) -> str:
+    r"""Escape JSON for a model as `escape_body` does for a body, without changing its meaning.
+
+    Text that resembles a head, a fence or a tag begins with a number: `\u003csystem-reminder>`.
+    """
+    shown = unseen_to_json(text)
+    folded = fold(shown)
+    found = [one.start() for one in _TO_ESCAPE.finditer(folded)]
+    if not found:
+        return shown
+    indices = fold_indices(shown, folded)
+    cuts = [indices[at] for at in found]
+    codes = {char: json_code(char) for char in {shown[at] for at in cuts}}
+    rest = [f"{codes[shown[at]]}{shown[at + 1 : end]}" for at, end in pairwise([*cuts, len(shown)])]
+    return shown[: cuts[0]] + "".join(rest)
+
+
+def unescape_body(body: str) -> str:
+    """Return the body that was passed to `escape_body`."""
+    folded = fold(body)
+    indices, parts, start = fold_indices(body, folded), [], 0
+    for found in _to_unescape().finditer(folded):
+        parts.append(body[start : indices[found.end() - 1]])
+        start = indices[found.end()]
+    return hide_invisible("".join([*parts, body[start:]]))
+
+
+def _format_line(line: MessageLine, *, is_alone: bool) -> str:
+    return _format_head(line, is_alone=is_alone) + escape_body(line.text)
+
+
+def _format_head(line: MessageLine, *, is_alone: bool) -> str:
+    topic = f":{_thread_signs().sub(_escape_sign, line.thread)}" if line.thread else ""
+    kind = f"{line.intent}{topic}" if line.intent else f"thread{topic}" if topic else "new message"
+    device = _NOT_DEVICE.sub("", line.device or "")
+    number = f"{line.seq}:{device}" if device else f"{line.seq}"
+    others = ""
+    if line.others:
+        word = "" if not is_alone else " other" if line.others == 1 else " others"
+        others = f" (+{line.others}{word})"
+    names = f"{_escape_name(line.sender)} → {_escape_name(line.recipient)}{others}"
+    return f"[{kind} #{number}] {names}: "
+
+
+def _parse_line(part: str, head: re.Match[str]) -> MessageLine:
+    thread = head["topic"] or head["thread"]
+    return MessageLine(
+        seq=int(head["seq"]),
+        device=head["device"],
+        sender=_unescape(head["sender"]),
+        recipient=_unescape(head["recipient"]),
+        others=int(head["others"] or 0),
+        intent=head["intent"],
+        thread=_unescape(thread) if thread else None,
+        text=unescape_body(part[head.end() :]),
+    )
+
+
+def _escape_name(name: str) -> str:
+    # System senders are written in brackets, and no other sender can have such a name.
+    return name if is_system_name(name) else _name_signs().sub(_escape_sign, name)
+
+
+@cache
+def _thread_signs() -> re.Pattern[str]:
+    return re.compile(rf"{_NOT_SEEN}|[{re.escape(alike(_HEAD_SIGNS))}]")
+
+
+@cache
+def _name_signs() -> re.Pattern[str]:
+    colons = alike(":")[1:]
+    signs = re.escape(alike(_HEAD_SIGNS + "→") + colons)
+    return re.compile(rf"{_NOT_SEEN}|[{signs}]|:(?![A-Za-z0-9])")
+
+
+def _escape_sign(found: re.Match[str]) -> str:
+    if found.lastgroup == "kept":
+        return found[0]
+    if sign := _LETTERS.get(found[0]):
+        return "\\" + sign
+    # A backslash before a look-alike of `<` does not disarm it: the text after it makes the fence.
+    return "\\" + (code_of(found[0]) if found.lastgroup or fold(found[0]) == "<" else found[0])
+
+
+def _unescape(text: str) -> str:
+    if is_system_name(text):
+        return text
+    return _ESCAPED.sub(_unescape_sign, text)
+
+
+def _unescape_sign(found: re.Match[str]) -> str:
+    sign = found[1]
+    return chr(int(sign[2:-1], 16)) if len(sign) > 2 else _SIGNS.get(sign, sign)
+
+
+# --------------------
+# One-time tips: shown when an agent first reads a request, broadcast, thread or task. Pure.
+#
+# The shown tips are stored with its deliveries; nothing here remembers them.
+
+REQUEST_TIP: Final = "request"
+BROADCAST_TIP: Final = "broadcast"
+THREAD_TIP: Final = "thread"
+TASK_TIP: Final = "task"
+TIPS: Final = (REQUEST_TIP, BROADCAST_TIP, THREAD_TIP, TASK_TIP)
+
+
+def tips_for(events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
+    """Return the tips for these messages that are not in `told`, each by its name."""
+    found: dict[str, str] = {}
+    for event in events:
+        for name, sentence in _tips_of(event):
+            if name not in told:
+                found.setdefault(name, sentence)
+    return found
+
+
+def _tips_of(event: Event) -> Iterator[tuple[str, str]]:
+    payload = event.payload
+    if event.type == TASK_CREATE:
+        steps = f"pal task update {event.seq} --status in_progress, then pal task complete {event.seq}"
+        yield TASK_TIP, f"report the status: {steps}"
+    if event.type != MESSAGE or payload.get("sender_kind") == SYSTEM:
+        return
+    answer = f"pal send --reply-to {event.seq} -- …"
+    if payload.get("intent") == REQUEST:
+        yield REQUEST_TIP, f"answer with: {answer}"
+    if payload.get("scope") == BROADCAST:
+        yield BROADCAST_TIP, f"this went to everyone; to answer only its sender: {answer}"
+    if isinstance(thread := payload.get("thread"), str):
+        yield THREAD_TIP, f"the whole thread: pal thread show {shlex.quote(thread)}"

@@ -1,0 +1,241 @@
+"""The envelope of every fact, and its three forms: draft, event, line on a wire.
+
+Pure, with one exception for external programs: `Envelope.new` asks the system for an id and a time. Knows no
+type's payload and checks no rights.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+from palaver.errors import BadRequest
+from palaver.ids import system_ulid, ulid_ms
+from palaver.protocol.agents import ROLES
+
+VERSION: Final = 1
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact in its wire form. `seq` is set once it is stored."""
+
+    v: int = VERSION
+    type: str
+    id: str
+    sender: str = msgspec.field(name="from")
+    to: tuple[str, ...] = ()
+    ts: int = 0
+    payload: dict[str, object] | None = None
+    seq: int | None = None
+
+    @classmethod
+    def new(
+        cls,
+        type: str,
+        sender: str,
+        payload: Mapping[str, object] | None = None,
+        to: Sequence[str] | None = None,
+    ) -> "Envelope":
+        """Create an envelope with a new id and time, for a program that is not the daemon.
+
+        Raises `BadRequest`, as `from_json` does, if the type or the sender is empty.
+        """
+        made = system_ulid()
+        _check_filled(type=type, id=made, sender=sender)
+        return cls(
+            type=type,
+            id=made,
+            sender=sender,
+            to=tuple(to or ()),
+            ts=ulid_ms(made),
+            payload=dict(payload) if payload else None,
+        )
+
+    def to_json(self) -> str:
+        """Encode the envelope on one line, without empty fields."""
+        line = _WireEnvelope(
+            v=self.v,
+            type=self.type,
+            id=self.id,
+            sender=self.sender,
+            to=self.to or msgspec.UNSET,
+            ts=self.ts,
+            payload=self.payload or msgspec.UNSET,
+            seq=msgspec.UNSET if self.seq is None else self.seq,
+        )
+        return _encode(line).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Envelope":
+        """Decode an envelope; unknown keys are ignored.
+
+        Raises `BadRequest` with a sentence that names the missing or wrong field.
+        """
+        line = _read(text)
+        return cls(
+            v=line.v,
+            type=line.type,
+            id=line.id,
+            sender=line.sender,
+            to=line.to or (),
+            ts=line.ts or 0,
+            payload=line.payload or None,
+            seq=line.seq if isinstance(line.seq, int) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A fact that is not stored yet and has no seq."""
+
+    type: str
+    sender: str
+    payload: dict[str, object]
+    to: tuple[str, ...] = ()
+    id: str
+    ts: int
+    by: str | None = None
+    delivered_to: tuple[str, ...] = ()
+    """The recipients of a foreign envelope; a message has them in its payload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A fact with its seq in the log."""
+
+    seq: int
+    id: str
+    type: str
+    sender: str
+    to: tuple[str, ...]
+    ts: int
+    device: str
+    payload: dict[str, object]
+    by: str | None = None
+    delivered_to: tuple[str, ...] = ()
+
+
+def check_draft(draft: Draft) -> None:
+    """Refuse a draft that no reader could read back: its type, id and sender must not be empty."""
+    if not (draft.type and draft.id and draft.sender):
+        empty = "type" if not draft.type else "id" if not draft.id else "from"
+        raise BadRequest(f"the event cannot be stored: its field `{empty}` is empty")
+
+
+def event_from(draft: Draft, seq: int, device: str) -> Event:
+    """Return the event of a draft with its seq."""
+    return Event(
+        seq=seq,
+        id=draft.id,
+        type=draft.type,
+        sender=draft.sender,
+        to=draft.to,
+        ts=draft.ts,
+        device=device,
+        payload=draft.payload,
+        by=draft.by,
+        delivered_to=draft.delivered_to,
+    )
+
+
+def encode_event(event: Event) -> bytes:
+    """Encode an event as one line of JSON without a line end; the pair of `decode_event`."""
+    return _encode(
+        _WireEnvelope(
+            v=VERSION,
+            type=event.type,
+            id=event.id,
+            sender=event.sender,
+            to=event.to or msgspec.UNSET,
+            ts=event.ts,
+            payload=event.payload or msgspec.UNSET,
+            seq=event.seq,
+            device=event.device,
+            by=msgspec.UNSET if event.by is None else event.by,
+            delivered_to=event.delivered_to or msgspec.UNSET,
+        )
+    )
+
+
+def decode_event(line: bytes | str) -> Event:
+    """Decode an event; raise `BadRequest` if it is invalid."""
+    read = _read(line)
+    if not isinstance(read.seq, int):
+        raise BadRequest("not an event: the field `seq` is missing")
+    if not isinstance(read.device, str):
+        raise BadRequest("not an event: the field `device` is missing")
+    return Event(
+        seq=read.seq,
+        id=read.id,
+        type=read.type,
+        sender=read.sender,
+        to=read.to or (),
+        ts=read.ts or 0,
+        device=read.device,
+        payload=read.payload or {},
+        by=read.by if isinstance(read.by, str) else None,
+        delivered_to=read.delivered_to or (),
+    )
+
+
+_ROLE_TOKENS: Final = {f"@{role}s": role for role in ROLES}
+
+
+def matches_recipient(envelope: Envelope, name: str, role: str) -> bool:
+    """Return whether an envelope on the wire is meant for a name with a role.
+
+    The exact rules of the wire: case matters, `@name` is not a name, a glob ends in `-*`, no `to` is
+    everyone.
+    """
+    return not envelope.to or any(_token_matches(token, name, role) for token in envelope.to)
+
+
+def _token_matches(token: str, name: str, role: str) -> bool:
+    if token == "@all":  # noqa: S105 - a token of an address
+        return True
+    if token in _ROLE_TOKENS:
+        return _ROLE_TOKENS[token] == role
+    if token.startswith("@") and token.endswith("-*"):
+        return name.startswith(token[1:-1])
+    return bool(token) and token == name
+
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _WireEnvelope(msgspec.Struct, kw_only=True):
+    """The keys of a line in their order, for encoding and decoding."""
+
+    v: int
+    type: str
+    id: str
+    sender: str = msgspec.field(name="from")
+    to: tuple[str, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    ts: _Int64 | None = 0
+    payload: dict[str, object] | msgspec.UnsetType | None = msgspec.UNSET
+    seq: _Int64 | msgspec.UnsetType | None = msgspec.UNSET
+    device: str | msgspec.UnsetType | None = msgspec.UNSET
+    by: str | msgspec.UnsetType | None = msgspec.UNSET
+    delivered_to: tuple[str, ...] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_WireEnvelope).decode
+
+
+def _read(text: str | bytes) -> _WireEnvelope:
+    try:
+        line = _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadRequest(f"not an envelope: {error}") from error
+    if line.v != VERSION:
+        raise BadRequest(f"not an envelope: the field `v` must be {VERSION}")
+    _check_filled(type=line.type, id=line.id, sender=line.sender)
+    return line
+
+
+def _check_filled(*, type: str, id: str, sender: str) -> None:
+    if not (type and id and sender):
+        empty = "type" if not type else "id" if not id else "from"
+        raise BadRequest(f"not an envelope: the field `{empty}` is empty")

@@ -1,0 +1,448 @@
+"""Requests and replies on lines of JSON, one struct per operation. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from palaver.errors import BadRequest, BadText, MessageTooLarge, PalaverError
+from palaver.protocol.events import Outcome, Place
+from palaver.protocol.text import LIMIT_FRAME_BYTES
+
+# --------------------
+# The common part of every request on a line of JSON. Pure.
+
+
+class WireOp(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="op", forbid_unknown_fields=True
+):
+    """Base of every request: `req` is returned with the response. Its name on the wire is its tag.
+
+    Each also has a `name`, which chooses one of the names opened on the link. It follows the required fields.
+    Defaults are omitted when a request is encoded; values are validated when it is decoded.
+    """
+
+    req: int = 0
+
+
+# --------------------
+# Requests of an agent's holder, or of a companion without a terminal, as lines. Pure.
+#
+# A holder owns the terminal of one agent. It registers the agent (`hold`), opens a lane for mail (`lane`),
+# reports whether the terminal accepts input now (`gate`), the outcome of an offer (`answer`) and lines that a
+# person typed (`typed`), and responds to requests of the daemon (`tell`):
+#
+# -> {"push": "control", "ask": 3, "name": "luna", "verb": "peek", "lines": 0}     a request of the daemon
+# -> {"req": 9, "op": "tell", "ask": 3, "ok": {"text": "..."}}                     its response
+#
+# A companion is started by a harness itself, for one of its sessions (`accompany`). It, and a holder whose
+# harness supports it, report permission requests (`permission`), and receive a person's decision:
+#
+# -> {"push": "decision", "name": "luna", "request": "per_1", "allowed": true, "digest": "3f9c2a..."}
+#
+# The digest is that of the session, the tool and the input that the person saw.
+
+LIMIT_EVIDENCE_BYTES: Final = 16 * 1024
+"""Bytes of a screen that are stored with a delivery."""
+
+LIMIT_AMONG: Final = 200
+"""Sessions that a person may be about to choose from; older ones are left out."""
+
+TAKEN: Final = "taken"
+GONE: Final = "gone"
+"""The outcome of a request: the harness accepted a person's decision, or does not ask any more."""
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+"""Columns or rows of a terminal; 0 is unknown."""
+
+Word = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
+class HoldOp(WireOp, frozen=True, kw_only=True, tag="hold"):
+    """Register the agent that runs in process `pid`, a child of the caller, or resume it.
+
+    The first time with a `ticket`; later with the `secret` and the `name` of the first response. A `secret`
+    given with the ticket is used instead of a drawn one: a holder that lost the response sends both again.
+    """
+
+    pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    name: str = ""
+    ticket: str = ""
+    secret: str = ""
+    cols: Size = 0
+    rows: Size = 0
+    version: str = ""
+    session: str = ""
+    """The resumed session of its harness: a ticket without a name then selects the agent that had it."""
+    among: Annotated[tuple[Word, ...], msgspec.Meta(max_length=LIMIT_AMONG)] = ()
+    """The sessions a person is about to choose from: if only one agent had any of them, it is selected."""
+
+
+class AccompanyOp(WireOp, frozen=True, kw_only=True, tag="accompany"):
+    """Become the companion of one session of the harness that started this process. A repeat is harmless."""
+
+    harness: Word
+    session: Word
+    name: str = ""
+    cwd: str = ""
+    version: str = ""
+
+
+class LaneOp(WireOp, frozen=True, kw_only=True, tag="lane"):
+    """Open a lane for the name: mail is offered on it, each offer once. `outcomes` are of earlier offers.
+
+    `carrying` are messages that an earlier connection offered and that have no outcome yet.
+    """
+
+    kind: str
+    name: str = ""
+    reaches_busy: bool = True
+    wakes_idle: bool = True
+    remembers: bool = False
+    outcomes: tuple[Outcome, ...] = ()
+    carrying: tuple[Place, ...] = ()
+
+
+class GateOp(WireOp, frozen=True, kw_only=True, tag="gate"):
+    """Report whether a lane accepts mail now, and if not, why. Only the last report counts."""
+
+    lane: int
+    open: bool
+    name: str = ""
+    paused: bool = False
+    reason: str = ""
+
+
+class AnswerOp(WireOp, frozen=True, kw_only=True, tag="answer"):
+    """Report the outcome of an offer: seen, refused, deferred or unconfirmed."""
+
+    lane: int
+    offer: int
+    answer: str
+    name: str = ""
+    grade: str = ""
+    reason: str = ""
+    evidence: str = ""
+    """Evidence that is stored with the outcome, such as the screen at that time."""
+
+
+class TypedOp(WireOp, frozen=True, kw_only=True, tag="typed"):
+    """Report a line that a person typed at the agent's terminal."""
+
+    text: str = ""
+    name: str = ""
+    secret: int = 0
+    """The number of characters of a secret, which is sent instead of its text."""
+
+
+class TellOp(WireOp, frozen=True, kw_only=True, tag="tell"):
+    """Respond to a `control` push; with `done` false it is a progress `message`."""
+
+    ask: int
+    name: str = ""
+    ok: dict[str, object] = msgspec.field(default_factory=dict)
+    error: str = ""
+    message: str = ""
+    done: bool = True
+
+
+class SubBeginOp(WireOp, frozen=True, kw_only=True, tag="sub_begin"):
+    """Start or resume a sub-agent of the named agent: `key` is the harness's id of it."""
+
+    key: str
+    name: str = ""
+    type: str = ""
+
+
+class SubEndOp(WireOp, frozen=True, kw_only=True, tag="sub_end"):
+    """Report that a sub-agent of the named agent has ended."""
+
+    key: str
+    name: str = ""
+    reason: str = "ended"
+
+
+class PermissionOp(WireOp, frozen=True, kw_only=True, tag="permission"):
+    """Report that a person is asked for permission; with an `outcome`, how that ended."""
+
+    request: Word
+    name: str = ""
+    session: str = ""
+    tool: str = ""
+    input: dict[str, object] = msgspec.field(default_factory=dict)
+    outcome: str = ""
+
+
+# --------------------
+# Requests that any program can send as a line: names, messages, status, the log, tools. Pure.
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+
+
+class WhoamiOp(WireOp, frozen=True, kw_only=True, tag="whoami"):
+    """Return the caller's identity."""
+
+    name: str = ""
+
+
+class JoinOp(WireOp, frozen=True, kw_only=True, tag="join"):
+    """Open a name on this connection. `secret` is that of an earlier join, to resume the same agent."""
+
+    name: str = ""
+    tag: str = ""
+    role: str = "worker"
+    harness: str = ""
+    runtime: str = ""
+    version: str = ""
+    secret: str = ""
+
+
+class LeaveOp(WireOp, frozen=True, kw_only=True, tag="leave"):
+    """Release a name."""
+
+    name: str = ""
+    reason: str = "left"
+
+
+class SendOp(WireOp, frozen=True, kw_only=True, tag="send"):
+    """Send a text. With `mentions`, `@words` in it are recipients too. The same `id` again is sent once."""
+
+    text: str
+    name: str = ""
+    to: tuple[str, ...] = ()
+    mentions: bool = False
+    intent: str = ""
+    thread: str = ""
+    reply_to: str = ""
+    priority: str = ""
+    expires_ms: Milliseconds = 0
+    id: str = ""
+    bundle_id: str = ""
+    yes: bool = False
+    dry_run: bool = False
+    expects_reply: bool = False
+
+
+class PutOp(WireOp, frozen=True, kw_only=True, tag="put"):
+    """Store a foreign envelope and route it without reading its payload."""
+
+    envelope: msgspec.Raw
+    name: str = ""
+
+
+class ListenOp(WireOp, frozen=True, kw_only=True, tag="listen"):
+    """Push the name's mail as it comes; each message waits for its `ack`."""
+
+    name: str = ""
+
+
+class UnlistenOp(WireOp, frozen=True, kw_only=True, tag="unlisten"):
+    """Stop pushing; messages without an acknowledgement are open again."""
+
+    name: str = ""
+
+
+class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
+    """Acknowledge these messages as seen."""
+
+    messages: tuple[Place, ...]
+    name: str = ""
+
+
+class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
+    """Report the activity of the name."""
+
+    state: str
+    name: str = ""
+    detail: str = ""
+    tool: str = ""
+    command: str = ""
+    file: str = ""
+
+
+class EventsOp(WireOp, frozen=True, kw_only=True, tag="events"):
+    """Read the log; with `follow`, push new events as they come."""
+
+    name: str = ""
+    types: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ()
+    after: Place = 0
+    last: Place | None = None
+    search: str = ""
+    limit: Place = 1000
+    follow: bool = False
+
+
+class ToolOp(WireOp, frozen=True, kw_only=True, tag="tool"):
+    """Call one of the tools that models call, with the same parameters. The same `key` again runs once."""
+
+    tool: str
+    name: str = ""
+    arguments: dict[str, object] = msgspec.field(default_factory=dict)
+    cwd: str = ""
+    key: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
+
+
+class ListOp(WireOp, frozen=True, kw_only=True, tag="list"):
+    """List the agents; with `agent` only that one, with its queue."""
+
+    name: str = ""
+    agent: str = ""
+
+
+class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
+    """Return the receipts of a message."""
+
+    message: str
+    name: str = ""
+
+
+# --------------------
+# Every request that can be sent as a line, and its encoding. Pure.
+#
+# -> {"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, tagged by its sender
+#
+# Only the door decodes requests (`protocol/lines.py`): clients need no decoder.
+
+Op = (
+    WhoamiOp
+    | JoinOp
+    | LeaveOp
+    | SendOp
+    | PutOp
+    | ListenOp
+    | UnlistenOp
+    | AckOp
+    | StatusOp
+    | EventsOp
+    | ToolOp
+    | ListOp
+    | ReceiptsOp
+    | LaneOp
+    | AnswerOp
+    | HoldOp
+    | GateOp
+    | TypedOp
+    | TellOp
+    | SubBeginOp
+    | SubEndOp
+    | AccompanyOp
+    | PermissionOp
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def op_to_json(number: int, op: Op) -> bytes:
+    """Encode a request on one line, without its end. Its response carries the same number.
+
+    The number comes first, as `req`: the request itself has no number yet. Raises BadText for a lone
+    surrogate and MessageTooLarge for a line that the daemon would not read.
+    """
+    try:
+        line = b'{"req":%d,%b' % (number, _encode(op)[1:])
+    except UnicodeEncodeError as error:
+        raise BadText("the request", ord(error.object[error.start]), error.start) from error
+    if len(line) > LIMIT_FRAME_BYTES:
+        raise MessageTooLarge("the request", len(line), LIMIT_FRAME_BYTES)
+    return line
+
+
+# --------------------
+# Lines of JSON on the Unix door: split a stream into lines, decode requests, encode replies. Pure.
+#
+# -> {"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, numbered by its sender
+# -> {"req": 7, "ok": {...}}                                           its reply
+# -> {"req": 7, "error": "unknown_recipient", "message": "...", "details": {...}}
+# -> {"push": "message", "name": "luna", "message": {...}}             sent without a request
+
+_decoder: Final[msgspec.json.Decoder[Op]] = msgspec.json.Decoder(Op)
+_number: Final = msgspec.json.Decoder(dict[str, object])
+_encode_line: Final = msgspec.json.Encoder().encode
+
+
+class LineReader:
+    """Splits a stream of bytes into lines. An incomplete line is kept; a line over the limit is dropped."""
+
+    def __init__(self, limit_bytes: int = LIMIT_FRAME_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._buffer = bytearray()
+        self._is_dropping = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """Add bytes and yield every complete line, and None for each line that was too long."""
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if (whole := self._ended(line)) != b"":
+                yield whole
+        if self._is_dropping:
+            return
+        self._buffer += rest
+        if len(self._buffer) > self._limit_bytes:
+            self._is_dropping = True
+            self._buffer.clear()
+            yield None
+
+    def rest(self) -> bytes:
+        """Return the incomplete line at the end."""
+        return bytes(self._buffer)
+
+    def _ended(self, line: bytes) -> bytes | None:
+        if self._is_dropping:
+            self._is_dropping = False
+            return b""
+        if self._buffer:
+            line = bytes(self._buffer) + line
+            self._buffer.clear()
+        return line.strip() if len(line) <= self._limit_bytes else None
+
+
+def op_from_json(line: bytes) -> Op:
+    """Decode one request. Raise BadRequest with a sentence that names the bad field."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the request cannot be read: {error}") from error
+
+
+def req_of(line: bytes) -> int:
+    """Return the number of a request that cannot be decoded, for its error reply; 0 if it has no number."""
+    try:
+        found = _number.decode(line).get("req", 0)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+    return found if isinstance(found, int) else 0
+
+
+def answer_line(req: int, ok: object) -> bytes:
+    """Encode the reply to a request."""
+    return _encode_line({"req": req, "ok": ok}) + b"\n"
+
+
+def error_line(req: int, error: PalaverError) -> bytes:
+    """Encode an error. Its fields are only in `details`, because the other keys belong to this wire."""
+    return _encode_line({"req": req, **_named(error), **_detailed(error)}) + b"\n"
+
+
+def error_object(error: PalaverError) -> dict[str, object]:
+    """Return an error as commands and tools show it: its fields are at the top level and in `details`.
+
+    A field that has the same name as a key of this object is only in `details`.
+    """
+    return {**_named(error), **error.details, **_named(error), **_detailed(error)}
+
+
+def _named(error: PalaverError) -> dict[str, object]:
+    return {"error": error.code, "message": str(error)}
+
+
+def _detailed(error: PalaverError) -> dict[str, object]:
+    return {"details": dict(error.details)} if error.details else {}
+
+
+def push_line(kind: str, fields: Mapping[str, object]) -> bytes:
+    """Encode a push, which is sent without a request."""
+    return _encode_line({"push": kind, **fields}) + b"\n"

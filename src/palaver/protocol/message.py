@@ -1,0 +1,211 @@
+"""The payload of a message event, and the flat object for programs. Validates nothing: the broker does."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from palaver.errors import BadRequest
+from palaver.protocol.agents import INSTANCE
+from palaver.protocol.bundles import BUNDLE, bundle_summary
+from palaver.protocol.envelope import Event
+
+MESSAGE: Final = "message"
+
+REQUEST: Final = "request"
+INFORM: Final = "inform"
+ACK: Final = "ack"
+INTENTS: Final = (REQUEST, INFORM, ACK)
+
+HUMAN: Final = "human"
+EXTERNAL: Final = "external"
+SYSTEM: Final = "system"
+
+BROADCAST: Final = "broadcast"
+MENTIONS: Final = "mentions"
+PATH: Final = "path"
+
+LOST: Final = "its content is lost"
+"""The text shown for a message whose file in blobs/ is missing or changed."""
+
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+def build_payload(
+    *,
+    text: str,
+    scope: str,
+    sender_kind: str,
+    mentions: Sequence[str] = (),
+    delivered_to: Sequence[str] = (),
+    intent: str | None = None,
+    thread: str | None = None,
+    reply_to: str | None = None,
+    bundle_id: str | None = None,
+    priority: str | None = None,
+    expires: int | None = None,
+    path: str | None = None,
+    command: str | None = None,
+    payload: Mapping[str, object] | None = None,
+    source: str | None = None,
+    external_id: str | None = None,
+) -> dict[str, object]:
+    """Return a message's payload without empty fields, except `mentions` and `delivered_to`."""
+    made: dict[str, object] = {
+        "text": text,
+        "scope": scope,
+        "mentions": list(mentions),
+        "sender_kind": sender_kind,
+        "delivered_to": list(delivered_to),
+    }
+    for key, value in (
+        ("intent", intent),
+        ("thread", thread),
+        ("reply_to", reply_to),
+        ("bundle_id", bundle_id),
+        ("priority", priority),
+        ("expires", expires),
+        ("path", path),
+        ("command", command),
+        ("payload", payload),
+        ("source", source),
+        ("external_id", external_id),
+    ):
+        if value:
+            made[key] = value
+    return made
+
+
+_WHERE_THEY_APPLY: Final = (
+    "command",
+    "payload",
+    "path",
+    "source",
+    "external_id",
+    "session",
+    "handled",
+    "handled_by",
+    "raw",
+    "secret",
+    "hash",
+    "bare",
+    "expects_reply",
+    "missing_blob",
+)
+
+
+def message_fields(event: Event) -> Mapping[str, object]:
+    """Return a message's payload; empty for another type, whatever its payload looks like.
+
+    The broker wrote a message's payload. A foreign one is its sender's, and could claim anything.
+    """
+    return event.payload if event.type == MESSAGE else {}
+
+
+def is_raw(event: Event) -> bool:
+    """Return whether a message is bytes to be typed instead of a text."""
+    return isinstance(message_fields(event).get("raw"), str)
+
+
+def is_lost(event: Event) -> bool:
+    """Return whether only the short fields of an event are left: its content was in a file that is lost."""
+    return isinstance(event.payload.get("missing_blob"), str)
+
+
+def _kind_of(sender: str) -> str:
+    return HUMAN if sender == HUMAN else INSTANCE
+
+
+def flat(
+    event: Event,
+    *,
+    room: str | None = None,
+    session: str | None = None,
+    handled_by: Sequence[str] = (),
+) -> dict[str, object]:
+    """Return the flat object by which programs read a message, keys in their fixed order.
+
+    The keys up to `room` are always there, null if unknown; those after it only if they apply. `handled_by`
+    names the sessions that took this agent's copy.
+    """
+    payload = message_fields(event)
+    made: dict[str, object] = {
+        "seq": event.seq,
+        "id": event.id,
+        "ts": event.ts,
+        "from": event.sender,
+        "to": list(event.to),
+        "text": payload.get("text", ""),
+        "scope": payload.get("scope", MENTIONS if event.to else BROADCAST),
+        "mentions": payload.get("mentions", []),
+        "sender_kind": payload.get("sender_kind", _kind_of(event.sender)),
+        "delivered_to": payload.get("delivered_to", list(event.delivered_to)),
+        "intent": payload.get("intent"),
+        "thread": payload.get("thread"),
+        "reply_to": payload.get("reply_to"),
+        "bundle_id": payload.get("bundle_id"),
+        "priority": payload.get("priority", "normal"),
+        "room": room or payload.get("room"),
+    }
+    extra = {**payload, "session": session, "handled": bool(handled_by), "handled_by": list(handled_by)}
+    for key in _WHERE_THEY_APPLY:
+        if extra.get(key):
+            made[key] = extra[key]
+    return made
+
+
+def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
+    """Return the text of an event for people and agents.
+
+    A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; of another
+    type `type {json}`; a notice if the content is lost. A copy that sessions handled says so at the end.
+    """
+    if event.type == BUNDLE:
+        text = bundle_summary(event.payload)
+    elif is_lost(event):
+        text = f"({LOST})"
+    elif event.type != MESSAGE:
+        text = _with_json(event.type, event.payload)
+    elif command := event.payload.get("command"):
+        text = _with_json(str(command), event.payload.get("payload"))
+    else:
+        text = str(event.payload.get("text", ""))
+    return f"{text} (handled by {', '.join(handled_by)})" if handled_by else text
+
+
+def _with_json(word: str, payload: object) -> str:
+    return f"{word} {_to_json(payload or {}).decode()}"
+
+
+# --------------------
+# The four priorities of a message, and their names. Does not decide when one may be delivered.
+
+
+class Priority(enum.IntEnum):
+    """Smaller goes first. `IDLE_FIRST` is last in, first out; the others are first in, first out."""
+
+    INTERRUPT = 1
+    NORMAL = 2
+    IDLE_FIRST = 3
+    IDLE = 4
+
+
+_WORDS: Final = {priority: priority.name.lower().replace("_", "-") for priority in Priority}
+_PRIORITIES: Final = {word: priority for priority, word in _WORDS.items()}
+
+PRIORITY_WORDS: Final = tuple(_PRIORITIES)
+"""Every name, most urgent first."""
+
+
+def parse_priority(word: str) -> Priority:
+    """Parse the exact name of a priority; refuse anything else."""
+    priority = _PRIORITIES.get(word)
+    if priority is None:
+        raise BadRequest(f"invalid priority: {word}")
+    return priority
+
+
+def format_priority(priority: Priority) -> str:
+    """Return the name that `parse_priority` reads."""
+    return _WORDS[priority]

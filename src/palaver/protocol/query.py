@@ -1,0 +1,325 @@
+"""A query to the log. Values, and the test of one event; the engines find events fast."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import BYE
+from palaver.protocol.message import MESSAGE
+
+# --------------------
+# The source, the recipients and the concerned members of a room event. Pure.
+
+JOINED: Final = "member_joined"
+LEFT: Final = "member_left"
+RELEASED: Final = "release"
+SAID_FOR: Final = (LEFT, RELEASED)
+"""Events that the bus writes for a member that has exited; `from` in the payload is that member."""
+
+_COMINGS: Final = frozenset({JOINED, LEFT})
+
+
+def from_agent(event: Event) -> str | None:
+    """Return the source of an event: its sender, or the agent it names, as a claim names the last owner."""
+    if "from" in event.payload:
+        found = event.payload["from"]
+        return found if isinstance(found, str) else None
+    return event.sender
+
+
+def writers(event: Event) -> tuple[str, ...]:
+    """Return the authors of an event: its sender, and the member for which the bus has written it."""
+    found = event.payload.get("from") if event.type in SAID_FOR else None
+    # No agent name begins with a bracket.
+    return (
+        (event.sender, found) if isinstance(found, str) and event.sender.startswith("[") else (event.sender,)
+    )
+
+
+def to_agents(event: Event) -> tuple[str, ...]:
+    """Return the agents an event is addressed to; none if that is the room."""
+    if event.type != MESSAGE:
+        return event.to
+    if any(token.startswith("#") for token in event.to):
+        return ()
+    return tuple(token.removeprefix("@") for token in event.to)
+
+
+def is_concerned(event: Event, name: str) -> bool:
+    """Return whether an event concerns a member that listens in its room.
+
+    Messages to it, room messages of others, joins and leaves of others, and other events from or to it.
+    """
+    sender, to = from_agent(event), to_agents(event)
+    if event.type == MESSAGE:
+        return name in to if to else sender != name
+    if event.type in _COMINGS:
+        return sender != name
+    return sender == name or name in to
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Words per field: any word of a field matches, all fields must match, and an empty field matches all."""
+
+    types: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ()
+    intents: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+
+
+class Query(Filter, frozen=True, kw_only=True):
+    """A filter with limits on the events that it returns."""
+
+    concerns: str = ""
+    """Events of rooms that concern this member."""
+    after: int = 0
+    """Only seqs above this one."""
+    before: int | None = None
+    """Only seqs below this one."""
+    since: int | None = None
+    until: int | None = None
+    """Unix milliseconds, both ends included."""
+    search: str = ""
+    sql: str = ""
+    last: int | None = None
+    """The number of newest matching events to return."""
+    limit: int = 1000
+
+
+STORED_TYPES: Final = {"message_sent": "message"}
+"""Aliases of event types."""
+
+STORED_STATES: Final = {"listening": "idle", "inactive": "exited"}
+"""Aliases of states."""
+
+EXITED: Final = "exited"
+"""The state after a bye: no other event changes a state that its payload does not name."""
+
+
+def matches(query: Query, event: Event) -> bool:
+    """Return whether an event passes every filter except `search` and `sql`, which need the engine.
+
+    Names compare without regard to case or a leading `@`.
+    """
+    return (
+        _in_range(query, event)
+        and not any(wanted.isdisjoint(found(event)) for wanted, found in _filters(query))
+        and (not query.concerns or is_concerned(event, query.concerns))
+    )
+
+
+# Followers test one query on every event, so its words are folded only once.
+@lru_cache(maxsize=1024)
+def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iterable[str]]], ...]:
+    filters = (
+        (_stored(query.types, STORED_TYPES), _types),
+        (_stored(query.statuses, STORED_STATES), states_of),
+        (_folded(query.agents), _agents),
+        (_folded(query.senders), _senders),
+        (_folded(query.to), _recipients),
+        (_folded(query.mentions), _mentions),
+        (_folded(query.targets), _targets),
+        (frozenset(query.threads), _threads),
+        (frozenset(query.rooms), _rooms),
+        (frozenset(query.intents), _intents),
+        (frozenset(query.files), _files),
+    )
+    return tuple((wanted, found) for wanted, found in filters if wanted)
+
+
+def _in_range(query: Query, event: Event) -> bool:
+    return (
+        event.seq > query.after
+        and (query.before is None or event.seq < query.before)
+        and (query.since is None or event.ts >= query.since)
+        and (query.until is None or event.ts <= query.until)
+    )
+
+
+def _stored(words: Iterable[str], aliases: dict[str, str]) -> frozenset[str]:
+    return frozenset(aliases.get(word, word) for word in words)
+
+
+def _folded(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower().removeprefix("@") for name in names)
+
+
+def _words(event: Event, key: str) -> tuple[str, ...]:
+    """Return the string or list of strings of a payload field; ignore everything else."""
+    found = event.payload.get(key)
+    if isinstance(found, str):
+        return (found,)
+    if isinstance(found, (list, tuple)):
+        return tuple(word for word in found if isinstance(word, str))
+    return ()
+
+
+def _types(event: Event) -> Iterable[str]:
+    return (event.type,)
+
+
+def states_of(event: Event) -> frozenset[str]:
+    """Return the states that an event reports: a bye means `exited`."""
+    states = _stored(_words(event, "state"), STORED_STATES)
+    return states | {EXITED} if event.type == BYE else states
+
+
+def _senders(event: Event) -> Iterable[str]:
+    return _folded(writers(event))
+
+
+def _mentions(event: Event) -> Iterable[str]:
+    return _folded(_words(event, "mentions"))
+
+
+def _targets(event: Event) -> frozenset[str]:
+    return _folded((*event.delivered_to, *_words(event, "delivered_to")))
+
+
+def _recipients(event: Event) -> frozenset[str]:
+    return _targets(event) | _folded(event.to)
+
+
+def _agents(event: Event) -> Iterable[str]:
+    named = (word for key in ("to", "from", "agent") for word in _words(event, key))
+    return _recipients(event) | _folded((event.sender, *named))
+
+
+def _threads(event: Event) -> Iterable[str]:
+    return _words(event, "thread")
+
+
+def _rooms(event: Event) -> Iterable[str]:
+    return _words(event, "room")
+
+
+def _intents(event: Event) -> Iterable[str]:
+    return _words(event, "intent")
+
+
+def _files(event: Event) -> Iterable[str]:
+    return _words(event, "file")
+
+
+# --------------------
+# Room events as the room tools show them, and filters for them. Pure.
+#
+# A target selects events by the agents they concern. `self` selects messages to the caller, room messages,
+# joins and leaves of others, and other events from or to the caller. A name selects events addressed to that
+# agent; `any` selects all.
+
+SELF: Final = "self"
+ANY: Final = "any"
+
+NORMAL: Final = "normal"
+INTERRUPT: Final = "interrupt"
+HINTS: Final = (NORMAL, INTERRUPT)
+"""The delivery hints of a sender; the receiver decides."""
+
+MESSAGE_SENT: Final = "message_sent"
+
+_STORED: Final = {MESSAGE_SENT: MESSAGE, "join": JOINED, "leave": LEFT}
+"""Accepted names of event types, with the stored names."""
+_OWN_FIELDS: Final = frozenset({"room", "from", "turn_id", "handoff", "reason"})
+"""Payload fields that are shown outside the payload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """The events of a room that a caller wants."""
+
+    caller: str | None = None
+    target: str = ANY
+    types: frozenset[str] | None = None
+    """Stored types; None selects all types."""
+    sender: str | None = None
+
+
+def event_filter(
+    *,
+    caller: str | None,
+    target: str = SELF,
+    event_type: str | Sequence[str] | None = None,
+    sender: str | None = None,
+) -> EventFilter:
+    """Make a filter from the arguments of a caller. Any text is a valid type, except the empty one.
+
+    Raises `AgentIdRequired` for `self` without a caller, `InvalidEventTypeFilter` for a filter without types.
+    """
+    if target == SELF and caller is None:
+        raise AgentIdRequired("'self' needs a caller with a name; join first, or use 'any'")
+    return EventFilter(
+        caller=caller,
+        target=target if target in (SELF, ANY) else _name(target),
+        types=_room_types(event_type),
+        sender=None if sender is None else _name(sender),
+    )
+
+
+def passes(wanted: EventFilter, event: Event) -> bool:
+    """Return whether a room event matches a filter."""
+    if wanted.types is not None and event.type not in wanted.types:
+        return False
+    if wanted.sender is not None and from_agent(event) != wanted.sender:
+        return False
+    if wanted.target == ANY:
+        return True
+    if wanted.target == SELF:
+        assert wanted.caller is not None  # a filter for `self` has a caller
+        return is_concerned(event, wanted.caller)
+    return wanted.target in to_agents(event)
+
+
+def room_event(event: Event) -> dict[str, object]:
+    """Return an event as the room tools show it. A message has the type `message_sent`."""
+    to = to_agents(event)
+    return {
+        "event_seq": event.seq,
+        "event_id": event.id,
+        "event_type": MESSAGE_SENT if event.type == MESSAGE else event.type,
+        "from_agent_id": from_agent(event),
+        "to_agent_id": to[0] if len(to) == 1 else list(to) or None,
+        "turn_id": event.payload.get("turn_id"),
+        "handoff": event.payload.get("handoff"),
+        "reason": event.payload.get("reason"),
+        "payload": _payload(event),
+        "created_at": event.ts,
+    }
+
+
+def hint_of(payload: Mapping[str, object]) -> str:
+    """Return the delivery hint of a message."""
+    return INTERRUPT if payload.get("delivery_hint") == INTERRUPT else NORMAL
+
+
+def _payload(event: Event) -> dict[str, object] | None:
+    if event.type == MESSAGE:
+        return {"body": event.payload.get("text", ""), "delivery_hint": hint_of(event.payload)}
+    return {key: value for key, value in event.payload.items() if key not in _OWN_FIELDS} or None
+
+
+def _room_types(written: str | Sequence[str] | None) -> frozenset[str] | None:
+    if written is None:
+        return None
+    words = [written] if isinstance(written, str) else list(written)
+    if not words or not all(isinstance(word, str) and word for word in words):
+        raise InvalidEventTypeFilter("name one or more event types, or leave out the filter for all")
+    return frozenset(_STORED.get(word, word) for word in words)
+
+
+def _name(written: str) -> str:
+    """Return a name as stored: lower case, with the device in upper case."""
+    name, colon, device = written.removeprefix("@").partition(":")
+    return name.lower() + colon + device.upper()

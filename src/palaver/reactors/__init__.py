@@ -1,0 +1,1 @@
+"""Handlers of events other than delivery: watches, reminders, stick timers, message files, clean-up."""

@@ -1,0 +1,109 @@
+"""Files of messages to agents in terminals, written as soon as a message is queued.
+
+They are copies for people and agents to read. The log is authoritative, and the holder that types a message
+writes its file if it is missing. So a full or slow disk blocks nothing, and a file may be missing.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from palaver.log.api import Log
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import State
+from palaver.protocol.message import is_lost, is_raw, message_fields, readable_text
+from palaver.protocol.message_file import remove_message, write_message
+from palaver.protocol.redaction import REDACTED_TYPE
+from palaver.state.agents import find_mail, read_agent
+from palaver.state.rows import deliverable
+
+_LIMIT_WAITING: Final = 10_000
+
+_logger: Final = logging.getLogger("palaver")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileCopy:
+    agent: str
+    id: str
+    ts: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Removal:
+    """The text of this message was removed permanently."""
+
+    id: str
+
+
+class MessageFiles:
+    """Writes the files in a thread, in batches. With more than 10,000 waiting, new ones are left out."""
+
+    def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup) -> None:
+        self._home = str(home)
+        self._log = log
+        self._tasks = tasks
+        self._waiting: deque[_FileCopy | _Removal] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = log.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Stop following the log."""
+        self._unsubscribe()
+
+    def _follow(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._add(event)
+        if self._waiting and (self._writing is None or self._writing.done()):
+            self._writing = self._tasks.create_task(self._write())
+
+    def _add(self, event: Event) -> None:
+        if event.type == REDACTED_TYPE:  # After the waiting writes, so that none of them recreates the file.
+            copies = event.payload.get("copies", ())
+            found = [self._log.event(seq) for seq in copies] if isinstance(copies, list) else []
+            ids = [str(event.payload["id"]), *(copy.id for copy in found if copy is not None)]
+            self._waiting.extend(_Removal(id=one) for one in ids)
+            return
+        if is_raw(event) or is_lost(event) or message_fields(event).get("bare"):
+            return
+        for name in deliverable(event).delivered_to:
+            if self._is_queued_at_a_terminal(name, event.seq) and len(self._waiting) < _LIMIT_WAITING:
+                self._waiting.append(
+                    _FileCopy(agent=name, id=event.id, ts=event.ts, text=readable_text(event))
+                )
+
+    def _is_queued_at_a_terminal(self, name: str, seq: int) -> bool:
+        agent = read_agent(self._log.rows, name)
+        if agent is None or not agent.holder:
+            return False
+        found = find_mail(self._log.rows, name, seq)
+        return found is not None and found[1].state == State.QUEUED
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch = list(self._waiting)
+            self._waiting.clear()
+            await asyncio.to_thread(_write_all, self._home, batch)
+
+
+def remove_files(home: Path, ids: Iterable[str]) -> None:
+    """Remove the files of messages whose text was removed."""
+    for one in ids:
+        remove_message(str(home), one)
+
+
+def _write_all(home: str, batch: Iterable[_FileCopy | _Removal]) -> None:
+    for one in batch:
+        if isinstance(one, _Removal):
+            remove_message(home, one.id)
+            continue
+        try:
+            write_message(home, one.agent, one.id, one.ts, one.text)
+        except OSError as error:
+            _logger.warning("no file for message %s to %s: %s", one.id, one.agent, error.strerror)
+            return  # the others would fail too, and each file is written when its message is typed

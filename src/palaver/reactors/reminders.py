@@ -1,0 +1,128 @@
+"""The reactor that writes due reminders. The fold decides which are due; the reactor keeps no state.
+
+At the start all due reminders are written, later those that become due with a status, a leave or a delivery.
+A minimum time passes between two reminders of the same message, and before the first one to an agent that was
+idle when it saw the message; the agent must be idle at the end of that time. The id of a reminder is derived
+from its cause, so a repeat is one event.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from palaver.clock import CallLater, Clock, Timer
+from palaver.errors import PalaverError, Unavailable
+from palaver.log.api import Log
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import BYE, AgentState
+from palaver.protocol.requests import FireNag
+from palaver.protocol.subscriptions import DELIVERY, STATUS
+from palaver.state.fold import agent_of
+from palaver.state.reminders import due_nags, read_nag, read_nag_due
+
+Submit = Callable[[FireNag], Awaitable[object]]
+"""Submits a request to the broker as the system."""
+
+_logger: Final = logging.getLogger("palaver.watches")
+
+
+class Nags:
+    """The reminders of all local agents.
+
+    After an event of an agent it checks the agent's rows and writes due reminders.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        submit: Submit,
+        *,
+        clock: Clock,
+        after_s: float,
+        call_later: CallLater,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Create the reactor.
+
+        `after_s` is the minimum time between two reminders. The owner of `tasks` waits for its work.
+        """
+        self._log = log
+        self._submit = submit
+        self._clock = clock
+        self._after_ms = round(after_s * 1000)
+        self._call_later = call_later
+        self._tasks = tasks
+        self._timers: dict[tuple[str, int], Timer] = {}
+        self._agents: set[str] = set()
+        self._news = asyncio.Event()
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._work: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start with the reminders that are already due."""
+        self._unsubscribe = self._log.subscribe(self._hear)
+        self._agents = {agent for agent, _ in due_nags(self._log.rows)}
+        self._news.set()
+        self._work = self._tasks.create_task(self._run())
+
+    def close(self) -> None:
+        """Stop. Unwritten reminders are written after the next start. Closing twice is harmless."""
+        self._unsubscribe()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._work is not None:
+            self._work.cancel()
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type in (STATUS, BYE):
+                self._agents.add(agent_of(event))
+            elif event.type == DELIVERY:
+                self._agents.add(str(event.payload["agent"]))
+        self._news.set()  # any stored event shows that the log has room again
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            agents, self._agents = self._agents, set()
+            for agent in agents:
+                for name, place in due_nags(self._log.rows, agent):
+                    if (wait_ms := self._wait_ms(name, place)) > 0:
+                        self._wait(name, place, wait_ms)
+                    elif not await self._is_told(FireNag(agent=name, request=place)):
+                        self._agents.add(name)  # retry after the next event
+
+    def _wait_ms(self, agent: str, place: int) -> int:
+        """Return how long a reminder must still wait.
+
+        The sender of a request to a stopped agent is notified at once.
+        """
+        nag, due = read_nag(self._log.rows, agent, place), read_nag_due(self._log.rows, agent, place)
+        if nag is None or due is None or due.state != AgentState.IDLE:
+            return 0
+        last = self._log.event(nag.last) if nag.last else None
+        since = max(due.since, 0 if last is None else last.ts)
+        return since + self._after_ms - self._clock.now_ms()
+
+    def _wait(self, agent: str, place: int, wait_ms: int) -> None:
+        if (agent, place) not in self._timers:
+            wait_s = min(wait_ms, self._after_ms) / 1000
+            self._timers[agent, place] = self._call_later(wait_s, lambda: self._look_again(agent, place))
+
+    def _look_again(self, agent: str, place: int) -> None:
+        del self._timers[agent, place]
+        self._agents.add(agent)
+        self._news.set()
+
+    async def _is_told(self, request: FireNag) -> bool:
+        """Submit one request; return False while the log is full. A refused one counts as done."""
+        try:
+            await self._submit(request)
+        except Unavailable:
+            return False
+        except PalaverError as error:
+            _logger.warning("skipped a reminder of #%d to %s: %s", request.request, request.agent, error)
+        return True

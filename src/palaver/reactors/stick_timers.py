@@ -1,0 +1,244 @@
+"""Timers of the stick: leases that end, and notices for agents that do not wait for it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
+
+from palaver.clock import CallLater, Clock, Timer
+from palaver.domain.lease import (
+    Attendance,
+    Policy,
+    gone_at_ms,
+    reservation_until_ms,
+    retires_at_ms,
+    take_facts,
+)
+from palaver.errors import PalaverError, Unavailable
+from palaver.log.api import Log
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import KICK, PASS, RELEASE, RESERVATION_EXPIRED, ROOM_TYPES, SEAT_TYPES, TAKEOVER
+from palaver.protocol.query import Query, from_agent
+from palaver.protocol.requests import ExpireReservation, HandOn, Notify, RetireMember, TellKick
+from palaver.state.fold import agent_of
+from palaver.state.rooms import Room, StickState, read_open_rooms, read_room, read_rooms_of
+
+# --------------------
+# Notices about the stick for agents that do not wait for it. Pure: events in, requests out.
+#
+# An agent that waits for its turn gets the stick there. Others are active or idle and would not notice.
+
+RESERVING: Final = (PASS, RELEASE, RESERVATION_EXPIRED)
+"""Events that reserve the stick for a member, or for none."""
+
+
+def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | None:
+    """Return the notice of a room event for the affected agent; None if it waits or no agent is affected."""
+    room = event.payload.get("room")
+    if event.type in RESERVING:
+        whom = event.payload.get("reserved_for")
+        if not isinstance(whom, str) or not whom or is_waiting(whom):
+            return None
+        how = "passes you" if event.type == PASS else "has released"
+        giver = from_agent(event) or "the bus"
+        text = (
+            f"{giver} {how} the stick of #{room}, and it is reserved for you: take it with "
+            f"'pal stick claim --room {room}' or wait_for_turn; the handoff is included"
+        )
+        return _notify(event, whom, text)
+    if event.type == TAKEOVER and event.to:
+        why = event.payload.get("reason") or event.payload.get("cause")
+        text = (
+            f"{event.sender} has taken over the stick of #{room} from you ({why}): stop changing files there"
+        )
+        return _notify(event, event.to[0], text)
+    if event.type == KICK and event.to:
+        why = event.payload.get("reason")
+        text = f"{event.sender} has removed you from #{room}" + (f": {why}" if why else "")
+        return _notify(event, event.to[0], text)
+    return None
+
+
+def _notify(event: Event, whom: str, text: str) -> Notify:
+    return Notify(to=whom, text=text, cause=event.id, kind="stick")
+
+
+# --------------------
+# The reactor for time in rooms: it passes sticks on, ends reservations, and retires members that are long
+# offline.
+#
+# An agent that gets the stick without waiting for it, or loses it, is notified; a kick is reported to all
+# listeners for leave events. Each notice is written once, also if the daemon ended before it was written.
+#
+# It decides nothing: when something may be due it submits a request, and the broker checks again. A room
+# has a timer only while time alone can change it; other rooms cost nothing.
+
+_logger: Final = logging.getLogger("palaver.watches")
+
+_TRY_AGAIN_MS: Final = 1000
+"""Delay before a retry when the broker could not do what was due."""
+_LONGEST_S: Final = 24 * 3600.0
+_LOOK_BACK: Final = 100
+"""Number of newest events per type that are checked after a start; unwritten notices are among them."""
+
+Due = HandOn | ExpireReservation | RetireMember
+Said = Notify | TellKick
+Submit = Callable[[Due | Said], Awaitable[object]]
+"""Submits a request to the broker as the system."""
+
+
+class Sticks:
+    """Watches the open rooms. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        log: Log,
+        submit: Submit,
+        attendance: Attendance,
+        *,
+        clock: Clock,
+        policy: Policy,
+        call_later: CallLater,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Create the reactor. Its requests run in `tasks`, whose owner waits for them."""
+        self._log = log
+        self._submit = submit
+        self._attendance = attendance
+        self._clock = clock
+        self._policy = policy
+        self._call_later = call_later
+        self._tasks = tasks
+        self._timers: dict[str, Timer] = {}
+        self._busy: set[str] = set()
+        self._unsaid: list[Said] = []
+        self._again: Timer | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Start: check every open room once, then rooms with new events.
+
+        Notices that the last daemon may not have written are submitted again; a repeat is one event.
+        """
+        self._unsubscribe = self._log.subscribe(self._hear)
+        for room in read_open_rooms(self._log.rows):
+            self._look(room)
+        self._tasks.create_task(self._catch_up(self._log.last() + 1))
+
+    def close(self) -> None:
+        """Stop. Actions that fall due meanwhile are done after the next start. Closing twice is harmless."""
+        self._unsubscribe()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._again is not None:
+            self._again.cancel()
+
+    def look_at(self, name: str) -> None:
+        """Check the rooms of an agent whose presence has changed."""
+        for room in read_rooms_of(self._log.rows, name):
+            self._look(room)
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type in ROOM_TYPES:
+                self._tell(event, str(event.payload.get("room")))
+        for id in dict.fromkeys(id for event in events for id in self._touched(event)):
+            if (room := read_room(self._log.rows, id)) is not None:
+                self._look(room)
+
+    async def _catch_up(self, before: int) -> None:
+        """Submit again the notices of events before a seq that may still matter."""
+        for type in (*RESERVING, TAKEOVER, KICK):
+            for event in await self._log.read(Query(types=(type,), before=before, last=_LOOK_BACK)):
+                room = read_room(self._log.rows, str(event.payload.get("room")))
+                if room is not None and (type not in RESERVING or _is_reserved_by(room, event)):
+                    self._tell(event, room.id)
+
+    def _tell(self, event: Event, room: str) -> None:
+        said: list[Said | None] = [
+            stick_notice(event, lambda name: self._attendance.is_waiting(room, name)),
+            *(TellKick(room=room, member=name, kick=event.id) for name in event.to if event.type == KICK),
+        ]
+        for one in said:
+            if one is not None:
+                self._tasks.create_task(self._say(one))
+
+    async def _say(self, said: Said) -> None:
+        """Submit a notice; retry later if it cannot be written now."""
+        try:
+            await self._submit(said)
+        except Unavailable as error:
+            _logger.warning("not notified: %s: %s", error.code, error)
+            self._unsaid.append(said)
+            if self._again is None:
+                self._again = self._call_later(_TRY_AGAIN_MS / 1000, self._say_again)
+
+    def _say_again(self) -> None:
+        unsaid, self._unsaid, self._again = self._unsaid, [], None
+        for said in unsaid:
+            self._tasks.create_task(self._say(said))
+
+    def _touched(self, event: Event) -> Iterator[str]:
+        """Yield the rooms in which an event can change the due actions."""
+        if event.type in ROOM_TYPES and isinstance(room := event.payload.get("room"), str):
+            yield room
+        elif event.type in SEAT_TYPES:
+            yield from (room.id for room in read_rooms_of(self._log.rows, agent_of(event)))
+
+    def _look(self, room: Room, *, at_least_ms: int = 0) -> None:
+        """Set the timer of a room to its next due action, or remove it."""
+        if (timer := self._timers.pop(room.id, None)) is not None:
+            timer.cancel()
+        moments = [moment for moment, _ in self._due(room)]
+        if moments and room.id not in self._busy:
+            wait_ms = max(min(moments) - self._clock.now_ms(), at_least_ms, 0)
+            wait_s = min(wait_ms / 1000, _LONGEST_S)
+            self._timers[room.id] = self._call_later(wait_s, lambda: self._ring(room.id))
+
+    def _ring(self, id: str) -> None:
+        self._timers.pop(id, None)
+        self._busy.add(id)
+        self._tasks.create_task(self._act(id))
+
+    async def _act(self, id: str) -> None:
+        """Submit every due action of a room. Failed ones are retried later."""
+        try:
+            room = read_room(self._log.rows, id)
+            now_ms = self._clock.now_ms()
+            for request in [] if room is None else [one for at, one in self._due(room) if at <= now_ms]:
+                await self._submit(request)
+        except PalaverError as error:
+            _logger.warning("action in the room %s failed: %s: %s", id, error.code, error)
+        finally:
+            self._busy.discard(id)
+        if (room := read_room(self._log.rows, id)) is not None:
+            self._look(room, at_least_ms=_TRY_AGAIN_MS if self._is_overdue(room) else 0)
+
+    def _is_overdue(self, room: Room) -> bool:
+        return any(moment <= self._clock.now_ms() for moment, _ in self._due(room))
+
+    def _due(self, room: Room) -> Iterator[tuple[int, Due]]:
+        """Yield the actions that time alone will cause in a room, each with its due time."""
+        if not room.is_open:
+            return
+        facts = take_facts(self._attendance, self._clock.now_ms(), room.id, room.names)
+        if room.state == StickState.OWNED:
+            gone = gone_at_ms(room, room.owner, facts, self._policy)
+            if gone is not None:
+                yield gone, HandOn(room=room.id, turn=room.turn)
+        elif room.state == StickState.RESERVED:
+            yield (
+                reservation_until_ms(room, facts, self._policy),
+                ExpireReservation(room=room.id, turn=room.turn),
+            )
+        for name in room.names:
+            if (moment := retires_at_ms(room, name, facts, self._policy)) is not None:
+                yield moment, RetireMember(room=room.id, member=name)
+
+
+def _is_reserved_by(room: Room, event: Event) -> bool:
+    """Whether the stick of a room is still reserved as an event reserved it."""
+    payload = event.payload
+    is_turn = room.state == StickState.RESERVED and payload.get("turn_id") == room.turn
+    return is_turn and payload.get("reserved_for") == room.reserved_for

@@ -1,0 +1,498 @@
+"""Notify the owners of subscriptions and watches. Each event finds its subscriptions by an index."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.errors import PalaverError, Unavailable
+from palaver.log.api import LIMIT_NEWEST, Log
+from palaver.log.follow import follow
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import BYE
+from palaver.protocol.query import STORED_STATES, STORED_TYPES, Filter, Query, states_of
+from palaver.protocol.subscriptions import (
+    COLLISION,
+    DELIVERY,
+    STATUS,
+    SUB_ADDED,
+    SUB_REMOVED,
+    FireSubscription,
+    FireWatch,
+    Retire,
+    Subscription,
+    format_watch_id,
+    is_collision_hit,
+    is_for,
+    is_news,
+    is_system,
+)
+from palaver.protocol.summary import summary
+from palaver.state.fold import agent_of
+from palaver.state.watches import due_watches, read_subscription, read_subscriptions
+
+# --------------------
+# Find the subscriptions that an event matches, with a few lookups.
+#
+# Equal filters are stored once and tested once per event, however many subscriptions have them. A filter is
+# filed under its types and the values of one of its fields; an event is looked up under its own values. The
+# field is chosen when the filter is added: the one whose values have the fewest other filters. So an event
+# that matches none of a thousand subscriptions is tested against very few, whichever field they differ in.
+# `protocol.subscriptions.is_hit` defines a match; this index only finds it faster.
+
+_Tests = tuple[tuple[str, frozenset[str]], ...]
+"""A filter in comparable form: its fields in a fixed order, each with its accepted values."""
+
+_TYPES: Final = "types"
+_ANY: Final = ""
+"""Means all types, and is the field and value of a filter that has no field but types."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """One filter and all its subscriptions, by owner and id."""
+
+    filter: Filter
+    tests: _Tests
+    owners: dict[str, dict[str, Subscription]] = field(default_factory=dict)
+    field: str = _ANY
+    """The field it is filed under."""
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Return the type and value of every position in the index."""
+        return _places(self.tests, self.field)
+
+
+class SubscriptionIndex:
+    """All active subscriptions."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Subscription] = {}
+        self._wanted: dict[_Tests, _Wanted] = {}
+        self._shelves: dict[str, dict[str, dict[str, set[_Wanted]]]] = {}
+        """Filters by type, field and value."""
+        self._collisions: dict[str, Subscription] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def put(self, subscription: Subscription) -> None:
+        """Add a subscription, or replace the one with the same id."""
+        if self._all.get(subscription.id) == subscription:
+            return
+        self.drop(subscription.id)
+        self._all[subscription.id] = subscription
+        if subscription.preset == COLLISION:
+            self._collisions[subscription.id] = subscription
+            return
+        tests = _compile(subscription.filter)
+        wanted = self._wanted.get(tests)
+        if wanted is None:
+            wanted = self._wanted[tests] = _Wanted(subscription.filter, tests)
+            self._shelve(wanted)
+        wanted.owners.setdefault(subscription.owner, {})[subscription.id] = subscription
+
+    def drop(self, id: str) -> None:
+        """Remove a subscription; an unknown id is not an error."""
+        gone = self._all.pop(id, None)
+        if gone is None or self._collisions.pop(id, None) is not None:
+            return
+        wanted = self._wanted[_compile(gone.filter)]
+        del wanted.owners[gone.owner][id]
+        if not wanted.owners[gone.owner]:
+            del wanted.owners[gone.owner]
+        if not wanted.owners:
+            del self._wanted[wanted.tests]
+            self._unshelve(wanted)
+
+    def hits(self, event: Event) -> list[Subscription]:
+        """Return every subscription that matches an event, oldest first."""
+        if not is_news(event):
+            return []
+        words = _EventFields(event)
+        found: set[_Wanted] = set()
+        for type in {event.type, _ANY}:
+            for name, shelf in self._shelves.get(type, {}).items():
+                for word in words[name]:
+                    found.update(shelf.get(word, ()))
+        hits = [
+            subscription
+            for wanted in found
+            if not any(words[name].isdisjoint(some) for name, some in wanted.tests)
+            for owner, own in wanted.owners.items()
+            if is_for(wanted.filter, owner, event)
+            for subscription in own.values()
+            if event.seq > subscription.seq
+        ]
+        return sorted(hits, key=_by_age)
+
+    def collisions(self) -> list[Subscription]:
+        """Return the collision subscriptions, oldest first."""
+        return sorted(self._collisions.values(), key=_by_age)
+
+    def _shelve(self, wanted: _Wanted) -> None:
+        fields = [name for name, _ in wanted.tests if name != _TYPES] or [_ANY]
+        wanted.field = min(fields, key=lambda name: self._crowd(wanted.tests, name))
+        for type, word in wanted.places():
+            self._shelves.setdefault(type, {}).setdefault(wanted.field, {}).setdefault(word, set()).add(
+                wanted
+            )
+
+    def _unshelve(self, wanted: _Wanted) -> None:
+        for type, word in wanted.places():
+            fields = self._shelves[type]
+            fields[wanted.field][word].remove(wanted)
+            if not fields[wanted.field][word]:
+                del fields[wanted.field][word]
+            if not fields[wanted.field]:
+                del fields[wanted.field]
+            if not fields:
+                del self._shelves[type]
+
+    def _crowd(self, tests: _Tests, name: str) -> int:
+        """Count the filters at the fullest position of this filter if it were filed under a field."""
+        return max(
+            len(self._shelves.get(type, {}).get(name, {}).get(word, ()))
+            for type, word in _places(tests, name)
+        )
+
+
+def _by_age(subscription: Subscription) -> tuple[int, str]:
+    return subscription.seq, subscription.id
+
+
+def _places(tests: _Tests, name: str) -> Iterator[tuple[str, str]]:
+    """Return each type of a filter with each value of one of its fields."""
+    words = dict(tests)
+    types, some = words.get(_TYPES, (_ANY,)), words.get(name, (_ANY,))
+    return ((type, word) for type in types for word in some)
+
+
+def _compile(wanted: Filter) -> _Tests:
+    """Return a filter in comparable form; the most selective field comes first."""
+    plain = ((name, fold(getattr(wanted, name))) for name, (fold, _) in _FIELDS.items())
+    return tuple((name, words) for name, words in plain if words)
+
+
+class _EventFields(dict[str, frozenset[str]]):
+    """The values of an event by field; each field is read at its first use."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__({_ANY: _NO_FIELD})
+        self._event = event
+
+    def __missing__(self, name: str) -> frozenset[str]:
+        fold, read = _FIELDS[name]
+        # Type aliases exist only in filters: the type of an event is compared unchanged.
+        words = self[name] = (frozenset if name == _TYPES else fold)(read(self._event))
+        return words
+
+
+def _listed(event: Event, key: str) -> Iterable[str]:
+    """Read one string or a list of strings from a payload; ignore anything else."""
+    found = event.payload.get(key)
+    if isinstance(found, str):
+        return (found,)
+    return [word for word in found if isinstance(word, str)] if isinstance(found, (list, tuple)) else ()
+
+
+def _targets(event: Event) -> Iterable[str]:
+    return *event.delivered_to, *_listed(event, "delivered_to")
+
+
+def _recipients(event: Event) -> Iterable[str]:
+    return *_targets(event), *event.to
+
+
+def _parties(event: Event) -> Iterable[str]:
+    named = (word for key in ("to", "from", "agent") for word in _listed(event, key))
+    return *_recipients(event), event.sender, *named
+
+
+def _names(words: Iterable[str]) -> frozenset[str]:
+    return frozenset([word.lower().removeprefix("@") for word in words])
+
+
+def _types(words: Iterable[str]) -> frozenset[str]:
+    return frozenset([STORED_TYPES.get(word, word) for word in words])
+
+
+def _states(words: Iterable[str]) -> frozenset[str]:
+    return frozenset([STORED_STATES.get(word, word) for word in words])
+
+
+_NO_FIELD: Final = frozenset({_ANY})
+
+_Fold = Callable[[Iterable[str]], frozenset[str]]
+_Read = Callable[[Event], Iterable[str]]
+# How the values of a field are compared, and how they are read from an event. The rarest values first.
+_FIELDS: Final[Mapping[str, tuple[_Fold, _Read]]] = {
+    "threads": (frozenset, lambda event: _listed(event, "thread")),
+    "files": (frozenset, lambda event: _listed(event, "file")),
+    "rooms": (frozenset, lambda event: _listed(event, "room")),
+    "mentions": (_names, lambda event: _listed(event, "mentions")),
+    "statuses": (_states, states_of),
+    "intents": (frozenset, lambda event: _listed(event, "intent")),
+    "senders": (_names, lambda event: (event.sender,)),
+    "targets": (_names, _targets),
+    "to": (_names, _recipients),
+    "agents": (_names, _parties),
+    _TYPES: (_types, lambda event: (event.type,)),
+}
+
+# --------------------
+# Recent edits of files, and collisions between agents. Pure: the time comes from the events.
+#
+# Kept in memory and bounded: if there are too many files, the least recently edited one is forgotten, and
+# collisions on it are missed.
+
+WINDOW_MS: Final = 30_000
+LIMIT_FILES: Final = 1024
+_LIMIT_AGENTS: Final = 64
+
+
+@dataclass(slots=True)
+class _FileEdits:
+    """The last edit of each agent, and when each pair of them last collided."""
+
+    edits: dict[str, Event] = field(default_factory=dict)
+    told: dict[frozenset[str], int] = field(default_factory=dict)
+
+
+class Edits:
+    """The edits of the last half minute."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, _FileEdits] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def collide(self, event: Event, agent: str) -> list[Event]:
+        """Record an edit; return the edits of others that it newly collides with, newest first.
+
+        Two agents that keep editing the same file collide once; again only after half a minute without a
+        collision.
+        """
+        path = event.payload.get("file")
+        if event.type != STATUS or not isinstance(path, str) or not path:
+            return []
+        file = self._files.pop(path, None) or _FileEdits()
+        self._files[path] = file
+        if len(self._files) > LIMIT_FILES:
+            self._files.popitem(last=False)
+        _forget(file, event.ts)
+        others = [(name, edit) for name, edit in file.edits.items() if name != agent]
+        file.edits.pop(agent, None)
+        file.edits[agent] = event
+        news = [edit for name, edit in others if frozenset({name, agent}) not in file.told]
+        file.told |= {frozenset({name, agent}): event.ts for name, _ in others}
+        return news[::-1]
+
+
+def _forget(file: _FileEdits, now_ms: int) -> None:
+    file.edits = {name: edit for name, edit in file.edits.items() if abs(now_ms - edit.ts) <= WINDOW_MS}
+    file.told = {pair: ts for pair, ts in file.told.items() if abs(now_ms - ts) <= WINDOW_MS}
+    while len(file.edits) >= _LIMIT_AGENTS:
+        del file.edits[next(iter(file.edits))]
+
+
+# --------------------
+# The text of a subscription hit, on one line. Pure: events in, text out.
+
+LIMIT_EXCERPT: Final = 300
+
+
+def hit_text(subscription: Subscription, event: Event) -> str:
+    """Return the text of a hit:
+
+    `[sub a1b2c3] #57 status nova: idle (in src/x.py)`, then the owner's own text.
+    """
+    to = f" → {', '.join(event.to)}" if event.to else ""
+    return _worded(subscription, f"#{event.seq} {event.type} {event.sender}{to}: {summary(event)}")
+
+
+def collision_text(subscription: Subscription, event: Event, agents: Sequence[str], file: str) -> str:
+    """Return the text of a collision: `[sub a1b2c3] #57 collision: nova and luna edited src/x.py`."""
+    first, *others = agents
+    return _worded(subscription, f"#{event.seq} collision: {', '.join(others)} and {first} edited {file}")
+
+
+def _worded(subscription: Subscription, said: str) -> str:
+    text = f"[sub {subscription.id}] {_one_line(said)}"
+    return f"{text} — {subscription.text}" if subscription.text else text
+
+
+def _one_line(text: str) -> str:
+    """Return a text on one line, without unprintable characters and cut: the event itself has the rest."""
+    cut = text[: LIMIT_EXCERPT + 1]
+    plain = " ".join("".join(char if char.isprintable() else " " for char in cut).split())
+    return plain if len(text) <= LIMIT_EXCERPT else f"{plain[: LIMIT_EXCERPT - 1]}…"
+
+
+# --------------------
+# The reactor of request watches and subscriptions. It reads the log in seq order and writes through the
+# broker.
+#
+# The id of each notice is derived from its cause, so a repeat is one event: after a restart it processes the
+# newest events again. Its index is derived from the stored state; it keeps nothing else that could be lost.
+
+Told = FireSubscription | FireWatch | Retire
+
+Submit = Callable[[Told], Awaitable[object]]
+"""Submits a request to the broker as the system."""
+
+_logger: Final = logging.getLogger("palaver.watches")
+
+_AT_ONCE: Final = 256
+"""Number of requests submitted to the broker together."""
+
+
+class Watches:
+    """The request watches and subscriptions of all local agents."""
+
+    def __init__(self, log: Log, submit: Submit, *, tasks: asyncio.TaskGroup) -> None:
+        """Create the reactor. Its work runs in `tasks`, whose owner waits for it."""
+        self._log = log
+        self._submit = submit
+        self._tasks = tasks
+        self._index = SubscriptionIndex()
+        self._edits = Edits()
+        self._news = asyncio.Event()
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._work: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start with the due watches, then the newest events, then all new ones."""
+        self._unsubscribe = self._log.subscribe(lambda _: self._news.set())
+        for subscription in read_subscriptions(self._log.rows):
+            if not subscription.spent:
+                self._index.put(subscription)
+        self._work = self._tasks.create_task(self._run())
+
+    def close(self) -> None:
+        """Stop. Unwritten notices are written after the next start. Closing twice is harmless."""
+        self._unsubscribe()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def _run(self) -> None:
+        spent = [one.id for one in read_subscriptions(self._log.rows) if one.spent]
+        await self._tell([*self._due(), *(Retire(id=id) for id in spent)])
+        newest = await self._log.read(Query(last=LIMIT_NEWEST, limit=LIMIT_NEWEST))
+        await self._look_at(newest)
+        after = newest[-1].seq if newest else 0
+        async with aclosing(follow(self._log, Query(), after=after)) as batches:
+            async for events in batches:
+                await self._look_at(events)
+
+    async def _look_at(self, events: Sequence[Event]) -> None:
+        requests: list[Told] = []
+        for event in events:
+            requests += self._reactions(event)
+            if len(requests) >= _AT_ONCE:
+                await self._tell(requests)
+                requests = []
+        await self._tell(requests)
+
+    async def _tell(self, requests: Sequence[Told]) -> None:
+        """Submit all of these, in order. While the log is full, wait until something is written."""
+        while requests:
+            self._news.clear()
+            tries = [self._tasks.create_task(self._is_done(request)) for request in requests]
+            answers = await asyncio.gather(*tries)
+            requests = [one for one, is_done in zip(requests, answers, strict=True) if not is_done]
+            if requests:
+                await self._news.wait()
+
+    async def _is_done(self, request: Told) -> bool:
+        """Submit one request; return False while the log is full. A refused one counts as done."""
+        try:
+            await self._submit(request)
+        except Unavailable:
+            return False
+        except PalaverError as error:
+            # By id: the text of the notice is private and must not be in the daemon's log.
+            id = (
+                format_watch_id(request.agent, request.request)
+                if isinstance(request, FireWatch)
+                else request.id
+            )
+            _logger.warning("skipped %s of %s: %s", type(request).__name__, id, error)
+        return True
+
+    def _reactions(self, event: Event) -> Iterator[Told]:
+        """Yield all requests that follow from one event."""
+        if event.type in (SUB_ADDED, SUB_REMOVED):
+            self._refresh(event.payload.get("id"))
+        elif event.type in (STATUS, BYE):
+            yield from self._due(agent_of(event))
+            yield from self._collisions(event)
+        if is_system(event):
+            yield from self._after_hit(event)
+        else:
+            yield from self._hits(event)
+
+    def _due(self, agent: str = "") -> Iterator[FireWatch]:
+        return (FireWatch(agent=name, request=place) for name, place in due_watches(self._log.rows, agent))
+
+    def _hits(self, event: Event) -> Iterator[FireSubscription]:
+        hits = self._index.hits(event)
+        if hits and not self._is_about_system(event):
+            for subscription in hits:
+                yield _hit(subscription, event, hit_text(subscription, event))
+
+    def _is_about_system(self, event: Event) -> bool:
+        """Whether an event is only about our own notices: two subscribers to all steps would notify each
+        other endlessly.
+        """
+        seqs = event.payload.get("messages")
+        if event.type != DELIVERY or not isinstance(seqs, (list, tuple)):
+            return False
+        messages = [self._log.event(seq) for seq in seqs if isinstance(seq, int)]
+        return all(message is not None and is_system(message) for message in messages)
+
+    def _collisions(self, event: Event) -> Iterator[FireSubscription]:
+        others = self._edits.collide(event, agent_of(event))
+        if not others:
+            return
+        agents = tuple(agent_of(edit) for edit in (event, *others))
+        file = str(event.payload["file"])
+        for subscription in self._index.collisions():
+            if is_collision_hit(subscription, (event, *others)):
+                text = collision_text(subscription, event, agents, file)
+                yield _hit(subscription, event, text, agents, file)
+
+    def _after_hit(self, event: Event) -> Iterator[Retire]:
+        """Retire a one-time subscription after its first hit."""
+        subscription = self._refresh(event.payload.get("sub"))
+        if subscription is not None and subscription.spent:
+            yield Retire(id=subscription.id)
+
+    def _refresh(self, id: object) -> Subscription | None:
+        """Update the index from the stored state; return the stored subscription."""
+        if not isinstance(id, str):
+            return None
+        subscription = read_subscription(self._log.rows, id)
+        if subscription is None or subscription.spent:
+            self._index.drop(id)
+        else:
+            self._index.put(subscription)
+        return subscription
+
+
+def _hit(
+    subscription: Subscription, event: Event, text: str, agents: tuple[str, ...] = (), file: str = ""
+) -> FireSubscription:
+    return FireSubscription(
+        id=subscription.id,
+        made=subscription.seq,
+        event=event.seq,
+        cause=event.id,
+        text=text,
+        agents=agents,
+        file=file,
+    )

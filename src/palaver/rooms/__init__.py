@@ -1,1 +1,0 @@
-"""Rooms: one stick, members, handoffs and notes. Pure: decisions and their effects."""

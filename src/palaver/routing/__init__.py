@@ -1,1 +1,0 @@
-"""Resolve recipients: the directory, paths, recipients and policy. Pure."""

@@ -1,0 +1,128 @@
+"""Format exported events in a separate process: redacting a large one takes seconds of processor time.
+
+The daemon sends one line with the format, then one event per line. The process replies to each event with
+eight bytes that contain a length, and then that many bytes of output. It runs at the lowest priority.
+"""
+
+import asyncio
+import os
+import resource
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import BinaryIO, Final
+
+import msgspec
+
+from palaver.errors import Unavailable
+from palaver.protocol.display import Paint, zone_from
+from palaver.protocol.envelope import Event, decode_event, encode_event
+from palaver.protocol.redaction import redact_event
+from palaver.protocol.summary import MarkdownPage
+
+LIMIT_PROCESSES: Final = 2
+"""How many exports run at the same time; the others wait."""
+
+_LOWEST_PRIORITY: Final = 19
+_LIMIT_MEMORY_BYTES: Final = 1024 * 1024 * 1024
+_HEAD_BYTES: Final = 8
+
+
+class ExportFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """The format of an export."""
+
+    is_markdown: bool
+    is_redacted: bool
+    is_for_person: bool
+    time_zone: str
+    """A value of the variable `TZ`; empty means the zone of the machine."""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_manner: Final = msgspec.json.Decoder(ExportFormat).decode
+
+
+class ExportProcess:
+    """A running process that formats events. Created by `Exports`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._input = process.stdin
+        self._output = process.stdout
+
+    async def write(self, events: Sequence[Event]) -> AsyncGenerator[bytes, None]:
+        """Yield the output of each event, in order. Raises Unavailable if the process has ended."""
+        feeding = asyncio.create_task(self._feed(events))
+        try:
+            for _ in events:
+                head = await self._output.readexactly(_HEAD_BYTES)
+                yield await self._output.readexactly(int.from_bytes(head, "big"))
+        except asyncio.IncompleteReadError as error:
+            raise Unavailable("the process that writes the export was ended; export once more") from error
+        finally:
+            feeding.cancel()
+
+    async def _feed(self, events: Sequence[Event]) -> None:
+        with suppress(ConnectionError):  # The process has ended; `write` notices it at the output.
+            for event in events:
+                self._input.write(encode_event(event) + b"\n")
+                await self._input.drain()
+
+
+class Exports:
+    """Starts export processes, at most LIMIT_PROCESSES at a time."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(LIMIT_PROCESSES)
+
+    @asynccontextmanager
+    async def start(self, manner: ExportFormat) -> AsyncGenerator[ExportProcess, None]:
+        """Start a process, after waiting for a free slot, and end it with the block."""
+        async with self._free:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-m", "palaver.services.export"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={},
+            )
+            assert process.stdin is not None
+            process.stdin.write(_encode(manner) + b"\n")
+            try:
+                yield ExportProcess(process)
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                process.stdin.close()
+                await process.wait()
+
+
+def write_events(source: BinaryIO, target: BinaryIO) -> None:
+    """Read the format and the events from one stream, and write their output to the other."""
+    manner = _manner(source.readline())
+    zone = zone_from(manner.time_zone)
+
+    def format_time(ts_ms: int) -> str:
+        # Date, time and zone: the page may be read on another day and in another time zone.
+        moment = datetime.fromtimestamp(ts_ms / 1000, zone).astimezone(zone)
+        return moment.strftime("%Y-%m-%d %H:%M:%S %z")
+
+    page, paint = MarkdownPage(format_time), Paint(colour=False, is_for_person=manner.is_for_person)
+    for line in source:
+        event = decode_event(line)
+        shown = redact_event(event) if manner.is_redacted else event
+        if manner.is_markdown:
+            text = page.add(shown)
+            made = paint.safe(text, keep_lines=True).encode("utf-8", "backslashreplace")
+        else:
+            made = encode_event(shown) + b"\n"
+        target.write(len(made).to_bytes(_HEAD_BYTES, "big") + made)
+        target.flush()
+
+
+if __name__ == "__main__":  # pragma: no cover - runs in the other process
+    os.nice(_LOWEST_PRIORITY)
+    resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_MEMORY_BYTES, _LIMIT_MEMORY_BYTES))
+    write_events(sys.stdin.buffer, sys.stdout.buffer)

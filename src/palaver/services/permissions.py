@@ -1,0 +1,247 @@
+"""Permission requests of agents, and the wait of hooks and connections for a person's decision.
+
+In memory only: a request lives as long as a hook or a connection waits for it. With the setting `approvals`
+off no request waits. Without a decision in time the request is denied. A decision applies only to the request
+that was shown: it is identified by a hash of session, tool and input, and a closed request cannot be decided.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.errors import BadRequest, NotFound
+from palaver.harness.hooks import THINKING, one_line, permission_text
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import (
+    BYE,
+    DENY,
+    LIMIT_TEXT,
+    NOTHING,
+    AgentState,
+    AskPermission,
+    ClosePermission,
+    request_digest,
+)
+from palaver.protocol.requests import SetStatus
+from palaver.services.services import Services
+
+LIMIT_WAIT_S: Final = 3600
+"""Upper limit of the setting, in seconds: a harness stops waiting for its hook soon after."""
+_LIMIT_OVER: Final = 200
+_LIMIT_OPEN: Final = 500
+_LIMIT_OF_AGENT: Final = 20
+"""Open requests of one agent. It keeps one agent from filling the limit of all."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """One open request. Use it only on the event loop's thread."""
+
+    id: str
+    digest: str
+    caller: Caller
+    session: str
+    tool: str
+    input: Mapping[str, object]
+    text: str
+    since_ms: int
+    until_ms: int
+    decided: "asyncio.Future[bool | None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Whether a person allowed it; None if it can no longer be decided."""
+    arrived: "asyncio.Future[bool]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Whether the harness has received the decision."""
+    is_taken: bool = False
+    """True while a decision is being stored."""
+
+    @property
+    def agent(self) -> str:
+        return self.caller.name
+
+    @property
+    def harness(self) -> str:
+        return self.caller.harness
+
+    def leave(self) -> None:
+        """End the request without a decision: its hook, connection or agent has exited."""
+        if not self.decided.done():
+            self.decided.set_result(None)
+        self.arrive(has_it=False)
+
+    def arrive(self, *, has_it: bool) -> None:
+        """Record whether the harness has received the decision."""
+        if not self.arrived.done():
+            self.arrived.set_result(has_it)
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionVerdict:
+    """The outcome of a request. None: no decision was made here, and the harness asks its own user."""
+
+    is_allowed: bool | None
+    message: str = ""
+
+
+class PermissionBook:
+    """All open requests, and for a while the reasons why the others were closed."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Pending] = {}
+        self._over: dict[str, str] = {}
+        self._count = 0
+
+    def all(self) -> Sequence[Pending]:
+        """Return the open requests, oldest first."""
+        return tuple(self._open.values())
+
+    def add(
+        self,
+        caller: Caller,
+        session: str,
+        tool: str,
+        given: Mapping[str, object],
+        *,
+        now_ms: int,
+        wait_ms: int,
+    ) -> Pending:
+        """Add a request. Raise BadRequest if there are too many, of this agent or in total."""
+        if sum(one.agent == caller.name for one in self._open.values()) >= _LIMIT_OF_AGENT:
+            raise _too_many(_LIMIT_OF_AGENT, f" of {caller.name}")
+        if len(self._open) >= _LIMIT_OPEN:
+            raise _too_many(_LIMIT_OPEN)
+        self._count += 1
+        digest = request_digest(session, tool, given)
+        pending = Pending(
+            id=f"{digest[:6]}{self._count}",
+            digest=digest,
+            caller=caller,
+            session=session,
+            tool=one_line(tool),
+            input=given,
+            text=one_line(permission_text(tool, given), LIMIT_TEXT),
+            since_ms=now_ms,
+            until_ms=now_ms + wait_ms,
+        )
+        self._open[pending.id] = pending
+        return pending
+
+    def take(self, id: str) -> Pending:
+        """Reserve a request for a decision and return it. Raise NotFound or BadRequest if it is late."""
+        pending = self._open.get(id)
+        if pending is None:
+            hint = self._over.get(id, "'pal pending' shows those that can be answered")
+            raise NotFound(f"request {id} for a permission", hint)
+        if pending.is_taken or pending.decided.done():
+            raise BadRequest(f"the request {id} is being answered")
+        pending.is_taken = True
+        return pending
+
+    def close(self, pending: Pending, reason: str) -> None:
+        """Close a request. The first reason is kept; repeats have no effect."""
+        if self._open.pop(pending.id, None) is None:
+            return
+        self._over[pending.id] = reason
+        while len(self._over) > _LIMIT_OVER:
+            del self._over[next(iter(self._over))]
+
+
+class PermissionDesk:
+    """The steps of a permission request: open it, wait for a person's decision, close it."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def take(
+        self, caller: Caller, session: str, tool: str, given: Mapping[str, object]
+    ) -> Pending | None:
+        """Open a permission request and store it; None if the setting `approvals` is off.
+
+        The caller must then call `verdict`. Raises BadRequest if too many requests are open, of this agent or
+        in total.
+        """
+        services = self._services
+        if not services.settings.approvals:
+            return None
+        wait_ms = min(services.settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
+        now_ms = services.clock.now_ms()
+        pending = services.permissions.add(caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms)
+        request = AskPermission(
+            name=pending.agent,
+            permission=pending.id,
+            tool=pending.tool,
+            text=pending.text,
+            digest=pending.digest,
+            until=pending.until_ms,
+        )
+        try:
+            await services.broker.submit(SYSTEM_CALLER, request)
+        except BaseException:
+            services.permissions.close(pending, "it could not be written down")
+            raise
+        return pending
+
+    async def verdict(self, pending: Pending, *, is_told: bool = False) -> PermissionVerdict:
+        """Wait for a person's decision. A timeout denies the request; the agent's end leaves it undecided.
+
+        With `is_told` the caller itself reports the agent's state afterwards.
+        """
+        services = self._services
+
+        def follow(events: Sequence[Event]) -> None:
+            if any(event.type == BYE and event.sender == pending.agent for event in events):
+                pending.leave()
+
+        unsubscribe = services.log.subscribe(follow)
+        try:
+            wait_s = (pending.until_ms - pending.since_ms) / 1000
+            await asyncio.wait({pending.decided}, timeout=wait_s)
+            while pending.is_taken and not pending.decided.done():
+                await asyncio.wait({pending.decided})  # a decision is being stored
+            return await self._closed(pending, is_told=is_told)
+        finally:
+            unsubscribe()
+            services.permissions.close(pending, "it is over")
+
+    async def _closed(self, pending: Pending, *, is_told: bool) -> PermissionVerdict:
+        book = self._services.permissions
+        if not pending.decided.done():
+            pending.decided.set_result(None)
+            book.close(pending, "nobody answered it in time, so it was denied")
+            await self._write(pending, DENY, "timeout")
+            if not is_told:
+                await self._goes_on(pending, is_allowed=False)
+            return PermissionVerdict(is_allowed=False, message="nobody answered in time")
+        is_allowed = pending.decided.result()
+        if is_allowed is None:
+            book.close(pending, "it was answered elsewhere, or its session has gone")
+            await self._write(pending, NOTHING, "gone")
+            return PermissionVerdict(is_allowed=None)
+        book.close(pending, "it was answered already")
+        if not is_told:
+            await self._goes_on(pending, is_allowed=is_allowed)
+        return PermissionVerdict(is_allowed=is_allowed, message="" if is_allowed else "a person said no")
+
+    async def _goes_on(self, pending: Pending, *, is_allowed: bool) -> None:
+        """Store that the agent is no longer blocked; its next hook reports the exact state."""
+        broker = self._services.broker
+        known = broker.directory.get(pending.agent)
+        if known is None or known.left or known.state != AgentState.BLOCKED:
+            return
+        detail = one_line(pending.text) if is_allowed else THINKING
+        await broker.submit(pending.caller, SetStatus(state=AgentState.ACTIVE, detail=detail))
+
+    async def _write(self, pending: Pending, decision: str, reason: str) -> None:
+        request = ClosePermission(name=pending.agent, permission=pending.id, decision=decision, reason=reason)
+        await self._services.broker.submit(SYSTEM_CALLER, request)
+
+
+def _too_many(limit: int, whose: str = "") -> BadRequest:
+    return BadRequest(
+        f"{limit} requests{whose} wait for a person already: this one is asked at its own terminal"
+    )

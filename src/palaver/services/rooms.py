@@ -1,0 +1,623 @@
+"""Rooms in use: join, write, read, wait, and work by turns, as the room commands and tools show them."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from palaver.broker.broker import Broker
+from palaver.broker.context import Seated, Sent, Turn, Written
+from palaver.clock import CallLater, Clock
+from palaver.domain.lease import Policy, RoomFacts, lease_until_ms, take_facts
+from palaver.domain.stick import check_holder
+from palaver.errors import BadRequest, NotAPlace, UnknownMember, WhoAreYou
+from palaver.identity.room_presence import INBOX, AttendanceBook
+from palaver.identity.workspace import Places
+from palaver.log.api import Log
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import EXTERNAL, MESSAGE
+from palaver.protocol.query import ANY, SELF, event_filter, passes, room_event
+from palaver.protocol.requests import (
+    AddNote,
+    Claim,
+    CloseRoom,
+    JoinRoom,
+    KickMember,
+    LeaveRoom,
+    PassStick,
+    ReleaseStick,
+    Request,
+    ResolveNote,
+    Send,
+    TakeOver,
+)
+from palaver.services.room_views import FindAgent, note_view, room_line, room_view, turn_view
+from palaver.services.room_waits import Bell, Waits
+from palaver.state.agents import find_mail
+from palaver.state.rooms import (
+    Room,
+    find_member,
+    find_note,
+    find_room,
+    read_all_rooms,
+    read_notes,
+    read_open_rooms,
+    read_room,
+    read_room_at,
+    read_rooms_of,
+)
+from palaver.state.rows import deliverable
+
+# --------------------
+# The shared parts of the room tools, and the call of the broker.
+
+RoomResult = dict[str, object]
+
+LIMIT_WAIT_MS: Final = 110_000
+"""Longest wait of one tool call, in milliseconds. A door whose caller can wait longer overrides it."""
+LIMIT_EVENTS: Final = 500
+_SHOWN: Final = 1024
+"""Rendered events kept in a cache, because many callers wait for the same event. The oldest is dropped."""
+
+
+class RoomToolBase:
+    """The state and the helper methods that every room tool uses."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        broker: Broker,
+        clock: Clock,
+        attendance: AttendanceBook,
+        places: Places,
+        policy: Policy,
+        agents: Callable[[], Awaitable[list[RoomResult]]],
+        inbox: Callable[[str, int], Awaitable[list[RoomResult]]],
+        call_later: CallLater | None = None,
+    ) -> None:
+        """`agents` returns the views of all agents; `inbox` returns the newest messages for a name."""
+        self.log = log
+        self.broker = broker
+        self.clock = clock
+        self.attendance = attendance
+        self.places = places
+        self.policy = policy
+        self.show_agents = agents
+        self.show_inbox = inbox
+        self.find: FindAgent = broker.directory.get
+        self._bell = Bell(log, lambda name: [room.id for room in read_rooms_of(log.rows, name)], call_later)
+        self.waits = Waits(log=log, broker=broker, clock=clock, attendance=attendance, bell=self._bell)
+        self._shown: dict[int, RoomResult] = {}
+        attendance.changed = self._bell.ring
+
+    def close(self) -> None:
+        """Stop waking waiting callers."""
+        self._bell.close()
+
+    async def submit(self, caller: Caller, request: Request, key: bytes | None) -> object:
+        """Submit a request to the broker, and record that the caller is active."""
+        self.attendance.saw(caller.name)
+        return await self.broker.submit(caller, request, key=key)
+
+    async def written(self, caller: Caller, request: Request, key: bytes | None) -> Event:
+        """Submit a request that is either refused or stored, and return its event."""
+        written = await self.submit(caller, request, key)
+        assert isinstance(written, Written)
+        assert written.event is not None  # a request without an event is refused
+        return written.event
+
+    def facts(self, room: Room) -> RoomFacts:
+        """Return presence and waits of all members of a room, as of now."""
+        return take_facts(self.attendance, self.clock.now_ms(), room.id, room.names)
+
+    def outcome(self, status: str, id: str) -> RoomResult:
+        """Return a status together with the current state of a room."""
+        room = find_room(self.log.rows, id)
+        return {
+            "status": status,
+            "room_id": room.id,
+            "room_state": room.state,
+            "remaining_members": len(room.members),
+        }
+
+    def wait_ms(self, asked_ms: int | None, limit_ms: int | None) -> int | None:
+        """Return how long to wait, within the limits of the caller and the policy; None is indefinitely."""
+        if limit_ms is None:
+            return None if asked_ms is None else max(0, asked_ms)
+        longest = min(limit_ms, self.policy.long_poll_ms)
+        return longest if asked_ms is None else max(0, min(asked_ms, longest))
+
+    def page_of(self, caller: Caller, room: Room, events: Sequence[Event], after: int) -> RoomResult:
+        """Return rendered events, and the seq of the last one as the cursor to continue after.
+
+        Messages to the caller among them are recorded as shown to it.
+        """
+        mail = (event.seq for event in events if _is_mail_of(caller, event))
+        self.attendance.shown.add(caller.name, room.id, mail)
+        return {
+            "events": [self._show(event) for event in events],
+            "cursor_event_seq": events[-1].seq if events else after,
+        }
+
+    def _show(self, event: Event) -> RoomResult:
+        shown = self._shown.get(event.seq)
+        if shown is None:
+            if len(self._shown) >= _SHOWN:
+                del self._shown[next(iter(self._shown))]
+            shown = self._shown[event.seq] = room_event(event)
+        return shown
+
+
+def _is_mail_of(caller: Caller, event: Event) -> bool:
+    is_own = event.type == MESSAGE and caller.kind != EXTERNAL
+    return is_own and caller.name in deliverable(event).delivered_to
+
+
+# --------------------
+# Room tools for rooms and members: join, leave, remove, close, list and show.
+
+_PERSONS: Final = frozenset({Standing.HUMAN, Standing.GUEST})
+
+
+class RoomTools(RoomToolBase):
+    """The tools for rooms and their members."""
+
+    async def join_path(
+        self,
+        caller: Caller,
+        *,
+        context_path: str,
+        force_new: bool = False,
+        home: str = "",
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Join the deepest open room that contains a path, or create the room it belongs to.
+
+        With `force_new` it joins or creates only a room at exactly this folder. It refuses the caller's own
+        `home`. Returns `room_id agent_id canonical_path members policy room_state cursor_event_seq`, and
+        `warning` if the joined room is above the workspace root or the new room is inside another one.
+        """
+        self.attendance.saw(caller.name)
+        place = await self.places.find(context_path, is_exact=force_new, home=home)
+        request = JoinRoom(places=place.chain, inside=place.inside, is_new=force_new)
+        seated = await self.submit(caller, request, key)
+        assert isinstance(seated, Seated)
+        room = self._now(seated.room)
+        answer: RoomResult = {
+            **room_view(room, self.facts(room), self.policy, self.find),
+            "agent_id": caller.name,
+            "is_new": seated.is_new,
+            "cursor_event_seq": self.waits.cursor(caller, room),
+        }
+        if seated.ancestor_of:
+            answer["warning"] = (
+                f"Joined ancestor room {room.path} above this workspace root {seated.ancestor_of}"
+            )
+        elif seated.nested_in:
+            outer = find_room(self.log.rows, seated.nested_in)
+            answer["warning"] = f"Created nested room inside {outer.path} ({outer.id})"
+        return answer
+
+    async def list_rooms(
+        self, caller: Caller, *, context_path: str | None = None, include_closed: bool = False
+    ) -> RoomResult:
+        """Return `rooms`: all of them, or those at and above a path, deepest first."""
+        self.attendance.saw(caller.name)
+        if context_path is None:
+            walk = read_all_rooms if include_closed else read_open_rooms
+            rooms = list(walk(self.log.rows))
+        else:
+            rooms = [room for room in await self._around(context_path) if include_closed or room.is_open]
+        return {"rooms": [room_line(room, self.facts(room), self.policy, caller.name) for room in rooms]}
+
+    async def leave_room(self, caller: Caller, *, room_id: str, key: bytes | None = None) -> RoomResult:
+        """Leave a room. `status` is `left`, with `remaining_members` and `room_state`."""
+        room = find_room(self.log.rows, room_id)
+        await self.submit(caller, LeaveRoom(room=room.id), key)
+        return self.outcome("left", room.id)
+
+    async def kick_member(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        target_agent_id: str,
+        force: bool = False,
+        reason: str = "",
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Remove a member. `status` is `kicked`, with `target_was_owner` and `room_state`."""
+        before = find_room(self.log.rows, room_id)
+        request = KickMember(room=before.id, target=target_agent_id, is_forced=force, reason=reason)
+        event = await self.written(caller, request, key)
+        target = event.to[0]
+        return {
+            **self.outcome("kicked", before.id),
+            "target_agent_id": target,
+            "target_was_owner": before.owner == target,
+        }
+
+    async def close_room(
+        self, caller: Caller, *, room_id: str, reason: str = "", key: bytes | None = None
+    ) -> RoomResult:
+        """Close a room. `status` is `closed`. Its history stays readable."""
+        room = find_room(self.log.rows, room_id)
+        await self.submit(caller, CloseRoom(room=room.id, reason=reason), key)
+        return self.outcome("closed", room.id)
+
+    async def room_here(self, caller: Caller, path: str) -> str | None:
+        """Return the open room that a path selects; None if there is no such room.
+
+        The deepest room at or above the path of which the caller is a member comes first, then the deepest
+        room.
+        """
+        rooms = await self._open_around(path)
+        own = [room.id for room in rooms if room.member(caller.name) is not None]
+        return next(iter([*own, *(room.id for room in rooms)]), None)
+
+    async def own_room_here(self, caller: Caller, path: str) -> str | None:
+        """Return the deepest open room at or above a path of which the caller is a member, or None."""
+        rooms = await self._open_around(path)
+        return next((room.id for room in rooms if room.member(caller.name) is not None), None)
+
+    async def room_meant(self, caller: Caller, path: str) -> str | None:
+        """Return the room for a caller that names none and is not a member of one at or above a path.
+
+        A person may read any room and write in it, so for a person the room at the path comes first. For any
+        caller the only room it is a member of comes next; several raise BadRequest with their ids. For agents
+        the room at the path comes last.
+        """
+        here = await self.room_here(caller, path)
+        if here is not None and caller.standing in _PERSONS:
+            return here
+        own = [room.id for room in read_rooms_of(self.log.rows, caller.name)]
+        if len(own) > 1:
+            raise BadRequest(
+                f"say which room: you are in {', '.join(own)}, and in none here; --room names one"
+            )
+        return next(iter(own), here)
+
+    async def get_room_state(self, caller: Caller, *, room_id: str) -> RoomResult:
+        """Return the current state of a room: members, stick, conditions, policy.
+
+        `cursor_event_seq` is the same as in `join_path`: never after a message that the caller has not read.
+        """
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        view = room_view(room, self.facts(room), self.policy, self.find)
+        return {**view, "agent_id": caller.name, "cursor_event_seq": self.waits.cursor(caller, room)}
+
+    def _now(self, room: Room) -> Room:
+        return read_room(self.log.rows, room.id) or room
+
+    async def _open_around(self, path: str) -> list[Room]:
+        try:
+            return [room for room in await self._around(path) if room.is_open]
+        except NotAPlace:
+            return []
+
+    async def _around(self, path: str) -> list[Room]:
+        """Return the newest room at a path and at each folder above it, deepest first."""
+        place = await self.places.find(path)
+        return [room for one in place.around if (room := read_room_at(self.log.rows, one)) is not None]
+
+
+# --------------------
+# Room tools for the stick: wait for it, keep it, release it, pass it, take it over.
+
+_PAGE: Final = 100
+_CLAIM: Final = "claim"
+_PARKED: Final = "parked"
+
+
+class StickTools(RoomToolBase):
+    """The tools for the stick."""
+
+    async def wait_for_turn(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        max_wait_ms: int | None = None,
+        mode: str = "claim",
+        allow_solo_claim: bool = True,
+        events: bool = False,
+        after_event_seq: int | None = None,
+        limit_ms: int | None = LIMIT_WAIT_MS,
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Wait until the caller gets the stick, a takeover is possible, or the room is closed.
+
+        `status` is `your_turn` (with `turn_id lease_id handoff from_agent_id reason`), `not_yet`,
+        `takeover_available` or `closed`. With `events` or `after_event_seq` the result also contains the
+        room's events for the caller after that seq. If `limit_ms` is None, `max_wait_ms` has no upper limit,
+        and None there waits indefinitely.
+        """
+        if mode not in (_CLAIM, _PARKED):
+            raise BadRequest(f"the modes are {_CLAIM} and {_PARKED}, not {mode!r}")
+        room = find_room(self.log.rows, room_id)
+        request = Claim(room=room.id, is_parked=mode == _PARKED, allows_solo=allow_solo_claim)
+        wait_ms = self.wait_ms(max_wait_ms, limit_ms)
+        turn = await self.waits.turn(caller, room, request, wait_ms, key)
+        answer = turn_view(turn, self.facts(turn.room), self.policy)
+        if events or after_event_seq is not None:
+            answer |= await self._events_with_turn(caller, turn, after_event_seq)
+        return answer
+
+    async def heartbeat(
+        self, caller: Caller, *, room_id: str, lease_id: str, expected_turn_id: int
+    ) -> RoomResult:
+        """Record that the owner is at work; `status` is `ok`, with `lease_expires_at`. Stores no event."""
+        room = find_room(self.log.rows, room_id)
+        check_holder(room, caller.name, expected_turn_id, lease_id)
+        self.attendance.beat(room.id, caller.name)
+        return {
+            "status": "ok",
+            "room_id": room.id,
+            "turn_id": room.turn,
+            "lease_expires_at": lease_until_ms(room, self.facts(room), self.policy),
+            "heartbeat_interval_ms": self.policy.heartbeat_ms,
+        }
+
+    async def release_stick(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        lease_id: str,
+        expected_turn_id: int,
+        handoff: Mapping[str, object],
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Release the stick. `status` is `released`; `reserved_for` is the next waiting member or null."""
+        request = ReleaseStick(room=room_id, turn=expected_turn_id, lease=lease_id, handoff=dict(handoff))
+        return self._given("released", await self.written(caller, request, key))
+
+    async def pass_stick(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        lease_id: str,
+        expected_turn_id: int,
+        to_agent_id: str,
+        handoff: Mapping[str, object],
+        operator_override: bool = False,
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Pass the stick to a member. `status` is `passed`; `reserved_for` is that member."""
+        request = PassStick(
+            room=room_id,
+            turn=expected_turn_id,
+            lease=lease_id,
+            to=to_agent_id,
+            handoff=dict(handoff),
+            is_override=operator_override,
+        )
+        return self._given("passed", await self.written(caller, request, key))
+
+    async def takeover_stick(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        expected_turn_id: int,
+        reason: str,
+        operator_override: bool = False,
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Take over the stick if that is allowed. Returns the fields of `your_turn`, and `revoked`."""
+        request = TakeOver(room=room_id, turn=expected_turn_id, reason=reason, is_override=operator_override)
+        turn = await self.submit(caller, request, key)
+        assert isinstance(turn, Turn)
+        return turn_view(turn, self.facts(turn.room), self.policy)
+
+    def _given(self, status: str, event: Event) -> RoomResult:
+        """Return the result of a release or pass: the member it is reserved for, and whether it is parked."""
+        room, whom = str(event.payload["room"]), event.payload.get("reserved_for")
+        return {
+            "status": status,
+            "room_id": room,
+            "turn_id": event.payload["turn_id"],
+            "reserved_for": whom or None,
+            "claim_expires_at": event.payload.get("until"),
+            "routed_to_parked": isinstance(whom, str) and self.attendance.is_parked(room, whom),
+            "event_seq": event.seq,
+        }
+
+    async def _events_with_turn(self, caller: Caller, turn: Turn, after: int | None) -> RoomResult:
+        """Return the events for the caller after a seq, without its own and without claims of ended turns."""
+        if after is None:
+            after = self.waits.cursor(caller, turn.room)
+        wanted = event_filter(caller=caller.name, target=SELF)
+        found = await self.waits.stored(
+            turn.room,
+            lambda event: (
+                passes(wanted, event) and event.sender != caller.name and not _is_old_claim(event, turn.room)
+            ),
+            after,
+            _PAGE,
+        )
+        return self.page_of(caller, turn.room, found, after)
+
+
+def _is_old_claim(event: Event, room: Room) -> bool:
+    return event.type == "claim" and event.payload.get("turn_id") != room.turn
+
+
+# --------------------
+# Room tools for messages, events and notes. Recipients do not limit readers: a reader of a room sees all.
+
+
+class TalkTools(RoomToolBase):
+    """The tools for messages, events and notes."""
+
+    async def send_message(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        body: str,
+        to_agent_id: str | Sequence[str] | None = None,
+        delivery_hint: str = "normal",
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Send to members or the whole room. Returns `event_seq event_id created_at delivered_to`."""
+        if not room_id:
+            raise BadRequest("room_id is empty: say in which room; nothing was sent")
+        to = () if to_agent_id is None else (to_agent_id,) if isinstance(to_agent_id, str) else to_agent_id
+        if to_agent_id is not None and not to:
+            raise BadRequest("to_agent_id is empty: leave it out to write to the whole room")
+        request = Send(text=body, room=room_id, to=tuple(to), delivery_hint=delivery_hint)
+        sent = await self.submit(caller, request, key)
+        assert isinstance(sent, Sent)
+        assert sent.event is not None  # not a dry run
+        return {
+            "event_seq": sent.event.seq,
+            "event_id": sent.event.id,
+            "created_at": sent.event.ts,
+            "delivered_to": list(sent.delivered_to),
+        }
+
+    async def wait_for_events(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        after_event_seq: int | None = None,
+        event_type: str | Sequence[str] | None = None,
+        target_agent_id: str = "self",
+        from_agent_id: str | None = None,
+        max_wait_ms: int | None = None,
+        since_event_seq: int | None = None,
+        limit: int = 100,
+        limit_ms: int | None = LIMIT_WAIT_MS,
+    ) -> RoomResult:
+        """Return the events after a seq, or wait for the first one: `events cursor_event_seq`.
+
+        Waiting changes neither the room nor the order of the waiting members. Without `after_event_seq` the
+        result starts at the oldest message of the room that the caller has not read, or else with the next
+        event. A given `after_event_seq` marks the caller's messages up to it as read, as far as any earlier
+        call has shown them.
+
+        `since_event_seq` is for a call that is repeated because the daemon restarted: the last seq at its
+        first start. Events stored since then count as new.
+        """
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        for name, word in (("target_agent_id", target_agent_id), ("from_agent_id", from_agent_id)):
+            if word == "":
+                raise BadRequest(f"{name} is empty: name an agent, or leave it out")
+        wanted = event_filter(
+            caller=None if caller.kind == EXTERNAL else caller.name,
+            target=target_agent_id if target_agent_id in (SELF, ANY) else self._named(room, target_agent_id),
+            event_type=event_type,
+            sender=None if from_agent_id is None else self._named(room, from_agent_id),
+        )
+        if after_event_seq is None:
+            after = self.waits.cursor(caller, room)
+            after = after if since_event_seq is None else min(after, since_event_seq)
+        else:
+            after = after_event_seq
+            await self.waits.acknowledge(caller, room, after)
+        wait_ms = self.wait_ms(max_wait_ms, limit_ms)
+        found = await self.waits.events(room, wanted, after, _page(limit), wait_ms)
+        return self.page_of(caller, room, found, after)
+
+    async def get_room_events(
+        self, caller: Caller, *, room_id: str, after_event_seq: int = 0, limit: int = 100
+    ) -> RoomResult:
+        """Return all events of a room after a seq, including archived ones: `events cursor_event_seq`."""
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        found = await self.waits.stored(room, lambda event: True, after_event_seq, _page(limit))
+        return self.page_of(caller, room, found, after_event_seq)
+
+    async def add_note(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        body: str,
+        turn_id: int | None = None,
+        key: bytes | None = None,
+    ) -> RoomResult:
+        """Store a note and return it."""
+        event = await self.written(caller, AddNote(room=room_id, text=body, turn=turn_id), key)
+        return self._note(str(event.payload["room"]), str(event.payload["note"]))
+
+    async def list_notes(
+        self,
+        caller: Caller,
+        *,
+        room_id: str,
+        after_note_id: str | None = None,
+        include_resolved: bool = False,
+        limit: int = 50,
+    ) -> RoomResult:
+        """Return `notes`, oldest first."""
+        self.attendance.saw(caller.name)
+        room = find_room(self.log.rows, room_id)
+        after = "" if after_note_id is None else after_note_id
+        notes = read_notes(
+            self.log.rows, room.id, after=after, include_resolved=include_resolved, limit=limit
+        )
+        return {"room_id": room.id, "notes": [note_view(note) for note in notes]}
+
+    async def resolve_note(
+        self, caller: Caller, *, room_id: str, note_id: str, key: bytes | None = None
+    ) -> RoomResult:
+        """Mark a note as resolved and return it."""
+        room = find_room(self.log.rows, room_id)
+        await self.submit(caller, ResolveNote(room=room.id, note=note_id), key)
+        return self._note(room.id, note_id)
+
+    def _named(self, room: Room, word: str) -> str:
+        """Return the name of the member that `word` selects; `word` itself if it may be a former member."""
+        try:
+            return find_member(room, word, self.attendance.is_present).name
+        except UnknownMember:
+            return word
+
+    def _note(self, room: str, id: str) -> RoomResult:
+        return note_view(find_note(self.log.rows, room, id))
+
+
+def _page(limit: int) -> int:
+    return max(1, min(limit, LIMIT_EVENTS))
+
+
+# --------------------
+# The one implementation of rooms, the stick and notes for every door.
+#
+# Parameters and results are those of the room tools, as plain objects; a refused request raises an error. A
+# door may change the wire but never the meaning. Paths must be absolute; the door completes relative ones.
+
+
+class RoomService(RoomTools, StickTools, TalkTools):
+    """All room tools. Rooms are stored in the log; waiting callers are recorded in attendance."""
+
+    async def list_agents(self, caller: Caller) -> RoomResult:
+        """Return `agents`, present ones first."""
+        self.attendance.saw(caller.name)
+        return {"agents": await self.show_agents()}
+
+    async def inbox(self, caller: Caller, *, limit: int = 50) -> RoomResult:
+        """Return `messages`: the newest for the caller, each with its `state`. None is marked as read.
+
+        To mark a message as read, the caller passes a cursor at or after it to `wait_for_events`.
+        """
+        if caller.kind == EXTERNAL:
+            raise WhoAreYou("you have no mailbox: call join_path, or take a name with 'pal join'")
+        self.attendance.saw(caller.name)
+        messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
+        seqs = (int(str(message["seq"])) for message in messages)
+        self.attendance.shown.add(
+            caller.name, INBOX, (seq for seq in seqs if self._is_open(caller.name, seq))
+        )
+        return {"messages": messages}
+
+    def _is_open(self, name: str, seq: int) -> bool:
+        """Return whether a message is unread and the inbox shows its text."""
+        found = find_mail(self.log.rows, name, seq)
+        return found is not None and not found[1].is_kept_back and not found[1].raw

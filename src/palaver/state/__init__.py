@@ -1,0 +1,1 @@
+"""The read model: the fold of events into rows, and the queries on them. Pure."""

@@ -1,0 +1,225 @@
+"""Read agents, the ledger and open mail from the state. The fold writes them. Pure."""
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import takewhile
+from typing import Final
+
+import msgspec
+
+from palaver.protocol.agents import Agent, Seat
+from palaver.protocol.events import DeliveryReport, State, can_rise
+from palaver.protocol.message import HUMAN, Priority
+from palaver.state.rows import (
+    CARRIED,
+    HELD,
+    LEDGER,
+    MAIL,
+    TIP,
+    UNREAD,
+    UNSURE,
+    LedgerEntry,
+    OpenMessage,
+    Rows,
+    decode_count,
+    decode_entry,
+    decode_mail,
+    ledger_key,
+    mail_keys,
+    mail_prefix,
+    place_of_key,
+    receiver_of_key,
+    tip_key,
+)
+
+AGENTS: Final = "agent"
+SESSIONS: Final = "session"
+SEATS: Final = "seat"
+SUBAGENTS: Final = "subagent"
+LAST_SUBAGENT: Final = "subagent_last"
+
+_LIMIT_LIST: Final = 1000
+_PAGE: Final = 200
+_QUEUED: Final = LedgerEntry(state=State.QUEUED, ts=0)
+_decode_agent: Final = msgspec.json.Decoder(Agent).decode
+
+
+def read_agent(rows: Rows, name: str) -> Agent | None:
+    """Return an agent by its name, or None."""
+    value = rows.get(AGENTS, name)
+    return None if value is None else _decode_agent(value)
+
+
+def read_agents(rows: Rows) -> list[Agent]:
+    """Return every known agent, by name."""
+    agents: list[Agent] = []
+    after = ""
+    while page := rows.scan(AGENTS, "", after=after, limit=1000):
+        agents.extend(_decode_agent(value) for _, value in page)
+        after = page[-1][0]
+    return agents
+
+
+def read_session(rows: Rows, harness: str, session: str) -> str | None:
+    """Return the most recent agent name of a harness session, or None."""
+    value = rows.get(SESSIONS, f"{harness}/{session}")
+    return None if value is None else value.decode()
+
+
+def seat_row(seat: Seat) -> str:
+    """Return the key of the row that records a process as a seat."""
+    return f"{seat.boot}/{seat.pid}/{seat.start}"
+
+
+def read_seats(rows: Rows, boot: str) -> list[Seat]:
+    """Return every process of this boot that was ever a seat, without session keys."""
+    seats: list[Seat] = []
+    after = ""
+    while page := rows.scan(SEATS, f"{boot}/", after=after, limit=1000):
+        for key, _ in page:
+            pid, start = key.removeprefix(f"{boot}/").split("/")
+            seats.append(Seat(pid=int(pid), start=int(start), boot=boot))
+        after = page[-1][0]
+    return seats
+
+
+def read_subagent(rows: Rows, parent: str, key: str) -> str | None:
+    """Return the most recent name of a harness's sub-agent, or None."""
+    value = rows.get(SUBAGENTS, f"{parent}/{key}")
+    return None if value is None else value.decode()
+
+
+def read_last_subagent(rows: Rows, stem: str) -> int:
+    """Return the largest number that a sub-agent of that parent and type has had, or 0."""
+    value = rows.get(LAST_SUBAGENT, stem)
+    return 0 if value is None else decode_count(value)
+
+
+def read_entry(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
+    """Return a ledger entry; None if nothing has happened to the message yet."""
+    value = rows.get(LEDGER, ledger_key(seq, agent))
+    return None if value is None else decode_entry(value)
+
+
+def read_receivers(rows: Rows, seq: int) -> list[str]:
+    """Return the recipients of a message from the ledger and open mail, by name.
+
+    For a message that does not name them any more: every agent is checked.
+    """
+    prefix = ledger_key(seq, "")
+    names = {key.removeprefix(prefix) for key, _ in rows.scan(LEDGER, prefix, limit=_LIMIT_LIST)}
+    known = [*(agent.name for agent in read_agents(rows)), HUMAN]
+    return sorted(names | {name for name in known if find_mail(rows, name, seq) is not None})
+
+
+def read_unread(rows: Rows, agent: str) -> int:
+    """Return how many open messages an agent has."""
+    value = rows.get(UNREAD, agent)
+    return 0 if value is None else decode_count(value)
+
+
+def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, OpenMessage] | None:
+    """Return one open message of an agent by its seq, with its key, or None."""
+    for key in mail_keys(agent, seq):
+        if (value := rows.get(MAIL, key)) is not None:
+            return key, decode_mail(value)
+    return None
+
+
+def read_mail(rows: Rows, agent: str) -> Iterator[OpenMessage]:
+    """Iterate over the open mail of an agent in delivery order, quiet or not."""
+    for priority in Priority:
+        yield from _of_priority(rows, agent, priority)
+
+
+def read_mail_up_to(rows: Rows, agent: str, place: int) -> Iterator[OpenMessage]:
+    """Iterate over the open mail of an agent up to a seq, however much comes after it."""
+    for priority in Priority:
+        line = _of_priority(rows, agent, priority)
+        if priority is Priority.IDLE_FIRST:
+            yield from (mail for mail in line if mail.seq <= place)
+        else:
+            yield from takewhile(lambda mail: mail.seq <= place, line)
+
+
+def _of_priority(rows: Rows, agent: str, priority: Priority) -> Iterator[OpenMessage]:
+    lines = [_line(rows, mail_prefix(agent, priority, is_quiet=quiet)) for quiet in (False, True)]
+    return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
+
+
+def _line(rows: Rows, prefix: str) -> Iterator[OpenMessage]:
+    after = ""
+    while page := rows.scan(MAIL, prefix, after=after, limit=_PAGE):
+        yield from (decode_mail(value) for _, value in page)
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]
+
+
+def read_carried(rows: Rows, agent: str) -> list[int]:
+    """Return the seqs of an agent's mail in transit: submitted on a lane without an outcome."""
+    return [place_of_key(key) for key, _ in rows.scan(CARRIED, f"{agent}/", limit=_LIMIT_LIST)]
+
+
+def agents_with_carried(rows: Rows) -> list[str]:
+    """Return the agents that have mail in transit, by name."""
+    agents: set[str] = set()
+    after = ""
+    while page := rows.scan(CARRIED, "", after=after, limit=_LIMIT_LIST):
+        agents.update(key.rpartition("/")[0] for key, _ in page)
+        after = page[-1][0]
+    return sorted(agents)
+
+
+def read_unsure(rows: Rows, agent: str) -> list[int]:
+    """Return the seqs of unconfirmed messages: lanes ended before an agent confirmed them."""
+    return [place_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
+
+
+def read_held(rows: Rows) -> dict[int, list[str]]:
+    """Return held messages, newest first: their seqs and recipients.
+
+    At the limit the oldest are left out.
+    """
+    held: dict[int, list[str]] = {}
+    for key, _ in rows.scan(HELD, "", limit=_LIMIT_LIST, reverse=True):
+        seq, agent = receiver_of_key(key)
+        held.setdefault(seq, []).append(agent)
+    return held
+
+
+def read_tips(rows: Rows, agent: str) -> frozenset[str]:
+    """Return the one-time tips that an agent has received."""
+    prefix = tip_key(agent, "")
+    return frozenset(key.removeprefix(prefix) for key, _ in rows.scan(TIP, prefix, limit=_LIMIT_LIST))
+
+
+def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
+    """Return whether a report changes the ledger entry of a message.
+
+    States only rise, with one exception: a definite refusal, or a person, queues mail again. A message to
+    others has no entry to change; only an unmatched path creates one, under the path.
+    """
+    old = read_line(rows, seq, report.agent)
+    if old is None:
+        return report.state == State.DEAD
+    if report.unconfirmed:
+        return report.state == State.SUBMITTED and is_carried(old)
+    if report.state == State.QUEUED:
+        return old.state in (State.SUBMITTED, State.HELD)
+    if old.state == State.ANSWERED and report.state == State.SEEN:  # It was answered before it was taken.
+        return find_mail(rows, report.agent, seq) is not None
+    return can_rise(old.state, report.state)
+
+
+def read_line(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
+    """Return a ledger entry, also of mail that only waits; None if the message is not for the agent."""
+    entry = read_entry(rows, seq, agent)
+    if entry is None and find_mail(rows, agent, seq) is not None:
+        return _QUEUED
+    return entry
+
+
+def is_carried(entry: LedgerEntry) -> bool:
+    """Return whether a message is in transit on a lane without an outcome."""
+    return entry.state == State.SUBMITTED and not entry.unconfirmed

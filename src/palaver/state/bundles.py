@@ -1,0 +1,81 @@
+"""The bundles in the state: one row each, found by its eight characters and listed by its seq. Pure.
+
+The rows contain the seq of a bundle; its contents are only in its event.
+"""
+
+from typing import Final
+
+import msgspec
+
+from palaver.protocol.bundles import Bundle, format_bundle_id, parse_bundle_id
+from palaver.protocol.envelope import Event
+from palaver.state.rows import Change, Rows, encode_row
+
+BUNDLES: Final = "bundle"
+BUNDLE_PLACES: Final = "bundle.place"
+
+LIMIT_CHAIN: Final = 100
+"""The number of steps that `read_parents` follows."""
+
+
+class BundleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One bundle, without its contents. `files` is their number."""
+
+    seq: int
+    title: str
+    by: str
+    ts: int
+    files: int = 0
+    extends: str = ""
+
+
+def made_bundle(rows: Rows, event: Event) -> list[Change]:
+    """Return the rows of a new bundle. Raise ValueError for a known id, so that the fold skips it."""
+    bundle = msgspec.convert(event.payload, Bundle)
+    key = parse_bundle_id(bundle.bundle_id)
+    if rows.get(BUNDLES, key) is not None:
+        raise ValueError(bundle.bundle_id)
+    row = BundleRow(
+        seq=event.seq,
+        title=bundle.title,
+        by=event.sender,
+        ts=event.ts,
+        files=len(bundle.files),
+        extends=bundle.extends,
+    )
+    return [(BUNDLES, key, encode_row(row)), (BUNDLE_PLACES, f"{event.seq:015d}", key.encode())]
+
+
+def read_bundle(rows: Rows, key: str) -> BundleRow | None:
+    """Return a bundle by its eight characters, in lower case, or None."""
+    value = rows.get(BUNDLES, key)
+    return None if value is None else _decode_row(value)
+
+
+def read_newest_bundles(rows: Rows, limit: int) -> list[tuple[str, BundleRow]]:
+    """Return the newest bundles with their ids, the newest last."""
+    found = []
+    for _, value in reversed(rows.scan(BUNDLE_PLACES, "", limit=limit, reverse=True)):
+        key = value.decode()
+        row = read_bundle(rows, key)
+        assert row is not None  # one event wrote both
+        found.append((format_bundle_id(key), row))
+    return found
+
+
+def read_parents(rows: Rows, extends: str) -> list[tuple[str, BundleRow]]:
+    """Return the bundle `extends` and its parents with their ids, the nearest first, at most a hundred.
+
+    A bundle can only extend an older one: there are no cycles.
+    """
+    found: list[tuple[str, BundleRow]] = []
+    while extends and len(found) < LIMIT_CHAIN:
+        row = read_bundle(rows, parse_bundle_id(extends))
+        if row is None:
+            break
+        found.append((extends, row))
+        extends = row.extends
+    return found
+
+
+_decode_row: Final = msgspec.json.Decoder(BundleRow).decode

@@ -1,0 +1,168 @@
+"""The fold: the changes of each event to the state. Pure and total.
+
+`apply` reads rows and the event, and nothing else: no clock, no setting, no presence. It skips and counts
+unreadable events, so that one bad event never stops the log; `pal doctor` shows the count.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from sys import intern
+from typing import Final
+
+import msgspec
+
+from palaver.errors import RequestError
+from palaver.protocol.agents import Agent, split_subagent_name
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import (
+    BYE,
+    HELLO,
+    LIFE,
+    NOTE_ADDED,
+    NOTE_RESOLVED,
+    PAUSED,
+    READY,
+    ROOM_TYPES,
+    UNPAUSED,
+    has_agent,
+)
+from palaver.protocol.redaction import REDACTED_TYPE
+from palaver.protocol.tasks import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
+from palaver.state.agents import (
+    AGENTS,
+    LAST_SUBAGENT,
+    SEATS,
+    SESSIONS,
+    SUBAGENTS,
+    read_agent,
+    read_last_subagent,
+    seat_row,
+)
+from palaver.state.bundles import made_bundle
+from palaver.state.ledger import moved_by_report, opened_by_envelope, opened_by_message
+from palaver.state.reminders import nag_changes
+from palaver.state.rooms import add_note, fold_room, resolve_note
+from palaver.state.rows import Change, Rows, decode_count, encode_row
+from palaver.state.tasks import fold_task
+from palaver.state.threads import fold_thread
+from palaver.state.watches import watch_changes
+
+SKIPPED: Final = "skipped"
+
+_Handler = Callable[[Rows, Event], list[Change]]
+
+
+def apply(rows: Rows, event: Event) -> Sequence[Change]:
+    """Return the changes of an event. The same rows and event always have the same changes."""
+    handler = _HANDLERS.get(event.type, opened_by_envelope)
+    try:
+        agent = agent_of(event)
+        return [
+            *handler(rows, event),
+            *watch_changes(rows, event, agent),
+            *nag_changes(rows, event, agent),
+        ]
+    except (RequestError, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
+        count = rows.get(SKIPPED, event.type)
+        return [(SKIPPED, event.type, encode_row(1 if count is None else decode_count(count) + 1))]
+
+
+def agent_of(event: Event) -> str:
+    """Return the name of the agent that an event is about: the sender, unless the event names another."""
+    name = event.payload.get("agent")
+    return name if isinstance(name, str) else event.sender
+
+
+def _message(rows: Rows, event: Event) -> list[Change]:
+    return [*opened_by_message(rows, event), *fold_thread(rows, event)]
+
+
+def _hello(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of a hello: a join carries the whole agent, a later hello sets what runs it."""
+    fields = event.payload.get("agent")
+    if isinstance(fields, Mapping):
+        agent = msgspec.convert(fields, Agent)
+        known = read_agent(rows, agent.name)
+        agent = msgspec.structs.replace(agent, since=event.ts, joined=event.ts, seq=event.seq, left=False)
+        # until a person unpauses it, even if another process runs it by then
+        if known is not None and known.paused:
+            agent = msgspec.structs.replace(agent, paused=True)
+        return _sits_down(rows, agent)
+    runtime, version = str(event.payload.get("runtime", "")), str(event.payload.get("version", ""))
+    return _change_agent(rows, event, runtime=runtime, version=version)
+
+
+def _bye(rows: Rows, event: Event) -> list[Change]:
+    reason = str(event.payload.get("reason", ""))
+    return _change_agent(rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason)
+
+
+def _status(rows: Rows, event: Event) -> list[Change]:
+    state, detail = str(event.payload["state"]), str(event.payload.get("detail", ""))
+    return _change_agent(rows, event, state=state, detail=detail, since=event.ts)
+
+
+def _paused(rows: Rows, event: Event) -> list[Change]:
+    return _change_agent(rows, event, paused=event.type == PAUSED)
+
+
+def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
+    known = read_agent(rows, agent_of(event))
+    if known is None:
+        raise ValueError(event.sender)
+    return [(AGENTS, known.name, _agent_row(msgspec.structs.replace(known, **fields)))]
+
+
+def _life(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of a life event: a new seat or session replaces the agent; `ready` sets a flag."""
+    if event.payload.get("action") == READY:
+        return _change_agent(rows, event, ready=True)
+    if not has_agent(event):
+        return []
+    agent = msgspec.convert(event.payload["agent"], Agent)
+    return _sits_down(rows, msgspec.structs.replace(agent, seq=event.seq))
+
+
+def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
+    changes: list[Change] = [(AGENTS, agent.name, _agent_row(agent))]
+    if agent.seat is not None:  # kept permanently: a process that was an agent's never becomes the human
+        changes.append((SEATS, seat_row(agent.seat), agent.name.encode()))
+    if agent.parent:
+        changes += _as_subagent(rows, agent)
+    elif agent.session:
+        changes.append((SESSIONS, f"{agent.harness}/{agent.session}", agent.name.encode()))
+    return changes
+
+
+def _as_subagent(rows: Rows, agent: Agent) -> list[Change]:
+    """Return the rows that map its harness key to the name, and mark its number as used."""
+    stem, number = split_subagent_name(agent.name)
+    last = max(number, read_last_subagent(rows, stem))
+    return [
+        (SUBAGENTS, f"{agent.parent}/{agent.session}", agent.name.encode()),
+        (LAST_SUBAGENT, stem, encode_row(last)),
+    ]
+
+
+def _agent_row(agent: Agent) -> bytes:
+    # msgspec omits a default only if it is the same object, and the defaults of these two are strings.
+    return encode_row(msgspec.structs.replace(agent, role=intern(agent.role), state=intern(agent.state)))
+
+
+_HANDLERS: Final[Mapping[str, _Handler]] = {
+    "message": _message,
+    "delivery": moved_by_report,
+    "bundle": made_bundle,
+    **dict.fromkeys(ROOM_TYPES, fold_room),
+    NOTE_ADDED: add_note,
+    NOTE_RESOLVED: resolve_note,
+    TASK_CREATE: fold_task,
+    TASK_UPDATE: fold_task,
+    TASK_COMPLETE: fold_task,
+    HELLO: _hello,
+    BYE: _bye,
+    PAUSED: _paused,
+    UNPAUSED: _paused,
+    "status": _status,
+    LIFE: _life,
+    REDACTED_TYPE: lambda rows, event: [],
+}

@@ -1,0 +1,217 @@
+"""The changes of messages and reports to open mail and the ledger: the larger half of the fold. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import DeliveryReport, State, can_rise
+from palaver.protocol.message import Priority, parse_priority
+from palaver.state.agents import can_step, find_mail, is_carried, read_entry, read_line, read_unread
+from palaver.state.reminders import read_nag
+from palaver.state.rows import (
+    CARRIED,
+    EXPIRY,
+    HELD,
+    LEDGER,
+    MAIL,
+    TIP,
+    UNREAD,
+    UNSURE,
+    Change,
+    LedgerEntry,
+    OpenMessage,
+    Rows,
+    agent_key,
+    deliverable,
+    encode_row,
+    expiry_key,
+    ledger_key,
+    mail_key,
+    reply_place,
+    tip_key,
+)
+
+_IN_LINE: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
+_NEW: Final = LedgerEntry(state=State.QUEUED, ts=0)
+
+
+class _Counter:
+    """Counts open mail up and down while one event is applied, and writes each agent's row once.
+
+    Held mail does not count: its agent cannot take it.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._counts: dict[str, int] = {}
+
+    def add(self, agent: str, step: int) -> None:
+        if not step:
+            return
+        if agent not in self._counts:
+            self._counts[agent] = read_unread(self._rows, agent)
+        self._counts[agent] += step
+
+    def changes(self) -> list[Change]:
+        return [
+            (UNREAD, agent, encode_row(count) if count > 0 else None) for agent, count in self._counts.items()
+        ]
+
+
+def opened_by_message(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of a message: it is mail for its recipients, and may answer another message."""
+    counter = _Counter(rows)
+    changes = _open_mail(event, counter)
+    place = reply_place(event)
+    # A held reply answers nothing until it is released.
+    if place is not None and not deliverable(event).held:
+        changes += _answered_with_reminder(rows, event, event.sender, place, counter)
+    return changes + counter.changes()
+
+
+def opened_by_envelope(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of an envelope of a foreign type: it is only mail for its recipients."""
+    counter = _Counter(rows)
+    return _open_mail(event, counter) + counter.changes()
+
+
+def _open_mail(event: Event, counter: _Counter) -> list[Change]:
+    found = deliverable(event)
+    state = State.HELD if found.held else State.QUEUED
+    row = encode_row(OpenMessage(seq=event.seq, expires=found.expires, state=state, raw=found.is_raw))
+    changes: list[Change] = []
+    for agent in found.delivered_to:
+        is_quiet = found.is_quiet_for(agent)
+        changes.append((MAIL, mail_key(agent, found.priority, event.seq, is_quiet=is_quiet), row))
+        counter.add(agent, 0 if found.held else 1)
+        if found.held:
+            entry = LedgerEntry(state=State.HELD, ts=event.ts, reason=found.held)
+            changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(entry)))
+            changes.append((HELD, ledger_key(event.seq, agent), b"1"))
+        if found.expires:
+            changes.append((EXPIRY, expiry_key(found.expires, event.seq, agent), b"1"))
+    return changes
+
+
+def _answered_with_reminder(
+    rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
+) -> list[Change]:
+    """Return the changes of a reply to its message and to a waiting reminder, which is now obsolete."""
+    changes = _answered(rows, event, agent, place, counter, answer)
+    nag = read_nag(rows, agent, place)
+    if nag is not None and nag.last:
+        changes += _answered(rows, event, agent, nag.last, counter, answer)
+    return changes
+
+
+def _answered(
+    rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
+) -> list[Change]:
+    """Return the changes of a reply to its author's ledger entry.
+
+    A message that a lane carries was evidently read, and leaves the queue. A message that only waits stays
+    queued for the next reader: a reply is not proof of reading, and its number may be a mistake.
+    """
+    old = read_line(rows, place, agent)
+    if old is None or not can_rise(old.state, State.ANSWERED):
+        return []
+    new = msgspec.structs.replace(
+        old, state=State.ANSWERED, ts=event.ts, answer=answer or event.seq, unconfirmed=False
+    )
+    changes = _lifted(agent, place, old, new)
+    waiting = find_mail(rows, agent, place)
+    if waiting is None:
+        return changes
+    key, mail = waiting
+    if mail.state != State.QUEUED:
+        return changes + _taken_out(agent, key, mail, counter)
+    changes.append((MAIL, key, encode_row(msgspec.structs.replace(mail, state=State.ANSWERED, expires=0))))
+    if mail.expires:
+        changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))
+    return changes
+
+
+def moved_by_report(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of a report: it changes only the entries that it may change."""
+    report = msgspec.convert(event.payload, DeliveryReport)
+    counter = _Counter(rows)
+    changes: list[Change] = []
+    for seq in dict.fromkeys(report.messages):
+        if can_step(rows, report, seq):
+            changes += _reported(rows, event, report, seq, counter)
+    if report.author and report.answers and changes:
+        answer = report.messages[0]
+        changes += _answered_with_reminder(rows, event, report.author, report.answers, counter, answer)
+    changes += [(TIP, tip_key(report.agent, tip), b"1") for tip in report.tips]
+    return changes + counter.changes()
+
+
+def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counter: _Counter) -> list[Change]:
+    old = read_entry(rows, seq, report.agent) or _NEW
+    if old.state == State.ANSWERED:  # Answered unread, and read now: it stays answered.
+        new = msgspec.structs.replace(old, lane=report.lane, grade=report.grade, seen=event.ts)
+        answered = find_mail(rows, report.agent, seq)
+        assert answered is not None  # otherwise it could not be seen
+        return [*_lifted(report.agent, seq, old, new), *_taken_out(report.agent, *answered, counter)]
+    new = LedgerEntry(
+        state=report.state,
+        ts=event.ts,
+        lane=report.lane or old.lane,
+        grade=report.grade,
+        reason=report.reason,
+        unconfirmed=report.unconfirmed,
+        submitted=event.ts if report.state == State.SUBMITTED and not report.unconfirmed else old.submitted,
+        seen=event.ts if report.state == State.SEEN else old.seen,
+        by=event.by or "",
+    )
+    changes = _lifted(report.agent, seq, old, new)
+    waiting = find_mail(rows, report.agent, seq)
+    if waiting is not None:
+        return changes + _moved(report, event.ts, *waiting, counter)
+    if report.state == State.QUEUED:  # It had left the queue, and is queued again.
+        priority = parse_priority(report.priority) if report.priority else Priority.NORMAL
+        counter.add(report.agent, 1)
+        row = encode_row(OpenMessage(seq=seq, state=State.QUEUED, since=event.ts))
+        changes.append((MAIL, mail_key(report.agent, priority, seq), row))
+    return changes
+
+
+def _moved(report: DeliveryReport, ts: int, key: str, mail: OpenMessage, counter: _Counter) -> list[Change]:
+    """Return the changes to queued mail: it leaves the queue, or stays in it with another state."""
+    if report.unconfirmed or report.state not in _IN_LINE:
+        return _taken_out(report.agent, key, mail, counter)
+    is_gated = report.state == State.HELD and bool(report.lane)
+    moved = msgspec.structs.replace(mail, state=report.state, since=ts, is_gated=is_gated)
+    changes: list[Change] = [(MAIL, key, encode_row(moved))]
+    counter.add(report.agent, mail.is_kept_back - moved.is_kept_back)
+    if mail.is_kept_back != moved.is_kept_back:
+        kept = b"1" if moved.is_kept_back else None
+        changes.append((HELD, ledger_key(mail.seq, report.agent), kept))
+    if mail.expires:  # Submitted mail can not expire any more; mail that is queued again can.
+        is_open = report.state != State.SUBMITTED
+        changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, report.agent), b"1" if is_open else None))
+    return changes
+
+
+def _lifted(agent: str, seq: int, old: LedgerEntry, new: LedgerEntry) -> list[Change]:
+    """Return the changes of a ledger entry and of the short lists of carried and unconfirmed messages."""
+    changes: list[Change] = [(LEDGER, ledger_key(seq, agent), encode_row(new))]
+    for table, was, is_now in (
+        (CARRIED, is_carried(old), is_carried(new)),
+        (UNSURE, old.unconfirmed, new.unconfirmed),
+    ):
+        if was != is_now:
+            changes.append((table, agent_key(agent, seq), b"1" if is_now else None))
+    return changes
+
+
+def _taken_out(agent: str, key: str, mail: OpenMessage, counter: _Counter) -> list[Change]:
+    """Return the changes when one message leaves an agent's queue."""
+    counter.add(agent, 0 if mail.is_kept_back else -1)
+    changes: list[Change] = [(MAIL, key, None)]
+    if mail.is_kept_back:
+        changes.append((HELD, ledger_key(mail.seq, agent), None))
+    if mail.expires:
+        changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))
+    return changes

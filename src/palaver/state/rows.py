@@ -1,0 +1,235 @@
+"""An agent's open mail and the ledger, as rows of the fold: their keys and their values. Pure.
+
+    mail      waiting, held or submitted messages of an agent; the keys sort in delivery order
+    unread    their number, without held ones
+    ledger    the state of each message for each recipient
+    expiry    expiry times of waiting messages, soonest first
+    carried   messages submitted on a lane without an outcome
+    unsure    messages that lanes carried and never confirmed
+    held      messages held for all until they are released, by seq
+    tip       the one-time tips that an agent has received
+
+Open mail sorts by priority, then by seq; `idle-first` newest first. So the next message of any agent is the
+first row under its name, however long its backlog is. Quiet mail, which wakes no agent, has separate keys per
+priority: a search for waking mail does not have to read it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import State
+from palaver.protocol.message import MESSAGE, Priority, is_raw, parse_priority
+
+
+class Rows(Protocol):
+    """The folded rows. Keys are text, in code point order; values are bytes that only the fold reads."""
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """Return the row's value, or None if there is no such row."""
+        ...
+
+    def scan(
+        self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[str, bytes]]:
+        """Return the rows whose key begins with `prefix`, in key order, at most `limit` of them.
+
+        `after` is a complete key, and the result begins after it: above it, or below it if `reverse` is set.
+        An empty `after` begins at the first row, or with `reverse` at the last. Keys are returned complete.
+        """
+        ...
+
+
+Change: TypeAlias = tuple[str, str, bytes | None]
+"""One row to store: table, key, value. None as the value removes the row."""
+
+MAIL: Final = "mail"
+LEDGER: Final = "ledger"
+UNREAD: Final = "unread"
+EXPIRY: Final = "expiry"
+CARRIED: Final = "carried"
+UNSURE: Final = "unsure"
+HELD: Final = "held"
+TIP: Final = "tip"
+
+_QUIET: Final = len(Priority)
+"""The offset of a priority's number in the keys of quiet mail."""
+_LAST_PLACE: Final = 10**15 - 1
+_PLACE_DIGITS: Final = 15
+
+
+class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message that waits for one agent. `expires` is 0 for never.
+
+    No default is a string, here or below: msgspec omits only the same object, so a decoded string would make
+    a different row than the same string in the code.
+    """
+
+    seq: int
+    state: str
+    expires: int = 0
+    since: int = 0
+    raw: bool = False
+    """Bytes for a terminal: no other lane takes it."""
+    is_gated: bool = False
+    """Held by the gate of a terminal: a reader that fetches mail may still have it."""
+
+    @property
+    def is_kept_back(self) -> bool:
+        """Whether no reader may have it until it is released."""
+        return self.state == State.HELD and not self.is_gated
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One ledger entry: the state of one message for one recipient.
+
+    There is no entry while it is queued: the message itself shows that. Times are Unix milliseconds, 0 for
+    not yet.
+    """
+
+    state: str
+    ts: int
+    lane: str = ""
+    grade: str = ""
+    reason: str = ""
+    unconfirmed: bool = False
+    submitted: int = 0
+    seen: int = 0
+    answer: int = 0
+    """The seq of the reply."""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliverable:
+    """The fields of an event that delivery needs."""
+
+    delivered_to: tuple[str, ...]
+    priority: Priority
+    expires: int
+    held: str
+    wakes: tuple[str, ...] | None = None
+    """The recipients that it wakes; None for all. For the others it is quiet."""
+
+    is_raw: bool = False
+
+    def is_quiet_for(self, name: str) -> bool:
+        """Return whether it waits quietly for a recipient until other mail is delivered."""
+        return self.wakes is not None and name not in self.wakes
+
+
+def deliverable(event: Event) -> Deliverable:
+    """Return the delivery fields of an event, each recipient once.
+
+    A message has them in its payload. Another envelope has them outside its payload, which is not ours to
+    read. Raises ValueError, TypeError or BadRequest if a message cannot be read.
+    """
+    payload = event.payload
+    if event.type != MESSAGE:
+        return Deliverable(_once(event.delivered_to), Priority.NORMAL, 0, "")
+    names = _names(payload.get("delivered_to", ()), "delivered_to")
+    wakes = payload.get("wakes")
+    word = payload.get("priority")
+    priority = Priority.NORMAL if word is None else parse_priority(str(word))
+    expires = payload.get("expires", 0)
+    if type(expires) is not int or not 0 <= expires <= _LAST_PLACE:
+        raise ValueError("expires")
+    return Deliverable(
+        _once(names),
+        priority,
+        expires,
+        str(payload.get("held", "")),
+        None if wakes is None else tuple(_names(wakes, "wakes")),
+        is_raw(event),
+    )
+
+
+def _names(found: object, what: str) -> Sequence[str]:
+    if not isinstance(found, (list, tuple)) or not all(isinstance(name, str) for name in found):
+        raise TypeError(what)
+    return found
+
+
+def _once(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def reply_place(event: Event) -> int | None:
+    """Return the seq of the local message that an event answers, or None."""
+    found = event.payload.get("reply_to")
+    if not isinstance(found, str) or not found.isdecimal() or len(found) > _PLACE_DIGITS:
+        return None
+    return int(found)
+
+
+def mail_key(agent: str, priority: Priority, seq: int, *, is_quiet: bool = False) -> str:
+    """Return the key of a waiting message in its agent's queue."""
+    place = _LAST_PLACE - seq if priority is Priority.IDLE_FIRST else seq
+    return f"{mail_prefix(agent, priority, is_quiet=is_quiet)}{place:015d}"
+
+
+def mail_prefix(agent: str, priority: Priority | None = None, *, is_quiet: bool = False) -> str:
+    """Return the prefix of all keys of an agent's open mail, or of one priority."""
+    return f"{agent}/" if priority is None else f"{agent}/{priority + _QUIET * is_quiet:d}"
+
+
+def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
+    """Return every key that one waiting message could have, the likeliest first."""
+    return tuple(
+        mail_key(agent, priority, seq, is_quiet=is_quiet)
+        for is_quiet in (False, True)
+        for priority in _LIKELIEST
+    )
+
+
+def priority_of_key(key: str) -> Priority:
+    """Return the priority in a key of open mail."""
+    return Priority((int(key[key.rindex("/") + 1]) - 1) % _QUIET + 1)
+
+
+def ledger_key(seq: int, agent: str) -> str:
+    """Return the key of a ledger entry."""
+    return f"{seq:015d}/{agent}"
+
+
+def receiver_of_key(key: str) -> tuple[int, str]:
+    """Return the (seq, agent) of a key of `ledger_key`."""
+    seq, agent = key.split("/", 1)
+    return int(seq), agent
+
+
+def agent_key(agent: str, seq: int) -> str:
+    """Return the key of a message in an agent's short lists of carried and unconfirmed messages."""
+    return f"{agent}/{seq:015d}"
+
+
+def tip_key(agent: str, tip: str) -> str:
+    """Return the key that records that an agent has received a tip."""
+    return f"{agent}/{tip}"
+
+
+def place_of_key(key: str) -> int:
+    """Return the seq in a key of `agent_key`."""
+    return int(key[key.rindex("/") + 1 :])
+
+
+def expiry_key(expires: int, seq: int, agent: str) -> str:
+    """Return a key that sorts by expiry time."""
+    return f"{expires:015d}/{seq:015d}/{agent}"
+
+
+def expiry_of_key(key: str) -> tuple[int, int, str]:
+    """Return the (expiry time, seq, agent) of a key."""
+    moment, seq, agent = key.split("/", 2)
+    return int(moment), int(seq), agent
+
+
+_LIKELIEST: Final = (Priority.NORMAL, Priority.INTERRUPT, Priority.IDLE, Priority.IDLE_FIRST)
+
+encode_row: Final = msgspec.json.Encoder().encode
+decode_mail: Final = msgspec.json.Decoder(OpenMessage).decode
+decode_entry: Final = msgspec.json.Decoder(LedgerEntry).decode
+decode_count: Final = msgspec.json.Decoder(int).decode

@@ -1,0 +1,68 @@
+"""Threads as rows of the fold: the length, participants and time of each. Pure.
+
+A thread is only a name that messages share; it delivers nothing.
+"""
+
+from typing import Final
+
+import msgspec
+
+from palaver.protocol.envelope import Event
+from palaver.state.rows import Change, Rows, encode_row
+
+THREADS: Final = "thread"
+RECENT_THREADS: Final = "thread.recent"
+
+_LIMIT_NAMES: Final = 20
+_LAST_PLACE: Final = 10**15 - 1
+
+
+class Thread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thread: its seqs, its length, and its first participants (at most twenty)."""
+
+    name: str
+    first: int
+    last: int
+    count: int
+    ts: int
+    names: tuple[str, ...] = ()
+
+
+_decode: Final = msgspec.json.Decoder(Thread).decode
+
+
+def fold_thread(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of a message to its thread; none if it has no thread."""
+    name = event.payload.get("thread")
+    if not isinstance(name, str) or not name:
+        return []
+    known = read_thread(rows, name)
+    if known is None:
+        known = Thread(name=name, first=event.seq, last=event.seq, count=0, ts=event.ts)
+    names = known.names
+    if event.sender not in names and len(names) < _LIMIT_NAMES:
+        names = (*names, event.sender)
+    thread = msgspec.structs.replace(known, last=event.seq, count=known.count + 1, ts=event.ts, names=names)
+    return [
+        (THREADS, name, encode_row(thread)),
+        (RECENT_THREADS, _recent_key(known.last), None),
+        (RECENT_THREADS, _recent_key(event.seq), name.encode("utf-8", "surrogatepass")),
+    ]
+
+
+def read_thread(rows: Rows, name: str) -> Thread | None:
+    """Return a thread by its name, or None."""
+    value = rows.get(THREADS, name)
+    return None if value is None else _decode(value)
+
+
+def read_threads(rows: Rows, limit: int) -> list[Thread]:
+    """Return the most recently used threads, newest first."""
+    recent = rows.scan(RECENT_THREADS, "", limit=limit)
+    found = (read_thread(rows, value.decode("utf-8", "surrogatepass")) for _, value in recent)
+    return [thread for thread in found if thread is not None]
+
+
+def _recent_key(seq: int) -> str:
+    """Return a key that sorts the newest first."""
+    return f"{_LAST_PLACE - seq:015d}"

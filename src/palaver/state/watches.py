@@ -1,0 +1,232 @@
+"""Watches on requests in the state: which replies are open, and which are not owed any more. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from palaver.protocol.agents import INSTANCE
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import BYE, ENDS, AgentState, DeliveryReport, State
+from palaver.protocol.message import HUMAN, MESSAGE, REQUEST, SYSTEM
+from palaver.protocol.query import STORED_STATES
+from palaver.protocol.subscriptions import (
+    DELIVERY,
+    STATUS,
+    STOPPED,
+    SUB_ADDED,
+    SUB_REMOVED,
+    Subscription,
+    Watch,
+    WatchDue,
+    decode_due,
+    decode_subscription,
+    decode_watch,
+    parse_watch_id,
+)
+from palaver.state.agents import can_step, read_entry
+from palaver.state.rows import Change, Rows, agent_key, deliverable, encode_row, place_of_key, reply_place
+
+# --------------------
+# Replies that are not owed any more: shared by the folds of watches and of reminders. Pure.
+
+
+def owed_no_more(rows: Rows, event: Event) -> list[tuple[str, int]]:
+    """Return agent and message of each reply that is not owed any more after a change of the ledger.
+
+    No reply to a copy that ends unread is expected; a released reply is an answer.
+    """
+    state = event.payload.get("state")
+    if state not in ENDS and state != State.QUEUED:
+        return []
+    report = msgspec.convert(event.payload, DeliveryReport)
+    moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
+    if state != State.QUEUED:
+        return [(report.agent, seq) for seq in moved]
+    return [(report.author, report.answers)] if moved and report.answers else []
+
+
+def without(rows: Rows, tables: tuple[str, ...], agent: str, request: int) -> list[Change]:
+    """Return the changes that remove the rows of one agent's reply from those tables that have one."""
+    key = agent_key(agent, request)
+    return [(table, key, None) for table in tables if rows.get(table, key) is not None]
+
+
+# --------------------
+# Iterate over rows, a page at a time: no query is open while the caller uses the rows.
+
+PAGE: Final = 1000
+
+
+def walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """Yield every row of a table whose key begins with `prefix`, in key order."""
+    after = ""
+    while page := rows.scan(table, prefix, after=after, limit=PAGE):
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1][0]
+
+
+def places_of_agents(rows: Rows, table: str, agent: str = "") -> list[tuple[str, int]]:
+    """Return agent and seq of every row that has both as its key, of one agent or of all."""
+    keys = (key for key, _ in walk(rows, table, f"{agent}/" if agent else ""))
+    return [(key[: key.rindex("/")], place_of_key(key)) for key in keys]
+
+
+# --------------------
+# The part of the fold that stores watches and subscriptions, and functions to read them. Pure.
+#
+#     watch          requests that a recipient has not answered: `<agent>/<seq of the request>`
+#     watch_due      those for which the sender must be notified, and why
+#     subscription   which events are reported to which owner, by short id
+#
+# A watch becomes due in the fold itself, in log order: when its agent has seen the request and then goes
+# idle, or stops. A copy that expires, is refused or is dead ends its watch: its sender is notified of that.
+# So neither a clock nor a restart can make a watch fire twice or not at all.
+
+WATCHES: Final = "watch"
+DUE: Final = "watch_due"
+SUBSCRIPTIONS: Final = "subscription"
+
+_WATCHED_FOR: Final = frozenset({INSTANCE, HUMAN})
+
+
+def watch_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """Return the changes of an event to watches and subscriptions; `agent` is the agent that it is about.
+
+    Raises errors that the fold skips only for unreadable events of Palaver's types.
+    """
+    handler = _HANDLERS.get(event.type)
+    return [] if handler is None else handler(rows, event, agent)
+
+
+def read_watch(rows: Rows, agent: str, request: int) -> Watch | None:
+    """Return the watch on one recipient of a request, or None."""
+    value = rows.get(WATCHES, agent_key(agent, request))
+    return None if value is None else decode_watch(value)
+
+
+def read_watches(rows: Rows) -> Iterator[Watch]:
+    """Iterate over all open watches, agent by agent."""
+    return (decode_watch(value) for _, value in walk(rows, WATCHES, ""))
+
+
+def read_due(rows: Rows, agent: str, request: int) -> WatchDue | None:
+    """Return why a watch fires, or None."""
+    value = rows.get(DUE, agent_key(agent, request))
+    return None if value is None else decode_due(value)
+
+
+def due_watches(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
+    """Return agent and request of every watch that must fire, of one agent or of all."""
+    return places_of_agents(rows, DUE, agent)
+
+
+def read_subscription(rows: Rows, id: str) -> Subscription | None:
+    """Return a subscription by its short id, or None."""
+    value = rows.get(SUBSCRIPTIONS, id)
+    return None if value is None else decode_subscription(value)
+
+
+def read_subscriptions(rows: Rows) -> Iterator[Subscription]:
+    """Iterate over all subscriptions, by id."""
+    return (decode_subscription(value) for _, value in walk(rows, SUBSCRIPTIONS, ""))
+
+
+def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """Return the changes of a message: a request is watched, and a reply or a notice ends a watch.
+
+    A held reply has not answered anything yet.
+    """
+    payload = event.payload
+    changes: list[Change] = []
+    if payload.get("intent") == REQUEST and payload.get("sender_kind") in _WATCHED_FOR:
+        changes += _watched(event)
+    if (place := reply_place(event)) is not None and not deliverable(event).held:
+        changes += _unwatched(rows, event.sender, place)
+    if payload.get("sender_kind") == SYSTEM:
+        changes += _told(rows, event)
+    return changes
+
+
+def _watched(event: Event) -> Iterable[Change]:
+    """Yield a watch per recipient, except the sender and the human, who has no status to wait for."""
+    for name in deliverable(event).delivered_to:
+        if name not in (event.sender, HUMAN):
+            watch = Watch(agent=name, request=event.seq, sender=event.sender, ts=event.ts)
+            yield WATCHES, agent_key(name, event.seq), encode_row(watch)
+
+
+def _told(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of a notice of the bus: it ends its watch, or may use up its subscription."""
+    watch, hit = event.payload.get("watch"), event.payload.get("sub")
+    if isinstance(watch, Mapping):
+        return _unwatched(rows, str(watch["agent"]), int(watch["request"]))
+    known = read_subscription(rows, hit) if isinstance(hit, str) else None
+    if known is None or not known.once or known.spent:
+        return []
+    return [(SUBSCRIPTIONS, known.id, encode_row(msgspec.structs.replace(known, spent=event.seq)))]
+
+
+def _unwatched(rows: Rows, agent: str, request: int) -> list[Change]:
+    return without(rows, (WATCHES, DUE), agent, request)
+
+
+def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """End the watches of replies that are not owed any more."""
+    return [change for owed in owed_no_more(rows, event) for change in _unwatched(rows, *owed)]
+
+
+def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """Make the watches of an agent that goes idle due, for requests that it has seen."""
+    word = str(event.payload.get("state", ""))
+    if STORED_STATES.get(word, word) != AgentState.IDLE:
+        return []
+    return _fall_due(rows, event, agent, AgentState.IDLE.value, is_seen_only=True)
+
+
+def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
+    """Make all watches of an agent that stops due, whether it has seen the requests or not."""
+    return _fall_due(rows, event, agent, STOPPED, is_seen_only=False)
+
+
+def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only: bool) -> list[Change]:
+    """Mark an agent's open watches as due; one that is due already keeps its first cause."""
+    due = encode_row(WatchDue(state=state, cause=event.id))
+    changes: list[Change] = []
+    for key, _ in walk(rows, WATCHES, f"{agent}/"):
+        is_owed = not is_seen_only or _has_seen(rows, place_of_key(key), agent)
+        if is_owed and rows.get(DUE, key) is None:
+            changes.append((DUE, key, due))
+    return changes
+
+
+def _has_seen(rows: Rows, request: int, agent: str) -> bool:
+    entry = read_entry(rows, request, agent)
+    return entry is not None and entry.state == State.SEEN
+
+
+def _by_added(rows: Rows, event: Event, agent: str) -> list[Change]:
+    if "filter" not in event.payload:
+        return []
+    made = msgspec.convert(event.payload, Subscription)
+    return [(SUBSCRIPTIONS, made.id, encode_row(msgspec.structs.replace(made, seq=event.seq, ts=event.ts)))]
+
+
+def _by_removed(rows: Rows, event: Event, agent: str) -> list[Change]:
+    gone = str(event.payload["id"])
+    if (watch := parse_watch_id(gone)) is not None:
+        return _unwatched(rows, *watch)
+    return [] if rows.get(SUBSCRIPTIONS, gone) is None else [(SUBSCRIPTIONS, gone, None)]
+
+
+_Handler = Callable[[Rows, Event, str], list[Change]]
+_HANDLERS: Final[Mapping[str, _Handler]] = {
+    MESSAGE: _by_message,
+    DELIVERY: _by_report,
+    STATUS: _by_status,
+    BYE: _by_bye,
+    SUB_ADDED: _by_added,
+    SUB_REMOVED: _by_removed,
+}

@@ -1,0 +1,1 @@
+"""One terminal: its pty, emulator, screen, gates, keyboard, typist and viewers."""

@@ -1,0 +1,106 @@
+"""The screen at every size: complete, with the agent above and the status line and the bar below."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.app.attach.console import Console
+from palaver.app.attach.screen import (
+    HELP,
+    AgentStatus,
+    Picture,
+    Row,
+    agent_size,
+    compose,
+    help_rows,
+    past_rows,
+)
+from palaver.terminal.emulator import Emulator
+
+KEYS = st.sampled_from(
+    [b"", b"hello", b"\x1c", b"\x1cp", b"\x1cs", b"\x1c?", b"\x1cq", b"\x1ct", "漢字é".encode()]
+)
+
+
+def lines_of(picture: Picture) -> list[str]:
+    return ["".join(cell.data for cell in row).rstrip() for row in picture.rows]
+
+
+def picture_of(
+    keys: bytes, cols: int, rows: int, shown: bytes = b"", past: list[Row] | None = None
+) -> Picture:
+    console = Console("luna")
+    list(console.feed(keys))
+    terminal = Emulator(*agent_size(cols, rows))
+    terminal.feed(shown)
+    return compose(console, AgentStatus("luna", "idle"), terminal.glass, past or [], cols, rows)
+
+
+@given(KEYS, st.integers(1, 90), st.integers(1, 30))
+def test_picture_is_complete_at_every_size_and_in_every_mode(keys: bytes, cols: int, rows: int) -> None:
+    picture = picture_of(keys, cols, rows, b"some text")
+
+    assert picture.size == (rows, cols)
+    assert {len(row) for row in picture.rows} == {cols}
+    if picture.cursor is not None:
+        assert 0 <= picture.cursor[0] < rows
+        assert 0 <= picture.cursor[1] < cols
+
+
+def test_agent_is_above_the_status_line_and_the_bar() -> None:
+    picture = picture_of(b"\thello", 80, 24, b"the agent")
+    lines = lines_of(picture)
+
+    assert lines[0] == "the agent"
+    assert lines[22].startswith(" luna | idle | input")
+    assert lines[22].endswith("Ctrl-\\ menu")
+    assert lines[23] == "interrupt> hello"
+    assert picture.cursor == (23, len("interrupt> hello"))
+
+
+def test_passthrough_shows_the_cursor_of_the_agent() -> None:
+    assert picture_of(b"\x1cp", 80, 24, b"abc").cursor == (0, 3)
+    assert picture_of(b"\x1cp", 80, 24, b"abc\x1b[?25l").cursor is None
+
+
+def test_menu_fits_in_forty_columns() -> None:
+    assert lines_of(picture_of(b"\x1c", 40, 10))[-1] == "p keys s scroll d leave q quit r ? help"
+    assert lines_of(picture_of(b"\x1c", 80, 24))[-1].startswith("p passthrough   s scroll back   d detach")
+
+
+def test_quit_question_contains_the_name() -> None:
+    assert lines_of(picture_of(b"\x1cq", 80, 24))[-1] == "quit luna? It is asked to end. y / n"
+
+
+def test_without_room_for_two_lines_the_agent_gets_the_whole_terminal() -> None:
+    assert agent_size(80, 4) == (80, 4)
+    assert agent_size(11, 24) == (11, 24)
+    assert lines_of(picture_of(b"", 80, 4, b"1\r\n2\r\n3\r\n4")) == ["1", "2", "3", "4"]
+    assert lines_of(picture_of(b"\x1c", 80, 4, b"1\r\n2\r\n3\r\n4"))[:3] == ["1", "2", "3"]
+
+
+def test_scrollback_ends_with_the_screen() -> None:
+    terminal = Emulator(20, 3)
+    terminal.feed("\r\n".join(f"line {number}" for number in range(9)).encode())
+    past = past_rows(list(terminal.glass.scrollback), terminal.glass, 20)
+    console = Console("luna")
+    console.page = 2
+    list(console.feed(b"\x1cs"))
+
+    lines = lines_of(compose(console, AgentStatus("luna"), terminal.glass, past, 20, 5))
+
+    assert lines[:3] == ["line 4", "line 5", "line 6"]
+
+
+def test_old_output_cannot_control_the_terminal() -> None:
+    (row, *_) = past_rows(["a\x1b[2Jb"], Emulator(20, 3).glass, 20)
+
+    assert "".join(cell.data for cell in row).startswith("a␛[2Jb")
+
+
+def test_help_names_every_choice_and_indents_wrapped_lines() -> None:
+    lines = ["".join(cell.data for cell in row) for row in help_rows(40)]
+
+    assert all(any(line.startswith(key) for line in lines) for key, _ in HELP)
+    assert all(
+        line.startswith(" " * 10) for line in lines if not any(line.startswith(key) for key, _ in HELP)
+    )

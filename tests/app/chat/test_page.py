@@ -1,0 +1,139 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.app.chat.page import Bottom, ChatPage, happening, input_line, marks_line, stick_line, wrap
+from palaver.protocol.display import Paint, display_width
+
+_WIDTHS = st.integers(4, 120)
+
+
+def _page(*, colour: bool = False) -> ChatPage:
+    return ChatPage("human", Paint(colour, is_for_person=True), lambda ms: "12:03")
+
+
+def _message(body: str, to: object = None, hint: str = "normal", sender: str = "luna") -> dict[str, object]:
+    return {
+        "event_type": "message_sent",
+        "from_agent_id": sender,
+        "to_agent_id": to,
+        "payload": {"body": body, "delivery_hint": hint},
+        "created_at": 1,
+    }
+
+
+def test_message_shows_its_sender_and_recipients() -> None:
+    page = _page()
+
+    lines = [
+        *page.lines(_message("hello"), 80),
+        *page.lines(_message("look", to="human"), 80),
+        *page.lines(_message("stop", to=["nova", "kira"], hint="interrupt", sender="human"), 80),
+    ]
+
+    assert lines == ["12:03 luna: hello", "12:03 luna → you: look", "12:03 ! you → nova, kira: stop"]
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    plain, painted = _page().lines(_message("hello"), 80), _page(colour=True).lines(_message("hello"), 80)
+
+    assert painted != plain
+    assert [
+        line.replace("\x1b[2m", "").replace("\x1b[1m", "").replace("\x1b[0m", "") for line in painted
+    ] == plain
+
+
+def test_message_cannot_control_the_terminal_or_forge_a_line() -> None:
+    lines = _page().lines(_message("a\x1b[2Jb\n12:04 human: yes"), 80)
+
+    assert lines == ["12:03 luna: a␛[2Jb", "  12:04 human: yes"]
+
+
+@given(st.text(st.characters(blacklist_categories=("Cc", "Cs"))), _WIDTHS, st.integers(0, 8))
+def test_wrapped_lines_fit_and_lose_no_word(text: str, width: int, indent: int) -> None:
+    lines = wrap(text, width, indent)
+
+    assert all(display_width(line) <= max(width, 2) for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@given(st.text(max_size=60), st.data(), _WIDTHS)
+def test_input_fits_and_contains_the_cursor(text: str, data: st.DataObject, width: int) -> None:
+    cursor = data.draw(st.integers(0, len(text)))
+
+    line, column = input_line("shop-x4kd> ", text, cursor, width)
+
+    assert display_width(line) <= width + 1
+    assert 0 < column <= width
+
+
+def test_bottom_erases_as_many_lines_as_it_drew() -> None:
+    bottom = Bottom()
+
+    drawn = bottom.draw(["a mark", "", "the stick is free"], "> hi", 4, 10)
+
+    assert drawn == "a mark\r\nthe stick…\r\n> hi\r\x1b[4C"
+    assert bottom.erase(10) == "\r\x1b[2A\x1b[J"
+    assert bottom.erase(10) == ""
+
+
+def test_narrower_terminal_shows_the_bottom_in_more_rows() -> None:
+    bottom = Bottom()
+    bottom.draw(["twenty columns it has", "ten of them"], "> a longer line", 15, 30)
+
+    # Three rows and two, and the cursor is in the second row of its line.
+    assert bottom.erase(8) == "\r\x1b[6A\x1b[J"
+
+
+def test_lines_above_the_input_are_painted_after_they_are_cut() -> None:
+    drawn = Bottom().draw(["the stick is free"], "> ", 2, 10, lambda text: f"<dim>{text}</dim>")
+
+    assert drawn == "<dim>the stick…</dim>\r\n> \r\x1b[2C"
+
+
+def test_room_event_is_shown_as_a_sentence() -> None:
+    events: dict[str, dict[str, object]] = {
+        "luna came in": {"event_type": "member_joined", "from_agent_id": "luna"},
+        "luna left (gone)": {"event_type": "member_left", "from_agent_id": "luna", "reason": "gone"},
+        "nova has the stick, turn 3": {"event_type": "claim", "to_agent_id": "nova", "turn_id": 3},
+        "luna gave the stick back, nova is next": {
+            "event_type": "release",
+            "from_agent_id": "luna",
+            "to_agent_id": "nova",
+        },
+        "luna passed the stick to nova": {
+            "event_type": "pass",
+            "from_agent_id": "luna",
+            "to_agent_id": "nova",
+        },
+        "nova took the stick over from luna (owner_gone)": {
+            "event_type": "takeover",
+            "from_agent_id": "nova",
+            "to_agent_id": "luna",
+            "reason": "owner_gone",
+        },
+        "nova did not take the stick: the next one may": {
+            "event_type": "reservation_expired",
+            "to_agent_id": "nova",
+        },
+        "luna removed nova": {"event_type": "kick", "from_agent_id": "luna", "to_agent_id": "nova"},
+        "luna closed the room": {"event_type": "close", "from_agent_id": "luna"},
+        "luna left a note": {"event_type": "note_added", "from_agent_id": "luna"},
+        "luna resolved a note": {"event_type": "note_resolved", "from_agent_id": "luna"},
+        "build.done luna": {"event_type": "build.done", "from_agent_id": "luna"},
+    }
+
+    assert [happening(event, Paint(False)) for event in events.values()] == list(events)
+
+
+def test_delivery_marks_are_shown_in_words() -> None:
+    assert marks_line(42, {"luna": "seen", "nova": "queued"}) == "#42 luna seen · nova waiting"
+    assert marks_line(42, {}) == ""
+
+
+def test_stick_is_described_in_one_line() -> None:
+    members = [{"agent_id": "luna", "present": True}, {"agent_id": "nova", "present": False}]
+
+    assert stick_line({"owner_agent_id": "luna", "members": members}) == "luna has the stick · 1 of 2 here"
+    assert stick_line({"reserved_for": "nova", "members": []}) == "the stick waits for nova · 0 of 0 here"
+    assert stick_line({"room_state": "closed"}) == "the room is closed · 0 of 0 here"
+    assert stick_line({}) == "the stick is free · 0 of 0 here"

@@ -1,0 +1,69 @@
+"""Preparing OpenCode and Gemini CLI: additions only; no file of the user is written."""
+
+import json
+from pathlib import Path
+
+from palaver.app.launch import LAUNCHERS, Launch
+from palaver.holder.opencode import read_place, told_path
+
+
+def _prepare(harness: str, folder: Path, *args: str, session: str = "", **more: str) -> Launch:
+    environment = {"HOME": str(folder / "account"), "PATH": "/nowhere", **more}
+    (folder / "home").mkdir(exist_ok=True)
+    return LAUNCHERS[harness](args, session, str(folder / "home"), environment, str(folder))
+
+
+def test_opencode_gets_a_port_and_a_password_known_to_its_holder(tmp_path: Path) -> None:
+    made = _prepare("opencode", tmp_path, "--agent", "plan")
+
+    place = read_place(Path(made.native))
+    assert place is not None
+    assert made.argv == ("opencode", "--port", str(place.port), "--agent", "plan")
+    assert made.environment["OPENCODE_SERVER_PASSWORD"] == place.password
+    assert len(place.password) == 32
+    assert (place.user, place.began.agent) == ("opencode", "plan")
+    told = json.loads(made.environment["OPENCODE_CONFIG_CONTENT"])["instructions"]
+    assert told == [str(told_path(Path(made.native)))]
+    assert not (tmp_path / "account").exists()
+
+
+def test_opencode_resumes_a_session(tmp_path: Path) -> None:
+    made = _prepare("opencode", tmp_path, session="ses_1")
+    forked = _prepare("opencode", tmp_path, "-s", "ses_1", "--fork")
+
+    assert made.argv[3:] == ("--session", "ses_1")
+    assert made.session == "ses_1"
+    assert forked.session == ""
+
+
+def test_opencode_without_its_terminal_has_no_server(tmp_path: Path) -> None:
+    made = _prepare("opencode", tmp_path, "run", "hello")
+
+    assert (made.is_agent, made.is_headless, made.native) == (True, True, "")
+    assert made.argv == ("opencode", "run", "hello")
+    assert not (tmp_path / "home" / "agents").exists()
+
+
+def test_command_that_is_not_a_session_runs_unchanged(tmp_path: Path) -> None:
+    listed = _prepare("opencode", tmp_path, "session", "list")
+    asked = _prepare("gemini", tmp_path, "--version")
+
+    assert (listed.is_agent, listed.argv) == (False, ("opencode", "session", "list"))
+    assert (asked.is_agent, asked.argv) == (False, ("gemini", "--version"))
+    assert "GEMINI_CLI_HOME" not in asked.environment
+
+
+def test_gemini_gets_a_home_with_our_extension(tmp_path: Path) -> None:
+    made = _prepare("gemini", tmp_path, "-m", "x", session="abc")
+
+    assert made.argv == ("gemini", "--resume", "abc", "-m", "x")
+    assert made.session == "abc"
+    extension = Path(made.environment["GEMINI_CLI_HOME"]) / ".gemini" / "extensions" / "palaver"
+    assert json.loads((extension / "gemini-extension.json").read_text())["name"] == "palaver"
+    assert made.environment["COLORTERM"] == "truecolor"
+    assert {path.name for path in (tmp_path / "account" / ".gemini").iterdir()} == {"tmp", "history"}
+
+
+def test_gemini_keeps_the_colours_of_its_terminal(tmp_path: Path) -> None:
+    assert _prepare("gemini", tmp_path, COLORTERM="24bit").environment["COLORTERM"] == "24bit"
+    assert _prepare("gemini", tmp_path, "-p", "hello").is_headless

@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.domain.rights import RESERVED_TYPES, can, check_foreign_type, require
+from palaver.errors import BadRequest, NotAllowed, ReservedType
+from palaver.protocol.agents import Caller, Standing
+
+
+@pytest.mark.parametrize("type", [*sorted(RESERVED_TYPES), "session.created", "trigger.x", "schedule.fired"])
+def test_own_event_types_are_reserved(type: str) -> None:
+    with pytest.raises(ReservedType) as caught:
+        check_foreign_type(type)
+
+    assert caught.value.type == type
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        "message",
+        "agent.hello",
+        "agent.bye",
+        "task.assign",
+        "myorg.deploy.triggered",
+        "sessions",
+        "Status",
+        "x",
+    ],
+)
+def test_other_event_types_may_come_from_outside(type: str) -> None:
+    check_foreign_type(type)
+
+
+def test_empty_event_type_is_refused() -> None:
+    with pytest.raises(BadRequest):
+        check_foreign_type("")
+
+
+@given(st.sampled_from(Standing), st.sampled_from(Standing))
+def test_request_needs_at_least_its_standing(standing: Standing, needed: Standing) -> None:
+    caller = Caller(name="luna", standing=standing, kind="instance")
+
+    if can(standing, needed):
+        require(caller, needed, "stop")
+        assert standing >= needed
+    else:
+        with pytest.raises(NotAllowed) as caught:
+            require(caller, needed, "stop")
+        assert (caught.value.standing, caught.value.needed) == (standing.word, needed.word)

@@ -1,0 +1,279 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.domain.routing import Directory, Resolved, no_rooms, nobody, resolve
+from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient
+from palaver.protocol.agents import Agent
+
+_ROLES = {"vigo": "operator", "dira": "observer"}
+
+
+def _agent(name: str) -> Agent:
+    text, _, device = name.partition(":")
+    tag, _, base = text.rpartition("-")
+    return Agent(name=name, base=base, tag=tag, role=_ROLES.get(name, "worker"), device=device)
+
+
+class _Everyone:
+    """A directory, and the presence of its agents."""
+
+    def __init__(self, *names: str, absent: Sequence[str] = ()) -> None:
+        self.directory = Directory(_agent(name) for name in names)
+        self._absent = absent
+
+    def is_present(self, name: str) -> bool:
+        return name not in self._absent
+
+    def resolve(self, *tokens: str, sender: str = "mila", mentions: Sequence[str] = ()) -> Resolved:
+        return resolve(tokens, self.directory, sender=sender, is_present=self.is_present, mentions=mentions)
+
+
+_LUNAS = _Everyone("luna", "api-luna", "luna:BOXE", "api-nova", "luna_reviewer_1")
+
+
+@pytest.mark.parametrize(
+    ("token", "recipients"),
+    [
+        ("@luna", ("luna", "api-luna", "luna:BOXE")),
+        ("LUNA", ("luna", "api-luna", "luna:BOXE")),
+        ("@api-luna", ("api-luna",)),
+        ("@luna:BOXE", ("luna:BOXE",)),
+        ("@luna:boxe", ("luna:BOXE",)),
+        ("@api-", ("api-luna", "api-nova")),
+        ("@api-*", ("api-luna", "api-nova")),
+        ("@no", ("api-nova",)),
+        ("@lu", ("luna", "api-luna", "luna:BOXE")),
+        ("@luna_reviewer_1", ("luna_reviewer_1",)),
+        ("@luna_reviewer_", ("luna_reviewer_1",)),
+        ("@luna_rev", ("luna_reviewer_1",)),
+        ("@Luna_r", ("luna_reviewer_1",)),
+        ("@all", ("luna", "api-luna", "luna:BOXE", "api-nova", "luna_reviewer_1")),
+        ("@human", ("human",)),
+    ],
+)
+def test_token_reaches_the_agents_it_names(token: str, recipients: tuple[str, ...]) -> None:
+    assert _LUNAS.resolve(token).recipients == recipients
+
+
+def test_name_with_a_device_also_finds_tagged_agents_there() -> None:
+    there = _Everyone("api-luna:BOXE", "web-luna:BOXE", "luna")
+
+    assert there.resolve("luna:BOXE").recipients == ("api-luna:BOXE", "web-luna:BOXE")
+    assert there.resolve("api-luna:BOXE").recipients == ("api-luna:BOXE",)
+    with pytest.raises(UnknownRecipient):
+        there.resolve("api-luna")
+
+
+def test_device_of_this_home_may_be_named() -> None:
+    directory = Directory([Agent(name="api-luna", base="luna", tag="api", device="BOXE")])
+
+    resolved = resolve(["api-luna:BOXE"], directory, sender="mila", is_present=lambda _: True)
+
+    assert resolved.recipients == ("api-luna",)
+
+
+@pytest.mark.parametrize(
+    "token", ["@luna_reviewer", "@luna_x", "@api-lu", "api-luna:XXXX", "@web-", "nobody", "#x", "room"]
+)
+def test_unused_name_or_tag_is_unknown(token: str) -> None:
+    with pytest.raises(UnknownRecipient) as caught:
+        _LUNAS.resolve(token)
+
+    assert list(caught.value.unmatched) == [token]
+
+
+def test_every_unknown_name_is_reported_with_its_nearest() -> None:
+    with pytest.raises(UnknownRecipient) as caught:
+        _LUNAS.resolve("@lunna", "api-nova", "zzz", "@l")
+
+    assert caught.value.unmatched == {"@lunna": ["luna", "api-luna", "luna:BOXE"], "zzz": []}
+
+
+def test_prefix_of_several_base_names_is_ambiguous() -> None:
+    there = _Everyone("luna", "lumo", "api-luna", "lux_1", "nova", "nola")
+
+    with pytest.raises(AmbiguousRecipient) as caught:
+        there.resolve("nova", "@lu", "@no")
+
+    assert (caught.value.address, caught.value.candidates) == ("@lu", ["lumo", "luna"])
+
+
+def test_complete_base_name_is_not_treated_as_a_prefix() -> None:
+    assert _Everyone("luna", "lunar").resolve("@luna").recipients == ("luna",)
+
+
+def test_prefix_in_a_text_is_unknown() -> None:
+    assert _LUNAS.resolve(mentions=["@luna"]).recipients == ("luna", "api-luna", "luna:BOXE")
+    with pytest.raises(UnknownRecipient):
+        _LUNAS.resolve(mentions=["@lu"])
+
+
+def test_invalid_address_is_a_bad_request() -> None:
+    with pytest.raises(BadRequest):
+        _LUNAS.resolve("two words")
+
+
+def test_without_tokens_a_broadcast_reaches_all_present_others() -> None:
+    there = _Everyone("luna", "nova", "kira", absent=["kira"])
+
+    assert there.resolve(sender="luna") == Resolved(recipients=("nova",), scope="broadcast")
+
+
+def test_groups_reach_present_agents_and_names_also_absent_ones() -> None:
+    there = _Everyone("luna", "vigo", "dira", "api-kira", absent=["luna", "dira", "api-kira"])
+
+    assert there.resolve("luna").recipients == ("luna",)
+    assert there.resolve("@operators").recipients == ("vigo",)
+    resolved = there.resolve("@observers", "@api-", "@all", "@x-*", "@workers")
+    assert resolved.recipients == ("vigo",)
+    assert resolved.empty_groups == ("@observers", "@api-", "@x-*", "@workers")
+    assert resolved.scope == "broadcast"
+
+
+def test_sender_is_included_only_by_its_own_full_name() -> None:
+    assert _LUNAS.resolve("@luna", sender="luna").recipients == ("api-luna", "luna:BOXE")
+    assert _LUNAS.resolve("@api-luna", sender="api-luna").recipients == ("api-luna",)
+    assert _LUNAS.resolve("@api-", sender="api-luna").recipients == ("api-nova",)
+    assert _LUNAS.resolve("@all", sender="api-nova").recipients == (
+        "luna",
+        "api-luna",
+        "luna:BOXE",
+        "luna_reviewer_1",
+    )
+    assert _Everyone("luna", "nova").resolve("luna", sender="luna").recipients == ("luna",)
+    assert _LUNAS.resolve("@human", sender="human").recipients == ("human",)
+
+
+def test_base_name_of_only_the_sender_reaches_no_agent() -> None:
+    resolved = _Everyone("api-luna").resolve("luna", "@lu", sender="api-luna")
+
+    assert (resolved.recipients, resolved.empty_groups) == ((), ("luna", "@lu"))
+
+
+def test_unknown_token_is_reported_as_written() -> None:
+    with pytest.raises(UnknownRecipient) as caught:
+        _LUNAS.resolve("@LUNNA", "@APO-")
+
+    assert list(caught.value.unmatched) == ["@LUNNA", "@APO-"]
+
+
+def test_several_tokens_are_a_union_in_their_order() -> None:
+    resolved = _LUNAS.resolve("@api-", "LUNA", "@luna", "@Human", mentions=["@api-nova"])
+
+    assert resolved.to == ("@api-", "luna", "@luna", "@human", "@api-nova")
+    assert resolved.recipients == ("api-luna", "api-nova", "luna", "luna:BOXE", "human")
+    assert resolved.scope == "mentions"
+
+
+def test_room_reaches_its_members_except_the_sender() -> None:
+    rooms = {None: ["luna", "mila"], "ops": ["mila"]}
+    directory = Directory()
+
+    resolved = resolve(["room", "#ops"], directory, sender="mila", is_present=bool, rooms=rooms.get)
+
+    assert resolved.recipients == ("luna",)
+    assert resolved.empty_groups == ("#ops",)
+    with pytest.raises(UnknownRecipient):
+        resolve(["#dev"], directory, sender="mila", is_present=bool, rooms=rooms.get)
+
+
+_PROJECT = _Everyone("researcher", "writer", "impl", "impl_acme", absent=["writer"])
+
+
+@pytest.mark.parametrize(
+    ("sender", "path", "recipients"),
+    [
+        ("writer", "agent/researcher", ("researcher",)),
+        ("mila", "agent/writer", ("writer",)),
+        ("mila", "//agent//Researcher/", ("researcher",)),
+        ("researcher", "agent/**", ("impl", "impl_acme")),
+        ("impl", "agent/impl/**", ("impl_acme",)),
+        ("impl", "agent/impl", ("impl",)),
+        ("impl_acme", "agent/impl/acme", ("impl_acme",)),
+        ("mila", "agent/impl/*", ("impl_acme",)),
+        ("writer", "agent/ghost", ()),
+    ],
+)
+def test_path_reaches_the_agents_that_match_it(sender: str, path: str, recipients: tuple[str, ...]) -> None:
+    resolved = _PROJECT.resolve(path, sender=sender)
+
+    assert resolved.recipients == recipients
+    assert resolved.scope == "path"
+    assert resolved.dead == (() if recipients else resolved.paths)
+
+
+def test_broadcast_path_without_other_agents_is_dead() -> None:
+    resolved = _Everyone("solo").resolve("agent/**", sender="solo")
+
+    assert (resolved.recipients, resolved.dead) == ((), ("agent/**",))
+
+
+def test_foreign_path_also_reaches_a_subscribed_sender() -> None:
+    def subscribers(path: str) -> list[str]:
+        return ["luna", "nova"] if path == "slack/t/#g" else []
+
+    resolved = resolve(
+        ["slack/t/#g", "slack/other", "luna"],
+        Directory([_agent("luna")]),
+        sender="luna",
+        is_present=lambda _: False,
+        subscribers=subscribers,
+    )
+
+    assert resolved.recipients == ("luna", "nova")
+    assert (resolved.paths, resolved.dead) == (("slack/t/#g", "slack/other"), ("slack/other",))
+    assert resolved.scope == "mentions"
+
+
+def test_defaults_have_no_rooms_and_no_subscribers() -> None:
+    assert no_rooms("x") is None
+    assert list(nobody("x")) == []
+
+
+names = st.sampled_from(["luna", "api-luna", "luna:BOXE", "nova", "api-nova", "kira_1", "vigo"])
+tokens = st.sampled_from(
+    [
+        "luna",
+        "@nova",
+        "@api-",
+        "@all",
+        "@workers",
+        "@api-*",
+        "@human",
+        "agent/**",
+        "agent/luna",
+        "@ki",
+        "lu",
+        "vigo",
+    ]
+)
+
+
+@given(st.sets(names), st.sets(names), st.lists(tokens), names)
+def test_recipients_are_unique_and_independent_of_token_order(
+    known: set[str], present: set[str], written: list[str], sender: str
+) -> None:
+    directory = Directory(_agent(name) for name in sorted(known))
+
+    def outcome(order: list[str]) -> frozenset[str] | str:
+        try:
+            resolved = resolve(order, directory, sender=sender, is_present=present.__contains__)
+        except (UnknownRecipient, AmbiguousRecipient) as error:
+            return error.code
+        assert len(set(resolved.recipients)) == len(resolved.recipients)
+        assert set(resolved.recipients) <= known | {"human"}
+        return frozenset(resolved.recipients)
+
+    assert outcome(written) == outcome(written[::-1])
+
+
+@given(st.sets(names, min_size=1), names)
+def test_full_name_with_a_tag_or_device_reaches_only_that_agent(known: set[str], sender: str) -> None:
+    directory = Directory(_agent(name) for name in sorted(known))
+
+    for name in known:
+        if "-" in name or ":" in name:
+            assert resolve([name], directory, sender=sender, is_present=bool).recipients == (name,)

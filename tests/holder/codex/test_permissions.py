@@ -1,0 +1,115 @@
+"""Permission requests of Codex: reported to the bus, and a person's decision passed back in time."""
+
+from tests.holder.codex_near import Near, near, work
+from tests.holder.stage import Stage
+
+COMMAND = "item/commandExecution/requestApproval"
+
+
+async def asking(stage: Stage, holder: Near, number: int = 3, **given: object) -> None:
+    """Have Codex request permission for a command, and wait until the bus knows."""
+    await work(holder)
+    holder.server.set_status("one", "active", "waitingOnApproval")
+    holder.server.ask(number, COMMAND, threadId="one", **{"command": "rm -r x", **given})
+    await stage.daemon.heard("permission", request=str(number))
+
+
+async def answered(holder: Near) -> list[object]:
+    """Return the replies to the server after it has received all of them."""
+    holder.server.tell("thread/started", thread={"id": "two"})
+    await holder.server.heard("thread/read", count=2)
+    return [(one["id"], one["result"]) for one in holder.server.answers]
+
+
+async def test_permission_request_is_reported_in_full(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await asking(stage, holder, cwd="/src", reason="to see", availableDecisions=["accept", "cancel"])
+
+        told = stage.daemon.last("permission")
+
+        assert (told["session"], told["tool"]) == ("one", "Bash")
+        assert told["input"] == {"command": "rm -r x", "cwd": "/src", "reason": "to see"}
+        assert holder.server.answers == []
+
+
+async def test_first_decision_is_passed_on_and_reported_as_taken(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two")
+        await asking(stage, holder)
+
+        stage.daemon.push("decision", request="3", allowed=True)
+        stage.daemon.push("decision", request="3", allowed=False)
+
+        assert await answered(holder) == [(3, {"decision": "accept"})]
+        holder.server.tell("serverRequest/resolved", threadId="one", requestId=3)
+        told = await stage.daemon.heard("permission", request="3", outcome="taken")
+        assert "tool" not in told
+
+
+async def test_denial_is_passed_on(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two")
+        await asking(stage, holder)
+
+        stage.daemon.push("decision", request="3", allowed=False)
+
+        assert await answered(holder) == [(3, {"decision": "decline"})]
+
+
+async def test_request_answered_at_the_terminal_accepts_no_decision(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two")
+        await asking(stage, holder)
+
+        holder.server.tell("serverRequest/resolved", threadId="one", requestId=3)
+        await stage.daemon.heard("permission", request="3", outcome="gone")
+        stage.daemon.push("decision", request="3", allowed=True)
+
+        assert await answered(holder) == []
+
+
+async def test_changed_request_accepts_no_earlier_decision(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two")
+        await asking(stage, holder)
+
+        holder.server.ask(3, COMMAND, threadId="one", command="rm -r /")
+        await stage.daemon.heard("permission", request="3", outcome="gone")
+        told = stage.daemon.last("permission")
+
+        assert told["input"] == {"command": "rm -r /"}
+        assert await answered(holder) == []
+
+
+async def test_decision_on_another_request_answers_nothing(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two")
+        await asking(stage, holder)
+
+        stage.daemon.push("decision", request="4", allowed=True)
+
+        assert await answered(holder) == []
+
+
+async def test_restarted_daemon_receives_the_request_again(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await asking(stage, holder)
+
+        await stage.daemon.close()
+        await stage.daemon.open()
+
+        told = await stage.daemon.heard("permission", count=2, request="3")
+        assert told["input"] == {"command": "rm -r x"}
+        assert holder.server.answers == []
+
+
+async def test_request_that_cannot_be_shown_in_full_is_not_reported(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work(holder)
+        holder.server.set_status("one", "active", "waitingOnApproval")
+        holder.server.ask(3, "mcpServer/elicitation/request", threadId="one", message="May it?")
+        holder.server.ask(4, COMMAND, threadId="one", command="ls")
+
+        await stage.daemon.heard("permission", request="4")
+
+        assert [one["request"] for one in stage.daemon.said if one["op"] == "permission"] == ["4"]

@@ -1,0 +1,115 @@
+"""Sub-agents of Codex: child threads, each with its own name, state and messages."""
+
+from tests.holder.codex_near import Near, near
+from tests.holder.stage import Stage
+
+
+def add_below(holder: Near, name: str, parent: str = "one", role: str | None = "explorer") -> None:
+    """Have the agent start a sub-agent."""
+    source = {"subAgent": {"thread_spawn": {"depth": 1, "parent_thread_id": parent}}}
+    holder.server.add_thread(name, parentThreadId=parent, agentRole=role, source=source)
+    holder.server.tell("thread/status/changed", threadId=name, status={"type": "idle"})
+
+
+async def test_subagent_has_a_name_and_its_own_messages(stage: Stage) -> None:
+    async with near(stage) as holder:
+        add_below(holder, "sub")
+        begun = await stage.daemon.heard("sub_begin")
+        await stage.daemon.heard("lane", name="luna_explorer_1")
+        await stage.daemon.heard("gate", lane=2, open=True)
+
+        stage.daemon.offer(7, "for the sub-agent", lane=2)
+
+        asked = await holder.server.heard("turn/start")
+        answer = await stage.daemon.heard("answer")
+        assert (begun["key"], begun["type"], begun.get("name")) == ("sub", "explorer", None)
+        assert asked["threadId"] == "sub"
+        assert "nova → luna_explorer_1: for the sub-agent" in asked["input"][0]["text"]
+        assert (answer["lane"], answer["answer"], answer["grade"]) == (2, "seen", "context")
+        assert stage.daemon.last("hold")["session"] == "one"
+
+
+async def test_message_for_the_agent_does_not_reach_a_subagent(stage: Stage) -> None:
+    async with near(stage) as holder:
+        add_below(holder, "sub")
+        await stage.daemon.heard("gate", lane=2, open=True)
+
+        stage.daemon.offer(7, "for the agent", lane=1)
+
+        asked = await holder.server.heard("turn/start")
+        assert asked["threadId"] == "one"
+
+
+async def test_activity_of_a_subagent_is_reported_under_its_name(stage: Stage) -> None:
+    async with near(stage) as holder:
+        add_below(holder, "sub")
+        await stage.daemon.heard("status", name="luna_explorer_1", state="idle")
+
+        holder.server.set_status("sub", "active")
+        item = {"id": "a", "type": "commandExecution", "command": "make"}
+        holder.server.tell("item/started", threadId="sub", item=item)
+
+        told = await stage.daemon.heard("status", name="luna_explorer_1", tool="Bash")
+        assert (told["state"], told["command"]) == ("active", "make")
+        assert holder.codex.word is not None
+        assert holder.codex.word.state == "idle"
+
+
+async def test_nested_subagent_begins_below_its_parent(stage: Stage) -> None:
+    async with near(stage) as holder:
+        add_below(holder, "sub")
+        await stage.daemon.heard("sub_begin", key="sub")
+
+        add_below(holder, "deeper", "sub", None)
+
+        begun = await stage.daemon.heard("sub_begin", key="deeper")
+        assert begun["name"] == "luna_explorer_1"
+        await stage.daemon.heard("lane", name="luna_explorer_1_sub_1")
+
+
+async def test_subagent_ends_with_its_thread(stage: Stage) -> None:
+    async with near(stage) as holder:
+        add_below(holder, "sub")
+        await stage.daemon.heard("gate", lane=2, open=True)
+
+        holder.server.tell("thread/closed", threadId="sub")
+
+        ended = await stage.daemon.heard("sub_end")
+        assert (ended["key"], ended["reason"]) == ("sub", "its thread was closed")
+
+
+async def test_restarted_daemon_receives_the_live_subagents(stage: Stage) -> None:
+    async with near(stage) as holder:
+        add_below(holder, "sub")
+        await stage.daemon.heard("lane", name="luna_explorer_1")
+
+        await stage.daemon.close()
+        await stage.daemon.open()
+
+        await stage.daemon.heard("sub_begin", count=2, key="sub")
+        await stage.daemon.heard("lane", count=2, name="luna_explorer_1")
+        await stage.daemon.heard("status", count=2, name="luna_explorer_1", state="idle")
+
+
+async def test_permission_request_of_a_subagent_has_its_name(stage: Stage) -> None:
+    async with near(stage) as holder:
+        add_below(holder, "sub")
+        await stage.daemon.heard("gate", lane=2, open=True)
+
+        holder.server.set_status("sub", "active", "waitingOnApproval")
+        holder.server.ask(3, "item/commandExecution/requestApproval", threadId="sub", command="ls")
+
+        told = await stage.daemon.heard("permission")
+        assert (told["name"], told["session"]) == ("luna_explorer_1", "sub")
+
+
+async def test_subagent_without_a_name_has_no_lane(stage: Stage) -> None:
+    async with near(stage) as holder:
+        stage.daemon.refusals["sub_begin"] = {"error": "bad_request", "message": "no"}
+
+        add_below(holder, "sub")
+
+        await stage.daemon.heard("sub_begin")
+        holder.server.set_status("one", "active")
+        await stage.daemon.heard("gate", open=True, paused=True)
+        assert [one.get("name") for one in stage.daemon.said if one["op"] == "lane"] == [None]

@@ -1,0 +1,182 @@
+"""A fake Codex app-server: it speaks the real protocol and is controlled by the test."""
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.limits import LIMIT_S
+
+from palaver.holder.websocket import CLOSE, TEXT, Frame, WebSocketFrameReader, accept_for, frame_to_bytes
+
+Fields = dict[str, Any]
+
+
+class FakeCodex:
+    """Answer clients, record their messages, and send them messages that the test chooses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.threads: dict[str, Fields] = {}
+        self.said: list[Fields] = []
+        """Every message of every client, in order."""
+        self.refusals: dict[str, Fields] = {}
+        """The error that each method is refused with."""
+        self.silent: set[str] = set()
+        """Methods that get no reply."""
+        self.turns: dict[str, Fields] = {}
+        """The newest turn of each thread, as a subscription shows it."""
+        self.on_turn: Callable[[Fields], None] = self.begin_turn
+        self._news = asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+        self._numbers = 0
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, str(self.path))
+
+    async def close(self) -> None:
+        """Close like a server that dies: every connection breaks."""
+        if self._server is not None:
+            self._server.close()
+            for writer in self._writers:
+                writer.transport.abort()
+            self._server = None
+
+    def add_thread(self, name: str, **fields: object) -> None:
+        """Add a thread that a person works in."""
+        self.threads[name] = {"id": name, "ephemeral": False, "status": {"type": "idle"}, **fields}
+
+    def release(self, method: str, **answer: object) -> None:
+        """Reply to the newest unanswered request of a method: with a result, or with `error`."""
+        asked = [one for one in self.said if one.get("method") == method][-1]
+        self._send({"id": asked["id"], **(answer if "error" in answer else {"result": answer})})
+
+    # Messages to the clients
+
+    def tell(self, method: str, **params: object) -> None:
+        """Send a notification, which needs no reply."""
+        self._send({"method": method, "params": params})
+
+    def ask(self, number: int, method: str, **params: object) -> None:
+        """Send the clients a request that a person should answer."""
+        self._send({"id": number, "method": method, "params": params})
+
+    def set_status(self, thread: str, kind: str, *flags: str) -> None:
+        """Change the status of a thread and notify the clients."""
+        status: Fields = {"type": kind, **({"activeFlags": list(flags)} if kind == "active" else {})}
+        self.threads[thread]["status"] = status
+        self.tell("thread/status/changed", threadId=thread, status=status)
+
+    def begin_turn(self, asked: Fields) -> None:
+        """Begin a turn for a submitted text, and show the text in the thread."""
+        thread = asked["threadId"]
+        self.set_status(thread, "active")
+        self.tell("turn/started", threadId=thread, turn={"id": self.turns[thread]["id"]})
+        self.show(thread, asked["clientUserMessageId"])
+
+    def show(self, thread: str, key: str) -> None:
+        """Notify the clients that a client's text is now in a thread."""
+        item = {"type": "userMessage", "id": f"item-{key}", "clientId": key, "content": []}
+        self.tell("item/started", threadId=thread, item=item)
+
+    def end_turn(self, thread: str, **turn: object) -> None:
+        """End the running turn."""
+        self.set_status(thread, "idle")
+        self.tell("turn/completed", threadId=thread, turn={"id": self.turns[thread]["id"], **turn})
+
+    def _send(self, message: Fields) -> None:
+        for writer in self._writers:
+            writer.write(frame_to_bytes(Frame(TEXT, json.dumps(message).encode())))
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        for writer in self._writers:
+            writer.write(data)
+
+    # Messages from the clients
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+
+        key = next(line for line in head.split(b"\r\n") if line.startswith(b"Sec-WebSocket-Key: "))
+        accept = accept_for(base64.b64decode(key.partition(b": ")[2]))
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n"
+        )
+        self._writers.append(writer)
+        frames = WebSocketFrameReader()
+        with suppress(ConnectionError, asyncio.CancelledError):
+            while data := await reader.read(65536):
+                for frame in frames.feed(data):
+                    if frame.kind == TEXT:
+                        self._hear(json.loads(frame.data), writer)
+                    elif frame.kind == CLOSE:
+                        break
+        self._writers.remove(writer)
+        writer.transport.abort()
+
+    def _hear(self, said: Fields, writer: asyncio.StreamWriter) -> None:
+        self.said.append(said)
+        self._news.set()
+        if "id" not in said or "method" not in said or said["method"] in self.silent:
+            return
+        refusal = self.refusals.get(said["method"])
+        params = said["params"]
+        if refusal is None and said["method"] in ("turn/start", "turn/steer"):
+            answer: Fields = {"result": self._take(said["method"], params)}
+        else:
+            answer = {"error": refusal} if refusal else {"result": self._answer(said["method"], params)}
+        writer.write(frame_to_bytes(Frame(TEXT, json.dumps({"id": said["id"], **answer}).encode())))
+        if refusal is None and said["method"] == "turn/start":
+            self.on_turn(params)
+
+    def _take(self, method: str, params: Fields) -> Fields:
+        if method == "turn/steer":
+            return {"turnId": params["expectedTurnId"]}
+        self._numbers += 1
+        turn = {"id": f"turn-{self._numbers}", "status": "inProgress", "items": []}
+        self.turns[params["threadId"]] = turn
+        return {"turn": turn}
+
+    def _answer(self, method: str, params: Fields) -> Fields:
+        match method:
+            case "thread/loaded/list":
+                return {"data": list(self.threads)}
+            case "thread/read":
+                return {"thread": self.threads[params["threadId"]]}
+            case "thread/resume":
+                turn = self.turns.get(params["threadId"])
+                page = {"data": [turn] if turn else []}
+                return {"thread": self.threads[params["threadId"]], "initialTurnsPage": page}
+        return {}
+
+    async def heard(self, method: str, count: int = 1) -> Fields:
+        """Wait for the `count`th message of a method and return its parameters."""
+        async with asyncio.timeout(LIMIT_S):
+            while len(found := [one for one in self.said if one.get("method") == method]) < count:
+                self._news.clear()
+                await self._news.wait()
+        params: Fields = found[count - 1].get("params", {})
+        return params
+
+    @property
+    def answers(self) -> list[Fields]:
+        """Replies of the clients to requests of the server."""
+        return [one for one in self.said if "method" not in one]
+
+
+@asynccontextmanager
+async def fake_codex(folder: Path) -> AsyncIterator[FakeCodex]:
+    """Run a server for the length of a block."""
+    server = FakeCodex(folder / f"codex-{os.getpid()}.sock")
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.close()

@@ -1,0 +1,126 @@
+"""Texts submitted to OpenCode sessions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from palaver.harness.opencode.integration import OpenCodeInjections
+from palaver.harness.opencode.sessions import Sessions
+from palaver.harness.opencode.wire import OpenCodeEvent
+from palaver.holder.http_client import Head, Lost, NotSent
+from palaver.protocol.events import Grade
+from palaver.terminal.typing import Done, TextOutcome
+
+
+class Server:
+    """Replies with the given status or error."""
+
+    def __init__(self, outcome: int | Exception = 204) -> None:
+        self.outcome = outcome
+
+    async def ask(
+        self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
+    ) -> tuple[Head, bytes]:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return Head(status=self.outcome), b""
+
+    async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
+        yield b""
+
+
+def said(kind: str, **about: object) -> OpenCodeEvent:
+    return OpenCodeEvent(kind, {"sessionID": "a", **about})
+
+
+TEXT = said(
+    "message.part.updated", part={"type": "text", "messageID": "msg_1", "metadata": {"palaver": "key"}}
+)
+ANSWER = said("message.updated", info={"id": "msg_2", "role": "assistant", "parentID": "msg_1"})
+WORD = said("message.part.updated", part={"type": "step-start", "messageID": "msg_2"})
+FAILED = said("session.error", error={"name": "APIError", "data": {"message": "no"}})
+
+
+class Stage:
+    def __init__(self, outcome: int | Exception = 204) -> None:
+        self.sessions = Sessions(only="a")
+        self.proven: list[str] = []
+        self.texts = OpenCodeInjections(Server(outcome), self.sessions, self.proven.append)
+
+    async def put(self, *heard: OpenCodeEvent) -> "asyncio.Future[Done]":
+        putting = asyncio.ensure_future(self.texts.put("a", "hello", "key"))
+        await asyncio.sleep(0)
+        self.hear(*heard)
+        return putting
+
+    def hear(self, *heard: OpenCodeEvent) -> None:
+        for one in heard:
+            self.sessions.hear(one)
+        self.texts.settle()
+
+
+async def test_text_is_seen_once_the_model_has_begun_its_reply() -> None:
+    stage = Stage()
+    putting = await stage.put(TEXT, ANSWER)
+    assert stage.texts.is_waiting("a")
+    assert stage.texts.sessions == {"a"}
+
+    stage.hear(WORD)
+
+    assert not stage.texts.is_waiting("a")
+    assert await putting == Done(TextOutcome.SEEN, grade=Grade.CONTEXT)
+    assert stage.texts.sessions == set()
+
+
+async def test_aborted_turn_leaves_the_text_unconfirmed_until_later_proof() -> None:
+    stage = Stage()
+    putting = await stage.put(TEXT, said("session.status", status={"type": "busy"}), FAILED)
+
+    stage.hear(said("session.idle"))
+    done = await putting
+
+    assert done.answer is TextOutcome.UNCONFIRMED
+    assert stage.proven == []
+
+    stage.hear(ANSWER, WORD)
+
+    assert stage.proven == ["key"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [
+        (404, TextOutcome.DEFERRED),
+        (500, TextOutcome.REFUSED),
+        (NotSent("nobody listens"), TextOutcome.DEFERRED),
+    ],
+)
+async def test_text_that_was_not_accepted_is_reported_at_once(
+    outcome: int | Exception, answer: TextOutcome
+) -> None:
+    stage = Stage(outcome)
+
+    assert (await stage.texts.put("a", "hello", "key")).answer is answer
+
+
+async def test_lost_reply_is_settled_by_the_content_of_the_session() -> None:
+    taken, not_taken = Stage(Lost("cut")), Stage(Lost("cut"))
+    first, second = await taken.put(TEXT), await not_taken.put()
+
+    taken.texts.missed()
+    not_taken.texts.missed()
+
+    assert (await second).answer is TextOutcome.DEFERRED
+    assert not first.done()
+    taken.hear(ANSWER, WORD)
+    assert (await first).answer is TextOutcome.SEEN
+
+
+async def test_text_in_a_deleted_session_is_unconfirmed() -> None:
+    stage = Stage()
+    putting = await stage.put(TEXT)
+
+    stage.hear(said("session.deleted"))
+
+    assert await putting == Done(TextOutcome.UNCONFIRMED, "its session was deleted")

@@ -1,0 +1,104 @@
+"""Test that a program which floods its terminal never waits for the parser. Uses a real pseudo-terminal."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest_asyncio
+from tests.fakes import FakeClock
+from tests.limits import LIMIT_S
+
+from palaver.harness.programs import GENERIC
+from palaver.holder.terminal_host import Station
+from palaver.protocol.viewer import ViewerFrameReader
+from palaver.terminal.pty import Pty
+
+LINES = 20_000
+FLOOD = b"".join(b"line %05d of an endless build\r\n" % number for number in range(LINES))
+
+
+@dataclass
+class Flooded:
+    """A station, the program's end of its terminal, and the clock of both."""
+
+    station: Station
+    program: int
+    clock: FakeClock
+
+    async def write(self, data: bytes) -> None:
+        """Write like a program: wait whenever the terminal is full."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(LIMIT_S):
+            await loop.run_in_executor(None, _write_all, self.program, data)
+
+    async def until(self, text: str) -> None:
+        """Wait until the last line of output on the screen contains the text."""
+        async with asyncio.timeout(LIMIT_S):
+            while text not in self.station.screen.terminal.glass.display[-2]:  # noqa: ASYNC110 - the loop parses
+                await asyncio.sleep(0)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+@pytest_asyncio.fixture
+async def flooded() -> AsyncIterator[Flooded]:
+    pty, program = Pty.open(80, 24)
+    clock = FakeClock()
+    station = Station(
+        pty,
+        os.getpid(),
+        GENERIC,
+        clock=clock,
+        on_level=lambda _look, _gate: None,
+        on_hangup=lambda: None,
+        on_typed=lambda *_: None,
+        on_size=lambda _cols, _rows: None,
+        on_stop=lambda: None,
+    )
+    yield Flooded(station, program, clock)
+    station.close()
+    os.close(program)
+    pty.close()
+
+
+async def test_flood_is_read_in_full_and_parsed_only_when_it_has_ended(flooded: Flooded) -> None:
+    glass = flooded.station.screen._terminal.glass  # the public view would parse everything first
+
+    await flooded.write(FLOOD)
+
+    assert glass.scrolled < 3_000  # the first 64 KiB, and a screen for each time output was skipped
+    assert flooded.station.is_flooded
+
+    flooded.clock.advance(1)
+    await flooded.until(f"line {LINES - 1:05d}")
+    assert not flooded.station.is_flooded
+
+
+async def test_viewer_that_missed_output_sees_the_newest_screen_in_a_flood(flooded: Flooded) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    flooded.station.viewers.adopt(ours)
+    await flooded.write(FLOOD)
+    shown = ViewerFrameReader()
+    received = b""
+
+    async def read_until(text: bytes) -> None:
+        nonlocal received
+        async with asyncio.timeout(LIMIT_S):
+            while text not in received:
+                data = await asyncio.get_running_loop().sock_recv(theirs, 1 << 20)
+                received = received[-100_000:] + b"".join(payload for _, payload in shown.feed(data))
+
+    reading = asyncio.create_task(read_until(b"line 19999"))
+    for _ in range(6):
+        flooded.clock.advance(0.3)
+        await flooded.write(FLOOD)
+        flooded.clock.advance(0.001)
+
+    await reading
+    theirs.close()

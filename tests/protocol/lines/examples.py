@@ -1,0 +1,202 @@
+"""Every request on a line: as a struct, and as its bytes. These bytes do not change.
+
+Each request has two examples: with only its required fields, and with every field.
+"""
+
+import msgspec
+
+from palaver.protocol import lines as holder
+from palaver.protocol import lines as program
+from palaver.protocol.events import Outcome
+from palaver.protocol.lines import Op
+
+LEAST: list[tuple[Op, bytes]] = [
+    (program.WhoamiOp(), b'{"req":7,"op":"whoami"}'),
+    (program.JoinOp(), b'{"req":7,"op":"join"}'),
+    (program.LeaveOp(), b'{"req":7,"op":"leave"}'),
+    (program.SendOp(text="hello"), b'{"req":7,"op":"send","text":"hello"}'),
+    (
+        program.PutOp(envelope=msgspec.Raw(b'{"v":1}')),
+        b'{"req":7,"op":"put","envelope":{"v":1}}',
+    ),
+    (program.ListenOp(), b'{"req":7,"op":"listen"}'),
+    (program.UnlistenOp(), b'{"req":7,"op":"unlisten"}'),
+    (program.AckOp(messages=(1, 2)), b'{"req":7,"op":"ack","messages":[1,2]}'),
+    (program.StatusOp(state="active"), b'{"req":7,"op":"status","state":"active"}'),
+    (program.EventsOp(), b'{"req":7,"op":"events"}'),
+    (program.ToolOp(tool="join_path"), b'{"req":7,"op":"tool","tool":"join_path"}'),
+    (program.ListOp(), b'{"req":7,"op":"list"}'),
+    (program.ReceiptsOp(message="42"), b'{"req":7,"op":"receipts","message":"42"}'),
+    (holder.HoldOp(pid=7), b'{"req":7,"op":"hold","pid":7}'),
+    (
+        holder.AccompanyOp(harness="opencode", session="ses_1"),
+        b'{"req":7,"op":"accompany","harness":"opencode","session":"ses_1"}',
+    ),
+    (holder.LaneOp(kind="terminal"), b'{"req":7,"op":"lane","kind":"terminal"}'),
+    (holder.GateOp(lane=1, open=True), b'{"req":7,"op":"gate","lane":1,"open":true}'),
+    (
+        holder.AnswerOp(lane=1, offer=2, answer="seen"),
+        b'{"req":7,"op":"answer","lane":1,"offer":2,"answer":"seen"}',
+    ),
+    (holder.TypedOp(), b'{"req":7,"op":"typed"}'),
+    (holder.TellOp(ask=3), b'{"req":7,"op":"tell","ask":3}'),
+    (holder.SubBeginOp(key="a1"), b'{"req":7,"op":"sub_begin","key":"a1"}'),
+    (holder.SubEndOp(key="a1"), b'{"req":7,"op":"sub_end","key":"a1"}'),
+    (holder.PermissionOp(request="per_1"), b'{"req":7,"op":"permission","request":"per_1"}'),
+]
+
+MOST: list[tuple[Op, bytes]] = [
+    (program.WhoamiOp(name="luna"), b'{"req":7,"op":"whoami","name":"luna"}'),
+    (
+        program.JoinOp(
+            name="luna", tag="api", role="observer", harness="x", runtime="python", version="1", secret="s"
+        ),
+        b'{"req":7,"op":"join","name":"luna","tag":"api","role":"observer","harness":"x","runtime":"python",'
+        b'"version":"1","secret":"s"}',
+    ),
+    (
+        program.LeaveOp(name="luna", reason="exited with 0"),
+        b'{"req":7,"op":"leave","name":"luna","reason":"exited with 0"}',
+    ),
+    (
+        program.SendOp(
+            text="hello",
+            name="luna",
+            to=("@nova", "#room"),
+            mentions=True,
+            intent="request",
+            thread="pr-123",
+            reply_to="42",
+            priority="idle",
+            expires_ms=10,
+            id="01",
+            bundle_id="bundle:0123",
+            yes=True,
+            dry_run=True,
+            expects_reply=True,
+        ),
+        b'{"req":7,"op":"send","text":"hello","name":"luna","to":["@nova","#room"],"mentions":true,'
+        b'"intent":"request","thread":"pr-123","reply_to":"42","priority":"idle","expires_ms":10,"id":"01",'
+        b'"bundle_id":"bundle:0123","yes":true,"dry_run":true,"expects_reply":true}',
+    ),
+    (
+        program.PutOp(envelope=msgspec.Raw(b'{"v":1}'), name="luna"),
+        b'{"req":7,"op":"put","envelope":{"v":1},"name":"luna"}',
+    ),
+    (program.ListenOp(name="luna"), b'{"req":7,"op":"listen","name":"luna"}'),
+    (program.UnlistenOp(name="luna"), b'{"req":7,"op":"unlisten","name":"luna"}'),
+    (
+        program.AckOp(messages=(1, 2), name="luna"),
+        b'{"req":7,"op":"ack","messages":[1,2],"name":"luna"}',
+    ),
+    (
+        program.StatusOp(
+            state="active", name="luna", detail="testing", tool="bash", command="make", file="a.py"
+        ),
+        b'{"req":7,"op":"status","state":"active","name":"luna","detail":"testing","tool":"bash",'
+        b'"command":"make","file":"a.py"}',
+    ),
+    (
+        program.EventsOp(
+            name="luna",
+            types=("a",),
+            agents=("b",),
+            senders=("c",),
+            threads=("d",),
+            rooms=("e",),
+            after=1,
+            last=2,
+            search="w",
+            limit=3,
+            follow=True,
+        ),
+        b'{"req":7,"op":"events","name":"luna","types":["a"],"agents":["b"],"senders":["c"],"threads":["d"],'
+        b'"rooms":["e"],"after":1,"last":2,"search":"w","limit":3,"follow":true}',
+    ),
+    (
+        program.ToolOp(
+            tool="join_path", name="luna", arguments={"context_path": "/src"}, cwd="/src", key="ab" * 16
+        ),
+        b'{"req":7,"op":"tool","tool":"join_path","name":"luna","arguments":{"context_path":"/src"},'
+        b'"cwd":"/src","key":"abababababababababababababababab"}',
+    ),
+    (program.ListOp(name="luna", agent="nova"), b'{"req":7,"op":"list","name":"luna","agent":"nova"}'),
+    (
+        program.ReceiptsOp(message="42", name="luna"),
+        b'{"req":7,"op":"receipts","message":"42","name":"luna"}',
+    ),
+    (
+        holder.HoldOp(
+            pid=7,
+            name="luna",
+            ticket="t",
+            secret="s",
+            cols=80,
+            rows=24,
+            version="1",
+            session="ses_1",
+            among=("ses_2",),
+        ),
+        b'{"req":7,"op":"hold","pid":7,"name":"luna","ticket":"t","secret":"s","cols":80,"rows":24,'
+        b'"version":"1","session":"ses_1","among":["ses_2"]}',
+    ),
+    (
+        holder.AccompanyOp(harness="opencode", session="ses_1", name="luna", cwd="/src", version="1"),
+        b'{"req":7,"op":"accompany","harness":"opencode","session":"ses_1","name":"luna","cwd":"/src",'
+        b'"version":"1"}',
+    ),
+    (
+        holder.LaneOp(
+            kind="native",
+            name="luna",
+            reaches_busy=False,
+            wakes_idle=False,
+            remembers=True,
+            outcomes=(Outcome(messages=(1, 2), answer="seen", grade="handed", name="luna_reviewer_1"),),
+            carrying=(4,),
+        ),
+        b'{"req":7,"op":"lane","kind":"native","name":"luna","reaches_busy":false,"wakes_idle":false,'
+        b'"remembers":true,"outcomes":[{"messages":[1,2],"answer":"seen","grade":"handed",'
+        b'"name":"luna_reviewer_1"}],"carrying":[4]}',
+    ),
+    (
+        holder.GateOp(lane=1, open=False, name="luna", paused=True, reason="dialog"),
+        b'{"req":7,"op":"gate","lane":1,"open":false,"name":"luna","paused":true,"reason":"dialog"}',
+    ),
+    (
+        holder.AnswerOp(
+            lane=1, offer=2, answer="refused", name="luna", grade="handed", reason="r", evidence="e"
+        ),
+        b'{"req":7,"op":"answer","lane":1,"offer":2,"answer":"refused","name":"luna","grade":"handed",'
+        b'"reason":"r","evidence":"e"}',
+    ),
+    (
+        holder.TypedOp(text="blue", name="luna", secret=4),
+        b'{"req":7,"op":"typed","text":"blue","name":"luna","secret":4}',
+    ),
+    (
+        holder.TellOp(ask=3, name="luna", ok={"text": "$ "}, error="bad_request", message="no", done=False),
+        b'{"req":7,"op":"tell","ask":3,"name":"luna","ok":{"text":"$ "},"error":"bad_request",'
+        b'"message":"no","done":false}',
+    ),
+    (
+        holder.SubBeginOp(key="a1", name="luna", type="reviewer"),
+        b'{"req":7,"op":"sub_begin","key":"a1","name":"luna","type":"reviewer"}',
+    ),
+    (
+        holder.SubEndOp(key="a1", name="luna", reason="done"),
+        b'{"req":7,"op":"sub_end","key":"a1","name":"luna","reason":"done"}',
+    ),
+    (
+        holder.PermissionOp(
+            request="per_1",
+            name="luna",
+            session="ses_1",
+            tool="bash",
+            input={"command": "x"},
+            outcome="gone",
+        ),
+        b'{"req":7,"op":"permission","request":"per_1","name":"luna","session":"ses_1","tool":"bash",'
+        b'"input":{"command":"x"},"outcome":"gone"}',
+    ),
+]

@@ -1,0 +1,193 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.errors import BadRequest
+from palaver.ids import is_ulid
+from palaver.protocol.envelope import (
+    Draft,
+    Envelope,
+    Event,
+    decode_event,
+    encode_event,
+    event_from,
+    matches_recipient,
+)
+
+_VECTORS = Path(__file__).parent.parent / "vectors"
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+values = st.recursive(
+    st.none() | st.booleans() | int64 | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+    max_leaves=10,
+)
+payloads = st.dictionaries(texts, values, max_size=4)
+events = st.builds(
+    Event,
+    seq=int64,
+    id=words,
+    type=words,
+    sender=words,
+    to=st.lists(texts).map(tuple),
+    ts=int64,
+    device=texts,
+    payload=payloads,
+    by=st.none() | texts,
+    delivered_to=st.lists(texts).map(tuple),
+)
+envelopes = st.builds(
+    Envelope,
+    type=words,
+    id=words,
+    sender=words,
+    to=st.lists(texts).map(tuple),
+    ts=int64,
+    payload=st.none() | payloads.filter(bool),
+    seq=st.none() | int64,
+)
+
+
+@given(envelopes)
+def test_envelope_survives_encoding_and_decoding(envelope: Envelope) -> None:
+    assert Envelope.from_json(envelope.to_json()) == envelope
+
+
+@given(events)
+def test_event_survives_encoding_and_decoding(event: Event) -> None:
+    assert decode_event(encode_event(event)) == event
+
+
+@given(events)
+def test_event_is_one_line(event: Event) -> None:
+    assert b"\n" not in encode_event(event)
+
+
+@given(st.binary() | texts)
+def test_input_that_is_not_an_envelope_is_a_bad_request(text: str | bytes) -> None:
+    with pytest.raises(BadRequest):
+        Envelope.from_json(text)
+
+
+def test_envelope_is_encoded_in_the_order_of_its_fields() -> None:
+    envelope = Envelope(
+        type="t", id="i", sender="luna", to=("@workers", "@claude-*"), ts=5, payload={"a": 1}, seq=7
+    )
+
+    text = envelope.to_json()
+
+    assert text == (
+        '{"v":1,"type":"t","id":"i","from":"luna","to":["@workers","@claude-*"],"ts":5,"payload":{"a":1},"seq":7}'
+    )
+
+
+@pytest.mark.parametrize("payload", [None, {}])
+def test_empty_fields_are_left_out(payload: dict[str, object] | None) -> None:
+    envelope = Envelope(type="t", id="i", sender="luna", payload=payload)
+
+    assert list(json.loads(envelope.to_json())) == ["v", "type", "id", "from", "ts"]
+
+
+def test_new_envelope_has_its_own_id_and_time() -> None:
+    made = [Envelope.new("task.create", "luna", {"title": "x"}, ["@workers"]) for _ in range(100)]
+
+    assert len({envelope.id for envelope in made}) == 100
+    assert all(is_ulid(envelope.id) and envelope.ts > 0 for envelope in made)
+    assert made[0].to == ("@workers",)
+    assert made[0].payload == {"title": "x"}
+
+
+def test_new_broadcast_envelope_has_neither_recipients_nor_payload() -> None:
+    envelope = Envelope.new("agent.bye", "luna")
+
+    assert (envelope.to, envelope.payload, envelope.seq) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    ("type_", "sender", "field"), [("", "luna", "type"), ("t", "", "from"), ("", "", "type")]
+)
+def test_new_envelope_needs_the_same_fields_as_a_decoded_one(type_: str, sender: str, field: str) -> None:
+    with pytest.raises(BadRequest, match=f"`{field}` is empty"):
+        Envelope.new(type_, sender, None)
+
+
+@pytest.mark.parametrize("row", json.loads((_VECTORS / "envelope_decode.json").read_text()))
+def test_bad_envelope_is_refused_by_the_name_of_its_field(row: dict[str, str | None]) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Envelope.from_json(row["text"] or "")
+
+    assert f"`{row['field']}`" in str(caught.value) or row["field"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"v":2,"type":"t","id":"i","from":"a"}', "`v`"),
+        ('{"v":true,"type":"t","id":"i","from":"a"}', "$.v"),
+        ('{"type":"t","id":"i","from":"a"}', "`v`"),
+        ('{"v":1,"type":"","id":"i","from":"a"}', "`type`"),
+        ('{"v":1,"type":"t","id":"","from":"a"}', "`id`"),
+        ('{"v":1,"type":"t","id":"i","from":""}', "`from`"),
+        ('{"v":1,"type":"t","id":"i","from":"a","to":"b"}', "$.to"),
+        ('{"v":1,"type":"t","id":"i","from":"a","ts":"now"}', "$.ts"),
+        ('{"v":1,"type":"t","id":"i","from":"a","ts":9223372036854775808}', "$.ts"),
+        ('{"v":1,"type":"t","id":"i","from":"a","payload":[1]}', "$.payload"),
+        ('{"v":1,"type":"t","id":"i","from":"a","payload":' + '{"a":' * 100_000, "recursion"),
+    ],
+)
+def test_wrong_field_is_named(text: str, field: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Envelope.from_json(text)
+
+    assert field in str(caught.value)
+
+
+def test_null_or_missing_or_unknown_fields_are_ignored() -> None:
+    text = (
+        b'{"v":1,"type":"t","id":"i","from":"a","to":null,"ts":null,"payload":null,"seq":null,"colour":"red"}'
+    )
+
+    assert Envelope.from_json(text) == Envelope(type="t", id="i", sender="a")
+
+
+@pytest.mark.parametrize(("field", "rest"), [("seq", ',"device":"BOXE"'), ("device", ',"seq":1')])
+def test_event_without_its_seq_or_device_is_refused(field: str, rest: str) -> None:
+    line = f'{{"v":1,"type":"t","id":"i","from":"a"{rest}}}'.encode()
+
+    with pytest.raises(BadRequest, match=field):
+        decode_event(line)
+
+
+def test_draft_keeps_every_field_when_it_gets_its_seq() -> None:
+    draft = Draft(type="t", sender="luna", payload={"a": 1}, to=("nova",), id="i", ts=3, by="human")
+
+    event = event_from(draft, 9, "BOXE")
+
+    assert event == Event(
+        seq=9,
+        id="i",
+        type="t",
+        sender="luna",
+        to=("nova",),
+        ts=3,
+        device="BOXE",
+        payload={"a": 1},
+        by="human",
+    )
+
+
+@pytest.mark.parametrize("row", json.loads((_VECTORS / "recipient_matching.json").read_text()))
+def test_envelope_matches_the_recipients_of_its_tokens(row: dict[str, object]) -> None:
+    to = row["to"]
+    envelope = Envelope(type="t", id="i", sender="ann", to=tuple(to) if isinstance(to, list) else ())
+
+    assert matches_recipient(envelope, str(row["name"]), str(row["role"])) is row["expected"]
+
+
+def test_empty_token_does_not_match_even_an_empty_name() -> None:
+    assert not matches_recipient(Envelope(type="t", id="i", sender="ann", to=("",)), "", "worker")

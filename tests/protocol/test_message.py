@@ -1,0 +1,139 @@
+import pytest
+
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import build_payload, flat, is_lost, message_fields, readable_text
+
+
+def _event(payload: dict[str, object], type: str = "message", to: tuple[str, ...] = ("@nova",)) -> Event:
+    return Event(seq=7, id="i", type=type, sender="luna", to=to, ts=3, device="BOXE", payload=payload)
+
+
+_full = build_payload(
+    text="look",
+    scope="mentions",
+    sender_kind="instance",
+    mentions=["nova"],
+    delivered_to=["nova", "api-nova"],
+    intent="request",
+    thread="pr-123",
+    reply_to="42",
+    bundle_id="bundle:abc12345",
+    priority="idle",
+    expires=99,
+    path="slack/x",
+    command="analyze",
+    payload={"t": 1},
+    source="slack",
+    external_id="ts-1",
+)
+
+
+def test_payload_contains_every_given_field() -> None:
+    assert " ".join(_full) == (
+        "text scope mentions sender_kind delivered_to intent thread reply_to bundle_id priority expires path "
+        "command payload source external_id"
+    )
+
+
+def test_payload_leaves_out_empty_fields_except_two_lists() -> None:
+    payload = build_payload(text="x", scope="broadcast", sender_kind="human", thread="", payload={})
+
+    assert payload == {
+        "text": "x",
+        "scope": "broadcast",
+        "mentions": [],
+        "sender_kind": "human",
+        "delivered_to": [],
+    }
+
+
+def test_flat_view_has_its_keys_in_order() -> None:
+    view = flat(_event(_full), room="main", session="s1", handled_by=["s1"])
+
+    assert " ".join(view) == (
+        "seq id ts from to text scope mentions sender_kind delivered_to intent thread reply_to bundle_id "
+        "priority room command payload path source external_id session handled handled_by"
+    )
+    assert (view["from"], view["to"], view["room"], view["handled_by"]) == ("luna", ["@nova"], "main", ["s1"])
+
+
+def test_first_keys_of_the_flat_view_are_always_there() -> None:
+    view = flat(_event(build_payload(text="x", scope="mentions", sender_kind="instance")))
+
+    assert list(view)[-1] == "room"
+    assert (view["intent"], view["priority"], view["room"]) == (None, "normal", None)
+
+
+@pytest.mark.parametrize(("to", "scope"), [(("@nova",), "mentions"), ((), "broadcast")])
+def test_other_envelope_has_a_flat_view_too(to: tuple[str, ...], scope: str) -> None:
+    event = Event(
+        seq=1, id="i", type="x.y", sender="luna", to=to, ts=0, device="D", payload={}, delivered_to=("nova",)
+    )
+
+    view = flat(event)
+
+    assert (view["text"], view["scope"], view["delivered_to"]) == ("", scope, ["nova"])
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (_event({"text": "hello"}), "hello"),
+        (_event({}), ""),
+        (_event({"text": "", "command": "analyze", "payload": {"t": 1}}), 'analyze {"t":1}'),
+        (_event({"command": "ping"}), "ping {}"),
+        (_event({"a": "é"}, type="deploy.done"), 'deploy.done {"a":"é"}'),
+    ],
+)
+def test_message_reads_as_its_text_or_its_command(event: Event, text: str) -> None:
+    assert readable_text(event) == text
+
+
+def test_handled_copy_names_its_handlers() -> None:
+    assert readable_text(_event({"text": "hello"}), handled_by=["s1", "s2"]) == "hello (handled by s1, s2)"
+
+
+def test_bundle_reads_as_a_summary_without_its_contents() -> None:
+    files = [{"path": "a", "size": 1, "sha256": "x", "content": "a"}]
+    event = _event({"bundle_id": "bundle:7f3q9x2m", "title": "Review", "files": files}, type="bundle")
+
+    assert readable_text(event) == "bundle:7f3q9x2m Review, 1 file"
+
+
+def test_envelope_of_another_type_claims_nothing_about_itself() -> None:
+    claims: dict[str, object] = {
+        "sender_kind": "human",
+        "intent": "request",
+        "thread": "ops",
+        "priority": "interrupt",
+        "command": "rm",
+        "delivered_to": ["kira"],
+    }
+
+    read = flat(_event(claims, type="org.x"))
+
+    assert (read["sender_kind"], read["intent"], read["thread"], read["priority"]) == (
+        "instance",
+        None,
+        None,
+        "normal",
+    )
+    assert read["delivered_to"] == []
+    assert "command" not in read
+    assert message_fields(_event(claims, type="org.x")) == {}
+
+
+def test_envelope_put_by_the_human_has_the_kind_human() -> None:
+    event = Event(seq=7, id="i", type="org.x", sender="human", to=(), ts=3, device="BOXE", payload={})
+
+    assert flat(event)["sender_kind"] == "human"
+
+
+def test_message_with_lost_content_says_so() -> None:
+    lost = _event({"thread": "t", "missing_blob": "ab12"})
+
+    assert is_lost(lost)
+    assert not is_lost(_event({"text": "hello"}))
+    assert readable_text(lost) == "(its content is lost)"
+    assert (flat(lost)["text"], flat(lost)["missing_blob"]) == ("", "ab12")
+    assert readable_text(_event({"missing_blob": "ab12"}, type="x.y")) == "(its content is lost)"

@@ -1,0 +1,120 @@
+"""Short summaries of events."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.protocol.envelope import Event
+from palaver.protocol.summary import summary
+
+
+def event(type_: str, **payload: object) -> Event:
+    return Event(seq=7, id="id", type=type_, sender="nova", to=(), ts=1, device="BOXE", payload=dict(payload))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (event("message", text="hello"), "hello"),
+        (event("message", text="", command="run", payload={"a": 1}), 'run {"a":1}'),
+        (event("org.deploy", ok=True), '{"ok":true}'),
+        (event("status", state="active", detail="tests", file="a.py"), "active (tests, in a.py)"),
+        (event("status", state="idle"), "idle"),
+        (event("agent.hello", runtime="claude", version="2"), "joined (claude, 2)"),
+        (event("agent.bye", reason="its process ended"), "left (its process ended)"),
+        (event("life", action="daemon_started", version="0.1.0"), "daemon_started (0.1.0)"),
+        (event("life", action="typed", agent="luna", text="blue"), "typed (blue)"),
+        (event("agent.paused", agent="luna"), "luna"),
+        (
+            event("delivery", state="seen", messages=[3, 4], lane="recv", grade="flushed"),
+            "seen #3, #4 (recv, flushed)",
+        ),
+        (event("delivery", state="seen", messages="odd"), "seen "),
+        (
+            event("bundle", bundle_id="bundle:9561pk99", title="Review", files=[{}, {}]),
+            "bundle:9561pk99 Review, 2 files",
+        ),
+        (
+            event(
+                "sub.added",
+                id="a1b2c3",
+                owner="luna",
+                filter={"types": ["status", "life"], "agents": ["nova"]},
+                once=True,
+                preset="idle",
+            ),
+            "a1b2c3 for luna (idle, types status life, agents nova, once)",
+        ),
+        (event("sub.added", id="a1b2c3", owner="luna", filter={}), "a1b2c3 for luna"),
+        (event("sub.added", id="a1b2c3", owner="luna", filter="odd"), "a1b2c3 for luna"),
+        (event("sub.added", id="a1b2c3", owner="luna", filter={"x": 1}), "a1b2c3 for luna (x 1)"),
+        (event("sub.removed", id="a1b2c3", reason="by luna"), "a1b2c3 (by luna)"),
+        (event("redacted", event=5), "the text of #5"),
+        (event("task.create", title="t", assignee="@nova"), "t (for @nova)"),
+        (event("task.create", title="t"), "t"),
+        (event("task.update", task_id="e1", status="open", assignee="kira"), "e1 (open, for kira)"),
+        (event("task.complete", task_id="e1", summary="done"), "e1 (done)"),
+        (event("member_joined", room="talk-x7qa", path="/src"), "talk-x7qa (/src)"),
+        (
+            event("member_left", room="talk-x7qa", reason="inactive", **{"from": "kira"}),
+            "talk-x7qa (kira, inactive)",
+        ),
+        (event("close", room="talk-x7qa", reason="done"), "talk-x7qa (done)"),
+        (event("note_added", room="talk-x7qa", text="beware"), "talk-x7qa: beware"),
+        (event("note_resolved", room="talk-x7qa", note="01H"), "talk-x7qa (01H)"),
+        (event("claim", room="talk-x7qa", turn_id=2, reason="sequence"), "talk-x7qa (turn 2, sequence)"),
+        (
+            event("pass", room="talk-x7qa", turn_id=2, reserved_for="kira", handoff={"status": "tests pass"}),
+            "talk-x7qa (turn 2, for kira, tests pass)",
+        ),
+        (
+            event("takeover", room="r", turn_id=3, cause="owner_gone", reason="went"),
+            "r (turn 3, owner_gone, went)",
+        ),
+        (event("release", room="r", turn_id=3, handoff="odd"), "r (turn 3)"),
+        (
+            event("release", room="r", turn_id=3, reason="harness_gone", **{"from": "vega"}),
+            "r (turn 3, held by vega, harness_gone)",
+        ),
+        (event("setting.changed", key="stale_after", value=0, old=1800), "stale_after = 0 (was 1800)"),
+        (event("setting.changed", key="hints", value="x", old=None), "hints = x"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.type,
+)
+def test_event_has_a_short_summary(given: Event, words: str) -> None:
+    assert summary(given) == words
+
+
+@given(
+    st.sampled_from(
+        [
+            *("status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x", "bundle"),
+            *("sub.added", "sub.removed", "setting.changed", "task.create", "task.update", "task.complete"),
+            *("member_joined", "claim", "release", "note_added"),
+        ]
+    ),
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "state",
+                "messages",
+                "text",
+                "reason",
+                "runtime",
+                "action",
+                "file",
+                "filter",
+                "files",
+                "old",
+                "handoff",
+            ]
+        ),
+        st.none()
+        | st.integers()
+        | st.text()
+        | st.lists(st.integers())
+        | st.dictionaries(st.text(), st.text()),
+    ),
+)
+def test_any_payload_has_a_summary(type_: str, payload: dict[str, object]) -> None:
+    assert isinstance(summary(event(type_, **payload)), str)

@@ -1,0 +1,242 @@
+"""The reminder reactor: due reminders are sent once, also after a restart and with a full disk."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.fakes import HUMAN, Bus, OpenLog, Ring, opened_bus
+from tests.limits import LIMIT_S
+
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.errors import BadRequest, DiskFull, PalaverError
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
+from palaver.protocol.requests import FireNag, Leave, SetStatus
+from palaver.reactors.reminders import Nags
+
+AFTER_S = 60.0
+
+
+class Nagged:
+    """A bus with the reactor under test."""
+
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+        self.bus = bus
+        self.failures: list[PalaverError] = []
+        self.has_failed = asyncio.Event()
+        self.rings: list[Ring] = []
+        self._tasks = tasks
+        self.start()
+
+    def start(self) -> None:
+        self.nags = Nags(
+            self.bus.log,
+            self._submit,
+            clock=self.bus.clock,
+            after_s=AFTER_S,
+            call_later=self._call_later,
+            tasks=self._tasks,
+        )
+        self.nags.start()
+
+    def _call_later(self, wait_s: float, ring: Callable[[], None]) -> Ring:
+        self.rings.append(Ring(self.bus.clock.monotonic_s() + wait_s, ring))
+        return self.rings[-1]
+
+    def passes(self, seconds: float) -> None:
+        """Advance the clock, and fire due timers."""
+        self.bus.clock.advance(seconds)
+        for ring in self.rings:
+            if not ring.is_over and ring.moment_s <= self.bus.clock.monotonic_s():
+                ring.is_over = True
+                ring.ring()
+
+    async def waits(self) -> None:
+        """Let the reactor process all events so far; it then waits for a timer or an event."""
+        for _ in range(5):
+            await self.bus.send(HUMAN, "marker", "@luna")
+
+    async def _submit(self, request: FireNag) -> object:
+        if self.failures:
+            self.has_failed.set()
+            raise self.failures.pop()
+        return await self.bus.broker.submit(SYSTEM_CALLER, request)
+
+    async def ask(self, asking: Caller) -> Event:
+        return await self.bus.send(asking, "which?", "@nova", expects_reply=True)
+
+    async def idle(self, nova: Caller, *seqs: int) -> None:
+        await self.bus.ack(nova, *seqs)
+        await self.bus.submit(nova, SetStatus(state="idle"))
+
+    async def told(self, count: int) -> list[Event]:
+        """Wait until the bus has sent `count` reminders, and return them."""
+        news = asyncio.Event()
+        stop = self.bus.log.subscribe(lambda _: news.set())
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                news.clear()
+                if len(found := await self._words()) >= count:
+                    stop()
+                    return found
+                await news.wait()
+
+    async def _words(self) -> list[Event]:
+        events: Sequence[Event] = await self.bus.log.read(Query(types=("message",)))
+        return [event for event in events if "nag" in event.payload]
+
+
+@pytest.fixture
+async def nagged(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Nagged]:
+    async with opened_bus(open_log, tmp_path) as bus, asyncio.TaskGroup() as tasks:
+        made = Nagged(bus, tasks)
+        yield made
+        made.nags.close()
+
+
+async def test_close_twice_or_before_the_start_is_harmless(nagged: Nagged) -> None:
+    nagged.nags.close()
+    nagged.nags.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        Nags(
+            nagged.bus.log,
+            nagged.bus.broker.submit,  # type: ignore[arg-type]  # never called
+            clock=nagged.bus.clock,
+            after_s=0,
+            call_later=asyncio.get_running_loop().call_later,
+            tasks=tasks,
+        ).close()
+
+
+async def test_idle_agent_is_reminded_and_the_sender_notified_of_its_end(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.bus.submit(nova, Leave())
+    _, last = await nagged.told(2)
+
+    assert (first.to, last.to) == (("nova",), ("luna",))
+
+
+async def test_reminder_due_before_a_start_is_sent_once_after_it(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    nagged.nags.close()
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+
+    nagged.start()
+    (first,) = await nagged.told(1)
+    nagged.nags.close()
+    nagged.start()
+    nagged.bus.clock.advance(AFTER_S)
+    await nagged.idle(nova, first.seq)
+
+    assert [event.payload["nag"]["count"] for event in await nagged.told(2)] == [1, 2]  # type: ignore[index]  # written above
+
+
+async def test_reminder_is_sent_when_the_disk_has_room_again(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    nagged.failures = [DiskFull("no room")]
+    await nagged.idle(nova, request.seq)
+    async with asyncio.timeout(LIMIT_S):
+        await nagged.has_failed.wait()
+
+    await nagged.bus.send(luna, "room again", "@nova")
+
+    assert len(await nagged.told(1)) == 1
+
+
+async def test_refused_reminder_does_not_stop_others(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    one, two = await nagged.ask(luna), await nagged.ask(luna)
+    nagged.failures = [BadRequest("odd")]
+
+    await nagged.idle(nova, one.seq, two.seq)
+
+    (told,) = await nagged.told(1)
+    assert told.to == ("nova",)
+
+
+async def test_reminders_are_at_least_a_minute_apart(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    nagged.passes(7)
+    await nagged.idle(nova, first.seq)
+    await nagged.idle(nova)
+    await nagged.waits()
+
+    nagged.passes(AFTER_S - 7.001)
+    await nagged.waits()
+    early = len(await nagged.told(0))
+    nagged.passes(0.001)
+
+    assert early == 1
+    assert [ring.moment_s for ring in nagged.rings] == [AFTER_S]
+    assert len(await nagged.told(2)) == 2
+
+
+async def test_active_agent_is_reminded_when_it_is_idle_again(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.idle(nova, first.seq)
+    await nagged.bus.submit(nova, SetStatus(state="active"))
+    await nagged.waits()
+
+    nagged.passes(AFTER_S)
+    await nagged.waits()
+    at_work = len(await nagged.told(0))
+    await nagged.bus.submit(nova, SetStatus(state="idle"))
+
+    assert at_work == 1
+    assert len(await nagged.told(2)) == 2
+
+
+async def test_sender_is_notified_at_once_when_the_recipient_leaves(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.idle(nova, first.seq)
+
+    await nagged.bus.submit(nova, Leave())
+
+    _, last = await nagged.told(2)
+    assert last.to == ("luna",)
+
+
+async def test_answered_request_is_not_reminded(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.idle(nova, request.seq)
+    (first,) = await nagged.told(1)
+    await nagged.idle(nova, first.seq)
+    await nagged.waits()
+
+    await nagged.bus.send(nova, "this", "@luna", reply_to=str(request.seq))
+    nagged.passes(AFTER_S)
+    await nagged.waits()
+
+    assert len(await nagged.told(0)) == 1
+
+
+async def test_idle_agent_has_a_minute_after_it_sees_the_request(nagged: Nagged) -> None:
+    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
+    request = await nagged.ask(luna)
+    await nagged.bus.ack(nova, request.seq)
+    await nagged.waits()
+    early = len(await nagged.told(0))
+
+    nagged.passes(AFTER_S)
+
+    assert early == 0
+    assert len(await nagged.told(1)) == 1

@@ -1,0 +1,258 @@
+"""Executing the plan: each key with its screen state, none while keys are unsent, one message at a time."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.limits import LIMIT_S
+
+from palaver.harness.base import Gate, Profile, Prompt
+from palaver.harness.programs import GENERIC
+from palaver.protocol.events import AgentState
+from palaver.protocol.message import Priority
+from palaver.terminal.gates import Foreground, GateFacts
+from palaver.terminal.keyboard import Keyboard, Leftover
+from palaver.terminal.screen import Composer, Look
+from palaver.terminal.typing import Done, TextOutcome, TypedText
+from palaver.terminal.typist import Typist
+
+IDLE = Look(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, text="the screen")
+QUICK = replace(GENERIC, settle_ms=0)
+
+
+class FakeDesk:
+    """A terminal that the test controls. Typed text is echoed, and Enter sends it."""
+
+    def __init__(self) -> None:
+        self.seen = IDLE
+        self.foreground = Foreground.AGENT
+        self.unsent = False
+        self.current = True
+        self.keys: list[bytes] = []
+        self.persons: list[bool] = []
+        self.asked: list[bool] = []
+        self.interrupts = 0
+        self.changes = 0
+        self.prompts: list[str] = []
+        self.eats_enter = False
+        self.keyboard = Keyboard()
+        self.now_ms = 1_000
+        self.tick_ms = 1
+        self.on_current: Callable[[], None] = lambda: None
+
+    def is_current(self) -> bool:
+        self.on_current()
+        return self.current
+
+    def has_unsent(self) -> bool:
+        return self.unsent
+
+    def look(self) -> Look:
+        return self.seen
+
+    def facts(self, *, is_interrupt: bool) -> GateFacts:
+        self.asked.append(is_interrupt)
+        self.now_ms += self.tick_ms
+        return GateFacts(now_ms=self.now_ms, foreground=self.foreground)
+
+    def press(self, keys: bytes, *, is_persons: bool) -> None:
+        self.keys.append(keys)
+        self.persons.append(is_persons)
+        if keys == b"\r" and self.eats_enter:
+            return
+        text = "" if keys == b"\r" else keys.decode()
+        self.seen = replace(self.seen, before_cursor=text, output_count=self.seen.output_count + 1)
+
+    def interrupted(self) -> None:
+        self.interrupts += 1
+        self.seen = replace(self.seen, state=AgentState.IDLE)
+
+    def accepted(self, prompt: str) -> None:
+        self.prompts.append(prompt)
+
+    def changed(self) -> None:
+        self.changes += 1
+
+
+def typist_at(desk: FakeDesk, profile: Profile = QUICK) -> Typist:
+    return Typist(desk, Leftover(desk.keyboard), profile)
+
+
+class Told:
+    """Records the outcomes of messages."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[Done, str]] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, done: Done, screen: str) -> None:
+        self.ends.append((done, screen))
+        self._news.set()
+
+    async def end(self) -> tuple[Done, str]:
+        async with asyncio.timeout(LIMIT_S):
+            await self._news.wait()
+        return self.ends[-1]
+
+
+async def test_message_is_typed_entered_and_seen_to_leave() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = typist_at(desk)
+
+    typist.begin(TypedText(text="hello"), told)
+
+    done, screen = await told.end()
+    assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
+    assert desk.keys == [b"hello", b"\r"]
+    assert not typist.is_busy
+
+
+async def test_closed_gate_defers_and_presses_nothing() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.foreground = Foreground.SHELL
+
+    typist_at(desk).begin(TypedText(text="hello"), told)
+
+    assert (await told.end())[0] == Done(TextOutcome.DEFERRED, "shell")
+    assert desk.keys == []
+
+
+async def test_no_step_while_keys_are_unsent_or_output_is_unparsed() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = typist_at(desk)
+    desk.unsent = True
+    typist.begin(TypedText(text="hello"), told)
+    assert desk.asked == []
+
+    desk.unsent, desk.current = False, False
+    typist.poke()
+    assert desk.asked == []
+    desk.current = True
+    typist.poke()
+
+    assert (await told.end())[0].answer is TextOutcome.SEEN
+
+
+async def test_interrupt_is_marked_when_the_gate_is_checked() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.seen = replace(IDLE, state=AgentState.ACTIVE)
+    desk.tick_ms = 300
+
+    typist_at(desk).begin(TypedText(text="now", priority=Priority.INTERRUPT), told)
+
+    await told.end()
+    assert desk.keys == [b"\x03", b"now", b"\r"]
+    assert desk.interrupts == 1
+    assert set(desk.asked) == {True}
+
+
+async def test_raw_keys_are_pressed_unchanged() -> None:
+    desk, told = FakeDesk(), Told()
+
+    typist_at(desk).begin(TypedText(text="y\x1b[A", is_raw=True), told)
+
+    assert (await told.end())[0].answer is TextOutcome.SEEN
+    assert desk.keys == [b"y\x1b[A"]
+    assert desk.persons == [True]
+
+
+async def test_end_of_the_terminal_leaves_typed_text_unconfirmed() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = typist_at(desk, GENERIC)
+    typist.begin(TypedText(text="hello"), told)
+    assert typist.has_typed
+
+    typist.end("exited with 0")
+
+    assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "exited with 0")
+    assert desk.keys == [b"hello"]
+
+
+async def test_end_of_the_terminal_defers_text_that_was_not_typed() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = typist_at(desk, GENERIC)
+    desk.unsent = True
+    typist.begin(TypedText(text="hello"), told)
+
+    typist.end("exited with 0")
+    typist.end("exited with 0")
+
+    assert told.ends == [(Done(TextOutcome.DEFERRED, "exited with 0"), "")]
+
+
+async def test_end_during_output_parsing_ends_the_message_once() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = typist_at(desk, GENERIC)
+    desk.on_current = lambda: typist.end("exited with 0")
+
+    typist.begin(TypedText(text="hello"), told)
+
+    assert told.ends == [(Done(TextOutcome.DEFERRED, "exited with 0"), "")]
+    assert desk.keys == []
+
+
+async def test_step_is_retried_while_the_program_keeps_writing() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.current = False
+    typist = typist_at(desk)
+    typist.begin(TypedText(text="hello"), told)
+
+    desk.current = True
+
+    assert (await told.end())[0].answer is TextOutcome.SEEN
+
+
+async def test_raw_keys_can_be_pressed_during_a_message() -> None:
+    desk, told = FakeDesk(), Told()
+    typist = typist_at(desk, GENERIC)
+    typist.begin(TypedText(text="hello"), told)
+
+    done, screen = typist.press_beside(TypedText(text="y", is_raw=True))
+    desk.unsent = True
+    late, _ = typist.press_beside(TypedText(text="y", is_raw=True))
+
+    assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
+    assert late == Done(TextOutcome.DEFERRED, "keys still wait to be read")
+    assert (desk.keys, desk.persons) == ([b"hello", b"y"], [False, True])
+
+
+async def test_raw_keys_during_a_message_are_refused_for_a_shell() -> None:
+    desk = FakeDesk()
+    desk.foreground = Foreground.SHELL
+
+    done, _ = typist_at(desk, GENERIC).press_beside(TypedText(text="y", is_raw=True))
+
+    assert done == Done(TextOutcome.REFUSED, "shell")
+
+
+async def test_swallowed_enter_closes_the_gate_and_leaves_a_draft() -> None:
+    desk, told = FakeDesk(), Told()
+    desk.eats_enter = True
+    typist = typist_at(desk)
+    facts = GateFacts(now_ms=0, foreground=Foreground.AGENT)
+    typist.begin(TypedText(text="hello"), told)
+    before = typist.gate(desk.look(), facts)
+
+    for _ in range(3):
+        desk.now_ms += 2_000
+        typist.poke()
+    stopped = typist.gate(desk.look(), facts)
+    changes = desk.changes
+    desk.now_ms += 60_000
+    typist.poke()
+
+    assert (before.is_open, stopped) == (True, Gate(is_open=False, reason="draft"))
+    assert changes == 1
+    assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "Enter was eaten twice")
+    assert (desk.keyboard.draft, desk.keyboard.is_left_alone) == ("hello", True)
+    assert desk.keys == [b"hello", b"\r", b"\r"]
+
+
+async def test_text_that_was_seen_to_leave_is_not_a_draft() -> None:
+    desk, told = FakeDesk(), Told()
+
+    typist_at(desk).begin(TypedText(text="hello"), told)
+
+    await told.end()
+    desk.keyboard.leave()
+    assert not desk.keyboard.has_draft
