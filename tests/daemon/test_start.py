@@ -330,3 +330,12 @@ def test_program_of_another_user_is_refused_too(bus: Home) -> None:
         assert line["error"] == "not_allowed"
         assert end == {}
         assert wire.ask("whoami")["ok"]["name"] == "script"
+
+
+def test_daemon_does_not_import_large_packages_before_they_are_used() -> None:
+    code = "import sys, palaver.daemon.__main__; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+
+    assert "palaver.daemon.daemon" in loaded.stdout.split()
+    assert not {"starlette", "uvicorn", "mcp", "pyte"} & set(loaded.stdout.split())

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from palaver.broker.context import Sent
-from palaver.doors.hooks.http import answer_hook, hook_input
+from palaver.doors.hooks.handler import answer_hook, hook_input
 from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
 from palaver.protocol.agents import Caller
 from palaver.protocol.display import safe

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,11 +17,11 @@ from palaver.harness.codex.launch import shell_tip
 from palaver.harness.gemini.hooks import SUBAGENT_TOOL
 from palaver.harness.hooks import THINKING, HookNews, HookStep
 from palaver.harness.instructions import instructions, subagent_instructions
-from palaver.harness.registry import hook_answer_object
+from palaver.harness.registry import hook_answer_object, read_hook
 from palaver.home import find_pal
 from palaver.log.api import Log
 from palaver.protocol.agent_text import MessageLine, format_injection
-from palaver.protocol.agents import Agent, Caller, caller_for
+from palaver.protocol.agents import INSTANCE, Agent, Caller, caller_for
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, State
 from palaver.protocol.query import Query
@@ -411,3 +411,42 @@ def _status(answer: HookReply) -> SetStatus | None:
     return SetStatus(
         state=news.state, detail=news.detail, tool=news.tool, command=news.command, file=news.file
     )
+
+
+# --------------------
+# Hooks that arrive as tool calls or over HTTP: handled like those of a process, and never an error.
+# They are not in http.py, because the packages of the HTTP server are loaded only when it starts.
+#
+# A harness that calls a tool in a hook fills in single values, so each may come alone or all in one object.
+
+_OF_TOOL: Final = ("command", "file_path")
+_NOT_FILLED_IN: Final = "${"
+
+
+def hook_input(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the input of a hook from the arguments of a call, without values that were not filled in."""
+    whole = arguments.get("input")
+    data: dict[str, object] = dict(whole) if isinstance(whole, Mapping) else {}
+    given = {
+        name: value
+        for name, value in arguments.items()
+        if name not in ("harness", "event", "input") and not str(value).startswith(_NOT_FILLED_IN)
+    }
+    of_tool = {name: given.pop(name) for name in _OF_TOOL if name in given}
+    if of_tool:
+        known = data.get("tool_input")
+        data["tool_input"] = {**(known if isinstance(known, Mapping) else {}), **of_tool}
+    if isinstance(said := given.get("stop_hook_active"), str):
+        given["stop_hook_active"] = said.lower() == "true"
+    return {**data, **given}
+
+
+async def answer_hook(
+    desk: HookDesk, caller: Caller, harness: str, event: str, data: Mapping[str, object]
+) -> HookReply | None:
+    """Return the reply to a hook; None if the caller is not an agent or has another harness."""
+    news = read_hook(harness, event, data)
+    if news is None or caller.kind != INSTANCE or caller.harness != harness:
+        return None
+    speaks = await desk.speakers.of(caller, news)
+    return None if speaks is None else await desk.answer(speaks[0], harness, speaks[1])
