@@ -11,7 +11,6 @@ from tests.limits import LIMIT_S
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER, Joined, Sent, Written
-from palaver.delivery.lanes import Ability, Lane, LaneKind, LaneLevel, Offer
 from palaver.delivery.reactor import DeliveryReactor
 from palaver.domain.brakes import Brakes
 from palaver.errors import Unavailable
@@ -23,6 +22,7 @@ from palaver.log.sqlite import SqliteLog
 from palaver.protocol.agents import Agent, Caller, Seat, Standing, standing_of_role
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, unlisted_fields
+from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Join, Notify, ReportDelivery, Request, Send
 from palaver.state.agents import read_entry, read_line

@@ -5,8 +5,8 @@ import asyncio
 from tests.fakes import Bus, FakeLane, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import LaneKind, LaneLevel, OfferOutcome
 from palaver.protocol.envelope import Event
+from palaver.protocol.lanes import LaneKind, LaneLevel, OfferOutcome
 from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG
 

@@ -8,11 +8,11 @@ from tests.fakes import HUMAN, Bus, Ring, caller
 from tests.limits import LIMIT_S
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.delivery.lanes import Ability, LaneKind, Offer
 from palaver.delivery.usage_limits import Allowances
 from palaver.errors import DiskFull
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
+from palaver.protocol.lanes import Ability, LaneKind, Offer
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Leave, Notify, ReportDelivery, SetStatus
 

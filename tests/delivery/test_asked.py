@@ -7,10 +7,10 @@ from tests.delivery.terminals import becomes, lane_of, notices
 from tests.fakes import Bus, FakeLane, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import Ability, LaneKind
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState
+from palaver.protocol.lanes import Ability, LaneKind
 from palaver.protocol.requests import SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)

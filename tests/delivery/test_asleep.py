@@ -3,10 +3,10 @@
 from tests.delivery.terminals import notices
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 
-from palaver.delivery.lanes import Ability, LaneKind, OfferOutcome
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState
+from palaver.protocol.lanes import Ability, LaneKind, OfferOutcome
 from palaver.protocol.requests import Leave, SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, texts_of
 
-from palaver.delivery.lanes import OfferOutcome
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.lanes import OfferOutcome
 from palaver.protocol.message import Priority, build_payload
 from palaver.protocol.requests import SetStatus
 from palaver.protocol.text import LIMIT_INJECTION

@@ -7,9 +7,10 @@ from tests.fakes import HUMAN, SCRIPT, Bus, seat, texts_of
 from tests.limits import LIMIT_S
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.delivery.lanes import FIRST_PAUSE_S, LaneKind, OfferOutcome
+from palaver.delivery.lanes import FIRST_PAUSE_S
 from palaver.errors import DiskFull
 from palaver.protocol.envelope import Draft, Envelope
+from palaver.protocol.lanes import LaneKind, OfferOutcome
 from palaver.protocol.requests import (
     DaemonStarted,
     Gone,

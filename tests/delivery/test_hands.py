@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, FakeLane, OpenLog, open_memory, open_sqlite, opened_bus
 
-from palaver.delivery.lanes import IDLE_WAIT_S, LaneKind, Offer, OfferOutcome
 from palaver.delivery.mailbox import Taker
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
+from palaver.protocol.lanes import IDLE_WAIT_S, LaneKind, Offer, OfferOutcome
 from palaver.protocol.message import PRIORITY_WORDS, Priority, parse_priority
 from palaver.protocol.requests import SetStatus
 

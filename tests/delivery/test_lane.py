@@ -1,6 +1,7 @@
 """The order of lanes."""
 
-from palaver.delivery.lanes import Ability, Lane, LaneKind, Offer, lanes_in_order
+from palaver.delivery.lanes import lanes_in_order
+from palaver.protocol.lanes import Ability, Lane, LaneKind, Offer
 
 
 def lane(kind: LaneKind, *, reaches_busy: bool = True, wakes_idle: bool = True) -> Lane:

@@ -8,11 +8,11 @@ import pytest
 from tests.fakes import HUMAN, Bus, open_sqlite, opened_bus, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import Ability, LaneKind
 from palaver.errors import BadRequest, DiskFull
 from palaver.log.records import LIMIT_ROW_BYTES
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState
+from palaver.protocol.lanes import Ability, LaneKind
 from palaver.protocol.requests import Redeliver, Release
 from palaver.state.agents import read_unread
 

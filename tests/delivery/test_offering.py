@@ -7,10 +7,10 @@ from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import LaneKind, LaneLevel, OfferOutcome
 from palaver.errors import DiskFull
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
+from palaver.protocol.lanes import LaneKind, LaneLevel, OfferOutcome
 from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG, Leave, Pause, Send, SetStatus
 

@@ -3,7 +3,8 @@
 import pytest
 from tests.fakes import FakeClock
 
-from palaver.delivery.lanes import FIRST_PAUSE_S, Ability, Lane, LaneKind, LaneLevel, Offer, Patience
+from palaver.delivery.lanes import FIRST_PAUSE_S, Patience
+from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer
 from palaver.protocol.requests import DIALOG
 
 BEHIND_DIALOG = LaneLevel(is_open=False, reason=DIALOG)

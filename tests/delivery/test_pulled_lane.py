@@ -3,9 +3,9 @@
 from tests.delivery.terminals import becomes
 from tests.fakes import Bus, texts_of
 
-from palaver.delivery.lanes import Ability, Lane, LaneKind, LaneLevel, OfferOutcome
 from palaver.protocol.agents import Caller
 from palaver.protocol.events import AgentState, Grade
+from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, OfferOutcome
 from palaver.protocol.requests import DIALOG, SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)

@@ -7,7 +7,11 @@ from tests.delivery.terminals import becomes, notices
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import (
+from palaver.errors import DiskFull
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState
+from palaver.protocol.lanes import (
     IDLE_WAIT_S,
     PACED,
     WITHDRAWN,
@@ -17,10 +21,6 @@ from palaver.delivery.lanes import (
     Offer,
     OfferOutcome,
 )
-from palaver.errors import DiskFull
-from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import AgentState
 from palaver.protocol.requests import Leave, Send, SetStatus
 
 HOOK = Ability(kind=LaneKind.HOOK, reaches_busy=True, wakes_idle=False, is_pulled=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from tests.fakes import HUMAN, Bus
 
-from palaver.delivery.lanes import LaneKind, LaneLevel, OfferOutcome
 from palaver.protocol.events import AgentState
+from palaver.protocol.lanes import LaneKind, LaneLevel, OfferOutcome
 
 Steps = list[tuple[str, tuple[int, ...], str, str, str]]
 

@@ -5,11 +5,11 @@ from itertools import count
 from tests.delivery.terminals import lane_of, notices, take
 from tests.fakes import HUMAN, Bus, FakeLane, seat
 
-from palaver.delivery.lanes import LaneKind
 from palaver.delivery.ledger import unsure_notice
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState
+from palaver.protocol.lanes import LaneKind
 from palaver.protocol.requests import Leave, Redeliver, Send, SetStatus
 
 _pids = count(10)

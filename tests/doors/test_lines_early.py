@@ -11,9 +11,9 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import LaneKind, LaneLevel
 from palaver.doors.lines_holders import EarlyWords, is_before_dialog, says_less
 from palaver.protocol.agents import Agent, Caller
+from palaver.protocol.lanes import LaneKind, LaneLevel
 from palaver.protocol.requests import DIALOG, SetStatus
 from palaver.services.services import Services
 

@@ -11,11 +11,11 @@ from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, FakeLane, open_me
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.config import Settings
-from palaver.delivery.lanes import Ability, LaneKind
 from palaver.errors import RateLimited
 from palaver.log.api import Log
 from palaver.protocol.agents import BeginSubagent
 from palaver.protocol.events import Grade
+from palaver.protocol.lanes import Ability, LaneKind
 from palaver.protocol.requests import Acknowledge, Gone, Release, SetStatus
 from palaver.services.queries import agent_view, agents_view, inbox_view, open_mail, recently_sent
 from palaver.services.services import Services

@@ -47,7 +47,7 @@ from palaver.home import (
 )
 from palaver.identity.caller import CallerClaim, Doorstep
 from palaver.identity.presence import Roll
-from palaver.identity.process import ancestors
+from palaver.identity.process import ancestors, read_process
 from palaver.identity.room_presence import AttendanceBook
 from palaver.identity.tokens import Tickets, TokenBook
 from palaver.identity.workspace import Places
@@ -279,7 +279,7 @@ class Daemon:
         doors.adopted.open()
         closing.callback(MessageFiles(self._home, log, tasks).close)
         closing.callback(DeadSockets(self._home, log).close)
-        closing.callback(DeadPlaces(self._home, log, tasks).close)
+        closing.callback(DeadPlaces(self._home, log, tasks, read_process).close)
         if not is_read_only:
             tasks.create_task(take_up_reports(doors.services))
             tasks.create_task(self._finish_redactions(middle.broker))

@@ -16,6 +16,7 @@ from palaver.log.api import Log
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
 from palaver.protocol.message import Priority, is_lost
+from palaver.protocol.query import Passes
 from palaver.state.agents import find_mail, read_agent, read_carried, read_entry
 from palaver.state.rows import (
     MAIL,
@@ -32,7 +33,6 @@ _QUEUED: Final[frozenset[str]] = frozenset({State.QUEUED})
 _WITH_ANSWERED: Final[frozenset[str]] = frozenset({State.QUEUED, State.ANSWERED})
 _PAGE: Final = 200
 
-Passes = Callable[[Event], bool]
 HearLost = Callable[[str, Sequence[Event]], None]
 """Called with the agent's name and the messages whose content is lost."""
 

@@ -11,16 +11,17 @@ import msgspec
 
 from palaver.clock import Clock
 from palaver.delivery.gate import StateGate
-from palaver.delivery.lanes import SHUT_S, Lane, Offer, Patience, SilenceLimits, lanes_in_order, shut_lane
+from palaver.delivery.lanes import SHUT_S, Patience, SilenceLimits, lanes_in_order, shut_lane
 from palaver.delivery.ledger import Ledger
 from palaver.delivery.mailbox import Mailbox, Mailboxes, passing
-from palaver.delivery.usage_limits import is_limited
 from palaver.errors import Unavailable
 from palaver.harness.hooks import COMPACTING, PERMISSION, QUESTION
+from palaver.harness.usage_limits import is_limited
 from palaver.log.api import Log
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, DeliveryReport, State
+from palaver.protocol.lanes import Lane, Offer
 from palaver.protocol.message import is_lost, is_raw, readable_text
 from palaver.protocol.requests import DIALOG, GATE_ADVICE
 from palaver.protocol.text import LIMIT_INJECTION

@@ -8,21 +8,9 @@ from typing import Final
 import msgspec
 
 from palaver.clock import Clock
-from palaver.delivery.lanes import (
-    NATIVE_FIRST,
-    NATIVE_S,
-    WITHDRAWN,
-    Ability,
-    Lane,
-    LaneKind,
-    LaneLevel,
-    Offer,
-    OfferOutcome,
-    Patience,
-    SilenceLimits,
-)
+from palaver.delivery.lanes import NATIVE_S, Patience, SilenceLimits
 from palaver.delivery.ledger import Ledger, Submit, expiring
-from palaver.delivery.mailbox import Mailboxes, Passes, Taker
+from palaver.delivery.mailbox import Mailboxes, Taker
 from palaver.delivery.offers import Offering
 from palaver.log.api import Log
 from palaver.protocol.envelope import Event
@@ -37,7 +25,18 @@ from palaver.protocol.events import (
     is_ready,
     is_return,
 )
+from palaver.protocol.lanes import (
+    NATIVE_FIRST,
+    WITHDRAWN,
+    Ability,
+    Lane,
+    LaneKind,
+    LaneLevel,
+    Offer,
+    OfferOutcome,
+)
 from palaver.protocol.message import MESSAGE, format_priority, is_raw
+from palaver.protocol.query import Passes
 from palaver.state.agents import agents_with_carried, find_mail, read_agent
 from palaver.state.fold import agent_of
 from palaver.state.rows import deliverable, reply_place

@@ -15,11 +15,11 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.delivery.ledger import Ledger, Submit
 from palaver.errors import Unavailable
 from palaver.harness.hooks import USED_UP
-from palaver.harness.usage_limits import is_limit, limit_ends_ms
+from palaver.harness.usage_limits import is_limited, limit_ends_ms
 from palaver.log.api import Log
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, HELLO, AgentState, State
+from palaver.protocol.events import BYE, HELLO, State
 from palaver.protocol.message import MESSAGE
 from palaver.state.agents import read_agent, read_agents, read_entry, read_mail
 from palaver.state.fold import agent_of
@@ -39,11 +39,6 @@ _LOOK_S: Final = 60.0
 
 Lift = Callable[[Agent], Awaitable[object]]
 """Writes that an agent is idle."""
-
-
-def is_limited(agent: Agent) -> bool:
-    """Return whether an agent is blocked by a usage limit."""
-    return not agent.left and agent.state == AgentState.BLOCKED and is_limit(agent.detail)
 
 
 class Allowances:

@@ -9,19 +9,19 @@ from itertools import count
 from typing import Any, Final
 
 from palaver.broker.context import SYSTEM_CALLER, Joined
-from palaver.delivery.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
-from palaver.delivery.usage_limits import is_limited
 from palaver.domain.rights import require_own_mail
 from palaver.doors.lines_names import Names
 from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotYou, PalaverError, WhoAreYou
 from palaver.harness.claude.registry import LOOKED_UP
 from palaver.harness.hooks import SESSION_MARKS
 from palaver.harness.registry import profile_of
+from palaver.harness.usage_limits import is_limited
 from palaver.identity.caller import SCRIPT, Anchor, anchor_for_child
 from palaver.identity.environment import read_marks
 from palaver.identity.process import Process, ancestors, is_alive
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role
 from palaver.protocol.events import AgentState, request_digest
+from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
 from palaver.protocol.lines import (
     GONE,
     LIMIT_EVIDENCE_BYTES,

@@ -9,7 +9,6 @@ import msgspec
 
 from palaver.broker.context import Sent
 from palaver.broker.messages import find_message
-from palaver.delivery.mailbox import Taker
 from palaver.domain.rights import require_own_mail
 from palaver.doors.connection import Link
 from palaver.doors.lines_holders import AskedOnLines, Companions, Holding, Lanes, Place, See
@@ -29,6 +28,7 @@ from palaver.protocol.message import HUMAN
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
+from palaver.services.messages import MailReader
 from palaver.services.queries import (
     agent_view,
     agents_view,
@@ -117,7 +117,7 @@ class LineSession:
         self._companions = Companions(services, self._names, see, place)
         self._asked = AskedOnLines(services, self._decision_soon, tasks.create_task)
         self._tools = ToolCalls(services)
-        self._listeners: dict[str, tuple[Taker, asyncio.Task[None]]] = {}
+        self._listeners: dict[str, tuple[MailReader, asyncio.Task[None]]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
         link.on_close(self._end)
@@ -227,7 +227,7 @@ class LineSession:
             listener[0].close()
             listener[1].cancel()
 
-    async def _push_mail(self, name: str, taker: Taker) -> None:
+    async def _push_mail(self, name: str, taker: MailReader) -> None:
         while events := await taker.wait(LIMIT_INJECTION):
             for event in events:
                 await self._push(wire.push_line("message", {"name": name, "message": message_view(event)}))

@@ -7,6 +7,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from palaver.harness.hooks import USED_UP
+from palaver.protocol.agents import Agent
+from palaver.protocol.events import AgentState
 
 _MOMENT: Final = re.compile(
     r"(?:(?P<month>[A-Za-z]{3})[a-z]*\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?:(?P<year>\d{4}),?\s+)?"
@@ -85,6 +87,11 @@ def _zone(name: str | None) -> tzinfo | None:
 def is_limit(detail: str) -> bool:
     """Whether a status detail reports a usage limit."""
     return _LIMIT.match(detail) is not None
+
+
+def is_limited(agent: Agent) -> bool:
+    """Return whether an agent is blocked by a usage limit."""
+    return not agent.left and agent.state == AgentState.BLOCKED and is_limit(agent.detail)
 
 
 def limit_ends_ms(detail: str, since_ms: int) -> int | None:

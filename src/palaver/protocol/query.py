@@ -12,6 +12,9 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE
 from palaver.protocol.message import MESSAGE
 
+Passes = Callable[[Event], bool]
+"""Returns whether a reader wants an event."""
+
 # --------------------
 # The source, the recipients and the concerned members of a room event. Pure.
 

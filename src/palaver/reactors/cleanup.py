@@ -5,11 +5,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from palaver.harness.base import HOLDER_FILE, NATIVE_FOLDER, EndpointOwner, parse_holder
 from palaver.home import connect_socket
-from palaver.identity.process import Process, read_process
 from palaver.log.api import Log
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE
@@ -22,13 +21,29 @@ from palaver.state.agents import read_agent
 # being created names no holder yet. The file system is read in a thread, so a slow disk does not block the
 # event loop.
 
-Read = Callable[[int], Process | None]
+
+class RunningProcess(Protocol):
+    """The facts about a process that tell whether it is a certain holder, and whether it still runs."""
+
+    @property
+    def start(self) -> int:
+        """Ticks from boot to its start."""
+        ...
+
+    @property
+    def is_zombie(self) -> bool:
+        """Whether it has ended, and only its exit status is left."""
+        ...
+
+
+Read = Callable[[int], RunningProcess | None]
+"""Reads the process with a pid; None if there is no such process."""
 
 
 class DeadPlaces:
     """The reactor that removes these folders: at the start, and each time a held agent has left."""
 
-    def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup, read: Read = read_process) -> None:
+    def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup, read: Read) -> None:
         """The removal runs in `tasks`."""
         self._folder = home / NATIVE_FOLDER
         self._log = log

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from palaver.delivery.lanes import Ability, LaneKind, OfferOutcome
 from palaver.errors import PalaverError, Unavailable
 from palaver.protocol.agents import Agent, caller_for
 from palaver.protocol.events import REPORT_END, ExitReport, Outcome
+from palaver.protocol.lanes import Ability, LaneKind, OfferOutcome
 from palaver.protocol.requests import Leave
 from palaver.services.services import Services
 

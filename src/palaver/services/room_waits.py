@@ -22,7 +22,7 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AGENT_TYPES, Grade
 from palaver.protocol.message import EXTERNAL
-from palaver.protocol.query import EventFilter, Query, passes
+from palaver.protocol.query import EventFilter, Passes, Query, passes
 from palaver.protocol.requests import Acknowledge, Claim
 from palaver.state.agents import read_mail, read_mail_up_to
 from palaver.state.fold import agent_of
@@ -114,8 +114,6 @@ _ENDS: Final = frozenset({"your_turn", "closed"})
 _SETTLED: Final = frozenset({"lease_expired"})
 """Reasons for `not_yet` that waiting cannot change."""
 _PARKED: Final = "auto_claim_disabled"
-
-Passes = Callable[[Event], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Origin, Settings
-from palaver.delivery.reactor import DeliveryReactor
 from palaver.doors.hooks.evidence import Conversations
 from palaver.doors.http.server import HttpDoor
 from palaver.identity.presence import Presence
@@ -20,6 +19,7 @@ from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.export import Exports
 from palaver.services.holders import CompanionBook, Holds
+from palaver.services.messages import Delivering
 from palaver.services.rooms import RoomService
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Services:
     clock: Clock
     log: Log
     broker: Broker
-    delivery: DeliveryReactor
+    delivery: Delivering
     holds: Holds
     conversations: Conversations
     hooks: "HookDesk"

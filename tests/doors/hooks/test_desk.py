@@ -7,11 +7,11 @@ from dataclasses import replace
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, FakeLane, seat
 
-from palaver.delivery.lanes import IDLE_WAIT_S, LaneKind, LaneLevel
-from palaver.delivery.lanes import OfferOutcome as LaneAnswer
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
+from palaver.protocol.lanes import IDLE_WAIT_S, LaneKind, LaneLevel
+from palaver.protocol.lanes import OfferOutcome as LaneAnswer
 from palaver.protocol.requests import Leave
 
 BASH = {"tool_name": "Bash", "tool_input": {"command": "ls"}}

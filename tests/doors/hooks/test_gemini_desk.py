@@ -4,11 +4,11 @@ from tests.delivery.terminals import take
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, seat
 
-from palaver.delivery.lanes import LaneKind, LaneLevel
-from palaver.delivery.lanes import OfferOutcome as Sent
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
+from palaver.protocol.lanes import LaneKind, LaneLevel
+from palaver.protocol.lanes import OfferOutcome as Sent
 from palaver.protocol.requests import SetStatus
 
 SHELL = {"tool_name": "run_shell_command", "tool_input": {"command": "ls"}}

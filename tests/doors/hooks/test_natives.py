@@ -7,10 +7,11 @@ from tests.doors.hooks.test_desk import BASH, grade, pair
 from tests.fakes import Bus, FakeLane
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import LaneKind, lanes_in_order
+from palaver.delivery.lanes import lanes_in_order
 from palaver.doors.hooks.evidence import Natives, Wake
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
+from palaver.protocol.lanes import LaneKind
 from palaver.protocol.requests import Leave
 
 

@@ -9,8 +9,6 @@ from typing import Final
 
 import msgspec
 
-from palaver.delivery.lanes import NOT_YET, PACED, Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
-from palaver.delivery.reactor import DeliveryReactor
 from palaver.domain.rights import require_own_mail
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import format_argv
@@ -29,6 +27,8 @@ from palaver.identity.workspace import home_folders
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, SEAT_TYPES, Grade
+from palaver.protocol.lanes import NOT_YET, PACED, Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
+from palaver.services.messages import Delivering
 
 # --------------------
 # The commands that start harnesses, and the commands that harnesses run.
@@ -203,7 +203,7 @@ def remember_cut(
         conversation.cut.update(seq for seq, (_, whole) in is_whole if not whole)
 
 
-async def give_back(delivery: DeliveryReactor, lane: Lane, offers: Offers, reason: str) -> None:
+async def give_back(delivery: Delivering, lane: Lane, offers: Offers, reason: str) -> None:
     """Queue the offers again that were not sent to the client."""
     while not offers.empty():
         if (offer := offers.get_nowait()) is not None:
@@ -580,7 +580,7 @@ class _Waiter:
         services.conversations.let_go(self._agent)
 
 
-async def let_pass(delivery: DeliveryReactor, lane: Lane, wait_s: float) -> None:
+async def let_pass(delivery: Delivering, lane: Lane, wait_s: float) -> None:
     """Let other lanes carry messages after `wait_s` seconds, even if the written offer has not arrived."""
     await asyncio.sleep(wait_s)
     if lane.is_open and not lane.is_spent:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, repeat
 from typing import Final
 
-from palaver.delivery.usage_limits import is_limited
 from palaver.errors import PalaverError
 from palaver.harness.claude.registry import (
     LIMIT_BYTES,
@@ -22,6 +21,7 @@ from palaver.harness.claude.registry import (
     read_registered,
     registry_path,
 )
+from palaver.harness.usage_limits import is_limited
 from palaver.protocol.agents import Agent, caller_for
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AGENT_TYPES

@@ -12,8 +12,6 @@ import msgspec
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.delivery.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
-from palaver.delivery.reactor import DeliveryReactor
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.hooks import HookNews, HookStep
 from palaver.log.api import Log
@@ -21,9 +19,11 @@ from palaver.protocol.agent_text import typed_in
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, DeliveryReport, Grade, State
+from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
 from palaver.protocol.message import format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ReportDelivery, SetStatus
+from palaver.services.messages import Delivering
 from palaver.state.agents import agents_with_carried, read_carried, read_entry, read_unsure
 from palaver.state.rows import deliverable
 
@@ -265,7 +265,7 @@ class Conversation:
 
     agent: str
     lane: Lane
-    delivery: DeliveryReactor
+    delivery: Delivering
     natives: Natives = field(default_factory=Natives)
     """Lanes of the harness itself that are also open; hooks prove their messages too."""
     blocks: int = 0
@@ -403,7 +403,7 @@ class Conversation:
 class Conversations:
     """All conversations with hooks. Each ends at the latest when its agent has left."""
 
-    def __init__(self, delivery: DeliveryReactor, log: Log, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, delivery: Delivering, log: Log, tasks: asyncio.TaskGroup) -> None:
         self._delivery = delivery
         self._tasks = tasks
         self._of: dict[str, Conversation] = {}

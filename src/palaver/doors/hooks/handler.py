@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from palaver.broker.broker import Broker
-from palaver.delivery.lanes import WITHDRAWN, Offer
-from palaver.delivery.reactor import DeliveryReactor
-from palaver.delivery.usage_limits import is_limited
 from palaver.doors.cli.render import injection_line
 from palaver.doors.hooks.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
 from palaver.harness.claude.monitor import places_in_notice
@@ -18,15 +15,18 @@ from palaver.harness.gemini.hooks import SUBAGENT_TOOL
 from palaver.harness.hooks import THINKING, HookNews, HookStep
 from palaver.harness.instructions import instructions, subagent_instructions
 from palaver.harness.registry import hook_answer_object, read_hook
+from palaver.harness.usage_limits import is_limited
 from palaver.home import find_pal
 from palaver.log.api import Log
 from palaver.protocol.agent_text import MessageLine, format_injection
 from palaver.protocol.agents import INSTANCE, Agent, Caller, caller_for
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, State
+from palaver.protocol.lanes import WITHDRAWN, Offer
 from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG, Join, SetStatus
 from palaver.services.agents import Subagents, TranscriptBook
+from palaver.services.messages import Delivering
 from palaver.state.agents import read_entry, read_session, read_unsure
 
 # --------------------
@@ -152,7 +152,7 @@ class HookDesk:
         *,
         log: Log,
         broker: Broker,
-        delivery: DeliveryReactor,
+        delivery: Delivering,
         conversations: Conversations,
         transcripts: TranscriptBook,
         subagents: Subagents,

@@ -1,0 +1,185 @@
+"""Lanes as doors and delivery see them: abilities, gate states, offers and their outcomes. Pure.
+
+A lane that delivery must not use twice for one message (hook, native, terminal) reports the outcome of each
+offer. `submitted` is written before an offer is sent. An offer ends by evidence, by a definite refusal, or
+with the lane; then it stays submitted and unconfirmed. A timeout never sends a message a second time.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from palaver.protocol.envelope import Event
+from palaver.protocol.message import is_raw
+from palaver.protocol.requests import DIALOG
+from palaver.protocol.text import LIMIT_INJECTION
+
+
+class LaneKind(enum.IntEnum):
+    """Kinds of lanes. A smaller number is better: delivery uses the best live lane."""
+
+    NATIVE = 1
+    HOOK = 2
+    TERMINAL = 3
+
+
+class OfferOutcome(enum.StrEnum):
+    """The outcome of an offer."""
+
+    SEEN = "seen"
+    REFUSED = "refused"
+    DEFERRED = "deferred"
+    UNCONFIRMED = "unconfirmed"
+    """It was sent, and it is unknown whether it was read."""
+
+
+IDLE_WAIT_S: Final = 60.0
+"""How long an offer may stay without an outcome while its agent is idle."""
+PACED: Final = "paced"
+"""Reason of a lane that waits for a rate limit of the harness. Lanes that pull need not wait."""
+WITHDRAWN: Final = "it was in no prompt, and was taken back"
+"""Reason of messages that are queued again because the harness never showed them to its model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """The abilities of a lane."""
+
+    kind: LaneKind
+    reaches_busy: bool
+    wakes_idle: bool
+    is_pulled: bool = False
+    """It requests messages itself, with `Delivery.draw`, and receives no other offers."""
+    limit: int = LIMIT_INJECTION
+    """Messages per offer, at most."""
+    awaits_native: bool = False
+    """The harness also has a native lane: wait some time for it to connect."""
+    remembers: bool = False
+    """Its holder remembers every offer that reached it, and reports them on its next connection."""
+    idle_wait_s: float = IDLE_WAIT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLevel:
+    """The gate state of a lane, as its holder last reported it.
+
+    A paused lane accepts only interrupts, a closed one nothing. `reason` is one word.
+    """
+
+    is_open: bool = True
+    is_paused: bool = False
+    reason: str = ""
+
+
+NATIVE_FIRST: Final = LaneLevel(is_open=False, reason="native")
+"""The gate state of a terminal while a native lane is expected."""
+NOT_YET: Final = LaneLevel(is_open=False, reason="starting")
+"""The first gate state of a terminal: nothing is typed until its holder reports that it is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A batch of messages submitted on one lane."""
+
+    number: int
+    events: tuple[Event, ...]
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        return tuple(event.seq for event in self.events)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One live lane of one agent. `carry` sends an offer without waiting."""
+
+    agent: str
+    ability: Ability
+    carry: Callable[[Offer], None]
+    offers: dict[int, Offer] = field(default_factory=dict)
+    is_open: bool = True
+    is_deferred: bool = False
+    """It deferred an offer: make no offer until something changes or the pause ends."""
+    are_keys_deferred: bool = False
+    """The same for raw keys."""
+    deferrals: int = 0
+    """Number of deferrals in a row."""
+    refused: set[int] = field(default_factory=set)
+    """Seqs of messages that it definitely refused. Another lane may take them."""
+    level: LaneLevel = LaneLevel()
+    arrived: set[int] = field(default_factory=set)
+    """Open offers that have arrived, but are not proven to be seen. More offers can follow them."""
+    awaits_native: bool = False
+    """A native lane of the agent may still connect; until then nothing is offered on this one."""
+    is_spent: bool = False
+    """It receives no more offers, and stays only until the outcomes of its open offers are known."""
+    silence: Callable[[Offer], OfferOutcome] = lambda offer: OfferOutcome.UNCONFIRMED
+    """Returns the outcome of an offer about which an idle agent's lane reported nothing: refused if the model
+    certainly did not see it."""
+    has_said_all: bool = False
+    """Its holder knows every offer of an earlier connection, and has reported the outcome of each."""
+    late: dict[int, Offer] = field(default_factory=dict)
+    """Offers whose wait has ended. A late outcome still counts."""
+
+    def __post_init__(self) -> None:
+        if self.is_terminal:
+            self.level = NOT_YET
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether its messages are typed into a terminal."""
+        return self.ability.kind is LaneKind.TERMINAL
+
+    @property
+    def limit(self) -> int:
+        """Messages per offer. Messages are typed one by one, so that each has its own outcome."""
+        return 1 if self.is_terminal else self.ability.limit
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether nothing can be done with it now: neither make an offer, nor hold messages for a dialog."""
+        is_closed = self.is_busy or self.awaits_native or not self.level.is_open
+        return not self.is_behind_dialog and is_closed
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether it has no pending offer and waits for a rate limit of the harness."""
+        return not self.level.is_open and self.level.reason == PACED and not self.is_busy
+
+    @property
+    def can_take_keys(self) -> bool:
+        """Whether it accepts raw keys now: despite its gate and other typing, but one message at a time."""
+        is_free = not any(is_raw(event) for offer in self.offers.values() for event in offer.events)
+        return self.is_terminal and is_free and not self.are_keys_deferred
+
+    @property
+    def is_behind_dialog(self) -> bool:
+        """Whether a dialog is open, so that not even an interrupt may be typed."""
+        return not self.level.is_open and self.level.reason == DIALOG
+
+    @property
+    def word(self) -> str:
+        """The kind of lane, as the ledger names it."""
+        return self.ability.kind.name.lower()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an offer is pending or was deferred. That is not a failure, so no other lane is used."""
+        return self.is_deferred or self.is_under_way
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an offer was sent and has not arrived."""
+        return any(number not in self.arrived for number in self.offers)
+
+    def is_overtaken_by(self, asking: "Lane") -> bool:
+        """Return whether messages taken by `asking` now would arrive before earlier ones pending here.
+
+        That includes a lane that can only wake an idle agent, even if the agent has become active since.
+        """
+        return self.ability.kind < asking.ability.kind and not self.is_spent and self.is_under_way
+
+    def can_reach(self, *, idle: bool) -> bool:
+        """Return whether it can reach the agent in its current state."""
+        return not self.is_spent and (self.ability.wakes_idle if idle else self.ability.reaches_busy)
