@@ -43,7 +43,7 @@ test-processes: $(READY) ## run the tests that start clients and commands from t
 	@$(AGAIN) $(BIN)/python $(PYTEST) tests/app tests/client tests/clients tests/docs tests/examples
 
 quick: $(READY) ## run the tests of the packages that do no input or output, in a few seconds
-	@$(BIN)/python -m pytest -q tests/protocol tests/state tests/domain tests/harness \
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/protocol tests/state tests/domain tests/harness \
 	  --ignore=tests/harness/real --ignore=tests/harness/test_stand_in.py
 
 # Add each finding to its test as an explicit example, so that `make test` repeats it.
