@@ -152,6 +152,43 @@ def test_text_swallowed_by_a_dialog_is_deferred() -> None:
     assert hand.keys == [PASTE.data]
 
 
+def test_text_that_the_program_has_not_read_yet_does_not_count_as_swallowed() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    busy = replace(IDLE, output_count=5)
+
+    steps = [hand.ask(busy, after_ms=4_000, unread=True), hand.ask(busy, after_ms=2_000)]
+    steps += [hand.ask(replace(PASTED, output_count=6), after_ms=100)]
+
+    assert steps == [Pause(100, "composer"), Pause(100, "composer"), Write(ENTER)]
+    assert hand.keys == [PASTE.data, ENTER]
+
+
+def test_text_that_the_program_has_read_and_not_shown_is_deferred() -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    busy = replace(IDLE, output_count=5)
+    hand.ask(busy, after_ms=4_000, unread=True)
+
+    step = hand.ask(busy, after_ms=3_000)
+
+    assert step == Done(TextOutcome.DEFERRED, "swallowed")
+
+
+@pytest.mark.parametrize(
+    ("unread", "reason"), [(True, "the program does not read"), (False, "the program does not react")]
+)
+def test_text_that_is_read_too_late_is_unconfirmed(unread: bool, reason: str) -> None:
+    hand = Hand()
+    hand.ask(IDLE)
+    busy = replace(IDLE, output_count=5)
+    hand.ask(busy, after_ms=59_000, unread=True)
+
+    step = hand.ask(busy, after_ms=1_000, unread=unread)
+
+    assert step == Done(TextOutcome.UNCONFIRMED, reason)
+
+
 def test_unresponsive_program_is_reported_after_a_wait() -> None:
     hand = Hand()
     hand.ask(IDLE)

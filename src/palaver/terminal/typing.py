@@ -213,6 +213,7 @@ class Typing:
         self._ours = ""
         self._pasted_ms = 0
         self._pasted_outputs = 0
+        self._unread_ms = 0
         self._has_echo = False
         self._enters = 0
         self._entered_ms = 0
@@ -405,13 +406,18 @@ class Typing:
         """Decide about a composer that is empty although we did not press Enter."""
         if is_in_transcript(look, self._ours):
             return Done(TextOutcome.SEEN, "somebody else sent it", Grade.HANDED)
-        has_reacted = look.output_count != self._outputs
-        if since_ms < _PASTE_SHOWN_MS or (not has_reacted and since_ms < _PASTE_LIMIT_MS):
+        # Unread input may be our text: until it is read, other output of the program proves nothing.
+        if facts.has_unread:
+            self._unread_ms = facts.now_ms
+        read_ms = max(self._pasted_ms, self._unread_ms)
+        can_come = look.output_count == self._outputs or facts.now_ms - read_ms < _PASTE_SHOWN_MS
+        if can_come and since_ms < _PASTE_LIMIT_MS:
             return Pause(_LOOK_AGAIN_MS, "composer")
         if look.human_key_count != self._human_keys:
             return Done(TextOutcome.UNCONFIRMED, _TOUCHED)
-        if not has_reacted:
-            return Done(TextOutcome.UNCONFIRMED, "the program does not react")
+        if can_come:
+            reason = _DEAF if facts.has_unread else "the program does not react"
+            return Done(TextOutcome.UNCONFIRMED, reason)
         return Done(TextOutcome.DEFERRED, "swallowed")
 
     def _confirm(self, look: Look, facts: GateFacts) -> TypingStep:
