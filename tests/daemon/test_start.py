@@ -339,3 +339,23 @@ def test_daemon_does_not_import_large_packages_before_they_are_used() -> None:
 
     assert "palaver.daemon.daemon" in loaded.stdout.split()
     assert not {"starlette", "uvicorn", "mcp", "pyte"} & set(loaded.stdout.split())
+
+
+def test_modules_of_the_daemon_are_left_out_of_garbage_collections(home: Home) -> None:
+    program = f"""
+import atexit, gc, sys
+from palaver.daemon.__main__ import main
+atexit.register(lambda: print(gc.get_freeze_count()))
+sys.exit(main(["--home", {str(home.path)!r}, "--ready-fd", sys.argv[1]]))
+"""
+    told, telling = os.pipe()
+    with os.fdopen(told) as word:
+        command = [sys.executable, "-c", program, str(telling)]
+        daemon = subprocess.Popen(command, pass_fds=[telling], stdout=subprocess.PIPE, text=True)
+        os.close(telling)
+        assert word.read() == "ok\n"
+
+    home.ok("down")
+
+    frozen, _ = daemon.communicate(timeout=LIMIT_S)
+    assert int(frozen) > len(sys.modules)

@@ -5,6 +5,7 @@ python -I -m palaver.daemon --home DIR [--ready-fd N | --foreground] [options of
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -74,6 +75,9 @@ def _run(home: Path, ready: StartReport, wanted: Mapping[str, str | int], *, is_
     with lock:
         allow_many_files()
         log_to(home, loaded.settings, is_foreground=is_foreground)
+        # Modules live as long as the process. Otherwise each full collection checks all of them again,
+        # and the event loop waits for that.
+        gc.freeze()
         asyncio.run(_serve(home, loaded, ready, wanted))
     return 0
 

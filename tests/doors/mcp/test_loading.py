@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import importlib
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from tests.limits import LIMIT_S
@@ -45,3 +47,28 @@ def test_interpreter_settings_are_restored_after_a_failed_import() -> None:
         quietly(broken)
 
     assert (sys.getswitchinterval(), gc.isenabled()) == (before, True)
+
+
+def test_new_modules_are_left_out_of_garbage_collections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_for_this_test.py").write_text("kept = [[]]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = gc.get_freeze_count()
+
+    try:
+        loaded = quietly(lambda: importlib.import_module("module_for_this_test"))
+
+        assert gc.get_freeze_count() > before
+        assert not any(one is loaded.kept for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
+        del sys.modules["module_for_this_test"]
+
+
+def test_modules_that_are_loaded_already_change_no_garbage_collection() -> None:
+    before = gc.get_freeze_count()
+
+    quietly(lambda: None)
+
+    assert gc.get_freeze_count() == before

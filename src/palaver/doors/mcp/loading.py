@@ -37,8 +37,12 @@ class Loader:
 
 
 def quietly(load: Callable[[], _Loaded]) -> _Loaded:
-    """Import with frequent thread switches and without garbage collection, so that the loop keeps running."""
+    """Import with frequent thread switches and without garbage collection, so that the loop keeps running.
+
+    New modules are left out of later collections: they live as long as the process.
+    """
     before = sys.getswitchinterval()
+    known = len(sys.modules)
     was_collecting = gc.isenabled()
     sys.setswitchinterval(_SWITCH_S)
     gc.disable()
@@ -46,6 +50,8 @@ def quietly(load: Callable[[], _Loaded]) -> _Loaded:
         return load()
     finally:
         sys.setswitchinterval(before)
+        if len(sys.modules) != known:
+            gc.freeze()
         if was_collecting:
             gc.enable()
 
