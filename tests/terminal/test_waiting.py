@@ -69,7 +69,7 @@ def test_ended_process_does_not_wait() -> None:
 
 def test_result_is_unknown_if_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     with in_terminal("cat") as (pty, pid):
-        monkeypatch.setattr(waiting, "_read", lambda _path: None)
+        monkeypatch.setattr(waiting, "_read_or_none", lambda _path: None)
 
         assert is_waiting(pid, pty.path) is None
         monkeypatch.setattr(waiting, "_CALLS", {})

@@ -73,7 +73,7 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
     is_told = True
     names = (terminal, _OWN_TERMINAL) if is_own else (terminal,)
     for thread in threads:
-        call = _read_wait_channel(f"/proc/{pid}/task/{thread}/syscall")
+        call = _read_or_none(f"/proc/{pid}/task/{thread}/syscall")
         if call is None:
             is_told = False
         elif _waits_in(pid, call.split(), names):
@@ -116,7 +116,7 @@ def _polled(pid: int, address: int, count: int) -> list[int]:
 def _watched(pid: int, epoll: int) -> list[int]:
     """Return the descriptors of an epoll that wait for input. The system lists `tfd: 0 events: 19 ...`."""
     found: list[int] = []
-    for line in (_read_wait_channel(f"/proc/{pid}/fdinfo/{epoll}") or b"").splitlines():
+    for line in (_read_or_none(f"/proc/{pid}/fdinfo/{epoll}") or b"").splitlines():
         words = line.split()
         if len(words) > 3 and words[0] == b"tfd:" and int(words[3], 16) & _POLL_IN:
             found.append(int(words[1]))
@@ -139,7 +139,7 @@ def _read_memory(pid: int, address: int, size: int) -> bytes:
         return b""
 
 
-def _read_wait_channel(path: str) -> bytes | None:
+def _read_or_none(path: str) -> bytes | None:
     """Return the content of a file in /proc: empty if it does not exist, None if access is denied."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
