@@ -19,7 +19,7 @@ CORE       := protocol state domain log identity broker delivery
 CORE_FILES := src/palaver/protocol/*,src/palaver/state/*,src/palaver/domain/*,src/palaver/log/*
 CORE_FILES := $(CORE_FILES),src/palaver/identity/*,src/palaver/broker/*,src/palaver/delivery/*
 
-.PHONY: run picture test test-processes quick nightly test-harness compat check lock format lint types layers coverage unlocked bench clean help
+.PHONY: run picture test test-processes quick nightly test-harness compat check lock format lint types layers english coverage unlocked bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -53,7 +53,7 @@ nightly: $(READY) ## run every property test with new seeds and many examples; S
 	@$(BIN)/python $(PYTEST) -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) || { \
 	  echo "repeat this run with: make nightly SEED=$(SEED)"; exit 1; }
 
-check: $(READY) format lint types layers test coverage ## run all checks of the build
+check: $(READY) format lint types layers english test coverage ## run all checks of the build
 
 format: $(READY)
 	@$(BIN)/ruff format --check .
@@ -63,6 +63,10 @@ lint: $(READY)
 
 types: $(READY)
 	@$(BIN)/mypy
+
+english: $(READY) ## count phrases that are not plain English; at most 3 per 1,000 words in every folder
+	@$(BIN)/python tools/plain_english.py --limit 3 --worst 0 src/palaver tests docs native bench examples tools README.md \
+	  CONTRIBUTING.md SECURITY.md CHANGELOG.md
 
 layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
