@@ -4,6 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# The C client with sanitizers, see native-check.
+SANITIZED := build/pal-sanitized
+VERSION   := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/palaver/__init__.py)
+
 # A prefix for each test command. Only .ci/run sets it, to run failed tests once more.
 AGAIN ?=
 
@@ -19,7 +23,7 @@ CORE       := protocol state domain log identity broker delivery
 CORE_FILES := src/palaver/protocol/*,src/palaver/state/*,src/palaver/domain/*,src/palaver/log/*
 CORE_FILES := $(CORE_FILES),src/palaver/identity/*,src/palaver/broker/*,src/palaver/delivery/*
 
-.PHONY: run picture test test-processes quick nightly test-harness compat check lock format lint types layers english coverage unlocked bench clean help
+.PHONY: native-check run picture test test-processes quick nightly test-harness compat check lock format lint types layers english coverage unlocked bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -53,7 +57,18 @@ nightly: $(READY) ## run every property test with new seeds and many examples; S
 	@$(BIN)/python $(PYTEST) -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) || { \
 	  echo "repeat this run with: make nightly SEED=$(SEED)"; exit 1; }
 
-check: $(READY) format lint types layers english test coverage ## run all checks of the build
+check: $(READY) format lint types layers english test native-check coverage ## run all checks of the build
+
+# Add a test for each finding. Repeat a case: .venv/bin/python -m tests.clients.fuzz build/pal-sanitized --seed N --case N
+native-check: FUZZ_SEED := $(or $(SEED),1)
+native-check: $(READY) $(SANITIZED) ## test the C client with sanitizers and fuzz it for a minute; SEED=N selects the cases
+	@SANITIZED_CLIENT=$(abspath $(SANITIZED)) $(AGAIN) $(BIN)/python $(PYTEST) tests/clients
+	@$(BIN)/python -m tests.clients.fuzz $(SANITIZED) --seed $(FUZZ_SEED)
+
+$(SANITIZED): $(wildcard native/*.[ch])
+	@mkdir -p $(@D)
+	@$(CC) -std=c11 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -DPAL_VERSION='"$(VERSION)"' \
+	  -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all native/*.c -o $@
 
 format: $(READY)
 	@$(BIN)/ruff format --check .
