@@ -164,7 +164,7 @@ def _split(rng: random.Random, stream: bytes) -> Iterator[bytes]:
 
 
 def run_case(client: Path, case: Case, limit_s: float = _CASE_LIMIT_S) -> str:
-    """Run the client once; return what went wrong, or an empty text."""
+    """Run the client once; return the finding, or an empty text."""
     home = Path(tempfile.mkdtemp(prefix="pal-fuzz-"))
     try:
         return _run(client, case, home, limit_s)
