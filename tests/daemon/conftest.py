@@ -13,6 +13,14 @@ def home() -> Iterator[Home]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def shared_bus() -> Iterator[Home]:
+    """A home with a running daemon for all tests of a file that change nothing in it."""
+    with new_home() as made:
+        made.ok("up")
+        yield made
+
+
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A home with a running daemon."""

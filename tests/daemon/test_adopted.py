@@ -71,6 +71,13 @@ def luna(bus: Home) -> Iterator[FakeHolder]:
         yield holder.hold(ticket).open_lane()
 
 
+@pytest.fixture(scope="module")
+def shared_luna(shared_bus: Home) -> Iterator[FakeHolder]:
+    with FakeHolder(shared_bus) as holder:
+        ticket = ticket_of(words_of(shared_bus, "run", "--name", "luna", "--", "bash"))
+        yield holder.hold(ticket).open_lane()
+
+
 @pytest.fixture
 def reception(luna: FakeHolder) -> Iterator[Reception]:
     made = Reception(luna)
@@ -223,10 +230,10 @@ def test_only_the_holder_of_an_agent_forwards_callers_for_it(bus: Home, luna: Fa
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_unreadable_line_from_a_holder_returns_bad_request(bus: Home, luna: FakeHolder, line: bytes) -> None:
+def test_unreadable_line_from_a_holder_returns_bad_request(shared_luna: FakeHolder, line: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        refused = luna.pass_on(line, ours.fileno())
+        refused = shared_luna.pass_on(line, ours.fileno())
 
     assert (refused["ok"], refused["code"]) == (False, "bad_request")
 

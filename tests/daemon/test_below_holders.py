@@ -61,9 +61,16 @@ def luna(bus: Home) -> Iterator[Held]:
     held.close()
 
 
+@pytest.fixture(scope="module")
+def shared_luna(shared_bus: Home) -> Iterator[Held]:
+    held = Held(shared_bus, "luna")
+    yield held
+    held.close()
+
+
 @pytest.mark.parametrize("way", ESCAPES)
-def test_descendant_of_a_held_agent_is_that_agent(luna: Held, way: str) -> None:
-    found = luna.run("pal whoami --json", ESCAPES[way])
+def test_descendant_of_a_held_agent_is_that_agent(shared_luna: Held, way: str) -> None:
+    found = shared_luna.run("pal whoami --json", ESCAPES[way])
 
     assert (found.json["name"], found.json["standing"]) == ("luna", "worker")
 

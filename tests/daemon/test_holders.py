@@ -170,8 +170,8 @@ def test_name_in_use_is_refused_before_anything_runs(bus: Home, luna: FakeHolder
 @pytest.mark.parametrize(
     "words", [("run",), ("run", "bash"), ("run", "--"), ("run", "bash", "--", "x"), ("run", "--", "")]
 )
-def test_command_to_run_must_follow_two_dashes(bus: Home, words: tuple[str, ...]) -> None:
-    assert bus.pal(*words).status == 2
+def test_command_to_run_must_follow_two_dashes(shared_bus: Home, words: tuple[str, ...]) -> None:
+    assert shared_bus.pal(*words).status == 2
 
 
 def test_hello_contains_the_command_and_not_the_environment(bus: Home, luna: FakeHolder) -> None:

@@ -13,6 +13,13 @@ def luna(home: Home) -> Shell:
     return shell
 
 
+@pytest.fixture(scope="module")
+def shared_luna(shared_bus: Home) -> Shell:
+    shell = shared_bus.shell()
+    shell.ok("join", "--name", "luna")
+    return shell
+
+
 @pytest.fixture
 def nova(home: Home, luna: Shell) -> Shell:
     shell = home.shell()
@@ -109,14 +116,16 @@ def test_create_reports_which_agents_were_notified(luna: Shell, nova: Shell) -> 
         (["list", "--mine", "--assignee", "luna"], 2, "usage"),
     ],
 )
-def test_invalid_task_command_is_refused(luna: Shell, words: list[str], status: int, code: str) -> None:
-    refused = luna.pal("task", *words, "--json")
+def test_invalid_task_command_is_refused(
+    shared_luna: Shell, words: list[str], status: int, code: str
+) -> None:
+    refused = shared_luna.pal("task", *words, "--json")
 
     assert (refused.status, refused.error["error"]) == (status, code)
 
 
-def test_unknown_task_is_reported(luna: Shell) -> None:
-    refused = luna.pal("task", "update", "99999", "--status", "completed", "--json")
+def test_unknown_task_is_reported(shared_luna: Shell) -> None:
+    refused = shared_luna.pal("task", "update", "99999", "--status", "completed", "--json")
 
     assert refused.error["message"] == "there is no task 99999: 'pal task list' shows the tasks"
 

@@ -22,6 +22,15 @@ def told(bus: Home) -> Home:
     return bus
 
 
+@pytest.fixture(scope="module")
+def shared_told(shared_bus: Home) -> Home:
+    """A bus with two agents, luna with a stored session, for all requests that are refused."""
+    install_samples(shared_bus.path.parent)
+    agent(shared_bus, "luna", "codex")
+    shared_bus.shell().ok("join", "--name", "nova")
+    return shared_bus
+
+
 def agent(bus: Home, name: str, harness: str) -> Shell:
     """Return a shell that the bus takes for a session of a harness."""
     shell = bus.shell()
@@ -111,12 +120,9 @@ def test_unreadable_transcript_is_refused_with_a_sentence(told: Home) -> None:
     ],
 )
 def test_invalid_transcript_request_is_refused(
-    told: Home, words: list[str], status: int, complaint: str
+    shared_told: Home, words: list[str], status: int, complaint: str
 ) -> None:
-    agent(told, "luna", "codex")
-    told.shell().ok("join", "--name", "nova")
-
-    refused = told.pal("transcript", *words)
+    refused = shared_told.pal("transcript", *words)
 
     assert (refused.status, refused.out) == (status, "")
     assert complaint in refused.err
