@@ -34,7 +34,7 @@ def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
     assert stage.receipt(urgent)["reason"] == "dialog"
     assert stage.receipt(normal)["state"] == "queued"
     stage.until(lambda: f"#{urgent} is held for nova" in luna.ok("recv", "--json", "--peek").out)
-    assert stage.dialog() == before
+    assert stage.until_drawn() == before
     assert not stage.has_leave()
 
     stage.give_leave()  # The permitted call may be stopped at once by the interrupt.

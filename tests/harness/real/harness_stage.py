@@ -255,7 +255,10 @@ class HarnessStage(Harness):
         self.until(lambda: self.state()[0] == "idle")
 
     def until_drawn(self) -> str:
-        """Wait until it asks and its dialog no longer changes; return the dialog."""
+        """Wait until it asks and its dialog no longer changes; return the dialog.
+
+        A single look may see a dialog half drawn: harnesses draw it again with each step of an animation.
+        """
         found = [""]
 
         def is_still() -> bool:

@@ -85,12 +85,12 @@ def test_dialog_is_unchanged_and_messages_come_after_it(old: OldClaudeStage) -> 
     assert old.receipt(later)["state"] == "seen"
     assert old.receipt(place)["state"] == "queued"
     assert old.receipt(urgent)["state"] in ("queued", "held")
-    assert old.dialog() == before
+    assert old.until_drawn() == before
 
     old.answer_dialog(old.sit_down(last=old.question.encode()))
     for seq, text in ((place, "a normal one"), (urgent, "an urgent one")):
         old.until_seen(seq)
-        assert old.told(text).count(text) == 1
+        assert old.count(text, old.told(text)) == 1
 
 
 def test_wake_message_during_a_users_prompt_comes_once_and_is_proven(old: OldClaudeStage) -> None:

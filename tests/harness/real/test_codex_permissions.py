@@ -88,12 +88,12 @@ def test_agent_cannot_decide_a_request(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     shown = asked(codex, made)
     luna = codex.friend()
-    before = codex.dialog()
+    before = codex.until_drawn()
 
     said = luna.pal("approve", shown["id"], "--json")
 
     assert (said.status, said.error["error"]) == (1, "not_allowed")
-    assert codex.dialog() == before
+    assert codex.until_drawn() == before
     assert not made.exists()
 
 
@@ -148,7 +148,7 @@ def test_request_without_a_decision_in_time_is_denied(quiet: CodexStage) -> None
 def test_request_is_pending_again_after_a_restart_of_the_daemon(codex: CodexStage) -> None:
     made = codex.project / "made.txt"
     first = asked(codex, made)
-    before = codex.dialog()
+    before = codex.until_drawn()
 
     codex.home.ok("down")
     set_approvals(codex.home)
@@ -156,7 +156,7 @@ def test_request_is_pending_again_after_a_restart_of_the_daemon(codex: CodexStag
 
     again = pending(codex)
     assert again["input"] == first["input"]
-    assert codex.dialog() == before
+    assert codex.until_drawn() == before
     assert run_as_person(codex.home, "approve", again["id"]).status == 0
     codex.until(made.exists)
 

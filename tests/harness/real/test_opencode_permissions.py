@@ -157,7 +157,7 @@ def test_dialog_stays_when_the_bus_restarts_without_approvals(opencode: OpenCode
 
     opencode.until(lambda: "native" in opencode.gates())
     opencode.until(lambda: opencode.state()[0] == "blocked")
-    assert opencode.dialog() == before
+    assert opencode.until_drawn() == before
     (line,) = opencode.home.ok("pending", "--json").lines
     assert (line["id"], line["answerable"]) == (None, False)  # approvals are off in this daemon
 
