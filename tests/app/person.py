@@ -51,8 +51,12 @@ class Person:
 
     def until(self, text: bytes) -> None:
         """Read until the terminal has shown a text."""
+        self.until_count(text, 1)
+
+    def until_count(self, text: bytes, count: int) -> None:
+        """Read until the terminal has shown a text `count` times."""
         end = time.monotonic() + self._limit_s
-        while text not in self.shown:
+        while self.shown.count(text) < count:
             ready, _, _ = select.select([self._master], [], [], max(0, end - time.monotonic()))
             assert ready, f"{text!r} never came; there was {self.shown[-2000:]!r}"
             self.shown += os.read(self._master, 65536)

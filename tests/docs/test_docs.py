@@ -187,7 +187,7 @@ def commands(text: str) -> Iterator[str]:
     """Return every line that calls `pal`: all lines of `sh` blocks, and prompt lines of `console` blocks."""
     lines = [line for content in blocks(text, "sh") for line in content.splitlines()]
     for content in blocks(text, "console"):
-        lines += [line.removeprefix("$ ") for line in content.splitlines() if line.startswith("$ ")]
+        lines += re.findall(r"^\w*\$ (.*)$", content, re.MULTILINE)  # the prompt may name its terminal
     return (line for line in lines if "pal" in shlex.split(line.replace("$(", " "), comments=True))
 
 

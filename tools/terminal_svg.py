@@ -1,0 +1,137 @@
+"""Draw terminals as SVG, with text that can be selected. Pure: screens in, text out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+import pyte
+from pyte.screens import Char
+
+CELL_W = 7.8
+CELL_H = 17.0
+FONT_SIZE = 13
+PADDING = 14.0
+BAR_H = 30.0
+GAP = 6 * CELL_W - 2 * PADDING  # so that a window below two others can be as wide as both
+
+BACKGROUND = "#0d1117"
+FOREGROUND = "#d7dde5"
+BAR = "#1c2430"
+TITLE = "#9da9b8"
+LIGHTS = ("#ff5f57", "#febc2e", "#28c840")
+COLOURS = {
+    "black": "#484f58",
+    "red": "#ff7b72",
+    "green": "#56d364",
+    "brown": "#e3b341",
+    "blue": "#79c0ff",
+    "magenta": "#d2a8ff",
+    "cyan": "#56d4dd",
+    "white": "#c9d1d9",
+    "brightblack": "#8b949e",
+    "brightred": "#ffa198",
+    "brightgreen": "#7ee787",
+    "brightbrown": "#f2cc60",
+    "brightblue": "#a5d6ff",
+    "brightmagenta": "#e2c5ff",
+    "brightcyan": "#b3f0ff",
+    "brightwhite": "#ffffff",
+}
+FONTS = "ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One terminal, its title, and the position of its upper left corner in pixels."""
+
+    title: str
+    screen: pyte.Screen
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def width(self) -> float:
+        return self.screen.columns * CELL_W + 2 * PADDING
+
+    @property
+    def height(self) -> float:
+        return self.screen.lines * CELL_H + BAR_H + 2 * PADDING
+
+
+def draw(windows: Sequence[Window], description: str) -> str:
+    """Return a picture of these windows; the description is for readers who do not see it."""
+    width = max(one.x + one.width for one in windows)
+    height = max(one.y + one.height for one in windows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(description)}">',
+        f"<title>{escape(description)}</title>",
+        f"<style>text{{font:{FONT_SIZE}px {FONTS};white-space:pre}}.t{{font-size:12px}}</style>",
+        *(line for window in windows for line in _window(window)),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _window(window: Window) -> list[str]:
+    x, y, width = window.x, window.y, window.width
+    lights = [
+        f'<circle cx="{x + 18 + 18 * at:.1f}" cy="{y + BAR_H / 2:.1f}" r="5.5" fill="{colour}"/>'
+        for at, colour in enumerate(LIGHTS)
+    ]
+    return [
+        f'<rect x="{x + 0.5:.1f}" y="{y + 0.5:.1f}" width="{width - 1:.1f}" height="{window.height - 1:.1f}" '
+        f'rx="9" fill="{BACKGROUND}" stroke="#30363d"/>',
+        f'<path d="M{x + 1:.1f} {y + BAR_H:.1f}v-20a9 9 0 0 1 9 -9h{width - 20:.1f}a9 9 0 0 1 9 9v20z" '
+        f'fill="{BAR}"/>',
+        *lights,
+        f'<text class="t" x="{x + width / 2:.1f}" y="{y + BAR_H / 2 + 4:.1f}" text-anchor="middle" '
+        f'fill="{TITLE}">{escape(window.title)}</text>',
+        *(line for row in range(window.screen.lines) for line in _row(window, row)),
+    ]
+
+
+def _row(window: Window, row: int) -> list[str]:
+    """Return the backgrounds and texts of one row: one element for each run of equal cells."""
+    cells = [window.screen.buffer[row][column] for column in range(window.screen.columns)]
+    left = window.x + PADDING
+    top = window.y + BAR_H + PADDING + row * CELL_H
+    backs: list[str] = []
+    texts: list[str] = []
+    column = 0
+    for style, run in groupby(cells, key=_style):
+        text = "".join(cell.data for cell in run)
+        size = len(text)
+        x = left + column * CELL_W
+        column += size
+        fill, back, extra = style
+        if back != BACKGROUND:
+            backs.append(
+                f'<rect x="{x:.1f}" y="{top:.1f}" width="{size * CELL_W:.1f}" height="{CELL_H:.1f}" '
+                f'fill="{back}"/>'
+            )
+        shown = text.strip()
+        if not shown:
+            continue
+        start = x + (size - len(text.lstrip())) * CELL_W
+        # The length is fixed, so that another font on the reader's machine does not move anything.
+        texts.append(
+            f'<text x="{start:.1f}" y="{top + CELL_H * 0.76:.1f}" fill="{fill}"{extra} '
+            f'textLength="{len(shown) * CELL_W:.1f}" lengthAdjust="spacingAndGlyphs">{escape(shown)}</text>'
+        )
+    return backs + texts
+
+
+def _style(cell: Char) -> tuple[str, str, str]:
+    fill, back = _colour(cell.fg, FOREGROUND), _colour(cell.bg, BACKGROUND)
+    if cell.reverse:
+        fill, back = back, fill
+    extra = (' font-weight="700"' if cell.bold else "") + (' font-style="italic"' if cell.italics else "")
+    return fill, back, extra
+
+
+def _colour(name: str, usual: str) -> str:
+    if name == "default":
+        return usual
+    return COLOURS.get(name) or f"#{name}"
