@@ -1,4 +1,4 @@
-"""The story of the README: who types which command, and what it prints."""
+"""The story of the README: its commands, the terminal of each, and the expected output."""
 
 import re
 
