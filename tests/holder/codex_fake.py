@@ -1,7 +1,6 @@
 """A fake Codex app-server: it speaks the real protocol and is controlled by the test."""
 
 import asyncio
-import base64
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -10,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.limits import LIMIT_S
-
-from palaver.holder.websocket import CLOSE, TEXT, Frame, WebSocketFrameReader, accept_for, frame_to_bytes
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 Fields = dict[str, Any]
+
+
+def frame(data: bytes, kind: Opcode = Opcode.TEXT, *, is_last: bool = True) -> bytes:
+    """Encode one frame as a server sends it."""
+    return Frame(kind, data, is_last).serialize(mask=False)
 
 
 class FakeCodex:
@@ -24,6 +29,8 @@ class FakeCodex:
         self.threads: dict[str, Fields] = {}
         self.said: list[Fields] = []
         """Every message of every client, in order."""
+        self.pongs: asyncio.Queue[bytes] = asyncio.Queue()
+        """The content of every reply to a ping."""
         self.refusals: dict[str, Fields] = {}
         """The error that each method is refused with."""
         self.silent: set[str] = set()
@@ -91,7 +98,7 @@ class FakeCodex:
 
     def _send(self, message: Fields) -> None:
         for writer in self._writers:
-            writer.write(frame_to_bytes(Frame(TEXT, json.dumps(message).encode())))
+            writer.write(frame(json.dumps(message).encode()))
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -101,24 +108,22 @@ class FakeCodex:
     # Messages from the clients
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-
-        key = next(line for line in head.split(b"\r\n") if line.startswith(b"Sec-WebSocket-Key: "))
-        accept = accept_for(base64.b64decode(key.partition(b": ")[2]))
-        writer.write(
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n"
-        )
-        self._writers.append(writer)
-        frames = WebSocketFrameReader()
+        protocol = ServerProtocol()
         with suppress(ConnectionError, asyncio.CancelledError):
             while data := await reader.read(65536):
-                for frame in frames.feed(data):
-                    if frame.kind == TEXT:
-                        self._hear(json.loads(frame.data), writer)
-                    elif frame.kind == CLOSE:
-                        break
-        self._writers.remove(writer)
+                protocol.receive_data(data)
+                for event in protocol.events_received():
+                    if isinstance(event, Request):
+                        protocol.send_response(protocol.accept(event))
+                        self._writers.append(writer)
+                    elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:
+                        self._hear(json.loads(bytes(event.data)), writer)
+                    elif isinstance(event, Frame) and event.opcode is Opcode.PONG:
+                        self.pongs.put_nowait(bytes(event.data))
+                for piece in protocol.data_to_send():
+                    writer.write(piece)
+        if writer in self._writers:
+            self._writers.remove(writer)
         writer.transport.abort()
 
     def _hear(self, said: Fields, writer: asyncio.StreamWriter) -> None:
@@ -132,7 +137,7 @@ class FakeCodex:
             answer: Fields = {"result": self._take(said["method"], params)}
         else:
             answer = {"error": refusal} if refusal else {"result": self._answer(said["method"], params)}
-        writer.write(frame_to_bytes(Frame(TEXT, json.dumps({"id": said["id"], **answer}).encode())))
+        writer.write(frame(json.dumps({"id": said["id"], **answer}).encode()))
         if refusal is None and said["method"] == "turn/start":
             self.on_turn(params)
 

@@ -37,10 +37,10 @@ from palaver.harness.opencode.launch import (
     shell_name,
     shell_wrapper,
 )
-from palaver.harness.opencode.wire import HEALTH, OpenCodeEvent
+from palaver.harness.opencode.wire import HEALTH, Head, Lost, NotSent, OpenCodeEvent
 from palaver.holder.companion import Beside, run_beside
 from palaver.holder.connection import HolderConnection
-from palaver.holder.http_client import Head, HttpClient, Lost, NotSent
+from palaver.holder.http_client import HttpClient
 from palaver.holder.integration import Tell, WayIn
 from palaver.holder.tasks import Spawn, Work
 from palaver.protocol.lines import AccompanyOp
@@ -100,7 +100,7 @@ class Relay:
         if self._is_closed:
             raise NotSent("OpenCode has ended")
         if path == HEALTH:
-            return Head(status=200, headers={}), b""
+            return Head(200), b""
         number = next(self._numbers)
         answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -131,7 +131,7 @@ class Relay:
         if told.answer:
             answer = self._asked.get(told.answer)
             if answer is not None and not answer.done():
-                answer.set_result((Head(status=told.status, headers={}), bytes(told.body)))
+                answer.set_result((Head(told.status), bytes(told.body)))
         elif event := bytes(told.event):
             for events in list(self._followers):
                 if events.full():

@@ -4,13 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.holder.codex_fake import FakeCodex, fake_codex
+from tests.holder.codex_fake import FakeCodex, fake_codex, frame
 from tests.limits import LIMIT_S
 
 from palaver.errors import Disconnected
 from palaver.harness.codex import wire
 from palaver.harness.codex.integration import CodexClient, Refused
-from palaver.holder.websocket import TEXT, Frame, frame_to_bytes
 
 APPROVALS = (
     "item/commandExecution/requestApproval",
@@ -90,8 +89,8 @@ async def test_unreadable_message_is_skipped(tmp_path: Path) -> None:
         ear = Ear(server)
         await ear.client.open()
 
-        server.send_raw(frame_to_bytes(Frame(TEXT, b"{not json")))
-        server.send_raw(frame_to_bytes(Frame(TEXT, b'{"id": 77, "result": {}}')))
+        server.send_raw(frame(b"{not json"))
+        server.send_raw(frame(b'{"id": 77, "result": {}}'))
         server.tell("thread/closed", threadId="one")
 
         assert (await ear.news.get()).method == "thread/closed"

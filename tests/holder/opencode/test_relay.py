@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.opencode.wire import EVENTS, HEALTH, OpenCodeEvent
-from palaver.holder.http_client import Lost, NotSent
+from palaver.harness.opencode.wire import EVENTS, HEALTH, Lost, NotSent, OpenCodeEvent
 from palaver.holder.opencode import Relay, session_in, told_from_line
 
 

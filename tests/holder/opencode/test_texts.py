@@ -7,8 +7,7 @@ import pytest
 
 from palaver.harness.opencode.integration import OpenCodeInjections
 from palaver.harness.opencode.sessions import Sessions
-from palaver.harness.opencode.wire import OpenCodeEvent
-from palaver.holder.http_client import Head, Lost, NotSent
+from palaver.harness.opencode.wire import Head, Lost, NotSent, OpenCodeEvent
 from palaver.protocol.events import Grade
 from palaver.terminal.typing import Done, TextOutcome
 
@@ -24,7 +23,7 @@ class Server:
     ) -> tuple[Head, bytes]:
         if isinstance(self.outcome, Exception):
             raise self.outcome
-        return Head(status=self.outcome), b""
+        return Head(self.outcome), b""
 
     async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
         yield b""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -27,9 +27,11 @@ from palaver.harness.usage_limits import limit_ends_ms
 from palaver.holder.connection import HolderConnection
 from palaver.holder.integration import NativeReach
 from palaver.holder.tasks import Spawn
-from palaver.holder.websocket import WebSocket, open_websocket
 from palaver.protocol.events import Grade
 from palaver.terminal.typing import Done, TextOutcome
+
+if TYPE_CHECKING:
+    from palaver.holder.websocket import WebSocket
 
 _NO_METHOD: Final = -32601
 
@@ -67,6 +69,9 @@ class CodexClient:
 
     async def open(self) -> None:
         """Connect and initialize; raises Disconnected, or Refused if the server rejects this client."""
+        # The library costs tens of milliseconds to load: not at the start of Codex, which the user waits for.
+        from palaver.holder.websocket import open_websocket
+
         self._socket = await open_websocket(self._path, self._hear, self._lose)
         await self.ask(*wire.initialize(__version__))
         self._socket.send(wire.to_json(wire.INITIALIZED))

@@ -11,8 +11,8 @@ from palaver.harness.hooks import as_list, as_map
 from palaver.harness.opencode import wire
 from palaver.harness.opencode.launch import Began
 from palaver.harness.opencode.sessions import Sessions, asked_of
+from palaver.harness.opencode.wire import Head, Lost, NotSent
 from palaver.holder.connection import HolderConnection
-from palaver.holder.http_client import Head, Lost, NotSent
 from palaver.holder.integration import NativeReach
 from palaver.holder.tasks import Spawn
 from palaver.protocol.events import Grade

@@ -26,6 +26,26 @@ QUESTIONS: Final = "/question"
 SELECT: Final = "/tui/select-session"
 NOT_FOUND: Final = 404
 
+
+class NotSent(OSError):
+    """The connection failed: nothing was sent."""
+
+
+class Lost(OSError):
+    """The request was sent and no complete response came: its outcome is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a response, without its headers: nothing here depends on them."""
+
+    status: int
+
+    @property
+    def is_ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
 _KEY: Final = "palaver"
 """The metadata field that carries the key of a text from us."""
 
