@@ -12,7 +12,7 @@ from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.errors import BadName, BadText, NameTaken, NotPerson
 from palaver.protocol.agents import Agent, Caller, Standing, spare_name
 from palaver.protocol.envelope import Draft, Envelope
-from palaver.protocol.events import is_echo
+from palaver.protocol.events import LifeChanged
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Gone, Join, Leave, Put, Register, Request, SetStatus
 
@@ -25,7 +25,11 @@ async def joined(bus: Bus, asking: Caller, request: Request, key: bytes | None =
 
 async def types(bus: Bus) -> list[str]:
     """Return the event types, or the action of a `life` event, without echoes of hello and bye."""
-    events = [event for event in await bus.log.read(Query()) if not is_echo(event)]
+    events = [
+        event
+        for event in await bus.log.read(Query())
+        if not (isinstance(event.body, LifeChanged) and event.body.is_echo)
+    ]
     return [str(event.payload.get("action", event.type)) for event in events]
 
 

@@ -12,7 +12,7 @@ from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.errors import BadName, BadRequest, BadText, NotAllowed, NotFound
 from palaver.protocol.agents import Agent, BeginSubagent
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import is_echo
+from palaver.protocol.events import LifeChanged
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Gone, Join, Leave
 
@@ -28,7 +28,11 @@ async def end(bus: Bus, agent: Agent) -> None:
 
 
 async def written(bus: Bus, name: str) -> list[Event]:
-    return [event for event in await bus.log.read(Query(senders=(name,))) if not is_echo(event)]
+    return [
+        event
+        for event in await bus.log.read(Query(senders=(name,)))
+        if not (isinstance(event.body, LifeChanged) and event.body.is_echo)
+    ]
 
 
 async def test_sub_agent_has_its_own_name_and_the_seat_of_its_parent(bus: Bus) -> None:

@@ -8,7 +8,7 @@ from palaver.errors import BadRequest, BadText, MessageTooLarge, NotAllowed, Not
 from palaver.ids import decode_ulid, encode_ulid
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.query import Filter
+from palaver.protocol.events import Filter
 from palaver.protocol.requests import Leave
 from palaver.protocol.subscriptions import (
     COLLISION,

@@ -151,5 +151,5 @@ def test_wakes_must_be_a_list_of_names(wakes: object) -> None:
         seq=1, id="A", type="message", sender="luna", to=(), ts=1, device="T", payload={"wakes": wakes}
     )
 
-    with pytest.raises(TypeError, match="wakes"):
+    with pytest.raises(ValueError, match="wakes"):
         deliverable(event)

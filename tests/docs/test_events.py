@@ -29,9 +29,10 @@ from palaver.protocol.events import (
     AskPermission,
     ClosePermission,
     DeliveryReport,
+    Filter,
     unlisted_fields,
 )
-from palaver.protocol.query import Filter, Query
+from palaver.protocol.query import Query
 from palaver.protocol.requests import (
     TYPED,
     Acknowledge,

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from palaver.errors import BadRequest, NotFound, NotPerson
 from palaver.ids import ulid
 from palaver.protocol.bundles import (
-    Bundle,
     BundleFile,
-    KeptFile,
     bundle_from_payload,
     bundle_hint,
     bundle_key,
@@ -28,6 +26,7 @@ from palaver.protocol.bundles import (
     payload_of_bundle,
 )
 from palaver.protocol.envelope import Event
+from palaver.protocol.events import Bundle, KeptFile
 from palaver.protocol.transcript import Excerpt
 
 SECRET = b"nobody in a bundle may see this"

@@ -16,7 +16,6 @@ from palaver.protocol.events import (
     Payload,
     TakenOver,
     payload_of,
-    read_payload,
 )
 
 EXAMPLES: list[tuple[str, Payload]] = [
@@ -36,7 +35,7 @@ EXAMPLES: list[tuple[str, Payload]] = [
 
 @pytest.mark.parametrize(("type_", "payload"), EXAMPLES, ids=[type_ for type_, _ in EXAMPLES])
 def test_payload_survives_being_written_and_read_back(type_: str, payload: Payload) -> None:
-    assert read_payload(event(type_, "ann", payload_of(payload))) == payload
+    assert event(type_, "ann", payload_of(payload)).body == payload
 
 
 @pytest.mark.parametrize(("type_", "payload"), EXAMPLES, ids=[type_ for type_, _ in EXAMPLES])

@@ -1,5 +1,6 @@
 """The filter of room events, checked with test vectors, and the view of an event."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,8 +120,8 @@ def test_message_is_shown_with_its_body_and_delivery_hint() -> None:
 
 
 def test_message_to_the_room_has_no_recipient_and_others_name_theirs() -> None:
-    to_room = Event(**{**_fields(EVENTS[2]), "to": ("#work-ab12", "@claude")})
-    to_two = Event(**{**_fields(EVENTS[2]), "to": ("claude", "@gemini")})
+    to_room = replace(EVENTS[2], to=("#work-ab12", "@claude"))
+    to_two = replace(EVENTS[2], to=("claude", "@gemini"))
 
     assert room_event(to_room)["to_agent_id"] is None
     assert room_event(to_two)["to_agent_id"] == ["claude", "gemini"]
@@ -141,7 +142,3 @@ def test_uncommon_fields_of_an_event_are_in_its_payload() -> None:
 def test_claim_comes_from_the_previous_owner_if_any() -> None:
     assert room_event(EVENTS[4])["from_agent_id"] is None
     assert room_event(EVENTS[8])["from_agent_id"] == "codex"
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in Event.__slots__}

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from palaver.errors import BadRequest
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import Filter, Query
+from palaver.protocol.events import Filter
+from palaver.protocol.query import Query
 from palaver.protocol.subscriptions import (
     COLLISION,
     PRESETS,

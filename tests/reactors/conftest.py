@@ -14,7 +14,8 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import DiskFull, PalaverError
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.query import Filter, Query
+from palaver.protocol.events import Filter
+from palaver.protocol.query import Query
 from palaver.protocol.requests import Leave, SetStatus
 from palaver.protocol.subscriptions import Subscribe, Subscription
 from palaver.reactors.subscriptions import Told, Watches

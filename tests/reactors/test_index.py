@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import Filter
+from palaver.protocol.events import Filter
 from palaver.protocol.subscriptions import COLLISION, Subscription, is_hit
 from palaver.reactors.subscriptions import SubscriptionIndex
 

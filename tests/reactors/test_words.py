@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import Filter
+from palaver.protocol.events import Filter
 from palaver.protocol.subscriptions import Subscription
 from palaver.protocol.text import check_text
 from palaver.reactors.subscriptions import LIMIT_EXCERPT, collision_text, hit_text

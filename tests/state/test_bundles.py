@@ -1,6 +1,5 @@
 """Bundles in the state: created once, found, listed, and followed to their parents."""
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +62,7 @@ def test_second_bundle_with_the_same_id_changes_nothing() -> None:
 
 @pytest.mark.parametrize("fields", [{"title": 3}, {"files": "none"}, {"events": [[1]]}])
 def test_invalid_bundle_cannot_be_read(fields: dict[str, object]) -> None:
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(TypeError):
         made_bundle(MemoryRows(), event(1, **fields))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import Filter
+from palaver.protocol.events import Filter
 from palaver.protocol.subscriptions import Watch, WatchDue
 from palaver.state.fold import SKIPPED, apply
 from palaver.state.rows import LedgerEntry, encode_row, ledger_key

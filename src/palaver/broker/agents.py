@@ -423,16 +423,17 @@ async def set_status(context: Context, caller: Caller, request: SetStatus, key: 
     """Write what the caller is doing. `exited` means that it leaves."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("only an agent can report a state; join first with 'pal join'")
-    payload: dict[str, object] = {"state": parse_state(request.state).value}
+    state = parse_state(request.state)
+    payload: dict[str, object] = {"state": state.value}
     for name in ("detail", "tool", "command", "file"):
         if value := getattr(request, name):
             check_text(value, f"the {name}", 4096)
             payload[name] = value
-    if payload["state"] == AgentState.EXITED:
+    if state == AgentState.EXITED:
         return await say_goodbye(context, caller.name, request.detail or "exited", key, by=caller.by)
     written = await _write(context, caller, "status", payload, key)
     assert written.event is not None  # a state is always written
-    if payload["state"] == AgentState.IDLE:
+    if state == AgentState.IDLE:
         await tell_ready(context, written.event)
     return written
 

@@ -17,7 +17,6 @@ from palaver.protocol.bundles import (
     LIMIT_FILE_PATH_BYTES,
     LIMIT_FILES,
     LIMIT_TITLE_BYTES,
-    Bundle,
     BundleFile,
     CreateBundle,
     bundle_key,
@@ -27,6 +26,7 @@ from palaver.protocol.bundles import (
     payload_of_bundle,
 )
 from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.events import Bundle
 from palaver.protocol.text import check_text
 from palaver.protocol.transcript import Detail, Excerpt, format_range
 from palaver.state.bundles import read_bundle

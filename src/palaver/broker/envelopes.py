@@ -7,6 +7,8 @@ them. A group reaches the agents present; a name also an offline agent.
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context, Sent
 from palaver.broker.messages import send_with_id, store
@@ -101,16 +103,17 @@ def _hello(caller: Caller, envelope: Envelope) -> dict[str, object]:
     """Return the runtime and version in a hello. The identity of the agent was decided when it joined."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("only an agent can send a hello; join first with 'pal join'")
-    payload = {name: _word(envelope, name) for name in ("runtime", "version")}
-    for name, value in payload.items():
-        check_text(value, f"the {name}", 256)
-    return {**payload}
+    asked = _fields(envelope)
+    runtime, version = _word(asked.runtime), _word(asked.version)
+    check_text(runtime, "the runtime", 256)
+    check_text(version, "the version", 256)
+    return {"runtime": runtime, "version": version}
 
 
 async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes | None) -> Sent:
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
-    reason = _word(envelope, "reason") or LEFT
+    reason = _word(_fields(envelope).reason) or LEFT
     if reason == LEFT:
         await leave_all_rooms(context, caller)
     written = await say_goodbye(context, caller.name, reason, key, by=caller.by, id=envelope.id)
@@ -122,20 +125,38 @@ async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes 
 
 
 def _send_from(envelope: Envelope) -> Send:
-    text = (envelope.payload or {}).get("text")
-    if not isinstance(text, str):
+    asked = _fields(envelope)
+    if not isinstance(asked.text, str):
         raise BadRequest("a message envelope needs its text in payload.text")
     return Send(
-        text=text,
+        text=asked.text,
         to=envelope.to,
-        intent=_word(envelope, "intent"),
-        thread=_word(envelope, "thread"),
-        reply_to=_word(envelope, "reply_to"),
-        bundle_id=_word(envelope, "bundle_id"),
-        priority=_word(envelope, "priority"),
+        intent=_word(asked.intent),
+        thread=_word(asked.thread),
+        reply_to=_word(asked.reply_to),
+        bundle_id=_word(asked.bundle_id),
+        priority=_word(asked.priority),
         id=envelope.id,
     )
 
 
-def _word(envelope: Envelope, name: str) -> str:
-    return str((envelope.payload or {}).get(name) or "")
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload fields of an envelope that is a request. External programs may write numbers as texts."""
+
+    text: object = None
+    intent: object = None
+    thread: object = None
+    reply_to: object = None
+    bundle_id: object = None
+    priority: object = None
+    runtime: object = None
+    version: object = None
+    reason: object = None
+
+
+def _fields(envelope: Envelope) -> _Asked:
+    return msgspec.convert(envelope.payload or {}, _Asked)
+
+
+def _word(value: object) -> str:
+    return str(value or "")

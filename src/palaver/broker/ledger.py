@@ -12,7 +12,7 @@ from palaver.errors import BadRequest, WhoAreYou
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import GRADES, DeliveryReport, State
-from palaver.protocol.message import EXTERNAL, SYSTEM, format_priority, is_lost, is_raw
+from palaver.protocol.message import EXTERNAL, SYSTEM, format_priority, is_raw
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, ReportDelivery
 from palaver.state.agents import can_step, read_line
 from palaver.state.rows import Rows, deliverable, reply_place
@@ -79,8 +79,7 @@ async def release(context: Context, caller: Caller, request: Release, key: bytes
 
 def _find_whole(context: Context, reference: str) -> Event:
     event = find_message(context.log, reference)
-    if is_lost(event):
-        blob = event.payload["missing_blob"]
+    if (blob := event.missing_blob) is not None:
         raise BadRequest(f"the content of #{event.seq} is lost: restore {blob} in blobs/ and try again")
     return event
 

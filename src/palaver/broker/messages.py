@@ -28,7 +28,8 @@ from palaver.log.api import Decide, Log
 from palaver.log.records import decode_payload, encode_payload
 from palaver.protocol.address import Everyone, find_mentions, format_address
 from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.envelope import Draft, Event, body_as
+from palaver.protocol.events import ForeignBody, MessageSent
 from palaver.protocol.message import (
     ACK,
     EXTERNAL,
@@ -62,7 +63,7 @@ def held_text(event: Event, others: Sequence[int]) -> str:
     """Write the notice for a held message: how to release it, and which others of its sender are held."""
     names = ", ".join(deliverable(event).delivered_to)
     text = (
-        f"#{event.seq} from {event.sender} to {names} is held: {event.payload['held']}. "
+        f"#{event.seq} from {event.sender} to {names} is held: {body_as(event, MessageSent).held}. "
         f"To deliver it, run 'pal release {event.seq}'"
     )
     if not others:
@@ -202,8 +203,6 @@ def find_message(log: Log, reference: str) -> Event:
 
 LIMIT_UNASKED: Final = 5
 """An agent under a harness may broadcast to this many agents without confirming it."""
-_SAID: Final = ("text", "intent", "thread", "reply_to", "bundle_id", "priority", "room")
-"""The payload fields that the sender of a message sets; the bus decides the rest."""
 _EVERYONE: Final = format_address(Everyone())
 LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
 
@@ -305,7 +304,7 @@ async def _tell_human(context: Context, event: Event, now: int) -> None:
 
 def is_held(event: Event) -> bool:
     """Whether a brake stopped a message when it was sent, even if it was released since."""
-    return event.type == MESSAGE and "held" in event.payload
+    return isinstance(event.body, MessageSent) and bool(event.body.held)
 
 
 def unless_held(sent: Sent) -> Sent:
@@ -314,7 +313,7 @@ def unless_held(sent: Sent) -> Sent:
     Raises `RateLimited`, on every repeat, for a message that a brake stopped.
     """
     if sent.event is not None and is_held(sent.event):
-        raise RateLimited(sent.event.seq, str(sent.event.payload["held"]))
+        raise RateLimited(sent.event.seq, body_as(sent.event, MessageSent).held)
     return sent
 
 
@@ -392,9 +391,14 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
         return False
     if draft.type != MESSAGE:
         return new == old
+    said, known = body_as(replace(draft, payload=new), MessageSent), body_as(stored, MessageSent)
     # A repeated command does not create its bundle again, and in a room the bus decides the priority.
-    optional = {"bundle_id": not new.get("bundle_id"), "priority": "room" in old}
-    return all(optional.get(name) or new.get(name) == old.get(name) for name in _SAID)
+    return (
+        (said.text, said.intent, said.thread, said.reply_to, said.room)
+        == (known.text, known.intent, known.thread, known.reply_to, known.room)
+        and (not said.bundle_id or said.bundle_id == known.bundle_id)
+        and (known.room is not None or said.priority == known.priority)
+    )
 
 
 def _without_assignees(payload: dict[str, object]) -> dict[str, object]:
@@ -407,13 +411,8 @@ def sent_by(context: Context, event: Event) -> Sent:
 
 
 def _sent(event: Event) -> Sent:
-    dead = event.payload.get("dead", ()) if event.type == MESSAGE else ()
-    return Sent(
-        event=event,
-        to=event.to,
-        delivered_to=recipients_of(event),
-        dead=tuple(dead) if isinstance(dead, (list, tuple)) else (),
-    )
+    dead = event.body.dead if isinstance(event.body, MessageSent) else ()
+    return Sent(event=event, to=event.to, delivered_to=recipients_of(event), dead=dead)
 
 
 def recipients_of(event: Event) -> tuple[str, ...]:
@@ -464,15 +463,21 @@ def _check_reply(context: Context, request: Send) -> _Reply:
             raise BadRequest("an ack requires --reply-to ID")
         return _Reply()
     original = find_message(context.log, request.reply_to)
-    intent = original.payload.get("intent")
+    intent, thread = _topic(original)
     if request.intent == ACK and intent in (ACK, INFORM):
         raise BadRequest(f"#{original.seq} is an {intent}, which needs no ack; nothing was sent")
     return _Reply(
         place=str(original.seq),
-        thread=str(original.payload.get("thread") or ""),
+        thread=thread or "",
         author=original.sender,
         original=original,
     )
+
+
+def _topic(original: Event) -> tuple[str | None, str | None]:
+    """Return the intent and the thread of a message or of a foreign envelope."""
+    body = original.body
+    return (body.intent, body.thread) if isinstance(body, MessageSent | ForeignBody) else (None, None)
 
 
 def _expires(request: Send, now: int) -> int | None:

@@ -15,8 +15,9 @@ from palaver.domain.rights import is_foreign_type
 from palaver.errors import BadRequest, NotAllowed, NotPerson, StorageFailed
 from palaver.log.api import Log
 from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.message import HUMAN, MESSAGE
+from palaver.protocol.envelope import Draft, Event, body_as
+from palaver.protocol.events import DeliveryReport, MessageSent, TextRemoved
+from palaver.protocol.message import HUMAN
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import (
     FOLDED_TYPES,
@@ -29,7 +30,6 @@ from palaver.protocol.redaction import (
     without_text,
 )
 from palaver.protocol.requests import Archive, Redact
-from palaver.protocol.subscriptions import DELIVERY
 
 Forget: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
 """Removes data outside the log about events with these ids."""
@@ -133,17 +133,13 @@ async def _unfinished(log: Log) -> list[Event]:
 
 
 def _places(record: Event) -> list[int]:
-    place, copies = record.payload["event"], record.payload.get("copies", [])
-    assert isinstance(place, int)
-    assert isinstance(copies, list)
-    return [place, *copies]
+    removed = body_as(record, TextRemoved)
+    return [removed.event, *removed.copies]
 
 
 def redacted_by(context: Context, event: Event) -> Redacted:
     """Return the outcome of a request from the record that it wrote."""
-    seq = event.payload["event"]
-    assert isinstance(seq, int)
-    of = context.log.recall(seq)
+    of = context.log.recall(body_as(event, TextRemoved).event)
     assert of is not None
     return Redacted(event=event, of=of)
 
@@ -169,11 +165,12 @@ async def _find(
 
 
 def _is_copy(one: Event, of: Event) -> bool:
-    if one.type == MESSAGE:
-        return one.payload.get("event") == of.seq and "sub" in one.payload
-    messages = one.payload.get("messages")
-    has_screen = one.type == DELIVERY and isinstance(one.payload.get("evidence"), str)
-    return has_screen and isinstance(messages, list) and of.seq in messages
+    match one.body:
+        case MessageSent(event=of.seq, sub=str()):
+            return True
+        case DeliveryReport(evidence=screen, messages=messages):
+            return bool(screen) and of.seq in messages
+    return False
 
 
 def _scrub(event: Event) -> Event:

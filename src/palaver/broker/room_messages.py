@@ -41,6 +41,7 @@ _CANDIDATES: Final = 20
 class RoomMessage:
     """A message in a room: its recipients, its priority, and its additional payload."""
 
+    room: str
     resolved: Resolved
     priority: str
     payload: dict[str, object]
@@ -51,11 +52,10 @@ class RoomMessage:
         """Return a decision that writes the draft, or raises `RoomClosed` if the room is closed by then."""
 
         def decide(rows: Rows) -> Draft:
-            id_ = str(self.payload["room"])
-            room = read_room(rows, id_)
+            room = read_room(rows, self.room)
             assert room is not None  # it was found just now, and rooms are never removed
             if not room.is_open:
-                raise RoomClosed(id_)
+                raise RoomClosed(self.room)
             return draft
 
         return decide
@@ -90,6 +90,7 @@ def said_in_room(
     if wakes is not None:
         payload["wakes"] = wakes
     return RoomMessage(
+        room=room.id,
         resolved=resolved,
         priority=INTERRUPT if hint == INTERRUPT else request.priority,
         payload=payload,

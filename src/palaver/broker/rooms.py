@@ -10,7 +10,7 @@ from palaver.domain.lease import Moment, Move, NoChange, Policy, RoomFacts, take
 from palaver.errors import BadRequest, RoomClosed, RoomNotFound, UnknownMember, WhoAreYou
 from palaver.protocol import events as payloads
 from palaver.protocol.agents import INSTANCE, Caller, Standing
-from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.envelope import Draft, Event, body_as
 from palaver.protocol.events import (
     NOTE_ADDED,
     NOTE_RESOLVED,
@@ -162,13 +162,13 @@ async def join_room(context: Context, caller: Caller, request: JoinRoom, key: by
             closed.add(wanted.room_id)
             continue
         rows = context.log.rows
-        id_ = wanted.room_id if commit.event is None else str(commit.event.payload["room"])
+        id_ = wanted.room_id if commit.event is None else body_as(commit.event, MemberJoined).room
         return _seated(rows, id_, commit.event, request)
 
 
 def seated_by(context: Context, event: Event) -> Seated:
     """Return the outcome of a join from the event it wrote."""
-    room = _known(context.log.rows, str(event.payload["room"]))
+    room = _known(context.log.rows, body_as(event, MemberJoined).room)
     return Seated(room=room, event=event, is_new=room.seq == event.seq)
 
 

@@ -11,7 +11,7 @@ from palaver.domain.stick import checked_handoff
 from palaver.errors import ObserverCannotHoldTurn
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import Granted, TakenOver, read_payload
+from palaver.protocol.events import Granted, TakenOver
 from palaver.protocol.requests import (
     HARNESS_GONE,
     Claim,
@@ -132,9 +132,9 @@ async def _granted(context: Context, caller: Caller, room: Room, decide: Decisio
 
 def turn_by(context: Context, event: Event) -> Turn | None:
     """Return the outcome of a claim or takeover from the event it wrote; None if its turn has ended."""
-    room = find_room(context.log.rows, str(event.payload["room"]))
-    payload = read_payload(event)
+    payload = event.body
     assert isinstance(payload, TakenOver | Granted)
+    room = find_room(context.log.rows, payload.room)
     if room.lease != payload.lease_id:
         return None
     turn = Turn(status=stick.YOUR_TURN, room=room, event=event)

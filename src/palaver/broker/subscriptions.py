@@ -12,6 +12,7 @@ from palaver.ids import derived_id
 from palaver.log.api import Decide
 from palaver.protocol.agents import INSTANCE, Caller, Standing, standing_of_role
 from palaver.protocol.envelope import Draft
+from palaver.protocol.events import SubscriptionAdded, SubscriptionRemoved
 from palaver.protocol.message import EXTERNAL, HUMAN, INFORM, MENTIONS, MESSAGE, SYSTEM, build_payload
 from palaver.protocol.subscriptions import (
     COLLISION,
@@ -72,11 +73,18 @@ def _added(context: Context, caller: Caller, request: Subscribe, owner: str) -> 
 
 
 def _key(draft: Draft) -> str:
-    return f"subscription/{draft.payload['id']}"
+    return f"subscription/{_id(draft)}"
 
 
 def _unless_taken(draft: Draft) -> Decide:
-    return lambda rows: None if read_subscription(rows, str(draft.payload["id"])) else draft
+    return lambda rows: None if read_subscription(rows, _id(draft)) else draft
+
+
+def _id(draft: Draft) -> str:
+    body = draft.body
+    assert isinstance(body, SubscriptionAdded | SubscriptionRemoved)
+    assert body.id is not None  # both types have one
+    return body.id
 
 
 def _owner(context: Context, caller: Caller, name: str) -> str:

@@ -5,15 +5,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
-import msgspec
-
 from palaver.clock import Clock
 from palaver.delivery.lanes import NATIVE_S, Patience, SilenceLimits
 from palaver.delivery.ledger import Ledger, Submit, expiring
 from palaver.delivery.mailbox import Mailboxes, Taker
 from palaver.delivery.offers import Offering
 from palaver.log.api import Log
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
     BYE,
     HELLO,
@@ -21,9 +19,9 @@ from palaver.protocol.events import (
     AgentState,
     DeliveryReport,
     Grade,
+    LifeChanged,
+    MessageSent,
     State,
-    is_ready,
-    is_return,
 )
 from palaver.protocol.lanes import (
     NATIVE_FIRST,
@@ -374,11 +372,12 @@ class DeliveryReactor:
 
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
+            life = event.body
             if event.type == MESSAGE or event.delivered_to:
                 self._on_mail(event)
             elif event.type == "delivery":
                 self._on_delivery(event)
-            elif event.type in (HELLO, BYE) or is_return(event):
+            elif event.type in (HELLO, BYE) or (isinstance(life, LifeChanged) and life.is_return):
                 self._on_state(event.sender)
                 if event.type == BYE:
                     self._offering.gated.forget_told(event.sender)
@@ -386,7 +385,7 @@ class DeliveryReactor:
                 self._tasks.create_task(self._offering.let_go(event.sender))
             elif event.type in STATE_TYPES:
                 self._on_state(agent_of(event))
-            elif is_ready(event):
+            elif isinstance(life, LifeChanged) and life.is_ready:
                 self._tasks.create_task(self._tell_unsure(event.sender))
 
     def _on_mail(self, event: Event) -> None:
@@ -396,17 +395,17 @@ class DeliveryReactor:
             self._wake(name)
         if mail.expires:
             self.deadline_changed()
-        if event.type != MESSAGE:
+        message = event.body
+        if not isinstance(message, MessageSent):
             return
         place = reply_place(event)
         if place is not None and find_mail(self._log.rows, event.sender, place) is None:
             self._mailboxes.settle(event.sender, [place])
-        if dead := event.payload.get("dead"):
-            assert isinstance(dead, (list, tuple))  # the broker always writes a list
-            self._tasks.create_task(self._ledger.dead(event, [str(path) for path in dead]))
+        if message.dead:
+            self._tasks.create_task(self._ledger.dead(event, message.dead))
 
     def _on_delivery(self, event: Event) -> None:
-        report = msgspec.convert(event.payload, DeliveryReport)
+        report = body_as(event, DeliveryReport)
         self._offering.gated.hear(report)
         if report.state == State.QUEUED:
             self._wake(report.agent, is_behind=True)

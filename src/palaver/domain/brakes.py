@@ -10,6 +10,7 @@ from typing import Final
 
 from palaver.protocol.agents import SCRIPT_NAME, Caller
 from palaver.protocol.envelope import Event
+from palaver.protocol.events import MessageSent
 from palaver.protocol.message import HUMAN
 
 _MINUTE_MS: Final = 60_000
@@ -39,14 +40,10 @@ def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
     """
     if not is_counted(caller) or answered is None:
         return None
-    payload = answered.payload
-    if HUMAN in (payload.get("sender_kind"), answered.by):
+    message = answered.body
+    if not isinstance(message, MessageSent) or HUMAN in (message.sender_kind, answered.by):
         return Chain(id=answered.id, hops=1)
-    chain, hops = payload.get("chain"), payload.get("hops")
-    return Chain(
-        id=chain if isinstance(chain, str) else answered.id,
-        hops=(hops if isinstance(hops, int) else 0) + 1,
-    )
+    return Chain(id=message.chain or answered.id, hops=message.hops + 1)
 
 
 class _Told:

@@ -15,6 +15,7 @@ import msgspec
 
 from palaver.errors import BadRequest, NotFound, NotPerson
 from palaver.protocol.envelope import Event
+from palaver.protocol.events import Bundle, KeptFile
 from palaver.protocol.transcript import Excerpt
 
 BUNDLE: Final = "bundle"
@@ -39,34 +40,12 @@ class BundleFile(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes
 
 
-class KeptFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file as it is stored: its text, or its bytes in base64 if they are not text."""
-
-    path: str
-    size: int
-    sha256: str
-    content: str | None = None
-    base64: str | None = None
-
-
 class CreateBundle(msgspec.Struct, frozen=True, kw_only=True):
     """Combine files, events and parts of transcripts under a title. It cannot be changed afterwards."""
 
     title: str
     description: str = ""
     files: tuple[BundleFile, ...] = ()
-    events: tuple[tuple[int, int], ...] = ()
-    transcripts: tuple[Excerpt, ...] = ()
-    extends: str = ""
-
-
-class Bundle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of a `bundle` event. `events` are ranges of seqs, both ends included."""
-
-    bundle_id: str
-    title: str
-    description: str = ""
-    files: tuple[KeptFile, ...] = ()
     events: tuple[tuple[int, int], ...] = ()
     transcripts: tuple[Excerpt, ...] = ()
     extends: str = ""

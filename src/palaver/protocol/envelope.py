@@ -1,18 +1,19 @@
 """The envelope of every fact, and its three forms: draft, event, line on a wire.
 
-Pure, with one exception for external programs: `Envelope.new` asks the system for an id and a time. Knows no
-type's payload and checks no rights.
+Pure, with one exception for external programs: `Envelope.new` asks the system for an id and a time. Checks no
+rights.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Final
+from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from palaver.errors import BadRequest
 from palaver.ids import system_ulid, ulid_ms
 from palaver.protocol.agents import ROLES
+from palaver.protocol.events import EventBody, MessageSent, RoomBody, read_body
 
 VERSION: Final = 1
 
@@ -86,12 +87,39 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A fact that is not stored yet and has no seq."""
+class _Fact:
+    """The content of a fact: as it is stored, and as the struct of its type."""
 
     type: str
-    sender: str
     payload: dict[str, object]
+    """The content as it is stored and passed on. Readers use `body`."""
+    _read: tuple[EventBody, frozenset[str]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    @property
+    def body(self) -> EventBody:
+        """The content as the struct of its type, decoded at the first use. Never fails."""
+        return self._decoded()[0]
+
+    @property
+    def odd_fields(self) -> frozenset[str]:
+        """The names of the payload fields that could not be read; they have their defaults in `body`."""
+        return self._decoded()[1]
+
+    def _decoded(self) -> tuple[EventBody, frozenset[str]]:
+        read = self._read
+        if read is None:
+            read = read_body(self.type, self.payload)
+            object.__setattr__(self, "_read", read)  # only a cache: no field changes
+        return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft(_Fact):
+    """A fact that is not stored yet and has no seq."""
+
+    sender: str
     to: tuple[str, ...] = ()
     id: str
     ts: int
@@ -101,19 +129,40 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(_Fact):
     """A fact with its seq in the log."""
 
     seq: int
     id: str
-    type: str
     sender: str
     to: tuple[str, ...]
     ts: int
     device: str
-    payload: dict[str, object]
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
+
+    @property
+    def missing_blob(self) -> str | None:
+        """The name of the lost file that had the content; None if the content is there."""
+        found = self.payload.get("missing_blob")
+        return found if isinstance(found, str) else None
+
+
+_B = TypeVar("_B", bound=EventBody)
+
+
+def body_as(fact: Draft | Event, kind: type[_B]) -> _B:
+    """Return the content of an event whose type the caller knows; raise TypeError if it cannot be read."""
+    body = fact.body
+    if not isinstance(body, kind):
+        raise TypeError(f"the content of {fact.id} cannot be read as the type {fact.type}")
+    return body
+
+
+def room_of(event: Draft | Event) -> str | None:
+    """Return the id of the room that an event of Palaver's types is about, or None."""
+    body = event.body
+    return body.room if isinstance(body, RoomBody | MessageSent) else None
 
 
 def check_draft(draft: Draft) -> None:

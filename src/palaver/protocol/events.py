@@ -1,10 +1,11 @@
-"""Every type of event that the broker writes, with the fields of its payload. Data only.
+"""Every type of event that the broker writes, with the struct of its payload and how it is read. Pure.
 
-`docs/events.md` describes the same types and fields. Tests compare that page with this table, and this table
-with the written events.
+`docs/events.md` describes the same types and fields. Tests compare that page with the table of fields, and
+this table with the structs and with the written events.
 """
 
 import enum
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from typing import Annotated, Final
 import msgspec
 
 from palaver.errors import BadRequest
-from palaver.protocol.envelope import Event
+from palaver.protocol.agents import Agent
+from palaver.protocol.transcript import Excerpt
 
 PAUSED: Final = "agent.paused"
 
@@ -91,6 +93,282 @@ def unlisted_fields(type: str, payload: Mapping[str, object]) -> frozenset[str]:
         return frozenset()
     unknown = frozenset() if known.has_others else frozenset(payload.keys() - known.all)
     return unknown | (known.always - payload.keys())
+
+
+# --------------------
+# The content of an event, as one struct per type. `read_body` at the end of this file decodes it.
+#
+# A struct without required fields is read field by field where necessary: an unreadable field has its
+# default, and the reader can ask which fields those are. A struct with a required field is read as a whole or
+# not at all. Unknown fields are ignored.
+
+
+class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of an event."""
+
+
+class ForeignBody(EventBody, frozen=True, kw_only=True):
+    """The content of an event of a foreign type: the few fields that are used without knowing the type."""
+
+    agent: str | None = None
+    """The agent that the event is about."""
+    bundle_id: str | None = None
+    thread: str | None = None
+    intent: str | None = None
+    reply_to: str | None = None
+
+
+class Unreadable(EventBody, frozen=True, kw_only=True):
+    """The content of an event that is invalid for its type, or lost."""
+
+    reason: str = ""
+
+
+class WatchNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """The request that a notice of the bus reports as unanswered."""
+
+    agent: str
+    request: int
+
+
+class ReminderNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """The message that a reminder is about. A count of 0 is the final notice to its sender."""
+
+    agent: str
+    request: int
+    count: int
+
+
+class MessageSent(EventBody, frozen=True, kw_only=True):
+    """A message."""
+
+    text: str = ""
+    scope: str = ""
+    mentions: tuple[str, ...] = ()
+    sender_kind: str = ""
+    delivered_to: tuple[str, ...] = ()
+    intent: str | None = None
+    thread: str | None = None
+    reply_to: str | None = None
+    bundle_id: str | None = None
+    priority: str | None = None
+    expires: int = 0
+    path: str | None = None
+    dead: tuple[str, ...] = ()
+    chain: str | None = None
+    """The id of the first message of a chain of replies."""
+    hops: int = 0
+    held: str = ""
+    """Why a brake holds it; empty if none does."""
+    room: str | None = None
+    delivery_hint: str | None = None
+    wakes: tuple[str, ...] | None = None
+    """The recipients that it wakes; None for all."""
+    sub: str | None = None
+    event: int | None = None
+    agents: tuple[str, ...] = ()
+    file: str | None = None
+    watch: WatchNotice | None = None
+    raw: str | None = None
+    """Bytes to be typed instead of a text; empty if they are secret."""
+    secret: int | None = None
+    """The number of secret characters."""
+    hash: str | None = None
+    bare: bool = False
+    expects_reply: bool = False
+    nag: ReminderNotice | None = None
+    command: str | None = None
+    payload: dict[str, object] | None = None
+    source: str | None = None
+    external_id: str | None = None
+
+
+class TaskCreated(EventBody, frozen=True, kw_only=True):
+    """A new task."""
+
+    title: str = ""
+    description: str = ""
+    assignee: str = ""
+    assignees: tuple[str, ...] = ()
+
+
+class TaskUpdated(EventBody, frozen=True, kw_only=True):
+    """A change of a task. A missing field is unchanged."""
+
+    task_id: str = ""
+    status: str | None = None
+    title: str | None = None
+    description: str | None = None
+    assignee: str | None = None
+    assignees: tuple[str, ...] = ()
+
+
+class TaskCompleted(EventBody, frozen=True, kw_only=True):
+    """The end of a task."""
+
+    task_id: str = ""
+    summary: str = ""
+
+
+class AgentHello(EventBody, frozen=True, kw_only=True):
+    """An agent joins, with its stored value. A later hello has none, and names the program that runs it."""
+
+    runtime: str = ""
+    version: str = ""
+    agent: Agent | str | None = None
+
+
+class AgentBye(EventBody, frozen=True, kw_only=True):
+    """An agent leaves."""
+
+    reason: str = ""
+    agent: str | None = None
+    """The agent, if it is not the sender."""
+
+
+class AgentPaused(EventBody, frozen=True, kw_only=True):
+    """A person pauses an agent, or ends its pause."""
+
+    agent: str | None = None
+
+
+class StatusChanged(EventBody, frozen=True, kw_only=True):
+    """The activity of an agent."""
+
+    state: str | None = None
+    detail: str = ""
+    tool: str = ""
+    file: str = ""
+    agent: str | None = None
+    """The agent, if it is not the sender."""
+
+
+class LifeChanged(EventBody, frozen=True, kw_only=True):
+    """A step in the life of an agent, or of the daemon."""
+
+    action: str = ""
+    name: str = ""
+    reason: str = ""
+    agent: Agent | str | None = None
+    pid: int | None = None
+    version: str = ""
+    text: str = ""
+    secret: int | None = None
+
+    @property
+    def is_echo(self) -> bool:
+        """Whether it repeats the hello or bye before it."""
+        return self.action in _ECHOES
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether it carries the complete agent as it is from then on."""
+        return self.action in _WHOLE
+
+    @property
+    def is_return(self) -> bool:
+        """Whether the agent returns with it: at another seat, or on a new connection."""
+        return self.action == RESUMED
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the agent is idle for the first time since it joined."""
+        return self.action == READY
+
+
+class PermissionAsked(EventBody, frozen=True, kw_only=True):
+    """An agent requests permission to use a tool."""
+
+    permission: str = ""
+    tool: str = ""
+    text: str = ""
+    digest: str = ""
+    until: int = 0
+
+
+class PermissionAnswered(EventBody, frozen=True, kw_only=True):
+    """The decision of a permission request."""
+
+    agent: str | None = None
+    permission: str = ""
+    decision: str = ""
+    digest: str = ""
+    reason: str = ""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Words per field: any word of a field matches, all fields must match, and an empty field matches all."""
+
+    types: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ()
+    intents: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+
+
+class SubscriptionAdded(EventBody, frozen=True, kw_only=True):
+    """A new subscription, or a watch if it has no filter."""
+
+    id: str | None = None
+    owner: str | None = None
+    filter: Filter | None = None
+    once: bool = False
+    preset: str = ""
+    text: str = ""
+    by: str = ""
+
+
+class SubscriptionRemoved(EventBody, frozen=True, kw_only=True):
+    """The end of a subscription or of a watch."""
+
+    id: str | None = None
+    reason: str = ""
+
+
+class SettingChanged(EventBody, frozen=True, kw_only=True):
+    """A new value of a setting, and the old one."""
+
+    key: str = ""
+    value: object = None
+    old: object = None
+
+
+class TextRemoved(EventBody, frozen=True, kw_only=True):
+    """The record that the text of an event is removed."""
+
+    event: int
+    id: str = ""
+    of: str = ""
+    hash: str = ""
+    copies: tuple[int, ...] = ()
+
+
+class KeptFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file as it is stored: its text, or its bytes in base64 if they are not text."""
+
+    path: str
+    size: int
+    sha256: str
+    content: str | None = None
+    base64: str | None = None
+
+
+class Bundle(EventBody, frozen=True, kw_only=True):
+    """A bundle. `events` are ranges of seqs, both ends included."""
+
+    bundle_id: str
+    title: str
+    description: str = ""
+    files: tuple[KeptFile, ...] = ()
+    events: tuple[tuple[int, int], ...] = ()
+    transcripts: tuple[Excerpt, ...] = ()
+    extends: str = ""
 
 
 # --------------------
@@ -178,8 +456,8 @@ def parse_state(word: str) -> AgentState:
     return state
 
 
-class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of a `delivery` event: one recipient, one batch, one state."""
+class DeliveryReport(EventBody, frozen=True, kw_only=True):
+    """A change in the ledger: one recipient, one batch, one state."""
 
     agent: str
     messages: tuple[int, ...]
@@ -229,26 +507,6 @@ AGENT_TYPES: Final = SEAT_TYPES | STATE_TYPES
 
 _ECHOES: Final = frozenset({STARTED, STOPPED})
 _WHOLE: Final = frozenset({RESUMED, SESSION})
-
-
-def is_echo(event: Event) -> bool:
-    """Return whether an event repeats the hello or bye before it."""
-    return event.type == LIFE and event.payload.get("action") in _ECHOES
-
-
-def has_agent(event: Event) -> bool:
-    """Return whether an event carries the complete agent as it is from then on."""
-    return event.type == LIFE and event.payload.get("action") in _WHOLE
-
-
-def is_return(event: Event) -> bool:
-    """Return whether an agent returns with this event: at another seat, or on a new connection."""
-    return event.type == LIFE and event.payload.get("action") == RESUMED
-
-
-def is_ready(event: Event) -> bool:
-    """Return whether an agent is idle for the first time since it joined."""
-    return event.type == LIFE and event.payload.get("action") == READY
 
 
 # --------------------
@@ -360,41 +618,43 @@ ROOM_TYPES: Final = frozenset(
 """Event types that change a room; notes are stored separately."""
 
 
-class MemberJoined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The sender is a member; the first member creates the room."""
+class RoomBody(EventBody, frozen=True, kw_only=True):
+    """An event of one room."""
 
     room: str
+
+
+class MemberJoined(RoomBody, frozen=True, kw_only=True):
+    """The sender is a member; the first member creates the room."""
+
     base: str
     path: str
     name: str
     harness: str = ""
 
 
-class MemberLeft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemberLeft(RoomBody, frozen=True, kw_only=True):
     """A member has left: the sender, or the named member if the bus writes the event.
 
     With `kick` the member was removed by that event already, and this one only notifies agents that wait for
     leaves.
     """
 
-    room: str
     reason: str
     member: str | None = msgspec.field(default=None, name="from")
     kick: str = ""
     """The id of the kick."""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Ended(RoomBody, frozen=True, kw_only=True):
     """A kick of the member in `to`, or a close."""
 
-    room: str
     reason: str = ""
 
 
-class Granted(msgspec.Struct, frozen=True, kw_only=True):
+class Granted(RoomBody, frozen=True, kw_only=True):
     """A claim: the member in `to` owns the stick. `from` is the previous owner, if any."""
 
-    room: str
     turn_id: int
     lease_id: str
     reason: str
@@ -402,10 +662,9 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
     until: int
 
 
-class TakenOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TakenOver(RoomBody, frozen=True, kw_only=True):
     """A takeover: the sender owns the stick, the member in `to` has lost it; `cause` is the reason."""
 
-    room: str
     turn_id: int
     lease_id: str
     cause: str
@@ -413,13 +672,12 @@ class TakenOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class Freed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Freed(RoomBody, frozen=True, kw_only=True):
     """A release, a pass, or an expired reservation, with the next recipient and its time limit.
 
     `from` is the previous owner if the bus writes the event for it.
     """
 
-    room: str
     turn_id: int
     handoff: dict[str, object] | None = None
     reserved_for: str = ""
@@ -428,19 +686,17 @@ class Freed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sender: str | None = msgspec.field(default=None, name="from")
 
 
-class NoteAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NoteAdded(RoomBody, frozen=True, kw_only=True):
     """A note of the sender."""
 
-    room: str
     note: str
     text: str
     turn_id: int | None = None
 
 
-class NoteResolved(msgspec.Struct, frozen=True, kw_only=True):
+class NoteResolved(RoomBody, frozen=True, kw_only=True):
     """The sender has resolved a note."""
 
-    room: str
     note: str
 
 
@@ -453,7 +709,15 @@ def payload_of(payload: Payload) -> dict[str, object]:
     return made
 
 
-_KINDS: Final[Mapping[str, type[Payload]]] = {
+# --------------------
+# Decode the content of an event.
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+BODIES: Final[Mapping[str, type[EventBody]]] = {
+    "message": MessageSent,
+    "delivery": DeliveryReport,
+    "bundle": Bundle,
     MEMBER_JOINED: MemberJoined,
     MEMBER_LEFT: MemberLeft,
     KICK: Ended,
@@ -465,9 +729,58 @@ _KINDS: Final[Mapping[str, type[Payload]]] = {
     RESERVATION_EXPIRED: Freed,
     NOTE_ADDED: NoteAdded,
     NOTE_RESOLVED: NoteResolved,
+    "task.create": TaskCreated,
+    "task.update": TaskUpdated,
+    "task.complete": TaskCompleted,
+    HELLO: AgentHello,
+    BYE: AgentBye,
+    PAUSED: AgentPaused,
+    UNPAUSED: AgentPaused,
+    "status": StatusChanged,
+    LIFE: LifeChanged,
+    ASKED: PermissionAsked,
+    ANSWERED: PermissionAnswered,
+    "sub.added": SubscriptionAdded,
+    "sub.removed": SubscriptionRemoved,
+    "setting.changed": SettingChanged,
+    "redacted": TextRemoved,
 }
+"""The struct of each type. A type that is not in the table is foreign."""
 
 
-def read_payload(event: Event) -> Payload:
-    """Decode the payload of a room event; raises a msgspec error, and KeyError for another type."""
-    return msgspec.convert(event.payload, _KINDS[event.type])
+def read_body(type: str, payload: Mapping[str, object]) -> tuple[EventBody, frozenset[str]]:
+    """Decode a payload. Return its struct, and the names of the fields that could not be read. Never fails.
+
+    Without a required field the struct is `Unreadable`.
+    """
+    kind = BODIES.get(type, ForeignBody)
+    try:
+        return msgspec.convert(payload, kind), _NONE
+    except msgspec.ValidationError as error:
+        fields = _field_types(kind)
+        if fields is None:
+            return Unreadable(reason=str(error)), frozenset(payload)
+        return _read_fields(kind, fields, payload)
+
+
+def _read_fields(
+    kind: type[EventBody], fields: Mapping[str, tuple[str, object]], payload: Mapping[str, object]
+) -> tuple[EventBody, frozenset[str]]:
+    found: dict[str, object] = {}
+    odd: set[str] = set()
+    for name, (key, kind_of_field) in fields.items():
+        if key in payload:
+            try:
+                found[name] = msgspec.convert(payload[key], kind_of_field)
+            except msgspec.ValidationError:
+                odd.add(key)
+    return kind(**found), frozenset(odd)
+
+
+@functools.cache
+def _field_types(kind: type[EventBody]) -> Mapping[str, tuple[str, object]] | None:
+    """Return the key and type of each field of a struct; None if one is required."""
+    fields = msgspec.structs.fields(kind)
+    if any(field.required for field in fields):
+        return None
+    return {field.name: (field.encode_name, field.type) for field in fields}

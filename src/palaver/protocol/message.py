@@ -10,6 +10,7 @@ from palaver.errors import BadRequest
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import BUNDLE, bundle_summary
 from palaver.protocol.envelope import Event
+from palaver.protocol.events import MessageSent
 
 MESSAGE: Final = "message"
 
@@ -105,12 +106,12 @@ def message_fields(event: Event) -> Mapping[str, object]:
 
 def is_raw(event: Event) -> bool:
     """Return whether a message is bytes to be typed instead of a text."""
-    return isinstance(message_fields(event).get("raw"), str)
+    return isinstance(event.body, MessageSent) and event.body.raw is not None
 
 
 def is_lost(event: Event) -> bool:
     """Return whether only the short fields of an event are left: its content was in a file that is lost."""
-    return isinstance(event.payload.get("missing_blob"), str)
+    return event.missing_blob is not None
 
 
 def _kind_of(sender: str) -> str:

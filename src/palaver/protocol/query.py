@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE
+from palaver.protocol.events import BYE, Filter
 from palaver.protocol.message import MESSAGE
 
 Passes = Callable[[Event], bool]
@@ -64,22 +62,6 @@ def is_concerned(event: Event, name: str) -> bool:
     if event.type in _COMINGS:
         return sender != name
     return sender == name or name in to
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Words per field: any word of a field matches, all fields must match, and an empty field matches all."""
-
-    types: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    senders: tuple[str, ...] = ()
-    to: tuple[str, ...] = ()
-    mentions: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    threads: tuple[str, ...] = ()
-    rooms: tuple[str, ...] = ()
-    intents: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    statuses: tuple[str, ...] = ()
 
 
 class Query(Filter, frozen=True, kw_only=True):

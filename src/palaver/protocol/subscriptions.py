@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 
 from palaver.errors import BadRequest
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, LIFE, AgentState, is_echo
-from palaver.protocol.message import MESSAGE
-from palaver.protocol.query import Filter, Query, matches
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import BYE, LIFE, AgentState, Filter, LifeChanged, MessageSent, SubscriptionAdded
+from palaver.protocol.query import Query, matches
 
 LIMIT_FILTER_WORDS: Final = 64
 """Words that all filters of a subscription may contain together."""
@@ -51,6 +50,31 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ts: int = 0
     spent: int = 0
     """The seq of the hit that ended it, for a `once` subscription."""
+
+
+def subscription_from(event: Event) -> Subscription | None:
+    """Return the subscription that an event adds; None if it has no filter.
+
+    Raises ValueError or TypeError if it cannot be read.
+    """
+    added = body_as(event, SubscriptionAdded)
+    if event.odd_fields:
+        raise ValueError(", ".join(sorted(event.odd_fields)))
+    if added.filter is None:
+        return None
+    if added.id is None or added.owner is None:
+        raise ValueError("id, owner")
+    return Subscription(
+        id=added.id,
+        owner=added.owner,
+        filter=added.filter,
+        once=added.once,
+        preset=added.preset,
+        text=added.text,
+        by=added.by,
+        seq=event.seq,
+        ts=event.ts,
+    )
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,9 +190,9 @@ def is_for(wanted: Filter, owner: str, event: Event) -> bool:
     The owner's own events are reported only if the filter names the owner; echoes of hello and bye only if
     the filter names their type.
     """
-    return (not is_echo(event) or LIFE in wanted.types) and (
-        event.sender != owner or _is_named(wanted, owner)
-    )
+    life = event.body
+    is_echo = isinstance(life, LifeChanged) and life.is_echo
+    return (not is_echo or LIFE in wanted.types) and (event.sender != owner or _is_named(wanted, owner))
 
 
 def is_hit(subscription: Subscription, event: Event) -> bool:
@@ -200,7 +224,7 @@ def is_collision_hit(subscription: Subscription, edits: Sequence[Event]) -> bool
 
 def _is_held(event: Event) -> bool:
     # A hit would reveal a message that a brake holds back from its recipients.
-    return event.type == MESSAGE and event.payload.get("held", "") != ""
+    return isinstance(event.body, MessageSent) and bool(event.body.held)
 
 
 def _is_named(wanted: Filter, name: str) -> bool:

@@ -12,8 +12,8 @@ from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import LIMIT_NEWEST, Log
 from palaver.log.follow import follow
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE
-from palaver.protocol.query import STORED_STATES, STORED_TYPES, Filter, Query, states_of
+from palaver.protocol.events import BYE, Filter
+from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query, states_of
 from palaver.protocol.subscriptions import (
     COLLISION,
     DELIVERY,

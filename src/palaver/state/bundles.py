@@ -7,8 +7,9 @@ from typing import Final
 
 import msgspec
 
-from palaver.protocol.bundles import Bundle, format_bundle_id, parse_bundle_id
-from palaver.protocol.envelope import Event
+from palaver.protocol.bundles import format_bundle_id, parse_bundle_id
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import Bundle
 from palaver.state.rows import Change, Rows, encode_row
 
 BUNDLES: Final = "bundle"
@@ -31,7 +32,7 @@ class BundleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def made_bundle(rows: Rows, event: Event) -> list[Change]:
     """Return the rows of a new bundle. Raise ValueError for a known id, so that the fold skips it."""
-    bundle = msgspec.convert(event.payload, Bundle)
+    bundle = body_as(event, Bundle)
     key = parse_bundle_id(bundle.bundle_id)
     if rows.get(BUNDLES, key) is not None:
         raise ValueError(bundle.bundle_id)

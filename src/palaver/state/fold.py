@@ -12,7 +12,7 @@ import msgspec
 
 from palaver.errors import RequestError
 from palaver.protocol.agents import Agent, split_subagent_name
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
     BYE,
     HELLO,
@@ -20,10 +20,16 @@ from palaver.protocol.events import (
     NOTE_ADDED,
     NOTE_RESOLVED,
     PAUSED,
-    READY,
     ROOM_TYPES,
     UNPAUSED,
-    has_agent,
+    AgentBye,
+    AgentHello,
+    AgentPaused,
+    DeliveryReport,
+    ForeignBody,
+    LifeChanged,
+    PermissionAnswered,
+    StatusChanged,
 )
 from palaver.protocol.redaction import REDACTED_TYPE
 from palaver.protocol.tasks import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
@@ -68,8 +74,19 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
 
 def agent_of(event: Event) -> str:
     """Return the name of the agent that an event is about: the sender, unless the event names another."""
-    name = event.payload.get("agent")
-    return name if isinstance(name, str) else event.sender
+    match event.body:
+        case (
+            DeliveryReport(agent=str(name))
+            | AgentHello(agent=str(name))
+            | AgentBye(agent=str(name))
+            | AgentPaused(agent=str(name))
+            | StatusChanged(agent=str(name))
+            | LifeChanged(agent=str(name))
+            | PermissionAnswered(agent=str(name))
+            | ForeignBody(agent=str(name))
+        ):
+            return name
+    return event.sender
 
 
 def _message(rows: Rows, event: Event) -> list[Change]:
@@ -78,27 +95,30 @@ def _message(rows: Rows, event: Event) -> list[Change]:
 
 def _hello(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a hello: a join carries the whole agent, a later hello sets what runs it."""
-    fields = event.payload.get("agent")
-    if isinstance(fields, Mapping):
-        agent = msgspec.convert(fields, Agent)
-        known = read_agent(rows, agent.name)
-        agent = msgspec.structs.replace(agent, since=event.ts, joined=event.ts, seq=event.seq, left=False)
+    hello = body_as(event, AgentHello)
+    _check(event, "agent")
+    if isinstance(hello.agent, Agent):
+        known = read_agent(rows, hello.agent.name)
+        agent = msgspec.structs.replace(
+            hello.agent, since=event.ts, joined=event.ts, seq=event.seq, left=False
+        )
         # until a person unpauses it, even if another process runs it by then
         if known is not None and known.paused:
             agent = msgspec.structs.replace(agent, paused=True)
         return _sits_down(rows, agent)
-    runtime, version = str(event.payload.get("runtime", "")), str(event.payload.get("version", ""))
-    return _change_agent(rows, event, runtime=runtime, version=version)
+    return _change_agent(rows, event, runtime=hello.runtime, version=hello.version)
 
 
 def _bye(rows: Rows, event: Event) -> list[Change]:
-    reason = str(event.payload.get("reason", ""))
+    reason = body_as(event, AgentBye).reason
     return _change_agent(rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason)
 
 
 def _status(rows: Rows, event: Event) -> list[Change]:
-    state, detail = str(event.payload["state"]), str(event.payload.get("detail", ""))
-    return _change_agent(rows, event, state=state, detail=detail, since=event.ts)
+    status = body_as(event, StatusChanged)
+    if status.state is None:
+        raise ValueError("state")
+    return _change_agent(rows, event, state=status.state, detail=status.detail, since=event.ts)
 
 
 def _paused(rows: Rows, event: Event) -> list[Change]:
@@ -114,12 +134,20 @@ def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
 
 def _life(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a life event: a new seat or session replaces the agent; `ready` sets a flag."""
-    if event.payload.get("action") == READY:
+    life = body_as(event, LifeChanged)
+    if life.is_ready:
         return _change_agent(rows, event, ready=True)
-    if not has_agent(event):
+    if not life.has_agent:
         return []
-    agent = msgspec.convert(event.payload["agent"], Agent)
-    return _sits_down(rows, msgspec.structs.replace(agent, seq=event.seq))
+    if not isinstance(life.agent, Agent):
+        raise TypeError("agent")
+    return _sits_down(rows, msgspec.structs.replace(life.agent, seq=event.seq))
+
+
+def _check(event: Event, *fields: str) -> None:
+    """Raise an error that the fold skips if one of the fields is there and cannot be read."""
+    if not event.odd_fields.isdisjoint(fields):
+        raise ValueError(", ".join(fields))
 
 
 def _sits_down(rows: Rows, agent: Agent) -> list[Change]:

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import DeliveryReport, State, can_rise
 from palaver.protocol.message import Priority, parse_priority
 from palaver.state.agents import can_step, find_mail, is_carried, read_entry, read_line, read_unread
@@ -134,7 +134,7 @@ def _answered(
 
 def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a report: it changes only the entries that it may change."""
-    report = msgspec.convert(event.payload, DeliveryReport)
+    report = body_as(event, DeliveryReport)
     counter = _Counter(rows)
     changes: list[Change] = []
     for seq in dict.fromkeys(report.messages):

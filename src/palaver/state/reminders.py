@@ -6,8 +6,16 @@ from typing import Final
 import msgspec
 
 from palaver.protocol.agents import INSTANCE
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, AgentState, DeliveryReport, State
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import (
+    BYE,
+    AgentState,
+    DeliveryReport,
+    MessageSent,
+    ReminderNotice,
+    State,
+    StatusChanged,
+)
 from palaver.protocol.message import HUMAN, MESSAGE, SYSTEM
 from palaver.protocol.query import STORED_STATES
 from palaver.protocol.subscriptions import DELIVERY, STATUS, STOPPED
@@ -87,15 +95,16 @@ def due_nags(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
 
 def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of a message: it may expect replies, be a reply, or be a reminder."""
-    payload = event.payload
+    message = body_as(event, MessageSent)
     changes: list[Change] = []
-    if payload.get("expects_reply") is True and payload.get("sender_kind") in _CAN_BE_TOLD:
+    if message.expects_reply and message.sender_kind in _CAN_BE_TOLD:
         changes += _waited_for(event)
-    if (place := reply_place(event)) is not None and not deliverable(event).held:
+    if (place := reply_place(event)) is not None and not message.held:
         changes += _over(rows, event.sender, place)
-    nag = payload.get("nag")
-    if payload.get("sender_kind") == SYSTEM and isinstance(nag, Mapping):
-        changes += _told(rows, event, str(nag["agent"]), int(nag["request"]), int(nag["count"]))
+    if message.sender_kind == SYSTEM and "nag" in event.odd_fields:
+        raise ValueError("nag")
+    if message.sender_kind == SYSTEM and message.nag is not None:
+        changes += _told(rows, event, message.nag)
     return changes
 
 
@@ -107,13 +116,13 @@ def _waited_for(event: Event) -> Iterable[Change]:
             yield NAGS, agent_key(name, event.seq), encode_row(nag)
 
 
-def _told(rows: Rows, event: Event, agent: str, request: int, count: int) -> list[Change]:
-    """Return the changes of the `count`th reminder; a count of 0 is the final notice to the sender."""
-    nag = read_nag(rows, agent, request)
-    if nag is None or not count:
-        return _over(rows, agent, request)
-    key = agent_key(agent, request)
-    row = encode_row(msgspec.structs.replace(nag, nags=count, last=event.seq))
+def _told(rows: Rows, event: Event, notice: ReminderNotice) -> list[Change]:
+    """Return the changes of a reminder, or of the final notice to the sender."""
+    nag = read_nag(rows, notice.agent, notice.request)
+    if nag is None or not notice.count:
+        return _over(rows, notice.agent, notice.request)
+    key = agent_key(notice.agent, notice.request)
+    row = encode_row(msgspec.structs.replace(nag, nags=notice.count, last=event.seq))
     return [(NAGS, key, row), (NAG_DUE, key, None)]
 
 
@@ -123,8 +132,9 @@ def _over(rows: Rows, agent: str, request: int) -> list[Change]:
 
 def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of a delivery report: ended replies, and reminders of seen messages."""
-    if event.payload.get("state") == State.SEEN:
-        return _by_seeing(rows, event, msgspec.convert(event.payload, DeliveryReport))
+    report = body_as(event, DeliveryReport)
+    if report.state == State.SEEN:
+        return _by_seeing(rows, event, report)
     return [change for owed in owed_no_more(rows, event) for change in _over(rows, *owed)]
 
 
@@ -141,7 +151,7 @@ def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
 
     An agent that saw the message while idle and becomes active may be working on the reply.
     """
-    word = str(event.payload.get("state", ""))
+    word = body_as(event, StatusChanged).state or ""
     if STORED_STATES.get(word, word) != AgentState.IDLE:
         dues = walk(rows, NAG_DUE, f"{agent}/")
         return [(NAG_DUE, key, None) for key, value in dues if decode_nag_due(value).since]

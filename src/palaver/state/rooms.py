@@ -23,7 +23,7 @@ from palaver.errors import (
 )
 from palaver.protocol import events as payloads
 from palaver.protocol.agents import split_name
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, body_as, room_of
 from palaver.protocol.events import (
     Ended,
     Freed,
@@ -32,6 +32,7 @@ from palaver.protocol.events import (
     MemberLeft,
     NoteAdded,
     NoteResolved,
+    RoomBody,
     TakenOver,
 )
 from palaver.protocol.text import check_text
@@ -278,7 +279,7 @@ def apply_to_room(room: Room | None, event: Event, former: Member | None = None)
 
     Raises ValueError, TypeError or a msgspec error for an event that cannot have happened.
     """
-    payload = payloads.read_payload(event)
+    payload = body_as(event, RoomBody)
     if isinstance(payload, MemberJoined):
         return _joined(room or _made(event, payload), event, payload, former)
     if room is None or not room.is_open:
@@ -468,7 +469,9 @@ _decode_note: Final = msgspec.json.Decoder(Note).decode
 
 def fold_room(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of an event to its room; raise an error that the fold skips for an invalid event."""
-    id_ = str(event.payload["room"])
+    id_ = room_of(event)
+    if id_ is None:
+        raise ValueError("room")
     before = read_room(rows, id_)
     value = rows.get(FORMER, f"{id_}/{event.sender}")
     after = apply_to_room(before, event, None if value is None else _decode_member(value))
@@ -598,7 +601,7 @@ def _rooms(rows: Rows, table: str, prefix: str) -> Iterator[Room]:
 
 def add_note(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a new note."""
-    note = note_from(event, msgspec.convert(event.payload, NoteAdded))
+    note = note_from(event, body_as(event, NoteAdded))
     key = f"{note.room}/{note.id}"
     is_new = rows.get(NOTES, key) is None and "/" not in note.id
     if not is_new or read_room(rows, note.room) is None:
@@ -608,7 +611,7 @@ def add_note(rows: Rows, event: Event) -> list[Change]:
 
 def resolve_note(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a resolved note."""
-    payload = msgspec.convert(event.payload, NoteResolved)
+    payload = body_as(event, NoteResolved)
     key = f"{payload.room}/{payload.note}"
     note = read_note(rows, payload.room, payload.note)
     if note is None:

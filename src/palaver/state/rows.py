@@ -21,8 +21,8 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import State
-from palaver.protocol.message import MESSAGE, Priority, is_raw, parse_priority
+from palaver.protocol.events import MessageSent, State
+from palaver.protocol.message import Priority, parse_priority
 
 
 class Rows(Protocol):
@@ -59,6 +59,8 @@ _QUIET: Final = len(Priority)
 """The offset of a priority's number in the keys of quiet mail."""
 _LAST_PLACE: Final = 10**15 - 1
 _PLACE_DIGITS: Final = 15
+_NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held"})
+"""The fields of a message without which it cannot be delivered correctly."""
 
 
 class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,32 +127,23 @@ def deliverable(event: Event) -> Deliverable:
     """Return the delivery fields of an event, each recipient once.
 
     A message has them in its payload. Another envelope has them outside its payload, which is not ours to
-    read. Raises ValueError, TypeError or BadRequest if a message cannot be read.
+    read. Raises ValueError or BadRequest if a message cannot be read.
     """
-    payload = event.payload
-    if event.type != MESSAGE:
+    message = event.body
+    if not isinstance(message, MessageSent):
         return Deliverable(_once(event.delivered_to), Priority.NORMAL, 0, "")
-    names = _names(payload.get("delivered_to", ()), "delivered_to")
-    wakes = payload.get("wakes")
-    word = payload.get("priority")
-    priority = Priority.NORMAL if word is None else parse_priority(str(word))
-    expires = payload.get("expires", 0)
-    if type(expires) is not int or not 0 <= expires <= _LAST_PLACE:
+    if odd := event.odd_fields & _NEEDED:
+        raise ValueError(", ".join(sorted(odd)))
+    if not 0 <= message.expires <= _LAST_PLACE:
         raise ValueError("expires")
     return Deliverable(
-        _once(names),
-        priority,
-        expires,
-        str(payload.get("held", "")),
-        None if wakes is None else tuple(_names(wakes, "wakes")),
-        is_raw(event),
+        _once(message.delivered_to),
+        Priority.NORMAL if message.priority is None else parse_priority(message.priority),
+        message.expires,
+        message.held,
+        message.wakes,
+        message.raw is not None,
     )
-
-
-def _names(found: object, what: str) -> Sequence[str]:
-    if not isinstance(found, (list, tuple)) or not all(isinstance(name, str) for name in found):
-        raise TypeError(what)
-    return found
 
 
 def _once(names: Sequence[str]) -> tuple[str, ...]:
@@ -159,8 +152,9 @@ def _once(names: Sequence[str]) -> tuple[str, ...]:
 
 def reply_place(event: Event) -> int | None:
     """Return the seq of the local message that an event answers, or None."""
-    found = event.payload.get("reply_to")
-    if not isinstance(found, str) or not found.isdecimal() or len(found) > _PLACE_DIGITS:
+    message = event.body
+    found = message.reply_to if isinstance(message, MessageSent) else None
+    if found is None or not found.isdecimal() or len(found) > _PLACE_DIGITS:
         return None
     return int(found)
 

@@ -7,8 +7,9 @@ from typing import Final
 
 import msgspec
 
-from palaver.protocol.envelope import Event
-from palaver.protocol.tasks import COMPLETED, OPEN, OVER, TASK_COMPLETE, TASK_CREATE, Task
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import TaskCompleted, TaskCreated, TaskUpdated
+from palaver.protocol.tasks import COMPLETED, OPEN, OVER, Task
 from palaver.state.ledger import opened_by_envelope
 from palaver.state.rows import Change, Rows, encode_row
 
@@ -19,67 +20,55 @@ OPEN_TASKS: Final = "task.open"
 _CHANGEABLE: Final = ("title", "description", "status", "assignee")
 
 
-class _TaskFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload fields that the fold reads. A missing field stays unchanged."""
-
-    title: str | None = None
-    description: str | None = None
-    status: str | None = None
-    assignee: str | None = None
-    assignees: tuple[str, ...] = ()
-    task_id: str = ""
-    summary: str = ""
-
-
 def fold_task(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of an event about a task.
 
     A task with a known id, or a change of an unknown task, raises an error that the fold skips; then it is
     not mail either.
     """
-    words = msgspec.convert(event.payload, _TaskFields)
-    task = _made(rows, event, words) if event.type == TASK_CREATE else _moved(rows, event, words)
+    body = event.body
+    if event.odd_fields:
+        raise ValueError(", ".join(sorted(event.odd_fields)))
+    task = _made(rows, event, body) if isinstance(body, TaskCreated) else _moved(rows, event)
     place = _place_key(task.seq)
     changes: list[Change] = [
         (TASKS, task.id, encode_row(task)),
         (OPEN_TASKS, place, None if task.status in OVER else task.id.encode()),
     ]
-    if event.type == TASK_CREATE:
+    if isinstance(body, TaskCreated):
         changes.append((TASK_PLACES, place, task.id.encode()))
     return [*changes, *opened_by_envelope(rows, event)]
 
 
-def _made(rows: Rows, event: Event, words: _TaskFields) -> Task:
-    if not words.title or rows.get(TASKS, event.id) is not None:
+def _made(rows: Rows, event: Event, created: TaskCreated) -> Task:
+    if not created.title or rows.get(TASKS, event.id) is not None:
         raise ValueError(event.id)
     return Task(
         id=event.id,
         seq=event.seq,
-        title=words.title,
+        title=created.title,
         status=OPEN,
         by=event.sender,
         created=event.ts,
         updated=event.ts,
         last=event.seq,
-        description=words.description or "",
-        assignee=words.assignee or "",
-        assignees=words.assignees,
+        description=created.description,
+        assignee=created.assignee,
+        assignees=created.assignees,
     )
 
 
-def _moved(rows: Rows, event: Event, words: _TaskFields) -> Task:
-    task = read_task(rows, words.task_id)
-    if task is None:
-        raise ValueError(words.task_id)
-    task = msgspec.structs.replace(task, updated=event.ts, last=event.seq)
-    if event.type == TASK_COMPLETE:
+def _moved(rows: Rows, event: Event) -> Task:
+    if isinstance(completed := event.body, TaskCompleted):
         return msgspec.structs.replace(
-            task,
+            _known(rows, event, completed.task_id),
             status=COMPLETED,
-            summary=words.summary,
+            summary=completed.summary,
             completed_by=event.sender,
             completed_id=event.id,
         )
+    words = body_as(event, TaskUpdated)
+    task = _known(rows, event, words.task_id)
     given: dict[str, object] = {
         name: value for name in _CHANGEABLE if (value := getattr(words, name)) is not None
     }
@@ -88,6 +77,14 @@ def _moved(rows: Rows, event: Event, words: _TaskFields) -> Task:
     if given.get("status", COMPLETED) != COMPLETED:  # It was completed, and is not any more.
         given |= {"summary": "", "completed_by": "", "completed_id": ""}
     return msgspec.structs.replace(task, **given)
+
+
+def _known(rows: Rows, event: Event, id: str) -> Task:
+    """Return the changed task, with the time and seq of the change."""
+    task = read_task(rows, id)
+    if task is None:
+        raise ValueError(id)
+    return msgspec.structs.replace(task, updated=event.ts, last=event.seq)
 
 
 def read_task(rows: Rows, id: str) -> Task | None:

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import MessageSent
 from palaver.state.rows import Change, Rows, encode_row
 
 THREADS: Final = "thread"
@@ -33,8 +34,8 @@ _decode: Final = msgspec.json.Decoder(Thread).decode
 
 def fold_thread(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a message to its thread; none if it has no thread."""
-    name = event.payload.get("thread")
-    if not isinstance(name, str) or not name:
+    name = body_as(event, MessageSent).thread
+    if not name:
         return []
     known = read_thread(rows, name)
     if known is None:

@@ -6,8 +6,17 @@ from typing import Final
 import msgspec
 
 from palaver.protocol.agents import INSTANCE
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, ENDS, AgentState, DeliveryReport, State
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import (
+    BYE,
+    ENDS,
+    AgentState,
+    DeliveryReport,
+    MessageSent,
+    State,
+    StatusChanged,
+    SubscriptionRemoved,
+)
 from palaver.protocol.message import HUMAN, MESSAGE, REQUEST, SYSTEM
 from palaver.protocol.query import STORED_STATES
 from palaver.protocol.subscriptions import (
@@ -23,6 +32,7 @@ from palaver.protocol.subscriptions import (
     decode_subscription,
     decode_watch,
     parse_watch_id,
+    subscription_from,
 )
 from palaver.state.agents import can_step, read_entry
 from palaver.state.rows import Change, Rows, agent_key, deliverable, encode_row, place_of_key, reply_place
@@ -36,12 +46,11 @@ def owed_no_more(rows: Rows, event: Event) -> list[tuple[str, int]]:
 
     No reply to a copy that ends unread is expected; a released reply is an answer.
     """
-    state = event.payload.get("state")
-    if state not in ENDS and state != State.QUEUED:
+    report = body_as(event, DeliveryReport)
+    if report.state not in ENDS and report.state != State.QUEUED:
         return []
-    report = msgspec.convert(event.payload, DeliveryReport)
     moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
-    if state != State.QUEUED:
+    if report.state != State.QUEUED:
         return [(report.agent, seq) for seq in moved]
     return [(report.author, report.answers)] if moved and report.answers else []
 
@@ -139,14 +148,14 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
 
     A held reply has not answered anything yet.
     """
-    payload = event.payload
+    message = body_as(event, MessageSent)
     changes: list[Change] = []
-    if payload.get("intent") == REQUEST and payload.get("sender_kind") in _WATCHED_FOR:
+    if message.intent == REQUEST and message.sender_kind in _WATCHED_FOR:
         changes += _watched(event)
-    if (place := reply_place(event)) is not None and not deliverable(event).held:
+    if (place := reply_place(event)) is not None and not message.held:
         changes += _unwatched(rows, event.sender, place)
-    if payload.get("sender_kind") == SYSTEM:
-        changes += _told(rows, event)
+    if message.sender_kind == SYSTEM:
+        changes += _told(rows, event, message)
     return changes
 
 
@@ -158,12 +167,13 @@ def _watched(event: Event) -> Iterable[Change]:
             yield WATCHES, agent_key(name, event.seq), encode_row(watch)
 
 
-def _told(rows: Rows, event: Event) -> list[Change]:
+def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
     """Return the changes of a notice of the bus: it ends its watch, or may use up its subscription."""
-    watch, hit = event.payload.get("watch"), event.payload.get("sub")
-    if isinstance(watch, Mapping):
-        return _unwatched(rows, str(watch["agent"]), int(watch["request"]))
-    known = read_subscription(rows, hit) if isinstance(hit, str) else None
+    if "watch" in event.odd_fields:
+        raise ValueError("watch")
+    if notice.watch is not None:
+        return _unwatched(rows, notice.watch.agent, notice.watch.request)
+    known = None if notice.sub is None else read_subscription(rows, notice.sub)
     if known is None or not known.once or known.spent:
         return []
     return [(SUBSCRIPTIONS, known.id, encode_row(msgspec.structs.replace(known, spent=event.seq)))]
@@ -180,7 +190,7 @@ def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 def _by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Make the watches of an agent that goes idle due, for requests that it has seen."""
-    word = str(event.payload.get("state", ""))
+    word = body_as(event, StatusChanged).state or ""
     if STORED_STATES.get(word, word) != AgentState.IDLE:
         return []
     return _fall_due(rows, event, agent, AgentState.IDLE.value, is_seen_only=True)
@@ -208,14 +218,16 @@ def _has_seen(rows: Rows, request: int, agent: str) -> bool:
 
 
 def _by_added(rows: Rows, event: Event, agent: str) -> list[Change]:
-    if "filter" not in event.payload:
+    made = subscription_from(event)
+    if made is None:
         return []
-    made = msgspec.convert(event.payload, Subscription)
-    return [(SUBSCRIPTIONS, made.id, encode_row(msgspec.structs.replace(made, seq=event.seq, ts=event.ts)))]
+    return [(SUBSCRIPTIONS, made.id, encode_row(made))]
 
 
 def _by_removed(rows: Rows, event: Event, agent: str) -> list[Change]:
-    gone = str(event.payload["id"])
+    gone = body_as(event, SubscriptionRemoved).id
+    if gone is None:
+        raise ValueError("id")
     if (watch := parse_watch_id(gone)) is not None:
         return _unwatched(rows, *watch)
     return [] if rows.get(SUBSCRIPTIONS, gone) is None else [(SUBSCRIPTIONS, gone, None)]

@@ -20,10 +20,8 @@ from palaver.protocol.agents import Agent
 from palaver.protocol.bundles import (
     LIMIT_BUNDLE_BYTES,
     LIMIT_FILE_BYTES,
-    Bundle,
     BundleFile,
     CreateBundle,
-    KeptFile,
     Located,
     bundle_from_payload,
     bundle_summary,
@@ -33,6 +31,7 @@ from palaver.protocol.bundles import (
 )
 from palaver.protocol.display import Column, Paint, ago, lay_out, truncate
 from palaver.protocol.envelope import Event, encode_event
+from palaver.protocol.events import Bundle, KeptFile
 from palaver.protocol.message import HUMAN, readable_text
 from palaver.protocol.requests import Send
 from palaver.protocol.transcript import (

@@ -11,7 +11,7 @@ from palaver.doors.cli.events import LOG_COMMANDS, doubt_names, doubt_types, fil
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.protocol.display import Column, ago, lay_out
-from palaver.protocol.query import Filter
+from palaver.protocol.events import Filter
 from palaver.protocol.subscriptions import (
     BLOCKED,
     COLLISION,
