@@ -10,13 +10,14 @@ from tests.fakes import Bus, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
 from palaver.config import Settings
-from palaver.doors.hooks.evidence import Conversations
 from palaver.identity.seats import SeatIndex
 from palaver.protocol.agents import Agent
 from palaver.protocol.query import Query
 from palaver.services.agents import Subagents
+from palaver.services.evidence import Conversations
 from palaver.services.holders import CompanionBook
 from palaver.services.permissions import PermissionBook
+from palaver.services.queries import Queries
 from palaver.services.services import Services
 
 BOOT = "boot"
@@ -47,15 +48,17 @@ class Parts:
         self.tasks = tasks
         self.settings = settings
         self.log = bus.log
+        self.queries = Queries(bus.log)
         self.broker = bus.broker
         self.clock = bus.clock
         self.delivery = bus.delivery
-        self.conversations = Conversations(bus.delivery, bus.log, tasks)
+        self.conversations = Conversations(bus.delivery, self.queries, tasks)
         self.subagents = Subagents(bus.log, bus.broker, tasks)
         self.permissions = PermissionBook()
         self.seats = SeatIndex(BOOT)
         self.presence = Links()
         self.companions = CompanionBook()
+        self.daemon = self.callers = self.agents = self  # The groups of `Services`, in one object.
 
     @property
     def services(self) -> Services:

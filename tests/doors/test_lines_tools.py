@@ -46,7 +46,7 @@ class Desk:
 
 @dataclass
 class FakeServices:
-    desk: Desk
+    rooms: Desk
 
 
 @pytest.fixture

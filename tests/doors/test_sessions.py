@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from tests.fakes import Bus, OpenLog, opened_bus, seat
 
-from palaver.services.queries import only_session
+from palaver.services.queries import Queries, only_session
 from palaver.services.services import Services
 
 
@@ -35,6 +35,6 @@ async def test_session_is_found_when_only_one_agent_had_any_of_them(
     await bus.join("luna", harness="claude", seat=seat(1), session="s1")
     await bus.join("nova", harness="claude", seat=seat(2), session="s2")
     await bus.join("kira", harness="codex", seat=seat(3), session="other")
-    services = cast("Services", SimpleNamespace(log=bus.log, broker=bus.broker))
+    services = cast("Services", SimpleNamespace(queries=Queries(bus.log), broker=bus.broker))
 
     assert only_session(services, "claude", among) == found

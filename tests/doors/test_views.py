@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -12,12 +13,11 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.config import Settings
 from palaver.errors import RateLimited
-from palaver.log.api import Log
 from palaver.protocol.agents import BeginSubagent
 from palaver.protocol.events import Grade
 from palaver.protocol.lanes import Ability, LaneKind
 from palaver.protocol.requests import Acknowledge, Gone, Release, SetStatus
-from palaver.services.queries import agent_view, agents_view, inbox_view, open_mail, recently_sent
+from palaver.services.queries import Queries, agent_view, agents_view, inbox_view, open_mail, recently_sent
 from palaver.services.services import Services
 
 DAY_S = 24 * 3600
@@ -37,11 +37,11 @@ class Present:
 class Parts:
     """The services that the views need."""
 
-    log: Log
+    queries: Queries
     broker: Broker
     clock: FakeClock
-    presence: Present
-    settings: Settings
+    callers: SimpleNamespace
+    daemon: SimpleNamespace
 
 
 @pytest.fixture
@@ -52,7 +52,16 @@ async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
 
 def services(bus: Bus, **settings: int) -> Services:
     made = Settings(**settings)  # type: ignore[arg-type]  # numbers only
-    return cast(Services, Parts(bus.log, bus.broker, bus.clock, Present(bus), made))
+    return cast(
+        Services,
+        Parts(
+            Queries(bus.log),
+            bus.broker,
+            bus.clock,
+            SimpleNamespace(presence=Present(bus)),
+            SimpleNamespace(settings=made),
+        ),
+    )
 
 
 @pytest.mark.parametrize(

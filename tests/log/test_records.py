@@ -13,11 +13,10 @@ from palaver.log.records import (
     Blobs,
     Record,
     event_from_record,
-    is_small,
     record_from_event,
     searched_text,
 )
-from palaver.protocol.envelope import Event, event_from
+from palaver.protocol.envelope import Event, event_from, is_small
 
 LARGE = "x" * (LIMIT_ROW_BYTES + 1)
 

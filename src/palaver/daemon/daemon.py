@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +31,7 @@ from palaver.domain.lease import Policy, policy_from
 from palaver.doors.caller_forwarding import AdoptedDoor
 from palaver.doors.cli.bus import require_person, write_wanted
 from palaver.doors.cli.run import marks_of
-from palaver.doors.hooks.evidence import Conversations, HookOutcomes
-from palaver.doors.hooks.handler import HookDesk
+from palaver.doors.hooks.handler import HookDesk, run_hook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.unix import UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
@@ -65,12 +65,13 @@ from palaver.reactors.stick_timers import Sticks
 from palaver.reactors.subscriptions import Watches
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
+from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.holders import Holds
 from palaver.services.permissions import PermissionBook
-from palaver.services.queries import agents_view, mail_view
+from palaver.services.queries import Queries, agents_view, mail_view
 from palaver.services.reports import take_up_reports
 from palaver.services.rooms import RoomService
-from palaver.services.services import DOWN, REPLACED, Services
+from palaver.services.services import DOWN, REPLACED, AgentBooks, CallerBooks, DaemonParts, Services
 from palaver.state.fold import apply
 
 # --------------------
@@ -274,7 +275,7 @@ class Daemon:
             reactors.start()
         doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
         if not is_read_only:
-            await doors.services.hooks.outcomes.start(self._clock.now_ms() / 1000)
+            await doors.hooks.outcomes.start(self._clock.now_ms() / 1000)
         await doors.unix.open()
         doors.adopted.open()
         closing.callback(MessageFiles(self._home, log, tasks).close)
@@ -283,7 +284,7 @@ class Daemon:
         if not is_read_only:
             tasks.create_task(take_up_reports(doors.services))
             tasks.create_task(self._finish_redactions(middle.broker))
-        await doors.services.http.open(doors.services, self._settings)
+        await doors.http.open(doors.services, self._settings)
         tasks.create_task(DeliveryTimer(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
         look_after: list[Callable[[], object]] = [
@@ -338,7 +339,7 @@ class Daemon:
         doors.unix.shut()
         if self._reason == REPLACED:
             await wait_for_successor(self._home)
-        await doors.services.http.close()
+        await doors.http.close()
         await doors.unix.close(_FAREWELL if self._reason == DOWN else None)
 
     def _make_middle(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Middle":
@@ -387,7 +388,8 @@ class Daemon:
     ) -> "_Doors":
         """Create the doors, which turn bytes into requests, and the services that they use."""
         roll, broker, http = middle.roll, middle.broker, HttpDoor(tasks)
-        conversations, transcripts = Conversations(delivery, log, tasks), TranscriptBook()
+        queries = Queries(log)
+        conversations, transcripts = Conversations(delivery, queries, tasks), TranscriptBook()
         closing.callback(conversations.close)
         desk = RoomService(
             log=log,
@@ -400,49 +402,56 @@ class Daemon:
             inbox=lambda name, limit: mail_view(services, name, limit),
         )
         closing.callback(desk.close)
-        services = Services(
-            home=self._home,
-            settings=self._settings,
-            origins=self._loaded.origins,
-            clock=self._clock,
-            log=log,
+        hooks = HookDesk(
+            queries=queries,
             broker=broker,
             delivery=delivery,
-            holds=Holds(roll.holders.meet),
             conversations=conversations,
-            hooks=HookDesk(
-                log=log,
-                broker=broker,
-                delivery=delivery,
-                conversations=conversations,
-                transcripts=transcripts,
-                subagents=subagents,
-                outcomes=HookOutcomes(self._home, log, broker),
-                hints=self._settings.hints,
-                tasks=tasks,
-            ),
-            subagents=subagents,
-            tickets=Tickets(self._clock),
-            seats=roll.seats,
-            presence=roll.presence,
-            attendance=middle.attendance,
-            desk=desk,
-            consumers=Consumers(self._home / "consumers"),
-            tokens=middle.tokens,
             transcripts=transcripts,
-            permissions=PermissionBook(),
-            http=http,
-            version=__version__,
-            started_ms=self._clock.now_ms(),
-            stop=self.stop,
-            describe_doors=lambda: {"unix": str(self._home / "daemon.sock"), **http.describe()},
+            subagents=subagents,
+            outcomes=HookOutcomes(self._home, queries, broker),
+            hints=self._settings.hints,
+            tasks=tasks,
+        )
+        services = Services(
+            daemon=DaemonParts(
+                home=self._home,
+                settings=self._settings,
+                origins=self._loaded.origins,
+                version=__version__,
+                started_ms=self._clock.now_ms(),
+                stop=self.stop,
+                http=http,
+                run_hook=partial(run_hook, hooks),
+            ),
+            clock=self._clock,
+            queries=queries,
+            broker=broker,
+            delivery=delivery,
+            callers=CallerBooks(
+                seats=roll.seats,
+                presence=roll.presence,
+                attendance=middle.attendance,
+                tickets=Tickets(self._clock),
+                tokens=middle.tokens,
+            ),
+            agents=AgentBooks(
+                holds=Holds(roll.holders.meet),
+                conversations=conversations,
+                subagents=subagents,
+                transcripts=transcripts,
+                permissions=PermissionBook(),
+                consumers=Consumers(self._home / "consumers"),
+            ),
+            rooms=desk,
         )
         doorstep = Doorstep(
             roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
         )
         adopted = AdoptedDoor(services, doorstep, tasks)
         closing.callback(adopted.close)
-        return _Doors(services=services, unix=UnixDoor(services, doorstep, tasks), adopted=adopted)
+        unix = UnixDoor(services, doorstep, hooks, tasks)
+        return _Doors(services=services, unix=unix, adopted=adopted, http=http, hooks=hooks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,3 +471,5 @@ class _Doors:
     services: Services
     unix: UnixDoor
     adopted: AdoptedDoor
+    http: HttpDoor
+    hooks: HookDesk

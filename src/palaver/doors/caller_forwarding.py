@@ -59,7 +59,7 @@ class AdoptedDoor:
         self._services = services
         self._doorstep = doorstep
         self._tasks = tasks
-        self._path = services.home / "adopt.sock"
+        self._path = services.daemon.home / "adopt.sock"
         self._again = SocketAgain(self._path)
         self._file: tuple[int, int] | None = None
         self._listener: socket.socket | None = None
@@ -126,11 +126,11 @@ class AdoptedDoor:
                 connection.send(answer)
 
     async def _do(self, asked: ReadFor, descriptor: int, holder: Peer) -> bytes:
-        hold = self._services.holds.get(asked.name)
+        hold = self._services.agents.holds.get(asked.name)
         if hold is None or hold.holder.pid != holder.pid:
             raise NotYou(asked.name, f"process {holder.pid}, which does not hold it")
         with _socket_of(descriptor) as passed:
-            if not _is_bound_to(passed, self._services.home / "agents" / f"{asked.name}.sock"):
+            if not _is_bound_to(passed, self._services.daemon.home / "agents" / f"{asked.name}.sock"):
                 raise BadRequest(f"the descriptor is not a connection to the socket of {asked.name}")
             with peer_of(passed) as peer:
                 peer.check_user()
@@ -148,14 +148,14 @@ class AdoptedDoor:
         return ok_line(replied=True)
 
     def _who(self, peer: Peer) -> Caller:
-        chain = peer.chain(self._services.seats.is_anchor)
+        chain = peer.chain(self._services.callers.seats.is_anchor)
         if not chain:
             raise WhoAreYou("the process that asked has ended")
         return self._doorstep.who(chain, CallerClaim())
 
     async def _sent(self, caller: Caller, name: str, request: SendRequest) -> bytes:
         try:
-            send = await hide_keys(self._services.holds, _send_from(caller, name, request))
+            send = await hide_keys(self._services.agents.holds, _send_from(caller, name, request))
             sent = await self._services.broker.submit(caller, send)
         except PalaverError as error:
             _logger.info("refused send of %s to %s: %s: %s", caller.name, name, error.code, error)

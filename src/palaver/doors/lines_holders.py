@@ -151,7 +151,7 @@ class Lanes:
         number = next(self._numbers)
 
         def carry(offer: Offer) -> None:
-            messages = [show_keys(self._services.holds, message_view(event)) for event in offer.events]
+            messages = [show_keys(self._services.agents.holds, message_view(event)) for event in offer.events]
             fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
             self._push(push_line("offer", fields))
 
@@ -257,15 +257,15 @@ class Holding:
         self._names.take(agent)
         hold = Hold(agent.name, chain[0], self._push, op.cols, op.rows)
         self._holds[agent.name] = hold
-        self._services.holds.open(hold)
+        self._services.agents.holds.open(hold)
         return {
             "name": agent.name,
             "secret": secret,
-            "seat": self._services.seats.mark(agent.seat, agent.name),
+            "seat": self._services.callers.seats.mark(agent.seat, agent.name),
             "role": agent.role,
             "tag": agent.tag,
             "harness": agent.harness,
-            "device": self._services.log.device,
+            "device": self._services.queries.device,
         }
 
     def _known(self, op: HoldOp, holder: str) -> Agent | None:
@@ -275,8 +275,8 @@ class Holding:
         return next((agent for agent in found if agent is not None and agent.holder == holder), None)
 
     async def _first(self, op: HoldOp, chain: Sequence[Process], hashed: str) -> Agent:
-        seat = anchor_for_child(chain[0], _child(op.pid), self._services.seats)
-        ticket = self._services.tickets.take(op.ticket, chain)
+        seat = anchor_for_child(chain[0], _child(op.pid), self._services.callers.seats)
+        ticket = self._services.callers.tickets.take(op.ticket, chain)
         meant = op.session or ("" if ticket.name else only_session(self._services, ticket.harness, op.among))
         session = free_session(self._services, ticket.harness, meant)
         request = Join(
@@ -295,13 +295,13 @@ class Holding:
         try:
             return await self._join(ticket.by, request)
         except PalaverError:
-            self._services.tickets.give_back(op.ticket, ticket)
+            self._services.callers.tickets.give_back(op.ticket, ticket)
             raise
 
     async def _again(self, op: HoldOp, holder: Process, known: Agent) -> Agent:
         if known.seat is not None and known.seat.pid == op.pid and not is_alive(known.seat):
             return known  # It ended while the daemon was down; its holder will report how.
-        seat = anchor_for_child(holder, _child(op.pid), self._services.seats, own=known.name)
+        seat = anchor_for_child(holder, _child(op.pid), self._services.callers.seats, own=known.name)
         return await self._join(
             caller_for(known),
             Join(
@@ -343,7 +343,7 @@ class Holding:
             self._early.drop(known.name)
         if known is not None and says_less(status, known):
             return True  # also for a report to an earlier daemon, whose conversation is not known here
-        conversation = None if known is None else self._services.conversations.get(known.name)
+        conversation = None if known is None else self._services.agents.conversations.get(known.name)
         if known is None or conversation is None:
             return False
         if known.state == AgentState.BLOCKED and not conversation.has_said(known):
@@ -358,7 +358,7 @@ class Holding:
     def tell(self, op: TellOp) -> None:
         """Pass a holder's reply to the request it belongs to."""
         for hold in self._holds.values():
-            self._services.holds.told(hold, op)
+            self._services.agents.holds.told(hold, op)
 
     def _held(self, name: str) -> Hold:
         caller = self._names.caller(name)
@@ -371,7 +371,7 @@ class Holding:
         """Remove all holds of the closed connection."""
         self._early.close()
         for hold in self._holds.values():
-            self._services.holds.close(hold)
+            self._services.agents.holds.close(hold)
 
 
 def _child(pid: int) -> list[Process]:
@@ -409,24 +409,24 @@ class Companions:
         if len(chain) < 2:
             raise BadRequest("the process that asks cannot be seen, so it cannot be a companion")
         _check_own(chain, op)
-        self._services.companions.take(op.harness, op.session, chain[0])
+        self._services.agents.companions.take(op.harness, op.session, chain[0])
         agent = self._seated(op) or await self._sit_down(op)
         assert agent.seat is not None  # both branches set a seat
         self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER), by=SCRIPT.name)
         return {
             "name": agent.name,
-            "seat": self._services.seats.mark(agent.seat, agent.name),
+            "seat": self._services.callers.seats.mark(agent.seat, agent.name),
             "role": agent.role,
             "tag": agent.tag,
             "harness": agent.harness,
-            "device": self._services.log.device,
-            "unsure": read_unsure(self._services.log.rows, agent.name),
+            "device": self._services.queries.device,
+            "unsure": read_unsure(self._services.queries.rows, agent.name),
         }
 
     def _seated(self, op: AccompanyOp) -> Agent | None:
         """Return the agent of a session that already has its seat, because its companion reconnects."""
         parents = self._see()[1:2]
-        at = self._services.seats.at(parents[0]) if parents else []
+        at = self._services.callers.seats.at(parents[0]) if parents else []
         return next((one for one in at if _is_session(one, op) and not one.holder), None)
 
     async def _sit_down(self, op: AccompanyOp) -> Agent:

@@ -92,8 +92,8 @@ class Names:
         self.take(agent)
         if agent.name not in self._linked:
             self._linked.add(agent.name)
-            self._services.presence.link_opened(agent.name)
-        return {"name": agent.name, "secret": secret, "device": self._services.log.device}
+            self._services.callers.presence.link_opened(agent.name)
+        return {"name": agent.name, "secret": secret, "device": self._services.queries.device}
 
     def take(self, agent: Agent, standing: Standing | None = None, by: str | None = None) -> None:
         """Speak for an agent from now on, by default at most with the standing of the caller."""
@@ -110,13 +110,13 @@ class Names:
         self._link.close_name(caller.name)
         if caller.name in self._linked:
             self._linked.remove(caller.name)
-            self._services.presence.link_closed(caller.name)
+            self._services.callers.presence.link_closed(caller.name)
         return caller.name
 
     async def begin_subagent(self, op: SubBeginOp) -> dict[str, object]:
         """Register a sub-agent of one of the names and return its name."""
         parent = self._parent(op.name)
-        agent = await self._services.subagents.begun(parent, op.key, op.type)
+        agent = await self._services.agents.subagents.begun(parent, op.key, op.type)
         if agent is None:
             raise BadRequest(
                 f"no sub-agent of {parent} can begin: it has left, its name is too long, or there is no key"
@@ -126,7 +126,7 @@ class Names:
     async def end_subagent(self, op: SubEndOp) -> str:
         """Record the end of a sub-agent and return its name; empty if there was no such sub-agent."""
         check_text(op.reason, "the reason", _LIMIT_REASON_BYTES)
-        parent, subagents = self._parent(op.name), self._services.subagents
+        parent, subagents = self._parent(op.name), self._services.agents.subagents
         known = subagents.find(parent, op.key)
         await subagents.ended(parent, op.key, op.reason)
         return "" if known is None else known.name
@@ -140,7 +140,7 @@ class Names:
     def close(self) -> None:
         """Count one link less for each name of the closed connection."""
         for name in self._linked:
-            self._services.presence.link_closed(name)
+            self._services.callers.presence.link_closed(name)
 
 
 def _proof_of(agent: Agent) -> str:

@@ -8,14 +8,12 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from palaver.broker.context import Sent
-from palaver.broker.messages import find_message
 from palaver.domain.rights import require_own_mail
 from palaver.doors.connection import Link
 from palaver.doors.lines_holders import AskedOnLines, Companions, Holding, Lanes, Place, See
 from palaver.doors.lines_names import Look, Names
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
 from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
-from palaver.log.follow import follow
 from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol import lines as wire
@@ -169,7 +167,7 @@ class LineSession:
             case program.ListOp():
                 return {"agents": await _agents(self._services, op.agent)}
             case program.ReceiptsOp():
-                return receipts_view(self._services, find_message(self._services.log, op.message))
+                return receipts_view(self._services, self._services.queries.message(op.message))
             case holder.LaneOp():
                 return await self._lanes.open(self._names.caller(op.name), op)
             case holder.AnswerOp():
@@ -264,18 +262,18 @@ class LineSession:
                 raise BadRequest("a search cannot be followed")
             self._spawn(self._push_events(op.req, query))
             return {"following": op.req}
-        events = await self._services.log.read(query)
+        events = await self._services.queries.read(query)
         is_backwards = op.last is not None
         lines = await asyncio.to_thread(_fitting, events[::-1] if is_backwards else events)
         if is_backwards:
             lines.reverse()
-        view: dict[str, object] = {"events": lines, "last": self._services.log.last()}
+        view: dict[str, object] = {"events": lines, "last": self._services.queries.last()}
         if len(lines) < len(events):
             view["more"] = True
         return view
 
     async def _push_events(self, req: int, query: Query) -> None:
-        async for events in follow(self._services.log, query, after=query.after):
+        async for events in self._services.queries.follow(query, after=query.after):
             for event in events:
                 fields = {"req": req, "event": msgspec.Raw(encode_event(event))}
                 await self._push(wire.push_line("event", fields))
@@ -318,7 +316,7 @@ async def _agents(services: Services, name: str) -> list[dict[str, object]]:
     agent = services.broker.directory.get(name)
     if agent is None:
         return []
-    return [{**agent_view(services, agent), "queue": queue_view(services.log.rows, agent.name)}]
+    return [{**agent_view(services, agent), "queue": queue_view(services.queries.rows, agent.name)}]
 
 
 def _send_from(op: program.SendOp) -> Send:

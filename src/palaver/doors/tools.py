@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from palaver.broker.context import Sent
-from palaver.doors.hooks.handler import answer_hook, hook_input
+from palaver.doors.hooks.handler import hook_input
 from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
 from palaver.protocol.agents import Caller
 from palaver.protocol.display import safe
@@ -502,7 +502,7 @@ async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, 
         arguments["key"] = asked.key
     if tool.is_waiting:
         arguments |= _waiting(services, tool, asked, arguments)
-    method = getattr(services.desk, tool.name)
+    method = getattr(services.rooms, tool.name)
     found: dict[str, object] = await method(caller, **arguments)
     return _with_way_on(tool, found)
 
@@ -521,19 +521,15 @@ def _waiting(
     if asked.on_wait is None:
         return {"max_wait_ms": wait_ms}
     now_ms, limit_ms = services.clock.now_ms(), min(wait_ms, LIMIT_WAIT_MS)
-    wait = asked.waited or ToolWait(until_ms=now_ms + limit_ms, place=services.log.last())
+    wait = asked.waited or ToolWait(until_ms=now_ms + limit_ms, place=services.queries.last())
     asked.on_wait(wait)
     rest: dict[str, object] = {"max_wait_ms": min(limit_ms, wait.rest_ms(now_ms))}
     return {**rest, "since_event_seq": wait.place} if tool.name == _WAIT_EVENTS else rest
 
 
 async def _hook(services: Services, caller: Caller, arguments: Mapping[str, object]) -> dict[str, object]:
-    desk, harness, event = services.hooks, str(arguments["harness"]), str(arguments["event"])
-    answer = await answer_hook(desk, caller, harness, event, hook_input(arguments))
-    if answer is None:
-        return {}
-    desk.settle(answer, has_left=True)
-    return answer.said
+    harness, event = str(arguments["harness"]), str(arguments["event"])
+    return await services.daemon.run_hook(caller, harness, event, hook_input(arguments))
 
 
 async def _send(

@@ -18,6 +18,7 @@ from palaver.doors.cli.run import ArgvDoor
 from palaver.doors.connection import Link, Outbox
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
 from palaver.doors.hooks.connection import HookAsking, HookConnection
+from palaver.doors.hooks.handler import HookDesk
 from palaver.doors.lines import LinesConnection
 from palaver.doors.lines_holders import Place
 from palaver.doors.lines_names import Look
@@ -58,14 +59,16 @@ _Connection = ArgvConnection | LinesConnection | PumpConnection | HookConnection
 class UnixDoor:
     """The listener on one socket file. Hold the lock of the home before `open`, which replaces the file."""
 
-    def __init__(self, services: Services, doorstep: Doorstep, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, services: Services, doorstep: Doorstep, hooks: HookDesk, tasks: asyncio.TaskGroup
+    ) -> None:
         self._services = services
         self._doorstep = doorstep
         self._tasks = tasks
         self._argv = ArgvDoor(services, doorstep)
         self._pumps = PumpDoor(services, doorstep, tasks, Loader())
-        self._hooks = HookAsking(services, doorstep, services.hooks)
-        self._path = services.home / "daemon.sock"
+        self._hooks = HookAsking(services, doorstep, hooks)
+        self._path = services.daemon.home / "daemon.sock"
         self._file: tuple[int, int] | None = None
         self._again = SocketAgain(self._path)
         self._server: asyncio.Server | None = None
@@ -74,7 +77,7 @@ class UnixDoor:
         self._connections: set[_Connection] = set()
         self._nobody_left = asyncio.Event()
         self._seats_changed = 0
-        self._unsubscribe = services.log.subscribe(self._follow_seats)
+        self._unsubscribe = services.queries.subscribe(self._follow_seats)
 
     async def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
@@ -167,7 +170,7 @@ class UnixDoor:
             nonlocal known, seen
             if known is None or seen != self._seats_changed:
                 seen = self._seats_changed
-                chain = peer.chain(self._services.seats.is_anchor)
+                chain = peer.chain(self._services.callers.seats.is_anchor)
                 if peer.is_closed:
                     raise WhoAreYou("the connection that asked has ended")
                 marks = self._doorstep.environments.look(chain[0]).marks if chain else {}

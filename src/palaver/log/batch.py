@@ -17,7 +17,6 @@ from palaver.log.records import (
     event_from_record,
     in_pieces,
     insert_many,
-    is_small,
     readable_events,
     record_from_event,
     searched_text,
@@ -25,7 +24,7 @@ from palaver.log.records import (
 from palaver.log.redaction import redact_rows
 from palaver.log.search import Words
 from palaver.log.storage import LogFiles, SeqMark, copy_database, failure_from
-from palaver.protocol.envelope import Draft, Event, check_draft, event_from
+from palaver.protocol.envelope import Draft, Event, check_draft, event_from, is_small
 
 Outcome: TypeAlias = Commit | Exception
 """The outcome of a commit: its result, or the exception that it raises."""

@@ -134,9 +134,6 @@ _LIMIT_KEPT_CHARACTERS: Final = 1024
 _LIMIT_KEPT_LIST_BYTES: Final = 16 * 1024
 """Names of a few hundred recipients: enough for any message written by hand."""
 
-_SMALL: Final = 16 * 1024
-"""Characters and values of a payload that the event loop may store by itself."""
-
 _encode: Final = msgspec.json.Encoder().encode
 decode_payload: Final = msgspec.json.Decoder(dict[str, object]).decode
 _decode_list: Final = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -209,20 +206,6 @@ def readable_events(records: Iterable[Record], blobs: Blobs) -> Iterator[Event]:
         except StorageFailed:
             continue
         yield event
-
-
-def is_small(payload: dict[str, object]) -> bool:
-    """Return whether a payload is encoded and stored quickly: few values, and no long texts."""
-    size = 0
-    waiting: list[object] = [payload]
-    while waiting and size <= _SMALL:
-        value = waiting.pop()
-        size += len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 1
-        if size <= _SMALL and isinstance(value, dict):
-            waiting.extend(value.values())
-        elif size <= _SMALL and isinstance(value, (list, tuple)):
-            waiting.extend(value)
-    return size <= _SMALL
 
 
 def searched_text(payload: dict[str, object]) -> str:

@@ -16,6 +16,8 @@ from palaver.protocol.agents import ROLES
 from palaver.protocol.events import EventBody, MessageSent, RoomBody, read_body
 
 VERSION: Final = 1
+_SMALL: Final = 16 * 1024
+"""Characters and values of a payload that the event loop may encode by itself."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,3 +290,17 @@ def _check_filled(*, type: str, id: str, sender: str) -> None:
     if not (type and id and sender):
         empty = "type" if not type else "id" if not id else "from"
         raise BadRequest(f"not an envelope: the field `{empty}` is empty")
+
+
+def is_small(payload: dict[str, object]) -> bool:
+    """Return whether a payload is encoded and stored quickly: few values, and no long texts."""
+    size = 0
+    waiting: list[object] = [payload]
+    while waiting and size <= _SMALL:
+        value = waiting.pop()
+        size += len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 1
+        if size <= _SMALL and isinstance(value, dict):
+            waiting.extend(value.values())
+        elif size <= _SMALL and isinstance(value, (list, tuple)):
+            waiting.extend(value)
+    return size <= _SMALL

@@ -166,11 +166,13 @@ class PermissionDesk:
         in total.
         """
         services = self._services
-        if not services.settings.approvals:
+        if not services.daemon.settings.approvals:
             return None
-        wait_ms = min(services.settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
+        wait_ms = min(services.daemon.settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
         now_ms = services.clock.now_ms()
-        pending = services.permissions.add(caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms)
+        pending = services.agents.permissions.add(
+            caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms
+        )
         request = AskPermission(
             name=pending.agent,
             permission=pending.id,
@@ -182,7 +184,7 @@ class PermissionDesk:
         try:
             await services.broker.submit(SYSTEM_CALLER, request)
         except BaseException:
-            services.permissions.close(pending, "it could not be written down")
+            services.agents.permissions.close(pending, "it could not be written down")
             raise
         return pending
 
@@ -197,7 +199,7 @@ class PermissionDesk:
             if any(event.type == BYE and event.sender == pending.agent for event in events):
                 pending.leave()
 
-        unsubscribe = services.log.subscribe(follow)
+        unsubscribe = services.queries.subscribe(follow)
         try:
             wait_s = (pending.until_ms - pending.since_ms) / 1000
             await asyncio.wait({pending.decided}, timeout=wait_s)
@@ -206,10 +208,10 @@ class PermissionDesk:
             return await self._closed(pending, is_told=is_told)
         finally:
             unsubscribe()
-            services.permissions.close(pending, "it is over")
+            services.agents.permissions.close(pending, "it is over")
 
     async def _closed(self, pending: Pending, *, is_told: bool) -> PermissionVerdict:
-        book = self._services.permissions
+        book = self._services.agents.permissions
         if not pending.decided.done():
             pending.decided.set_result(None)
             book.close(pending, "nobody answered it in time, so it was denied")

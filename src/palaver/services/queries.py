@@ -1,22 +1,31 @@
-"""The state as doors show it: agents, receipts, inboxes, the daemon. Reads only; marks nothing as read."""
+"""Read events and state for doors. The only module that hands events of the log to them; it changes nothing.
+
+`Queries` reads the log. The functions after it return the state as doors show it: agents, receipts, inboxes,
+the daemon.
+"""
 
 import asyncio
 import os
 import re
+import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 import msgspec
 
+from palaver.broker.bundles import find_bundle
 from palaver.broker.context import Sent
-from palaver.broker.messages import recipients_of
+from palaver.broker.messages import fetch_event, find_message, recipients_of
+from palaver.broker.tasks import find_task
 from palaver.delivery.offers import ASLEEP
-from palaver.errors import NotFound, Unavailable
+from palaver.errors import NotFound, PalaverError, Unavailable
 from palaver.identity.process import is_alive
-from palaver.log.api import Log
+from palaver.log.api import BlobCount, Hear, Log
+from palaver.log.follow import follow, pages, place_before_newest
+from palaver.log.storage import damaged, failure_from
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, State
@@ -33,6 +42,8 @@ from palaver.protocol.query import Query
 from palaver.protocol.redaction import REDACTED, asks_secret, redact, removed_text
 from palaver.protocol.requests import GATE_ADVICE, TYPED
 from palaver.protocol.subscriptions import DELIVERY
+from palaver.protocol.tasks import Task
+from palaver.services.export import Exports
 from palaver.services.holders import STATUS
 from palaver.services.services import Services
 from palaver.state.agents import (
@@ -58,6 +69,120 @@ _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
+class Queries:
+    """The log as doors see it: events and rows to read, and nothing to write."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.exports = Exports()
+
+    @property
+    def device(self) -> str:
+        """The id of this home."""
+        return self._log.device
+
+    @property
+    def rows(self) -> Rows:
+        """The folded rows, for the queries of `state/`."""
+        return self._log.rows
+
+    def last(self) -> int:
+        """Return the seq of the newest event; 0 in an empty log."""
+        return self._log.last()
+
+    def archived(self) -> int:
+        """Return the highest archived seq; 0 if nothing is archived."""
+        return self._log.archived()
+
+    # One event
+
+    def event(self, seq: int) -> Event | None:
+        """Return the event with a seq, or None; None also if it is archived and its file is lost."""
+        return self._log.event(seq)
+
+    async def fetch(self, seq: int) -> Event | None:
+        """Return the event with a seq, read in a thread because it may be large. Raises StorageFailed."""
+        return await self._log.fetch(seq)
+
+    def with_id(self, id_or_end: str) -> list[Event]:
+        """Return events with this id, or else those whose id ends with it; newest first, at most five."""
+        return self._log.find(id_or_end)
+
+    async def fetch_event(self, reference: str) -> Event:
+        """Return any event by its reference, read in a thread because it may be large. Raises NotFound."""
+        return await fetch_event(self._log, reference)
+
+    def message(self, reference: str) -> Event:
+        """Return a message, or a foreign envelope that was delivered like one. Raises NotFound."""
+        return find_message(self._log, reference)
+
+    async def bundle(self, reference: str) -> Event:
+        """Return the event that created a bundle. Raises NotFound."""
+        return await find_bundle(self._log, reference)
+
+    def task(self, reference: str) -> Task:
+        """Return a task by its id, a unique end of that, or its number. Raises NotFound."""
+        return find_task(self._log, reference)
+
+    # Many events
+
+    async def read(self, query: Query) -> list[Event]:
+        """Return matching events in seq order: the first `limit`, or with `last` the newest `last`."""
+        return await self._log.read(query)
+
+    def pages(self, query: Query, *, with_archives: bool = True) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield the matching events that are stored by now, in seq order, never an empty page."""
+        return pages(self._log, query, with_archives=with_archives)
+
+    def follow(
+        self, query: Query, *, after: int, with_archives: bool = False
+    ) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield matching events above a seq, then new ones, until the iterator is closed."""
+        return follow(self._log, query, after=after, with_archives=with_archives)
+
+    async def place_before_newest(self, query: Query, count: int) -> int:
+        """Return the seq after which the newest `count` matching events in the log come."""
+        return await place_before_newest(self._log, query, count)
+
+    def subscribe(self, hear: Hear) -> Callable[[], None]:
+        """Call `hear` with each batch of new events. Return a function that ends the subscription."""
+        return self._log.subscribe(hear)
+
+    # Checks, which read the whole log or its archives
+
+    async def typed_secrets(self) -> list[int]:
+        """Return the seqs of typed lines and raw keys that may be secrets, in order.
+
+        A line counts if it contains a known form of secret, or is a single word with digits and other
+        characters, like a password. Raw keys also count if the screen stored with them asked for a secret.
+        """
+        events = (await self._log.find_containing(_PIECES)).events
+        asked = {seq for event in events for seq in _typed_at_secret_prompt(event)}
+        typed = filter(_is_typed, events)
+        return [event.seq for event in typed if event.seq in asked or _looks_secret(event)]
+
+    async def check_storage(self) -> Sequence[str]:
+        """Read the whole storage; return a sentence for each kind of damage and for missing events."""
+        return await self._log.check_storage()
+
+    async def check_archives(self) -> int:
+        """Read all archives, and return how many events they contain. Raises StorageFailed."""
+        return await self._log.check_archives()
+
+    async def check_blobs(self) -> BlobCount:
+        """Read all contents that are stored next to the log because they are too large for it."""
+        return await self._log.check_blobs()
+
+    async def count_unreadable(self) -> int:
+        """Return how many events of the log cannot be read back."""
+        return await self._log.count_unreadable()
+
+
+def read_failure(error: Exception) -> PalaverError:
+    """Return the error for a log that could not be read, with advice."""
+    return failure_from(error) if isinstance(error, sqlite3.Error) else damaged(error)
+
+
 def agent_view(services: Services, agent: Agent) -> dict[str, object]:
     """Return one agent as programs read it."""
     view: dict[str, object] = {
@@ -70,9 +195,9 @@ def agent_view(services: Services, agent: Agent) -> dict[str, object]:
         "detail": agent.detail or None,
         "since": agent.since,
         "joined": agent.joined,
-        "present": services.presence.is_present(agent.name),
-        "unread": read_unread(services.log.rows, agent.name),
-        "device": agent.device or services.log.device,
+        "present": services.callers.presence.is_present(agent.name),
+        "unread": read_unread(services.queries.rows, agent.name),
+        "device": agent.device or services.queries.device,
     }
     if agent.seat is not None:
         view["pid"] = agent.seat.pid
@@ -88,7 +213,7 @@ def agent_view(services: Services, agent: Agent) -> dict[str, object]:
         view["asleep"] = True
     if view["present"] and _is_stale(services, agent):
         view["stale"] = True
-    if unsure := read_unsure(services.log.rows, agent.name):
+    if unsure := read_unsure(services.queries.rows, agent.name):
         view["unconfirmed"] = unsure
     return view
 
@@ -97,7 +222,7 @@ def _is_asleep(services: Services, agent: Agent) -> bool:
     """Return whether an idle agent has held messages because nothing can wake it. Reads a limited number."""
     if agent.left or agent.state != AgentState.IDLE:
         return False
-    rows = services.log.rows
+    rows = services.queries.rows
     for mail in islice(read_mail(rows, agent.name), _LOOKED_AT):
         entry = read_entry(rows, mail.seq, agent.name) if mail.is_gated else None
         if entry is not None and entry.reason == ASLEEP:
@@ -107,7 +232,7 @@ def _is_asleep(services: Services, agent: Agent) -> bool:
 
 def _is_stale(services: Services, agent: Agent) -> bool:
     """Return whether an active agent has not reported for longer than the limit. Not stored."""
-    limit_ms = services.settings.stale_after_s * 1000
+    limit_ms = services.daemon.settings.stale_after_s * 1000
     silent_ms = services.clock.now_ms() - agent.since
     return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
 
@@ -122,7 +247,7 @@ async def agents_view(services: Services) -> list[dict[str, object]]:
         one for one in services.broker.directory.all() if not (one.parent and one.left and one.since < since)
     )
     families = [(_family(services, agent), agent) for agent in shown]
-    families.sort(key=lambda one: (not services.presence.is_present(one[0][0]), one[0]))
+    families.sort(key=lambda one: (not services.callers.presence.is_present(one[0][0]), one[0]))
     views = []
     for at, (_, agent) in enumerate(families):
         if at % _SHOWN_AT_ONCE == 0:
@@ -147,7 +272,7 @@ def caller_view(services: Services, caller: Caller) -> dict[str, object]:
         "name": caller.name,
         "kind": caller.kind,
         "standing": caller.standing.word,
-        "device": services.log.device,
+        "device": services.queries.device,
     }
     if caller.harness:
         view["harness"] = caller.harness
@@ -163,7 +288,7 @@ def caller_view(services: Services, caller: Caller) -> dict[str, object]:
 def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
     """Return the receipts of one message, one for each recipient, in the order of sending."""
     if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
-        return [_receipt(services, event, name) for name in read_receivers(services.log.rows, event.seq)]
+        return [_receipt(services, event, name) for name in read_receivers(services.queries.rows, event.seq)]
     lines = [_receipt(services, event, name) for name in recipients_of(event)]
     dead = message_fields(event).get("dead")
     if isinstance(dead, (list, tuple)):
@@ -172,7 +297,7 @@ def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
 
 
 def _receipt(services: Services, event: Event, name: str) -> dict[str, object]:
-    entry = read_entry(services.log.rows, event.seq, name)
+    entry = read_entry(services.queries.rows, event.seq, name)
     if entry is None:
         return {"name": name, "state": State.QUEUED.value, "ts": event.ts}
     shown: dict[str, object] = msgspec.to_builtins(entry)
@@ -210,7 +335,7 @@ async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Ev
 
     Archived messages are included while they are open. Held messages are listed without their text.
     """
-    events = await services.log.read(Query(targets=(name,), last=limit, limit=limit))
+    events = await services.queries.read(Query(targets=(name,), last=limit, limit=limit))
     events = [*_archived_mail(services, name, events, limit), *events]
     found = [(event, _state(services, event, name)) for event in events]
     return [
@@ -220,7 +345,7 @@ async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Ev
 
 
 def _is_kept_back(services: Services, event: Event, name: str) -> bool:
-    found = find_mail(services.log.rows, name, event.seq)
+    found = find_mail(services.queries.rows, name, event.seq)
     return found is not None and found[1].is_kept_back
 
 
@@ -243,8 +368,8 @@ def open_mail(
     Held messages are left out, because the recipient may not read them yet, and so are raw keys.
     """
     found: list[Event] = []
-    for mail in read_mail(services.log.rows, name):
-        event = None if mail.is_kept_back or mail.raw else services.log.event(mail.seq)
+    for mail in read_mail(services.queries.rows, name):
+        event = None if mail.is_kept_back or mail.raw else services.queries.event(mail.seq)
         if event is not None and (passes is None or passes(event)):
             found.append(event)
             if len(found) == limit:
@@ -254,16 +379,16 @@ def open_mail(
 
 def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit: int) -> list[Event]:
     """Return the newest open archived messages before the others, up to `limit` together with them."""
-    before = min(services.log.archived() + 1, behind[0].seq if behind else sys.maxsize)
+    before = min(services.queries.archived() + 1, behind[0].seq if behind else sys.maxsize)
     if before == 1 or len(behind) == limit:
         return []
-    seqs = sorted({mail.seq for mail in read_mail(services.log.rows, name) if mail.seq < before})
-    return list(filter(None, map(services.log.event, seqs[len(behind) - limit :])))
+    seqs = sorted({mail.seq for mail in read_mail(services.queries.rows, name) if mail.seq < before})
+    return list(filter(None, map(services.queries.event, seqs[len(behind) - limit :])))
 
 
 async def last_sent(services: Services, sender: str) -> dict[str, dict[str, object]]:
     """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
-    events = await services.log.read(Query(types=("message",), senders=(sender,), last=_LATELY))
+    events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
     newest = {name: event for event in events for name in recipients_of(event)}
     return {
         name: {"seq": event.seq, "state": _state(services, event, name)} for name, event in newest.items()
@@ -274,7 +399,7 @@ async def recently_sent(services: Services, sender: str) -> list[dict[str, objec
     """Return the newest messages of a sender within a day, newest first, each with its readers."""
     since = services.clock.now_ms() - _DAY_MS
     query = Query(types=("message",), senders=(sender,), since=since, last=_RECENT)
-    return [_read_by(services, event) for event in reversed(await services.log.read(query))]
+    return [_read_by(services, event) for event in reversed(await services.queries.read(query))]
 
 
 def _read_by(services: Services, event: Event) -> dict[str, object]:
@@ -289,7 +414,7 @@ def _read_by(services: Services, event: Event) -> dict[str, object]:
 
 
 def _state(services: Services, event: Event, name: str) -> str:
-    entry = read_entry(services.log.rows, event.seq, name)
+    entry = read_entry(services.queries.rows, event.seq, name)
     return State.QUEUED.value if entry is None else entry.state
 
 
@@ -313,14 +438,14 @@ def daemon_view(services: Services) -> dict[str, object]:
     """Return the state of the daemon itself."""
     return {
         "pid": os.getpid(),
-        "version": services.version,
-        "home": str(services.home),
-        "device": services.log.device,
-        "doors": services.describe_doors(),
-        "started": services.started_ms,
-        "last": services.log.last(),
+        "version": services.daemon.version,
+        "home": str(services.daemon.home),
+        "device": services.queries.device,
+        "doors": {"unix": str(services.daemon.home / "daemon.sock"), **services.daemon.http.describe()},
+        "started": services.daemon.started_ms,
+        "last": services.queries.last(),
         "agents": sum(
-            1 for agent in services.broker.directory.all() if services.presence.is_present(agent.name)
+            1 for agent in services.broker.directory.all() if services.callers.presence.is_present(agent.name)
         ),
     }
 
@@ -351,7 +476,7 @@ def queue_view(rows: Rows, name: str) -> dict[str, int]:
 async def terminal_view(services: Services, agent: Agent) -> dict[str, object]:
     """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
     view: dict[str, object] = {
-        "queue": queue_view(services.log.rows, agent.name),
+        "queue": queue_view(services.queries.rows, agent.name),
         "paused": agent.paused,
         "last_activity": agent.since,
     }
@@ -360,12 +485,12 @@ async def terminal_view(services: Services, agent: Agent) -> dict[str, object]:
             {"lane": lane, "open": level.is_open, "paused": level.is_paused, "reason": level.reason or None}
             for lane, level in levels
         ]
-    hold = services.holds.get(agent.name)
+    hold = services.agents.holds.get(agent.name)
     if hold is None:
         return view
     view |= {"cols": hold.cols, "rows": hold.rows, "holder": hold.holder.pid}
     try:
-        told = await services.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
+        told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
     except (Unavailable, NotFound):
         return view
     return view | {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
@@ -414,7 +539,7 @@ def terminal_lines(view: dict[str, object]) -> list[str]:
 def free_session(services: Services, harness: str, session: str) -> str:
     """Return the session, or "" while a present agent is in it: two processes may share a conversation."""
     holder = holder_of_session(services, harness, session)
-    if holder is None or not services.presence.is_present(holder.name):
+    if holder is None or not services.callers.presence.is_present(holder.name):
         return session
     # Its process may have ended just now, before presence was updated.
     return session if holder.seat is not None and not is_alive(holder.seat) else ""
@@ -422,7 +547,7 @@ def free_session(services: Services, harness: str, session: str) -> str:
 
 def holder_of_session(services: Services, harness: str, session: str) -> Agent | None:
     """Return the agent whose current session this is, present or not; None if there is no such agent."""
-    name = read_session(services.log.rows, harness, session) if session else None
+    name = read_session(services.queries.rows, harness, session) if session else None
     known = services.broker.directory.get(name or "")
     return known if known is not None and known.session == session else None
 
@@ -432,7 +557,7 @@ def only_session(services: Services, harness: str, among: Iterable[str]) -> str:
 
     Then the result does not depend on which of them the user chooses.
     """
-    names = {name for session in among if (name := read_session(services.log.rows, harness, session))}
+    names = {name for session in among if (name := read_session(services.queries.rows, harness, session))}
     known = services.broker.directory.get(next(iter(names))) if len(names) == 1 else None
     return known.session if known is not None else ""
 
@@ -444,18 +569,6 @@ _PIECES: Final = (f'"action":"{TYPED}"', '"raw":"', '"evidence":')
 _WORD: Final = re.compile(r"[^\s/]{6,64}")
 _DIGIT: Final = re.compile(r"[0-9]")
 _OTHER: Final = re.compile(r"[^0-9]")
-
-
-async def find_typed_secrets(log: Log) -> list[int]:
-    """Return the seqs of typed lines and raw keys that may be secrets, in order.
-
-    A line counts if it contains a known form of secret, or is a single word with digits and other characters,
-    like a password. Raw keys also count if the screen stored with them asked for a secret.
-    """
-    events = (await log.find_containing(_PIECES)).events
-    asked = {seq for event in events for seq in _typed_at_secret_prompt(event)}
-    typed = filter(_is_typed, events)
-    return [event.seq for event in typed if event.seq in asked or _looks_secret(event)]
 
 
 def _is_typed(event: Event) -> bool:

@@ -27,7 +27,7 @@ _logger: Final = logging.getLogger("palaver.doors")
 
 async def take_up_reports(services: Services) -> None:
     """Store the content of every report and remove its file. Keep a report that cannot be stored now."""
-    for path in sorted((services.home / "agents").glob(f"*{REPORT_END}")):
+    for path in sorted((services.daemon.home / "agents").glob(f"*{REPORT_END}")):
         try:
             report = msgspec.json.decode(_read(path), type=ExitReport)
             await _take_up(services, report)

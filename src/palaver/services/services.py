@@ -1,66 +1,105 @@
 """The parts of the daemon that are passed to every door. Doors do not create any of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Origin, Settings
-from palaver.doors.hooks.evidence import Conversations
-from palaver.doors.http.server import HttpDoor
 from palaver.identity.presence import Presence
 from palaver.identity.room_presence import AttendanceBook
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook
-from palaver.log.api import Log
+from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
-from palaver.services.export import Exports
 from palaver.services.holders import CompanionBook, Holds
 from palaver.services.messages import Delivering
 from palaver.services.rooms import RoomService
 
-if TYPE_CHECKING:
-    from palaver.doors.hooks.handler import HookDesk  # it imports modules that all doors import
+if TYPE_CHECKING:  # These modules import this one.
+    from palaver.services.evidence import Conversations
     from palaver.services.permissions import PermissionBook
+    from palaver.services.queries import Queries
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
 """Reasons to end the daemon: stopped by the user, or replaced by a newer version."""
+
+RunHook = Callable[[Caller, str, str, Mapping[str, object]], Awaitable[dict[str, object]]]
+"""Runs a hook of a caller (its harness, event and input), and returns the reply, which counts as received."""
+
+
+class HttpSwitch(Protocol):
+    """The HTTP door, as commands see it: it opens, moves and closes while the daemon runs."""
+
+    where: str
+    """The URL it listens at; empty if it is closed."""
+    trouble: str
+    """Why it cannot listen as configured, as a sentence; empty if there is no problem."""
+    changed: dict[str, str | int]
+    """Settings changed since the daemon started; they replace those of the start."""
+
+    def describe(self) -> dict[str, str]:
+        """Return its entry in the list of doors; empty if it is closed and should be."""
+        ...
+
+    async def open(self, services: "Services", settings: Settings) -> None:
+        """Listen at the configured address instead of the current one; close the door if none is set."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonParts:
+    """The daemon itself: its home, settings and version, and the controls that other doors need."""
+
+    home: Path
+    settings: Settings
+    origins: Mapping[str, Origin]
+    """For each setting, the source of its value at the start."""
+    version: str
+    started_ms: int
+    stop: Callable[[str], None]
+    """Ends the daemon. The argument is the reason, DOWN or REPLACED."""
+    http: HttpSwitch
+    run_hook: RunHook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerBooks:
+    """The daemon's knowledge about callers: which process is which agent, and which agents are present."""
+
+    seats: SeatIndex
+    presence: Presence
+    attendance: AttendanceBook
+    tickets: Tickets
+    tokens: TokenBook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentBooks:
+    """The daemon's knowledge about agents that is not in the log, because it ends with their connections."""
+
+    holds: Holds
+    conversations: "Conversations"
+    subagents: Subagents
+    transcripts: TranscriptBook
+    permissions: "PermissionBook"
+    consumers: Consumers
+    companions: CompanionBook = field(default_factory=CompanionBook)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The parts of a running daemon, as doors see them."""
 
-    home: Path
-    settings: Settings
-    origins: Mapping[str, Origin]
-    """For each setting, the source of its value at the start."""
+    daemon: DaemonParts
     clock: Clock
-    log: Log
+    queries: "Queries"
     broker: Broker
     delivery: Delivering
-    holds: Holds
-    conversations: Conversations
-    hooks: "HookDesk"
-    subagents: Subagents
-    tickets: Tickets
-    seats: SeatIndex
-    presence: Presence
-    attendance: AttendanceBook
-    desk: RoomService
-    consumers: Consumers
-    tokens: TokenBook
-    http: HttpDoor
-    transcripts: TranscriptBook
-    permissions: "PermissionBook"
-    version: str
-    started_ms: int
-    stop: Callable[[str], None]
-    """Ends the daemon. The argument is the reason, DOWN or REPLACED."""
-    companions: CompanionBook = field(default_factory=CompanionBook)
-    exports: Exports = field(default_factory=Exports)
-    describe_doors: Callable[[], dict[str, str]]
+    callers: CallerBooks
+    agents: AgentBooks
+    rooms: RoomService

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 from tests.fakes import FakeClock, nowhere
@@ -29,6 +30,7 @@ from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.requests import Send
 from palaver.protocol.thin import FrameReader, ThinRequest, frame
 from palaver.services.agents import TranscriptBook
+from palaver.services.queries import Queries
 from palaver.services.services import Services
 from palaver.state.bundles import made_bundle
 from palaver.state.rows import Change, Rows
@@ -118,11 +120,11 @@ class HandlersOnly:
 class Parts:
     """The services that the commands need."""
 
-    log: MemoryLog
+    queries: Queries
     broker: HandlersOnly
     clock: FakeClock
-    transcripts: TranscriptBook
-    presence: "EverybodyPresent"
+    agents: SimpleNamespace
+    callers: SimpleNamespace
 
 
 class EverybodyPresent:
@@ -198,7 +200,11 @@ class Stage:
             width=80,
         )
         services = Parts(
-            self.log, HandlersOnly(self.context), self.clock, self.transcripts, EverybodyPresent()
+            Queries(self.log),
+            HandlersOnly(self.context),
+            self.clock,
+            SimpleNamespace(transcripts=self.transcripts),
+            SimpleNamespace(presence=EverybodyPresent()),
         )
         call = Call(
             services=cast(Services, services),

@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -22,12 +23,11 @@ from palaver.doors.cli.spec import Command, build_table
 from palaver.errors import NotAllowed, UsageError
 from palaver.identity.process import Peer
 from palaver.ids import UlidSource
-from palaver.log.api import Log
 from palaver.log.sqlite import SqliteLog
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Draft, Event, decode_event
 from palaver.protocol.thin import FrameReader, ThinRequest, frame
-from palaver.services.export import Exports
+from palaver.services.queries import Queries
 from palaver.services.services import Services
 from palaver.state.fold import apply
 
@@ -73,11 +73,10 @@ class Client(asyncio.Transport):
 class Parts:
     """The services that the commands need."""
 
-    home: Path
-    log: Log
+    daemon: SimpleNamespace
+    queries: Queries
     clock: Clock
     broker: Broker
-    exports: Exports = field(default_factory=Exports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,9 @@ class Stage:
             width=80,
         )
         call = Call(
-            services=cast(Services, Parts(self.home, self.log, self.clock, self.broker)),
+            services=cast(
+                Services, Parts(SimpleNamespace(home=self.home), Queries(self.log), self.clock, self.broker)
+            ),
             connection=connection,
             asked=asked,
             parsed=parse(TABLE, words),

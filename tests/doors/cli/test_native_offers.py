@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.fakes import open_memory, opened_bus
 
 from palaver.doors.cli.harness import Offers, give_back, remember_cut
-from palaver.doors.hooks.evidence import Conversation
+from palaver.services.evidence import Conversation
 
 
 async def test_only_truncated_messages_are_remembered(tmp_path: Path) -> None:

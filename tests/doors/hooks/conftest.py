@@ -8,11 +8,12 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.evidence import Conversations, HookOutcomes
 from palaver.doors.hooks.handler import HookDesk, HookReply
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook
+from palaver.services.evidence import Conversations, HookOutcomes
+from palaver.services.queries import Queries
 
 
 class Hooks:
@@ -20,16 +21,16 @@ class Hooks:
 
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, home: Path) -> None:
         self.bus = bus
-        self.conversations = Conversations(bus.delivery, bus.log, tasks)
+        self.conversations = Conversations(bus.delivery, Queries(bus.log), tasks)
         self.subagents = Subagents(bus.log, bus.broker, tasks)
         self.desk = HookDesk(
-            log=bus.log,
+            queries=Queries(bus.log),
             broker=bus.broker,
             delivery=bus.delivery,
             conversations=self.conversations,
             transcripts=TranscriptBook(),
             subagents=self.subagents,
-            outcomes=HookOutcomes(home, bus.log, bus.broker),
+            outcomes=HookOutcomes(home, Queries(bus.log), bus.broker),
             hints="",
             tasks=tasks,
         )

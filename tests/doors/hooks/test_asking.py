@@ -11,7 +11,6 @@ from tests.doors.parts import BOOT, Parts, opened_parts
 from tests.fakes import SCRIPT
 
 from palaver.doors.hooks.connection import HookAsking
-from palaver.doors.hooks.evidence import HookOutcomes
 from palaver.doors.hooks.handler import HookDesk, HookReply
 from palaver.errors import AlreadyJoined
 from palaver.identity.caller import Anchor, CallerClaim, Doorstep
@@ -20,6 +19,7 @@ from palaver.identity.process import Peer, Process
 from palaver.protocol.agents import Caller, Seat, caller_for
 from palaver.protocol.thin import ThinRequest
 from palaver.services.agents import TranscriptBook
+from palaver.services.evidence import HookOutcomes
 
 HARNESS = 10
 """The pid of the harness process where sessions have their seat."""
@@ -71,13 +71,13 @@ class Asking:
         self.parts = parts
         self.street = Street(parts)
         desk = HookDesk(
-            log=parts.log,
+            queries=parts.queries,
             broker=parts.broker,
             delivery=parts.delivery,
             conversations=parts.conversations,
             transcripts=TranscriptBook(),
             subagents=parts.subagents,
-            outcomes=HookOutcomes(parts.services.home, parts.log, parts.broker),
+            outcomes=HookOutcomes(parts.services.daemon.home, parts.queries, parts.broker),
             hints="",
             tasks=parts.tasks,
         )

@@ -17,6 +17,7 @@ from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
 from palaver.protocol.requests import Leave, SetStatus
 from palaver.services.agents import TranscriptBook
+from palaver.services.queries import Queries
 from palaver.services.services import Services
 
 PID = 7
@@ -33,12 +34,14 @@ class Desk:
         self.services = cast(
             "Services",
             SimpleNamespace(
-                log=hooks.bus.log,
+                queries=Queries(hooks.bus.log),
                 broker=hooks.bus.broker,
                 clock=hooks.bus.clock,
-                conversations=hooks.conversations,
-                transcripts=self.transcripts,
-                subagents=hooks.subagents,
+                agents=SimpleNamespace(
+                    conversations=hooks.conversations,
+                    transcripts=self.transcripts,
+                    subagents=hooks.subagents,
+                ),
             ),
         )
 

@@ -7,11 +7,11 @@ from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_desk import BASH, grade, pair
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.evidence import Conversation, Wake
 from palaver.harness.hooks import HookNews, HookStep
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.requests import Leave, SetStatus
+from palaver.services.evidence import Conversation, Wake
 
 
 def unconfirmed(hooks: Hooks, event: Event) -> bool:

@@ -8,11 +8,11 @@ from tests.fakes import Bus, FakeLane
 from tests.limits import LIMIT_S
 
 from palaver.delivery.lanes import lanes_in_order
-from palaver.doors.hooks.evidence import Natives, Wake
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.lanes import LaneKind
 from palaver.protocol.requests import Leave
+from palaver.services.evidence import Natives, Wake
 
 
 def woken(*events: Event) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.hooks.evidence import Trail
 from palaver.harness.hooks import HookNews, HookStep
+from palaver.services.evidence import Trail
 
 
 def news(step: HookStep, agent_id: str = "") -> HookNews:

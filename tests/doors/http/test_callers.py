@@ -22,7 +22,9 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def services(stage: Stage) -> Services:
-    return cast("Services", SimpleNamespace(broker=stage.broker, attendance=stage.book))
+    return cast(
+        "Services", SimpleNamespace(broker=stage.broker, callers=SimpleNamespace(attendance=stage.book))
+    )
 
 
 def token(name: str, standing: str = "worker") -> Token:

@@ -44,16 +44,16 @@ class FakeDesk:
 
 
 @dataclass
-class FakeLog:
+class FakeQueries:
     def last(self) -> int:
         return LAST
 
 
 @dataclass
 class FakeServices:
-    desk: FakeDesk
+    rooms: FakeDesk
     clock: FakeClock = field(default_factory=FakeClock)
-    log: FakeLog = field(default_factory=FakeLog)
+    queries: FakeQueries = field(default_factory=FakeQueries)
 
 
 @pytest.fixture

@@ -333,7 +333,7 @@ async def _sit_down(call: Call) -> Outcome:
 
 
 async def _say_joined(call: Call, joined: Joined) -> int:
-    agent, rows = joined.agent, call.services.log.rows
+    agent, rows = joined.agent, call.services.queries.rows
     unread, unsure = read_unread(rows, agent.name), read_unsure(rows, agent.name)
     if call.is_json:
         view: dict[str, object] = {
@@ -345,7 +345,7 @@ async def _say_joined(call: Call, joined: Joined) -> int:
             "new": joined.is_new,
         }
         if agent.seat is not None:
-            view |= {"pid": agent.seat.pid, "seat": call.services.seats.mark(agent.seat, agent.name)}
+            view |= {"pid": agent.seat.pid, "seat": call.services.callers.seats.mark(agent.seat, agent.name)}
         await call.say_json(view)
         return 0
     lines = [f"you are {agent.name}" if not agent.remote else f"{agent.name} is known here"]

@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import Final
 
 from palaver.broker.context import Redacted
-from palaver.broker.messages import fetch_event
 from palaver.domain.rights import is_foreign_type, require
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, moment_from, query_from
 from palaver.doors.cli.parser import format_argv
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
-from palaver.log.api import Archived
-from palaver.log.follow import pages
-from palaver.log.storage import kept_folders
 from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import can_remove, removed_text
-from palaver.protocol.requests import Archive, Redact
+from palaver.protocol.requests import Redact
 from palaver.protocol.summary import begin_page
+from palaver.services.archive import archive_events, repair_folders
 from palaver.services.export import ExportFormat
 from palaver.services.holders import secret_hash
 
@@ -137,9 +134,8 @@ _ID_END: Final = 8
 
 async def archive(call: Call) -> int:
     """Move the events before a seq or a time into an archive file."""
-    before = min(await _place(call), call.services.log.last() + 1)
-    moved = await call.services.broker.submit(call.caller, Archive(before=before), key=call.asked.key)
-    assert isinstance(moved, Archived)
+    before = min(await _place(call), call.services.queries.last() + 1)
+    moved = await archive_events(call.services.broker, call.caller, before, call.asked.key)
     if call.is_json:
         path = None if moved.path is None else str(moved.path)
         view = {"archived": moved.count, "last": moved.last, "file": path}
@@ -174,12 +170,12 @@ async def export(call: Call) -> int:
     )
     if manner.is_markdown:
         note = "Secrets are redacted." if is_redacted else "Secrets are not redacted."
-        await call.write(begin_page(f"Palaver log of {call.services.log.device}", note).encode())
-    if query.sql and query.after < call.services.log.archived():
+        await call.write(begin_page(f"Palaver log of {call.services.queries.device}", note).encode())
+    if query.sql and query.after < call.services.queries.archived():
         call.warn("--sql reads only the log; the archive is left out")
     async with (
-        aclosing(pages(call.services.log, query, with_archives=not query.sql)) as found,
-        call.services.exports.start(manner) as process,
+        aclosing(call.services.queries.pages(query, with_archives=not query.sql)) as found,
+        call.services.queries.exports.start(manner) as process,
     ):
         async for events in found:
             async with aclosing(process.write(events)) as written:
@@ -195,15 +191,15 @@ async def redact(call: Call) -> int:
     Return 1 if the text could not be removed yet.
     """
     require(call.caller, Standing.HUMAN, "redact")
-    event = await fetch_event(call.services.log, call.parsed.positionals[0])
+    event = await call.services.queries.fetch_event(call.parsed.positionals[0])
     is_foreign = is_foreign_type(event.type)
     text = removed_text(event, is_foreign=is_foreign) if can_remove(event, is_foreign=is_foreign) else ""
     digest = await asyncio.to_thread(secret_hash, text.encode("utf-8", "replace"))
     request = Redact(event=str(event.seq), hash=digest)
     done = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(done, Redacted)
-    files = await asyncio.to_thread(_remove_files, call.services.home, (event, *done.copies))
-    kept = await asyncio.to_thread(kept_folders, call.services.home)
+    files = await asyncio.to_thread(_remove_files, call.services.daemon.home, (event, *done.copies))
+    kept = await asyncio.to_thread(repair_folders, call.services.daemon.home)
     is_left = event.seq in done.unredacted
     if call.is_json:
         await call.say_json(
@@ -277,5 +273,5 @@ async def _place(call: Call) -> int:
 
 async def _first_since(call: Call, moment: int) -> int:
     """Return the first seq that is not older than a time; the seq after the last one if all are older."""
-    found = await call.services.log.read(Query(since=moment, limit=1))
-    return found[0].seq if found else call.services.log.last() + 1
+    found = await call.services.queries.read(Query(since=moment, limit=1))
+    return found[0].seq if found else call.services.queries.last() + 1

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from palaver.broker.bundles import find_bundle
 from palaver.broker.context import Sent, Written
 from palaver.broker.messages import check_breadth
 from palaver.doors.cli.call import Call
@@ -369,7 +368,7 @@ async def create(call: Call) -> int:
     event = await _make(call, call.parsed.positionals[0], call.asked.key)
     if call.is_json:
         bundle = bundle_from_payload(event.payload)
-        parents = read_parents(call.services.log.rows, bundle.extends)
+        parents = read_parents(call.services.queries.rows, bundle.extends)
         await call.say_json(bundle_view(event, bundle, parents, is_full=False))
     else:
         await call.say(call.safe(f"made {bundle_summary(event.payload)}"))
@@ -400,7 +399,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
 
 def _is_sent(call: Call, request: Send) -> bool:
     """Return whether the caller already sent a message with this id: that message keeps its bundle."""
-    found = call.services.log.find(request.id) if request.id else []
+    found = call.services.queries.with_id(request.id) if request.id else []
     return any((one.id, one.sender) == (request.id, call.caller.name) for one in found)
 
 
@@ -415,10 +414,10 @@ def _bundle_request_key(call: Call, request: Send) -> bytes:
 
 async def show(call: Call) -> int:
     """Show the parts of a bundle; with --full also their content."""
-    log, is_full = call.services.log, call.parsed.has("--full")
-    event = await find_bundle(log, call.parsed.positionals[0])
+    queries, is_full = call.services.queries, call.parsed.has("--full")
+    event = await queries.bundle(call.parsed.positionals[0])
     bundle = bundle_from_payload(event.payload)
-    parents = read_parents(log.rows, bundle.extends)
+    parents = read_parents(queries.rows, bundle.extends)
     if call.is_json:
         await call.say_json(bundle_view(event, bundle, parents, is_full=is_full))
         if is_full:
@@ -436,7 +435,7 @@ async def show(call: Call) -> int:
 async def list_bundles(call: Call) -> int:
     """Show the newest bundles, newest last."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_BUNDLES
-    found = read_newest_bundles(call.services.log.rows, limit)
+    found = read_newest_bundles(call.services.queries.rows, limit)
     if call.is_json:
         for bundle_id, row in found:
             await call.say_json(bundle_row_view(bundle_id, row))
@@ -555,12 +554,12 @@ def _divided(values: Iterable[str]) -> list[str]:
 def _with_parents(call: Call, bundle: Bundle) -> Iterator[str]:
     """Yield the ids of a bundle and of the bundles it extends, nearest first."""
     yield bundle.bundle_id
-    for bundle_id, _ in read_parents(call.services.log.rows, bundle.extends):
+    for bundle_id, _ in read_parents(call.services.queries.rows, bundle.extends):
         yield bundle_id
 
 
 async def _bundle(call: Call, reference: str) -> Bundle:
-    return bundle_from_payload((await find_bundle(call.services.log, reference)).payload)
+    return bundle_from_payload((await call.services.queries.bundle(reference)).payload)
 
 
 async def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptFile]:
@@ -577,5 +576,5 @@ async def _events(call: Call, bundle: Bundle) -> AsyncIterator[Event]:
     """Yield the events that a bundle refers to, one at a time: each may be large."""
     for first, last in bundle.events:
         for place in range(first, last + 1):
-            if (event := await call.services.log.fetch(place)) is not None:
+            if (event := await call.services.queries.fetch(place)) is not None:
                 yield event

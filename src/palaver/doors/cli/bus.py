@@ -34,16 +34,15 @@ from palaver.doors.http.server import check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files
-from palaver.log.storage import FILE_NAME
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.display import ago
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.text import exact
+from palaver.services.archive import replaced_log
 from palaver.services.queries import (
     agent_view,
     daemon_view,
-    find_typed_secrets,
     terminal_lines,
     terminal_view,
 )
@@ -168,15 +167,15 @@ async def change_http(call: Call) -> None:
         return
     require_person(call.caller)
     settings = replace(
-        call.services.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
+        call.services.daemon.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
     )
-    door = call.services.http
+    door = call.services.daemon.http
     await door.open(call.services, settings)
     if door.trouble:
         still = f"; it listens at {door.where} as before" if door.where else ""
         raise DoorShut(f"the bus is up, but {door.trouble}{still}")
     door.changed = dict(wanted)
-    old = write_wanted(call.services.home, wanted)
+    old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():
         if value != old[key]:
             request = ChangeSetting(key=key, value=value, old=old[key])
@@ -229,14 +228,14 @@ _OFFERED = 20
 async def up(call: Call) -> int:
     """Report that the bus is up: the client has started it. Open or shut the HTTP door if asked to."""
     await change_http(call)
-    lift_stop(call.services.home)
+    lift_stop(call.services.daemon.home)
     view = daemon_view(call.services)
     if call.is_json:
         await call.say_json(view)
     else:
-        where = f", {call.services.http.where}" if call.services.http.where else ""
+        where = f", {call.services.daemon.http.where}" if call.services.daemon.http.where else ""
         await call.say(f"the bus is up (process {view['pid']}, home {view['home']}{where})")
-    if (trouble := call.services.http.trouble) and not call.is_json:
+    if (trouble := call.services.daemon.http.trouble) and not call.is_json:
         call.warn(f"{trouble}; 'pal up --http HOST:PORT' opens it somewhere else")
     return 0
 
@@ -244,13 +243,13 @@ async def up(call: Call) -> int:
 async def down(call: Call) -> int:
     """Stop the bus, and create the marker after which only a person starts it again."""
     require(call.caller, Standing.WORKER, "down")
-    marker = call.services.home / "down"
+    marker = call.services.daemon.home / "down"
     marker.touch(mode=0o600)
     if call.is_json:
         await call.say_json({"pid": os.getpid(), "stopped": True})
     else:
         await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
-    call.services.stop(DOWN)
+    call.services.daemon.stop(DOWN)
     return 0
 
 
@@ -283,7 +282,7 @@ async def status(call: Call) -> int:
     assert isinstance(doors, dict)
     await call.say_lines(
         [
-            f"the bus is up for {ago(now - call.services.started_ms)}",
+            f"the bus is up for {ago(now - call.services.daemon.started_ms)}",
             f"process  {view['pid']}",
             f"version  {view['version']}",
             f"home     {view['home']}",
@@ -304,7 +303,7 @@ def _family_lines(call: Call, agent: Agent) -> list[str]:
 
 
 def _children(call: Call, agent: Agent) -> list[str]:
-    return [child.name for child in call.services.subagents.of(agent.name)]
+    return [child.name for child in call.services.agents.subagents.of(agent.name)]
 
 
 async def doctor(call: Call) -> int:
@@ -313,7 +312,7 @@ async def doctor(call: Call) -> int:
     The client then checks the harnesses, and exits with 1 if any finding needs attention.
     """
     findings = [
-        *_check_home(call.services.home),
+        *_check_home(call.services.daemon.home),
         *await _check_log(call),
         *await _check_storage(call),
         await _check_archives(call),
@@ -321,7 +320,7 @@ async def doctor(call: Call) -> int:
         await _check_secrets(call),
         *_check_client(call),
         *_check_http(call),
-        *_check_profiles(call.services.home),
+        *_check_profiles(call.services.daemon.home),
     ]
     checks = [
         {"ok": ok, "check": what, "advice": None if ok else advice or None} for ok, what, advice in findings
@@ -360,32 +359,35 @@ def _check_home(home: Path) -> list[Finding]:
 
 
 async def _check_log(call: Call) -> list[Finding]:
-    log = call.services.log
+    queries = call.services.queries
     skipped = [
-        f"{decode_count(value)} of type {type_}" for type_, value in log.rows.scan(SKIPPED, "", limit=100)
+        f"{decode_count(value)} of type {type_}" for type_, value in queries.rows.scan(SKIPPED, "", limit=100)
     ]
-    if count := await log.count_unreadable():
+    if count := await queries.count_unreadable():
         skipped.append(f"{count} that all readers skip")
     shown = ", ".join(skipped) or "none"
     return [
-        (True, f"log at place {log.last()}, SQLite {sqlite3.sqlite_version}, device {log.device}", ""),
+        (
+            True,
+            f"log at place {queries.last()}, SQLite {sqlite3.sqlite_version}, device {queries.device}",
+            "",
+        ),
         (
             not skipped,
             f"events that could not be read: {shown}",
             "they are kept; a newer Palaver may read them",
         ),
-        (True, f"Python {sys.version.split()[0]}, Palaver {call.services.version}", ""),
+        (True, f"Python {sys.version.split()[0]}, Palaver {call.services.daemon.version}", ""),
     ]
 
 
 async def _check_storage(call: Call) -> list[Finding]:
-    troubles = await call.services.log.check_storage()
+    troubles = await call.services.queries.check_storage()
     advice = (
         "'pal down' and 'pal doctor --repair' save what can be read; or restore a backup, see docs/log.md"
     )
-    saved = call.services.home / f"{FILE_NAME}.saved"
     findings = [(False, trouble, advice) for trouble in troubles] or [(True, "the log is whole", "")]
-    if saved.exists():
+    if saved := replaced_log(call.services.daemon.home):
         what = f"{saved} is a copy of a log that was replaced while the bus was running"
         findings.append((False, what, "compare it with the log, then remove it"))
     return findings
@@ -393,7 +395,7 @@ async def _check_storage(call: Call) -> list[Finding]:
 
 async def _check_archives(call: Call) -> Finding:
     try:
-        count = await call.services.log.check_archives()
+        count = await call.services.queries.check_archives()
     except StorageFailed as failure:
         return False, str(failure), "events that lie in it cannot be read until it is back from a backup"
     return True, f"{count} archived event{'' if count == 1 else 's'}, all in their files", ""
@@ -402,7 +404,7 @@ async def _check_archives(call: Call) -> Finding:
 async def _check_secrets(call: Call) -> Finding:
     """Search the lines and keys that people typed at terminals for passwords."""
     try:
-        found = await find_typed_secrets(call.services.log)
+        found = await call.services.queries.typed_secrets()
     except StorageFailed as failure:
         return False, f"not searched for typed secrets: {failure}", "run 'pal doctor' again when it is back"
     if not found:
@@ -414,7 +416,7 @@ async def _check_secrets(call: Call) -> Finding:
 
 
 async def _check_blobs(call: Call) -> Finding:
-    found = await call.services.log.check_blobs()
+    found = await call.services.queries.check_blobs()
     if not found.lost:
         return True, f"{found.count} large content{'' if found.count == 1 else 's'}, all in blobs/", ""
     rest = len(found.lost) - _SHOWN
@@ -424,8 +426,8 @@ async def _check_blobs(call: Call) -> Finding:
 
 
 def _check_client(call: Call) -> list[Finding]:
-    same = call.asked.version == call.services.version
-    what = f"client {call.asked.version}, daemon {call.services.version}"
+    same = call.asked.version == call.services.daemon.version
+    what = f"client {call.asked.version}, daemon {call.services.daemon.version}"
     version = (same, what, "'pal down' and 'pal up' start the daemon that belongs to this client")
     return [
         version,
@@ -449,7 +451,7 @@ def _check_profiles(home: Path) -> list[Finding]:
 
 
 def _check_http(call: Call) -> list[Finding]:
-    door = call.services.http
+    door = call.services.daemon.http
     if door.trouble:
         return [
             (False, door.trouble, "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it")
@@ -466,8 +468,8 @@ async def completion(call: Call) -> int:
 async def complete_words(call: Call) -> int:
     """Print the candidates for a completion script, one per line."""
     words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
-    rows = call.services.log.rows
-    recent = await call.services.log.read(Query(types=("message",), last=100))
+    rows = call.services.queries.rows
+    recent = await call.services.queries.read(Query(types=("message",), last=100))
 
     def candidates(kind: str) -> list[str]:
         names = sorted(agent.name for agent in call.services.broker.directory.all())
@@ -489,7 +491,7 @@ async def complete_words(call: Call) -> int:
         if kind == "tasks":
             return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
         if kind == "permissions":
-            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.permissions.all()]
+            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.agents.permissions.all()]
         if kind == "settings":
             return list(KEYS)
         return []

@@ -16,7 +16,6 @@ from palaver.doors.cli.parser import Parsed
 from palaver.errors import NotFound, UsageError, WhoAreYou
 from palaver.harness.hooks import harness_of
 from palaver.identity.caller import Anchor
-from palaver.log.follow import follow
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from
 from palaver.protocol.envelope import Event
@@ -91,7 +90,7 @@ class Call:
 
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
         """Wait for the next events after the query's seq; return None if the time is over first."""
-        async with aclosing(follow(self.services.log, query, after=query.after)) as found:
+        async with aclosing(self.services.queries.follow(query, after=query.after)) as found:
             try:
                 async with asyncio.timeout(timeout_s):
                     with self.connection.waiting():

@@ -121,7 +121,7 @@ async def set_setting(call: Call) -> int:
     """Write one setting to the file, then store the change in the log."""
     require(call.caller, Standing.HUMAN, "config set")
     key, text = call.parsed.positionals
-    value, home = typed(key, text), call.services.home
+    value, home = typed(key, text), call.services.daemon.home
     content = read_settings_file(home)
     name = str(home / SETTINGS_FILE)
     old = typed(key, parse_file(content, name).get(key, DEFAULTS[key]))
@@ -134,7 +134,7 @@ async def set_setting(call: Call) -> int:
         await call.say_json({"key": key, "value": value, "old": old, "takes_effect": "next start"})
     else:
         await call.say_lines([call.safe(f"{key} = {format_value(value)}"), NEXT_START])
-    if call.services.origins[key] == "environment":
+    if call.services.daemon.origins[key] == "environment":
         call.warn(f"{PREFIX}{key.upper()} was set where the bus was started, and wins over the file")
     return 0
 
@@ -148,9 +148,9 @@ async def edit_settings(call: Call) -> int:
 
 def _coming(call: Call) -> Settings | None:
     """Return the settings in the file, which apply from the next start; None if the file is not valid."""
-    name = str(call.services.home / SETTINGS_FILE)
+    name = str(call.services.daemon.home / SETTINGS_FILE)
     try:
-        return parse_settings(read_settings_file(call.services.home), name)
+        return parse_settings(read_settings_file(call.services.daemon.home), name)
     except PalaverError as error:
         call.warn(f"the bus would not start again: {error}")
         return None
@@ -173,11 +173,11 @@ def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
 
 def _now(call: Call, key: str) -> tuple[str | int, str]:
     """Return the present value and its origin. Only `pal up --http` changes a value while the bus runs."""
-    changed = call.services.http.changed
+    changed = call.services.daemon.http.changed
     if key in changed:
         return changed[key], "file"
-    value: str | int = getattr(call.services.settings, key)
-    return value, call.services.origins[key]
+    value: str | int = getattr(call.services.daemon.settings, key)
+    return value, call.services.daemon.origins[key]
 
 
 def _lines(call: Call, key: str, coming: Settings | None) -> Iterator[str]:

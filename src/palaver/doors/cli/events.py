@@ -20,7 +20,6 @@ from palaver.doors.cli.parser import Parsed, shown
 from palaver.doors.cli.rooms import named_room
 from palaver.doors.cli.spec import Command, Completes, Option
 from palaver.errors import PalaverError, UsageError
-from palaver.log.follow import follow, pages, place_before_newest
 from palaver.protocol.agents import RESERVED
 from palaver.protocol.display import Safe, truncate
 from palaver.protocol.envelope import Event, encode_event
@@ -227,7 +226,7 @@ async def following(call: Call, query: Query) -> AsyncIterator["EventFollower"]:
         yield EventFollower(call, query, None)
         return
     peer = call.connection.peer
-    consumer = await call.services.consumers.take(call.caller.name, name, pid=peer.pid)
+    consumer = await call.services.agents.consumers.take(call.caller.name, name, pid=peer.pid)
     try:
         yield EventFollower(call, query, consumer)
     finally:
@@ -239,7 +238,7 @@ class EventFollower:
 
     def __init__(self, call: Call, query: Query, consumer: Consumer | None) -> None:
         self._call = call
-        self._log = call.services.log
+        self._queries = call.services.queries
         self._query = replace(query, last=None)
         self._consumer = consumer
         self._failure: PalaverError | None = None
@@ -254,7 +253,7 @@ class EventFollower:
         if self._consumer is not None:
             await self._consumer.begin(place)
         elif not self.is_resumed:
-            place = max(place, self._log.archived())  # Only a consumer can have missed archived events.
+            place = max(place, self._queries.archived())  # Only a consumer can have missed archived events.
         self.flushed_place = place
         if most is not None and (skipped := await self._behind(place, most)) is not None:
             place = skipped.before - 1
@@ -285,7 +284,7 @@ class EventFollower:
     async def _start(self) -> tuple[int, int | None]:
         """Return the seq to begin after, and how many events after it are shown at most; None means all."""
         call, parsed, query = self._call, self._call.parsed, self._query
-        most, last = parsed.number("--last"), self._log.last()
+        most, last = parsed.number("--last"), self._queries.last()
         if (resumed := _resumed(call)) is not None:
             self.is_resumed = True
             return resumed, None
@@ -303,14 +302,14 @@ class EventFollower:
             return 0, None
         if most is None or is_from_now:
             return last, None
-        return await place_before_newest(self._log, query, most), None
+        return await self._queries.place_before_newest(query, most), None
 
     async def _behind(self, place: int, most: int) -> SkippedEvents | None:
         """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
-        if most < _FOLLOW_PAGE and place >= self._log.archived():
+        if most < _FOLLOW_PAGE and place >= self._queries.archived():
             # The usual case needs one short read, however long the log is.
             asked = replace(self._query, after=place, last=most + 1, limit=most + 1)
-            if len(await self._log.read(asked)) <= most:
+            if len(await self._queries.read(asked)) <= most:
                 return None
         return await self._newest(place, most)
 
@@ -319,7 +318,7 @@ class EventFollower:
         newest: deque[int] = deque(maxlen=most)
         count, end = 0, place
         asked = replace(self._query, after=place, limit=_FOLLOW_PAGE)
-        async with aclosing(pages(self._log, asked)) as found:
+        async with aclosing(self._queries.pages(asked)) as found:
             async for page in found:
                 count += len(page)
                 newest.extend(event.seq for event in page)
@@ -327,7 +326,7 @@ class EventFollower:
         if count <= most:
             return None
         before = newest[0] if newest else end + 1
-        is_archived = place < self._log.archived()
+        is_archived = place < self._queries.archived()
         return SkippedEvents(count=count - len(newest), after=place, before=before, is_archived=is_archived)
 
     async def _write(self, data: bytes, place: int, token: bytes = b"") -> None:
@@ -388,7 +387,7 @@ async def rooms_from(call: Call) -> tuple[str, ...]:
 
     Raises `AmbiguousRecipient` when several rooms have the name, and `RoomNotFound`.
     """
-    rows = call.services.log.rows
+    rows = call.services.queries.rows
     named = [await named_room(call, word) for word in call.parsed.values("--room")]
     return tuple(find_past_room(rows, word).id for word in named)
 
@@ -466,7 +465,7 @@ async def doubt_types(call: Call, types: Iterable[str]) -> None:
     known = [*EVENT_TYPES, *STORED_TYPES]
     for type_ in () if call.asked.resume else types:
         near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
-        if near and not await call.services.log.read(Query(types=(type_,), last=1)):
+        if near and not await call.services.queries.read(Query(types=(type_,), last=1)):
             call.warn(f"the log has no event of type {type_}; did you mean {near[0]}?")
 
 
@@ -474,7 +473,7 @@ async def _is_known(call: Call, name: str) -> bool:
     plain = name.removeprefix("@").lower()
     if plain in RESERVED or call.services.broker.directory.find(plain) is not None:
         return True
-    return bool(await call.services.log.read(Query(senders=(name,), last=1)))
+    return bool(await call.services.queries.read(Query(senders=(name,), last=1)))
 
 
 # --------------------
@@ -513,10 +512,10 @@ async def _read(call: Call, query: Query) -> int:
     """Show the events in the log, page by page; return how many were shown."""
     shown = 0
     if query.last is not None and query.last > _PAGE:
-        end = call.services.log.last() + 1 if query.before is None else query.before
-        after = await place_before_newest(call.services.log, query, query.last)
+        end = call.services.queries.last() + 1 if query.before is None else query.before
+        after = await call.services.queries.place_before_newest(query, query.last)
         query = replace(query, after=after, before=end, last=None)
-    while found := await call.services.log.read(query):
+    while found := await call.services.queries.read(query):
         for event in found:
             await call.write(event_line(call, event))
         shown += len(found)
@@ -528,7 +527,7 @@ async def _read(call: Call, query: Query) -> int:
 
 async def _read_all(call: Call, query: Query) -> None:
     """Show the archived events, then those in the log."""
-    async with aclosing(pages(call.services.log, query)) as found:
+    async with aclosing(call.services.queries.pages(query)) as found:
         async for page in found:
             for event in page:
                 await call.write(event_line(call, event))
@@ -540,9 +539,9 @@ def _can_be_archived(parsed: Parsed) -> bool:
 
 
 def _tell_of_archive(call: Call, query: Query) -> None:
-    archived = call.services.log.archived()
+    archived = call.services.queries.archived()
     if query.after < archived:
-        where = call.services.home / "archive"
+        where = call.services.daemon.home / "archive"
         call.warn(f"events up to #{archived} are archived in {where}; --archived shows them too")
 
 
@@ -553,7 +552,7 @@ async def _wait(call: Call, query: Query) -> int:
     timeout_s = call.parsed.duration_s("--wait")
     async with following(call, query) as follower:
         place = await follower.begin()
-        async with aclosing(follow(call.services.log, query, after=place, with_archives=True)) as pages:
+        async with aclosing(call.services.queries.follow(query, after=place, with_archives=True)) as pages:
             try:
                 async with asyncio.timeout(timeout_s):
                     with call.connection.waiting():
@@ -572,7 +571,9 @@ async def _follow(call: Call, query: Query) -> int:
     async with following(call, query) as follower:
         with call.connection.ending_gently():
             place = await follower.begin()
-            async with aclosing(follow(call.services.log, query, after=place, with_archives=True)) as pages:
+            async with aclosing(
+                call.services.queries.follow(query, after=place, with_archives=True)
+            ) as pages:
                 while True:
                     with call.connection.waiting():
                         found = await anext(pages, None)

@@ -16,7 +16,6 @@ from palaver.doors.cli.render import injection_line
 from palaver.doors.cli.spec import DETACH, NAME, ROLE, TAG, Command, Option, Positional
 from palaver.doors.cli.terminals import launch
 from palaver.doors.hooks.claude import ClaudeDoubts
-from palaver.doors.hooks.evidence import Conversation, Natives, Wake
 from palaver.errors import UsageError, WhoAreYou
 from palaver.harness.claude.monitor import LIMIT_MESSAGES, MonitorPace, monitor_lines, wake_lines
 from palaver.harness.claude.registry import LOOKED_UP
@@ -28,6 +27,7 @@ from palaver.protocol.agents import INSTANCE
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, SEAT_TYPES, Grade
 from palaver.protocol.lanes import NOT_YET, PACED, Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
+from palaver.services.evidence import Conversation, Natives, Wake
 from palaver.services.messages import Delivering
 
 # --------------------
@@ -275,7 +275,7 @@ async def monitor(call: Call) -> int:
     require_own_mail(call.caller)
     call.connection.comes_back = True
     watching = _Monitor(call, _read_token(call.asked.resume))
-    unsubscribe = call.services.log.subscribe(watching.follow)
+    unsubscribe = call.services.queries.subscribe(watching.follow)
     try:
         async with looked_after(call):
             return await watching.run()
@@ -331,7 +331,7 @@ class _Monitor:
         delivery = services.delivery
         self._lane = lane = delivery.open_lane(name, MONITOR_ABILITY, self._offers.put_nowait)
         lane.silence = self._silence
-        services.conversations.add_native(lane)
+        services.agents.conversations.add_native(lane)
         self._keep_pace(lane)
         had = None if self._before is None else self._before.had
         if had and (offer := delivery.take_up(lane, had)) is not None:
@@ -352,7 +352,7 @@ class _Monitor:
             return
         services = self._call.services
         await give_back(services.delivery, lane, self._offers, "the monitor ended before it left")
-        services.conversations.remove_native(lane)
+        services.agents.conversations.remove_native(lane)
         if self._call.connection.has_gone:  # The client cannot report what it received.
             for number in list(lane.offers):
                 await services.delivery.answer(lane, number, OfferOutcome.UNCONFIRMED)
@@ -360,9 +360,9 @@ class _Monitor:
 
     async def _write(self, lane: Lane, offer: Offer) -> None:
         services, name = self._call.services, lane.agent
-        lines = [injection_line(event, name, services.log.device) for event in offer.events]
+        lines = [injection_line(event, name, services.queries.device) for event in offer.events]
         written = monitor_lines(lines)
-        conversation = services.conversations.get(name)
+        conversation = services.agents.conversations.get(name)
         remember_cut(conversation, offer, written)
         data = "".join(f"{text}\n" for text, _ in written).encode("utf-8", "backslashreplace")
         self._pace.spend(self._clock.monotonic_s())
@@ -408,7 +408,7 @@ class _Monitor:
             offer.number in self._written
             and offer.number not in lane.arrived
             and self._withdrawn.isdisjoint(offer.seqs)
-            and self._call.services.conversations.get(lane.agent) is not None
+            and self._call.services.agents.conversations.get(lane.agent) is not None
         )
         if not is_proven:
             return OfferOutcome.UNCONFIRMED
@@ -457,7 +457,7 @@ async def rewake(call: Call) -> int:
     if call.caller.harness != _HARNESS or _has_its_own(call):
         return 0
     waiting = _Waiter(call)
-    unsubscribe = call.services.log.subscribe(waiting.follow)
+    unsubscribe = call.services.queries.subscribe(waiting.follow)
     try:
         is_new = news is not None and is_start and news.source in ("startup", "resume")
         since_ms = _waited_since(call.asked.resume)
@@ -494,7 +494,7 @@ async def _is_somebody_new(call: Call) -> bool:
         if any(event.type in SEAT_TYPES for event in events):
             joined.set()
 
-    unsubscribe = call.services.log.subscribe(follow)
+    unsubscribe = call.services.queries.subscribe(follow)
     try:
         async with asyncio.timeout(_NAME_S):
             with call.connection.waiting():
@@ -512,7 +512,7 @@ class _Waiter:
         self._call = call
         self._agent = call.caller.name
         self._offers: Offers = asyncio.Queue()
-        self._natives: Natives = call.services.conversations.natives(self._agent)
+        self._natives: Natives = call.services.agents.conversations.natives(self._agent)
         self._wake = Wake(lambda: self._offers.put_nowait(None))
 
     def follow(self, events: Sequence[Event]) -> None:
@@ -552,8 +552,10 @@ class _Waiter:
     async def _say(self, lane: Lane, offer: Offer) -> int:
         services = self._call.services
         self._natives.leave(self._wake)
-        written = wake_lines([injection_line(one, self._agent, services.log.device) for one in offer.events])
-        remember_cut(services.conversations.get(self._agent), offer, written)
+        written = wake_lines(
+            [injection_line(one, self._agent, services.queries.device) for one in offer.events]
+        )
+        remember_cut(services.agents.conversations.get(self._agent), offer, written)
         text = "\n".join([_HEAD, *(line for line, _ in written), ""])
         # Even if the client never writes the offer, other lanes wait only this long.
         self._call.connection.spawn(let_pass(services.delivery, lane, _ARRIVAL_S))
@@ -577,7 +579,7 @@ class _Waiter:
         if lane is not None and lane not in self._natives.left:
             await give_back(services.delivery, lane, self._offers, "it ended before anything left")
             await services.delivery.close_lane(lane)
-        services.conversations.let_go(self._agent)
+        services.agents.conversations.let_go(self._agent)
 
 
 async def let_pass(delivery: Delivering, lane: Lane, wait_s: float) -> None:

@@ -159,7 +159,7 @@ def _check_whose(call: Call, name: str, verb: str) -> None:
 
 
 def _book(call: Call) -> TokenBook:
-    return call.services.tokens
+    return call.services.callers.tokens
 
 
 def _view(token: Token) -> dict[str, object]:

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import structs
 
 from palaver.broker.context import SYSTEM_CALLER, Sent, Written
-from palaver.broker.messages import fetch_event, find_message
 from palaver.domain.rights import require_own_mail
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
 from palaver.doors.cli.call import EXIT_NOTHING, Call
@@ -26,13 +25,11 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
 from palaver.errors import BadRequest, UsageError
 from palaver.home import older_trace, trace_path
-from palaver.log.follow import follow, pages
-from palaver.log.records import is_small
 from palaver.protocol.agent_text import format_injection, tips_for
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import bundle_hint
 from palaver.protocol.display import Column, ago, lay_out
-from palaver.protocol.envelope import Event, encode_event
+from palaver.protocol.envelope import Event, encode_event, is_small
 from palaver.protocol.events import AGENT_TYPES, ENDS, DeliveryReport, Grade, Place, State
 from palaver.protocol.message import MESSAGE, flat, is_raw, message_fields, readable_text
 from palaver.protocol.query import Passes, Query
@@ -76,7 +73,7 @@ def tips_for_agent(call: Call, events: Sequence[Event], told: Collection[str]) -
 
 def told_tips(call: Call) -> set[str]:
     """Return the tips that are stored as shown."""
-    return set(read_tips(call.services.log.rows, call.owner))
+    return set(read_tips(call.services.queries.rows, call.owner))
 
 
 def form_of(call: Call) -> str:
@@ -105,7 +102,7 @@ def count_rest(call: Call, events: Sequence[Event]) -> int:
     """Return how many unread messages remain after those that are shown; 0 with --follow."""
     if call.parsed.has("--follow"):
         return 0
-    return max(0, read_unread(call.services.log.rows, call.owner) - len(events))
+    return max(0, read_unread(call.services.queries.rows, call.owner) - len(events))
 
 
 async def show_mail(
@@ -148,9 +145,9 @@ def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event
     """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
     services, name = call.services, call.owner
     fence = format_injection(
-        [injection_line(event, name, services.log.device) for event in events],
+        [injection_line(event, name, services.queries.device) for event in events],
         rest=rest,
-        hints=services.settings.hints,
+        hints=services.daemon.settings.hints,
         tips=(bundle_hint(events), *tips),
     )
     return f"{fence}\n".encode()
@@ -451,7 +448,7 @@ async def inbox(call: Call) -> int:
 
 async def show(call: Call) -> int:
     """Show one message or event in full."""
-    event = await fetch_event(call.services.log, call.parsed.positionals[0])
+    event = await call.services.queries.fetch_event(call.parsed.positionals[0])
     is_mail = event.type == "message" or bool(event.delivered_to)
     if call.is_json:
         if is_mail:
@@ -476,7 +473,7 @@ async def show(call: Call) -> int:
 
 async def receipts(call: Call) -> int:
     """Show the delivery state of a message, one line per recipient."""
-    event = find_message(call.services.log, call.parsed.positionals[0])
+    event = call.services.queries.message(call.parsed.positionals[0])
     if call.is_json:
         await call.say_json(receipts_view(call.services, event))
         return 0
@@ -507,7 +504,7 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
 async def ack(call: Call) -> int:
     """Mark messages to the caller as seen. Messages to other recipients are refused."""
     name = call.owner
-    events = [find_message(call.services.log, reference) for reference in call.parsed.positionals]
+    events = [call.services.queries.message(reference) for reference in call.parsed.positionals]
     seqs = tuple(event.seq for event in events)
     request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
     written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
@@ -535,7 +532,7 @@ async def redeliver(call: Call) -> int:
 
 
 async def _say_queued(call: Call, reference: str, words: str) -> int:
-    event = find_message(call.services.log, reference)
+    event = call.services.queries.message(reference)
     if call.is_json:
         await call.say_json(receipts_view(call.services, event))
     else:
@@ -562,7 +559,7 @@ async def peek(call: Call, name: str, limit: int) -> int:
     else:
         events = await _all_behind(call, _behind(call, name, after, limit))
     if not events and (parsed.has("--wait") or timeout_s is not None):
-        place = call.services.log.last() if after is None else after
+        place = call.services.queries.last() if after is None else after
         events = await call.first(_behind(call, name, place, limit), timeout_s)
         if events is None:
             return EXIT_NOTHING
@@ -586,7 +583,9 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
     status = EXIT_NOTHING
     with call.connection.ending_gently(shown.place):
         query = _behind(call, name, shown.place, _PAGE)
-        async with aclosing(follow(call.services.log, query, after=shown.place, with_archives=True)) as found:
+        async with aclosing(
+            call.services.queries.follow(query, after=shown.place, with_archives=True)
+        ) as found:
             try:
                 async with asyncio.timeout(timeout_s):
                     while True:
@@ -624,7 +623,7 @@ def _resumed(call: Call) -> int:
 async def _all_behind(call: Call, query: Query) -> list[Event]:
     """Return the messages after a seq, archived or not, up to the limit."""
     found: list[Event] = []
-    async with aclosing(pages(call.services.log, query)) as some:
+    async with aclosing(call.services.queries.pages(query)) as some:
         async for page in some:
             found += page
             if len(found) >= query.limit:
@@ -684,7 +683,7 @@ async def _follow(call: Call, taker: MailReader, limit: int, timeout_s: float | 
     After SIGTERM or SIGHUP, flush the shown messages, store them as seen and print the cursor.
     """
     deadline, status = _deadline(timeout_s), EXIT_NOTHING
-    shown = FlushedMail(call.services.log.last())
+    shown = FlushedMail(call.services.queries.last())
     with call.connection.ending_gently(shown.place):
         while events := await _next(call, taker, limit, deadline):
             for batch in batches(events):
@@ -765,7 +764,7 @@ async def _write_down(call: Call, taker: MailReader, seqs: Sequence[int]) -> Non
 
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
-    events = [event for event in map(call.services.log.event, seqs) if event is not None]
+    events = [event for event in map(call.services.queries.event, seqs) if event is not None]
     tips = tuple(tips_for_agent(call, events, told_tips(call)))
     request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tips)
     await call.services.broker.submit(call.caller, request)
@@ -830,16 +829,16 @@ def _raw_sentence(seq: int, name: str, entry: LedgerEntry) -> str:
 
 async def _wait(call: Call, event: Event, name: str) -> LedgerEntry:
     """Return the final ledger entry of the keys; after the time limit the present one."""
-    log, news = call.services.log, asyncio.Event()
-    stop = log.subscribe(lambda _: news.set())
+    queries, news = call.services.queries, asyncio.Event()
+    stop = queries.subscribe(lambda _: news.set())
     try:
         async with asyncio.timeout(_limit_s(call, event)):
             with call.connection.waiting():
-                while not _is_known(entry := read_entry(log.rows, event.seq, name)):
+                while not _is_known(entry := read_entry(queries.rows, event.seq, name)):
                     await news.wait()
                     news.clear()
     except TimeoutError:
-        entry = read_entry(log.rows, event.seq, name)
+        entry = read_entry(queries.rows, event.seq, name)
     finally:
         stop()
     return entry or LedgerEntry(state=State.QUEUED, ts=event.ts)
@@ -895,7 +894,7 @@ async def send(call: Call) -> int:
     if parsed.has("--raw"):
         request = _as_keys(call, request)
         await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
-        request = await hide_keys(call.services.holds, request)
+        request = await hide_keys(call.services.agents.holds, request)
     request = await with_bundle(call, request)
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
@@ -1042,14 +1041,14 @@ _line: Final = msgspec.json.Decoder(_TraceLine).decode
 
 async def trace(call: Call) -> int:
     """Show the steps of a message in the order of time, then the present state of the lanes."""
-    event = find_message(call.services.log, call.parsed.positionals[0])
+    event = call.services.queries.message(call.parsed.positionals[0])
     receipts = receipt_lines(call.services, event)
     names = [str(line["name"]) for line in receipts]
     is_over = not any(line["state"] in _OPEN for line in receipts)
     steps = await _from_log(call, event, names, is_over=is_over)
     end = max(step.ts for step in steps) if is_over else call.services.clock.now_ms()
-    files = [("delivery", trace_path(call.services.home))]
-    files += [("holder", trace_path(call.services.home, name)) for name in _holders(call, names)]
+    files = [("delivery", trace_path(call.services.daemon.home))]
+    files += [("holder", trace_path(call.services.daemon.home, name)) for name in _holders(call, names)]
     steps += await asyncio.to_thread(_from_files, files, event, frozenset(names), end)
     steps.sort(key=lambda step: step.ts)
     if call.is_json:
@@ -1073,7 +1072,7 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
     states: list[TraceStep] = []
     place, seen = message.seq, 0
     while seen < _LIMIT_EVENTS and (
-        page := await call.services.log.read(Query(after=place, limit=_TRACE_PAGE))
+        page := await call.services.queries.read(Query(after=place, limit=_TRACE_PAGE))
     ):
         for event in page:
             found = _step_of(event, message)

@@ -85,12 +85,12 @@ class HeldMessage:
 
 def held_messages(call: Call) -> list[HeldMessage]:
     """Return the messages that a person must release, oldest first; above the limit only the newest."""
-    log = call.services.log
+    queries = call.services.queries
     found: list[HeldMessage] = []
-    for seq, names in read_held(log.rows).items():
-        entries = {name: read_entry(log.rows, seq, name) for name in sorted(names)}
+    for seq, names in read_held(queries.rows).items():
+        entries = {name: read_entry(queries.rows, seq, name) for name in sorted(names)}
         waiting = {name: one for name, one in entries.items() if one and not one.reason.startswith(USED_UP)}
-        event = log.event(seq) if waiting else None
+        event = queries.event(seq) if waiting else None
         if event is not None:
             first = next(iter(waiting.values()))
             found.append(HeldMessage(event, list(waiting), first.reason, first.ts))
@@ -141,7 +141,7 @@ async def pending(call: Call) -> int:
     Only the requests, which come first, can be answered here.
     """
     now, services = call.services.clock.now_ms(), call.services
-    asked = services.permissions.all()
+    asked = services.agents.permissions.all()
     names = {one.agent for one in asked}
     others = [agent for agent in services.broker.directory.all() if _is_asking(call, agent, names)]
     held = held_messages(call)
@@ -191,7 +191,7 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     check_person(call.caller)
     asked = call.parsed.positionals[0].lower()
     _check_answerable(call, asked, "approve" if is_allowed else "deny")
-    one = call.services.permissions.take(asked)
+    one = call.services.agents.permissions.take(asked)
     request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
     try:
         await call.services.broker.submit(call.caller, request, key=call.asked.key)
@@ -218,7 +218,7 @@ def _check_answerable(call: Call, asked: str, verb: str) -> None:
     agent = call.services.broker.directory.get(asked)
     if agent is None:
         return
-    ids = [one.id for one in call.services.permissions.all() if one.agent == agent.name]
+    ids = [one.id for one in call.services.agents.permissions.all() if one.agent == agent.name]
     if ids:
         ways = " | ".join(f"pal {verb} {id}" for id in ids)
         raise BadRequest(f"{agent.name} asks {', '.join(ids)}: {ways}")
@@ -244,7 +244,7 @@ def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
         and not agent.left
         and agent.name not in names
         and not (agent.detail.startswith(USED_UP) and not agent.detail.startswith(USED_UP_ASKED))
-        and call.services.presence.is_present(agent.name)
+        and call.services.callers.presence.is_present(agent.name)
     )
 
 

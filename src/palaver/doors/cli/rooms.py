@@ -609,14 +609,14 @@ async def named_room(call: Call, word: str) -> str:
 
 async def _room_at(call: Call, path: str) -> str:
     where = call.absolute(path)
-    room = await call.services.desk.room_here(call.caller, where) or await room_of_repeat(call)
+    room = await call.services.rooms.room_here(call.caller, where) or await room_of_repeat(call)
     if room is None:
         raise RoomNotFound(f"at {where} or above it")
     return room
 
 
 async def _own_room(call: Call) -> str:
-    desk, where = call.services.desk, call.absolute(".")
+    desk, where = call.services.rooms, call.absolute(".")
     room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
     room = room or await desk.room_meant(call.caller, where)
     if room is None:
@@ -644,7 +644,7 @@ async def text_from_stdin(call: Call, limit_bytes: int) -> str:
 
 async def join(call: Call) -> int:
     """Make the caller a member of the room at a path."""
-    answer = await call.services.desk.join_path(
+    answer = await call.services.rooms.join_path(
         call.caller,
         context_path=call.absolute(_path(call)),
         force_new=call.parsed.has("--new"),
@@ -661,14 +661,14 @@ async def join(call: Call) -> int:
 async def leave(call: Call) -> int:
     """End the caller's membership in a room."""
     room = await room_of(call, _path(call, ""))
-    answer = await call.services.desk.leave_room(call.caller, room_id=room, key=call.asked.key)
+    answer = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
     return await _said(call, answer, f"you have left {room}")
 
 
 async def list_rooms(call: Call) -> int:
     """Show all rooms, or the rooms around a path."""
     path = _path(call, "")
-    answer = await call.services.desk.list_rooms(
+    answer = await call.services.rooms.list_rooms(
         call.caller,
         context_path=call.absolute(path) if path else None,
         include_closed=call.parsed.has("--all"),
@@ -682,7 +682,7 @@ async def list_rooms(call: Call) -> int:
 
 async def state(call: Call) -> int:
     """Show the present state of one room."""
-    answer = await call.services.desk.get_room_state(
+    answer = await call.services.rooms.get_room_state(
         call.caller, room_id=await room_of(call, _path(call, ""))
     )
     if call.is_json:
@@ -696,7 +696,7 @@ async def kick(call: Call) -> int:
     """Remove a member."""
     name, *rest = call.parsed.positionals
     room = await room_here_or_named(call, rest[0] if rest else "")
-    answer = await call.services.desk.kick_member(
+    answer = await call.services.rooms.kick_member(
         call.caller,
         room_id=room,
         target_agent_id=name,
@@ -711,7 +711,7 @@ async def kick(call: Call) -> int:
 async def close(call: Call) -> int:
     """Close a room permanently."""
     room = await room_here_or_named(call, _path(call, ""))
-    answer = await call.services.desk.close_room(
+    answer = await call.services.rooms.close_room(
         call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
     )
     return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
@@ -721,7 +721,7 @@ async def add_note(call: Call) -> int:
     """Add a note to a room."""
     room = await room_of(call)
     turn = call.parsed.number("--turn")
-    answer = await call.services.desk.add_note(
+    answer = await call.services.rooms.add_note(
         call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
     )
     return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is kept in {room}")
@@ -730,7 +730,7 @@ async def add_note(call: Call) -> int:
 async def list_notes(call: Call) -> int:
     """Show the notes of a room."""
     limit = call.parsed.number("--limit", least=1)
-    answer = await call.services.desk.list_notes(
+    answer = await call.services.rooms.list_notes(
         call.caller,
         room_id=await room_of(call),
         after_note_id=call.parsed.value("--after"),
@@ -746,7 +746,7 @@ async def list_notes(call: Call) -> int:
 
 async def resolve_note(call: Call) -> int:
     """Mark a note as resolved."""
-    answer = await call.services.desk.resolve_note(
+    answer = await call.services.rooms.resolve_note(
         call.caller,
         room_id=await room_of(call),
         note_id=call.parsed.positionals[0],
@@ -812,6 +812,6 @@ CHAT_COMMANDS: Final = (
 async def chat(call: Call) -> int:
     """Let the client open a conversation in the named room, or in the caller's room."""
     room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
-    state = await call.services.desk.get_room_state(call.caller, room_id=room)
+    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
     call.connection.run_here("chat", "--room", str(state["room_id"]))
     return 0

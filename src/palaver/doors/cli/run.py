@@ -63,10 +63,10 @@ from palaver.errors import PalaverError, UsageError, WhoAreYou
 from palaver.harness.hooks import MARKS, SEAT_MARK
 from palaver.identity.caller import CallerClaim, Doorstep, act_as
 from palaver.identity.process import Process
-from palaver.log.storage import damaged, failure_from
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.display import paint_for, safe, wants_colour
 from palaver.protocol.thin import ThinRequest
+from palaver.services.queries import read_failure
 from palaver.services.services import REPLACED, Services
 
 # --------------------
@@ -264,7 +264,7 @@ class ArgvDoor:
         try:
             if self._is_replaced_by(connection, asked):
                 connection.hand_over()
-                self.services.stop(REPLACED)
+                self.services.daemon.stop(REPLACED)
                 return 0
             parsed = parse(TABLE, asked.argv)
             if parsed.is_help:
@@ -280,15 +280,14 @@ class ArgvDoor:
             return _complain(connection, asked, error)
         except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
             _logger.error("the log cannot be read: %s", error)
-            is_sqlite = isinstance(error, sqlite3.Error)
-            return _complain(connection, asked, failure_from(error) if is_sqlite else damaged(error))
+            return _complain(connection, asked, read_failure(error))
 
     def _is_replaced_by(self, connection: ArgvConnection, asked: ThinRequest) -> bool:
         """Return whether a person's newer client must start its own daemon.
 
         Not for help, which has no effect, nor for `down`, which needs no new daemon.
         """
-        if not is_newer(asked.version, self.services.version):
+        if not is_newer(asked.version, self.services.daemon.version):
             return False
         words = before_the_text(asked.argv)
         if not words or _HELP & set(words) or _verb(asked) in _SERVED_BY_ANY_VERSION:
@@ -309,7 +308,7 @@ class ArgvDoor:
             caller=self._acting(self.doorstep.who(chain, claim), parsed),
         )
         if parsed.command.path[0] not in _NO_SIGN:
-            self.services.attendance.saw(call.caller.name)
+            self.services.callers.attendance.saw(call.caller.name)
         return await HANDLERS[parsed.command.path](call)
 
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:
@@ -317,7 +316,7 @@ class ArgvDoor:
 
         Raises WhoAreYou if the process has ended since its request: it must not be taken for another caller.
         """
-        chain = tuple(connection.peer.chain(None if is_whole else self.services.seats.is_anchor))
+        chain = tuple(connection.peer.chain(None if is_whole else self.services.callers.seats.is_anchor))
         if not chain and connection.peer.pid:
             raise WhoAreYou("the process that asked has ended")
         return chain

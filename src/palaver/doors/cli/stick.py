@@ -247,7 +247,7 @@ async def wait(call: Call) -> int:
     while True:
         left = None if end_s is None else max(0, round((end_s - clock.monotonic_s()) * 1000))
         with call.connection.waiting():
-            answer = await call.services.desk.wait_for_turn(
+            answer = await call.services.rooms.wait_for_turn(
                 call.caller,
                 room_id=room,
                 max_wait_ms=left,
@@ -270,7 +270,7 @@ async def wait(call: Call) -> int:
 
 async def claim(call: Call) -> int:
     """Take the stick if it is free; do not wait."""
-    answer = await call.services.desk.wait_for_turn(
+    answer = await call.services.rooms.wait_for_turn(
         call.caller,
         room_id=await room_of(call),
         max_wait_ms=0,
@@ -284,7 +284,7 @@ async def heartbeat(call: Call) -> int:
     """Record that the owner is still working, which extends its lease. Nothing is stored in the log."""
     room = await room_of(call)
     lease, turn = await _lease(call, room)
-    answer = await call.services.desk.heartbeat(
+    answer = await call.services.rooms.heartbeat(
         call.caller, room_id=room, lease_id=lease, expected_turn_id=turn
     )
     if call.is_json:
@@ -299,7 +299,7 @@ async def release(call: Call) -> int:
     room = await room_of(call)
     lease, turn = await _lease(call, room)
     handoff = await _handoff(call)
-    answer = await call.services.desk.release_stick(
+    answer = await call.services.rooms.release_stick(
         call.caller,
         room_id=room,
         lease_id=lease,
@@ -315,7 +315,7 @@ async def pass_on(call: Call) -> int:
     room = await room_of(call)
     lease, turn = await _lease(call, room)
     handoff = await _handoff(call)
-    answer = await call.services.desk.pass_stick(
+    answer = await call.services.rooms.pass_stick(
         call.caller,
         room_id=room,
         lease_id=lease,
@@ -335,10 +335,10 @@ async def takeover(call: Call) -> int:
         raise UsageError("say why: pal stick takeover --reason TEXT")
     room = await room_of(call)
     turn = call.parsed.number("--turn")
-    answer = await call.services.desk.takeover_stick(
+    answer = await call.services.rooms.takeover_stick(
         call.caller,
         room_id=room,
-        expected_turn_id=find_room(call.services.log.rows, room).turn if turn is None else turn,
+        expected_turn_id=find_room(call.services.queries.rows, room).turn if turn is None else turn,
         reason=reason,
         operator_override=call.parsed.has("--override"),
         key=call.asked.key,
@@ -349,7 +349,7 @@ async def takeover(call: Call) -> int:
 async def _lease(call: Call, word: str) -> tuple[str, int]:
     """Return the lease and turn: those in the options, or those of the caller as the owner."""
     lease, turn = call.parsed.value("--lease"), call.parsed.number("--turn")
-    room = find_room(call.services.log.rows, word)
+    room = find_room(call.services.queries.rows, word)
     is_holder = room.owner == call.caller.name
     if lease is None and not is_holder and await room_of_repeat(call) is None:
         if not room.is_open:

@@ -159,7 +159,7 @@ async def subscribe(call: Call) -> int:
 
 async def subscriptions(call: Call) -> int:
     """Show the subscriptions and watches of the caller, or with --all of every agent."""
-    rows = call.services.log.rows
+    rows = call.services.queries.rows
     owner = None if call.parsed.has("--all") else call.owner
     made = [one for one in read_subscriptions(rows) if not one.spent and owner in (None, one.owner)]
     watches = [one for one in read_watches(rows) if owner in (None, one.sender)]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from palaver.broker.context import Sent
-from palaver.broker.tasks import find_task
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
@@ -230,7 +229,7 @@ async def list_tasks(call: Call) -> int:
 
 async def show(call: Call) -> int:
     """Show all fields of one task."""
-    task = find_task(call.services.log, call.parsed.positionals[0])
+    task = call.services.queries.task(call.parsed.positionals[0])
     if call.is_json:
         await call.say_json(task_view(task))
     else:
@@ -261,7 +260,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     assert isinstance(sent, Sent)
     assert sent.event is not None  # a request about a task is never a dry run
     reference = str(sent.event.payload.get("task_id", sent.event.id))
-    task = find_task(call.services.log, reference)
+    task = call.services.queries.task(reference)
     if call.is_json:
         await call.say_json({**sent_view(sent), "task": task_view(task)})
         return 0
@@ -276,7 +275,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
 
 def _newest(call: Call, limit: int) -> list[Task]:
     """Return the `limit` newest tasks that pass the filters, newest last."""
-    rows, parsed = call.services.log.rows, call.parsed
+    rows, parsed = call.services.queries.rows, call.parsed
     names = (
         {call.owner}
         if parsed.has("--mine")

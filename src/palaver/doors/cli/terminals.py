@@ -216,13 +216,13 @@ async def wait_for_holder(call: Call, name: str) -> None:
                 known = call.services.broker.directory.get(name)
                 if known is None or known.left or not known.holder:
                     return
-                if call.services.holds.get(name) is not None:
+                if call.services.agents.holds.get(name) is not None:
                     return
                 await changed.wait()
 
 
 async def _asked(call: Call, agent: Agent, verb: str) -> str:
-    async with aclosing(call.services.holds.ask(agent.name, verb, by=call.caller.name)) as words:
+    async with aclosing(call.services.agents.holds.ask(agent.name, verb, by=call.caller.name)) as words:
         with call.connection.waiting():
             async for told in words:
                 if told.error:
@@ -254,7 +254,7 @@ async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavail
                 known = call.services.broker.directory.get(agent.name)
                 if known is None or known.left:
                     return known.detail if known is not None else "ended"
-                if call.services.holds.get(agent.name) is not None:
+                if call.services.agents.holds.get(agent.name) is not None:
                     return None
                 await changed.wait()
     except TimeoutError:
@@ -270,8 +270,8 @@ def _watching(call: Call, name: str) -> Iterator[asyncio.Event]:
         if any(event.sender == name for event in events):
             changed.set()
 
-    unsubscribe = call.services.log.subscribe(hear)
-    unwatch = call.services.holds.watch(changed.set)
+    unsubscribe = call.services.queries.subscribe(hear)
+    unwatch = call.services.agents.holds.watch(changed.set)
     try:
         yield changed
     finally:
@@ -349,7 +349,7 @@ async def resume(call: Call) -> int:
         raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can go on with it")
     if not agent.argv:
         raise BadRequest(f"{agent.name} was not started with 'pal run', so its command is not known")
-    if not agent.left and call.services.presence.is_present(agent.name):
+    if not agent.left and call.services.callers.presence.is_present(agent.name):
         raise NameTaken(agent.name, "it is running; 'pal attach' shows it")
     _check_role(call, agent.role)
     ticket = Ticket(
@@ -377,7 +377,7 @@ def _asker(call: Call) -> tuple[int, int]:
 def _let_run(
     call: Call, ticket: Ticket, *, is_again: bool, session: str = "", prompt: str | None = None
 ) -> int:
-    words = ["__run", "--ticket", call.services.tickets.mint(ticket)]
+    words = ["__run", "--ticket", call.services.callers.tickets.mint(ticket)]
     if call.parsed.has("--detach"):
         words.append("--detach")
     if ticket.name:
@@ -405,7 +405,7 @@ def _hooks_of(call: Call, *, is_again: bool) -> str:
 
     On resume no question is asked: the earlier decision still applies.
     """
-    if not call.services.settings.codex_hooks or (not is_again and call.parsed.has("--no-hooks")):
+    if not call.services.daemon.settings.codex_hooks or (not is_again and call.parsed.has("--no-hooks")):
         return "off"
     if is_again or call.caller.kind != HUMAN or call.caller.by is not None:
         return "known"
@@ -434,7 +434,7 @@ def _check_free(call: Call, name: str) -> None:
     if known is None:
         check_name(parts.base, parts.tag)
         return
-    if not known.left and call.services.presence.is_present(name):
+    if not known.left and call.services.callers.presence.is_present(name):
         raise NameTaken(name, "it is in use now; choose another with --name")
     if call.caller.kind != HUMAN and not _has_started(call.caller, known):
         raise NameTaken(name, "it has a history; 'pal resume' starts again what ran as it")
@@ -465,7 +465,7 @@ async def peek(call: Call) -> int:
     if not 0 <= lines <= _LIMIT_LINES:
         raise UsageError(f"--lines is at most {_LIMIT_LINES}")
     agent = await _in_terminal(call, call.parsed.positionals[0])
-    told = await call.services.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
+    told = await call.services.agents.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
     if told.error:
         raise error_from_wire(told.error, told.message, {})
     if call.is_json:
@@ -525,7 +525,7 @@ async def _end(call: Call, verb: str) -> int:
 async def _in_terminal(call: Call, name: str) -> Agent:
     """Return an agent with a terminal; raise NotFound for an agent that its holder runs without one."""
     agent = await _held(call, name)
-    hold = call.services.holds.get(agent.name)
+    hold = call.services.agents.holds.get(agent.name)
     if hold is not None and not hold.cols:
         raise NotFound(f"terminal of {agent.name}", "it runs without one")
     return agent
@@ -534,7 +534,7 @@ async def _in_terminal(call: Call, name: str) -> Agent:
 async def _held(call: Call, name: str) -> Agent:
     agent = call.agent(name)
     await wait_for_holder(call, agent.name)
-    if call.services.holds.get(agent.name) is None:
+    if call.services.agents.holds.get(agent.name) is None:
         hint = "its holder is not connected" if agent.holder and not agent.left else "'pal run' gives it one"
         hint = f"it is a sub-agent, inside the session of {agent.parent}" if agent.parent else hint
         raise NotFound(f"terminal of {agent.name}", hint)

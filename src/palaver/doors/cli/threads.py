@@ -9,7 +9,6 @@ from palaver.doors.cli.render import for_people
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import BadRequest, NotFound, UsageError
 from palaver.harness.registry import READ_VERB, KnownSession, ReadOrder, known_session, order_to_word
-from palaver.log.follow import pages
 from palaver.protocol.agents import Agent
 from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.envelope import Event
@@ -65,7 +64,7 @@ _LOOKED_AT: Final = 500
 async def list_threads(call: Call) -> int:
     """Show the threads with the latest messages, newest first."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_THREADS
-    threads = read_threads(call.services.log.rows, limit)
+    threads = read_threads(call.services.queries.rows, limit)
     if call.is_json:
         for thread in threads:
             view = {
@@ -97,17 +96,19 @@ async def list_threads(call: Call) -> int:
 async def show_thread(call: Call) -> int:
     """Show the messages of a thread in their order; with --last only the newest ones."""
     name = call.parsed.positionals[0]
-    if read_thread(call.services.log.rows, name) is None:
-        near = get_close_matches(name, [one.name for one in read_threads(call.services.log.rows, _LOOKED_AT)])
+    if read_thread(call.services.queries.rows, name) is None:
+        near = get_close_matches(
+            name, [one.name for one in read_threads(call.services.queries.rows, _LOOKED_AT)]
+        )
         hint = f"nearest: {', '.join(near)}" if near else "'pal thread list' shows them"
         raise NotFound(f"thread {name}", hint)
     last = call.parsed.number("--last", least=1)
     query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE)
     if last is not None:
-        for event in await call.services.log.read(query):
+        for event in await call.services.queries.read(query):
             await _show(call, event)
         return 0
-    async with aclosing(pages(call.services.log, query)) as found:
+    async with aclosing(call.services.queries.pages(query)) as found:
         async for page in found:
             for event in page:
                 await _show(call, event)
@@ -206,8 +207,8 @@ def session_of_agent(call: Call, agent: Agent) -> KnownSession:
     """Return what the daemon knows about an agent's session."""
     return known_session(
         agent,
-        path=call.services.transcripts.path_of(agent.name),
-        is_present=not agent.left and call.services.presence.is_present(agent.name),
+        path=call.services.agents.transcripts.path_of(agent.name),
+        is_present=not agent.left and call.services.callers.presence.is_present(agent.name),
         is_own=agent.name == call.caller.name,
     )
 

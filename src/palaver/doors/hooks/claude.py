@@ -56,11 +56,11 @@ class ClaudeDoubts:
         self._pauses_s = pauses_s
         self._news = asyncio.Event()
         # Hooks that ran while no daemon was running are unknown.
-        self._is_unknown = services.conversations.get(agent) is None
+        self._is_unknown = services.agents.conversations.get(agent) is None
 
     async def run(self) -> None:
         """Run until it is cancelled or the agent has left."""
-        unsubscribe = self._services.log.subscribe(self._follow)
+        unsubscribe = self._services.queries.subscribe(self._follow)
         try:
             pauses = self._anew()
             while (agent := self._known()) is not None:
@@ -90,12 +90,12 @@ class ClaudeDoubts:
         return not is_limited(agent) and is_doubted
 
     def _below(self) -> list[Agent]:
-        return self._services.subagents.of(self._agent)
+        return self._services.agents.subagents.of(self._agent)
 
     def _heard(self) -> dict[str, int]:
         """Return the number of hooks heard from the agent and from each of its sub-agents."""
         names = (self._agent, *(one.name for one in self._below()))
-        found = ((name, self._services.conversations.get(name)) for name in names)
+        found = ((name, self._services.agents.conversations.get(name)) for name in names)
         return {name: -1 if known is None else known.heard for name, known in found}
 
     async def _look(self, agent: Agent) -> None:
@@ -110,7 +110,9 @@ class ClaudeDoubts:
             said = corrected(agent.state, agent.detail, age_ms, found, has_subagents=bool(below))
             if found.rest is Rest.RESTING:
                 for one in below:  # a harness with a working sub-agent would be busy
-                    await self._services.subagents.left(one.name, f"stopped with the turn of {agent.name}")
+                    await self._services.agents.subagents.left(
+                        one.name, f"stopped with the turn of {agent.name}"
+                    )
             if said is not None:
                 status = SetStatus(state=said[0], detail=said[1])
                 await self._services.broker.submit(caller_for(agent), status)
@@ -119,6 +121,6 @@ class ClaudeDoubts:
 
     async def _registered(self, agent: Agent) -> Registered | None:
         assert agent.seat is not None  # `_known` returns only agents with a seat
-        told = self._services.transcripts.path_of(agent.name)
+        told = self._services.agents.transcripts.path_of(agent.name)
         path = registry_path(told, self._home, agent.seat.pid)
         return read_registered(await self._read(path, LIMIT_BYTES), agent.seat.pid)

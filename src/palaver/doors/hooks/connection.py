@@ -21,7 +21,6 @@ import msgspec
 
 from palaver.broker.context import Joined
 from palaver.doors.cli.run import marks_of
-from palaver.doors.hooks.evidence import HookRequest
 from palaver.doors.hooks.handler import HookDesk, HookReply
 from palaver.errors import AlreadyJoined, BadRequest, PalaverError
 from palaver.harness.claude.launch import has_waker
@@ -34,6 +33,7 @@ from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.events import request_digest
 from palaver.protocol.requests import Join
 from palaver.protocol.thin import FrameReader, ThinRequest, asked_from_bytes, frame
+from palaver.services.evidence import HookRequest
 from palaver.services.permissions import Pending, PermissionDesk
 from palaver.services.queries import free_session
 from palaver.services.services import Services
@@ -54,7 +54,7 @@ class HookPermissions:
     """The hooks that wait for a person's decision."""
 
     def __init__(self, services: Services) -> None:
-        self._book = services.permissions
+        self._book = services.agents.permissions
         self._desk = PermissionDesk(services)
 
     def hear(self, caller: Caller, news: HookNews) -> None:
@@ -125,7 +125,9 @@ class HookAsking:
     async def answer(self, peer: Peer, asked: ThinRequest) -> HookReply | None:
         """Return the reply; None if the hook belongs to no agent or cannot be read."""
         with suppress(OSError):
-            (self._services.home / _SLOW_MARK).unlink()  # this daemon replies, so hooks may wait for it again
+            (
+                self._services.daemon.home / _SLOW_MARK
+            ).unlink()  # this daemon replies, so hooks may wait for it again
         words = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
         is_installed = words[2:] == (INSTALLED,)
         is_whole = len(words) == 2 or is_installed
@@ -133,7 +135,7 @@ class HookAsking:
         if news is None:
             return None
         harness = words[0]
-        chain = tuple(peer.chain(self._services.seats.is_anchor))
+        chain = tuple(peer.chain(self._services.callers.seats.is_anchor))
         claim = CallerClaim(marks=marks_of(asked.environment), key=news.session)
         if self._doorstep.is_forged(chain, claim, child=news.agent_id):
             return None
@@ -180,7 +182,7 @@ class HookAsking:
         If a harness starts through a second process of the same name, the session id tells the two cases
         apart.
         """
-        anchored = self._services.seats.nearest(chain)
+        anchored = self._services.callers.seats.nearest(chain)
         if anchored is None:
             return False
         between = chain[1 : anchored.index]

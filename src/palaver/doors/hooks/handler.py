@@ -8,7 +8,6 @@ from typing import Final
 
 from palaver.broker.broker import Broker
 from palaver.doors.cli.render import injection_line
-from palaver.doors.hooks.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.codex.launch import shell_tip
 from palaver.harness.gemini.hooks import SUBAGENT_TOOL
@@ -17,7 +16,6 @@ from palaver.harness.instructions import instructions, subagent_instructions
 from palaver.harness.registry import hook_answer_object, read_hook
 from palaver.harness.usage_limits import is_limited
 from palaver.home import find_pal
-from palaver.log.api import Log
 from palaver.protocol.agent_text import MessageLine, format_injection
 from palaver.protocol.agents import INSTANCE, Agent, Caller, caller_for
 from palaver.protocol.envelope import Event
@@ -26,7 +24,9 @@ from palaver.protocol.lanes import WITHDRAWN, Offer
 from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG, Join, SetStatus
 from palaver.services.agents import Subagents, TranscriptBook
+from palaver.services.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
 from palaver.services.messages import Delivering
+from palaver.services.queries import Queries
 from palaver.state.agents import read_entry, read_session, read_unsure
 
 # --------------------
@@ -150,7 +150,7 @@ class HookDesk:
     def __init__(
         self,
         *,
-        log: Log,
+        queries: Queries,
         broker: Broker,
         delivery: Delivering,
         conversations: Conversations,
@@ -161,7 +161,7 @@ class HookDesk:
         tasks: asyncio.TaskGroup,
     ) -> None:
         """`hints` are added to every batch of messages; storing runs in `tasks`."""
-        self._log = log
+        self._queries = queries
         self._broker = broker
         self._delivery = delivery
         self._conversations = conversations
@@ -236,7 +236,7 @@ class HookDesk:
         if known is not None and known.parent:
             return subagent_instructions(name, known.parent)
         is_woken = self._is_woken(name, news)
-        told = instructions(name, unsure=read_unsure(self._log.rows, name), is_woken=is_woken)
+        told = instructions(name, unsure=read_unsure(self._queries.rows, name), is_woken=is_woken)
         is_codex = known is not None and known.harness == "codex"
         return f"{told}\n{shell_tip(find_pal())}" if is_codex else told
 
@@ -245,18 +245,18 @@ class HookDesk:
 
     def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
         """Record messages that the monitor shows in this prompt. Return the full text of those it cut."""
-        log = self._log
-        entries = [(place, read_entry(log.rows, place, conversation.agent)) for place in sorted(places)]
+        queries = self._queries
+        entries = [(place, read_entry(queries.rows, place, conversation.agent)) for place in sorted(places)]
         ours = [place for place, entry in entries if entry is not None and entry.state == State.SUBMITTED]
         conversation.arrived(ours)
-        cut = [event for place in ours if place in conversation.cut and (event := log.event(place))]
+        cut = [event for place in ours if place in conversation.cut and (event := queries.event(place))]
         return self._text(conversation.agent, cut)
 
     async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
         """Keep messages that were withdrawn, but are in a prompt after all, from going over another lane."""
         if news.step is not HookStep.PROMPT or news.agent_id:
             return
-        rows, agent = self._log.rows, conversation.agent
+        rows, agent = self._queries.rows, conversation.agent
         entries = [(place, read_entry(rows, place, agent)) for place in sorted(places_in_notice(news.prompt))]
         late = [
             place
@@ -286,7 +286,7 @@ class HookDesk:
 
     async def _has_delegated(self, name: str) -> bool:
         """Return whether an earlier daemon stored that a sub-agent began in this turn; it may still run."""
-        statuses = await self._log.read(Query(types=("status",), senders=(name,), last=_LIMIT_TURN))
+        statuses = await self._queries.read(Query(types=("status",), senders=(name,), last=_LIMIT_TURN))
         for event in reversed(statuses):
             if event.payload.get("tool") == SUBAGENT_TOOL:
                 return True
@@ -295,7 +295,7 @@ class HookDesk:
         return False
 
     def _text(self, agent: str, events: Sequence[Event]) -> str:
-        return mail_text(agent, events, device=self._log.device, hints=self._hints)
+        return mail_text(agent, events, device=self._queries.device, hints=self._hints)
 
     # After the reply
 
@@ -378,7 +378,7 @@ class HookDesk:
 
     def _is_of_another(self, known: Agent, session: str) -> bool:
         """Return whether the session belongs to another agent, present or not. A hook cannot move it."""
-        name = read_session(self._log.rows, known.harness, session)
+        name = read_session(self._queries.rows, known.harness, session)
         other = self._broker.directory.get(name or "")
         return other is not None and other.name != known.name and other.session == session
 
@@ -450,3 +450,14 @@ async def answer_hook(
         return None
     speaks = await desk.speakers.of(caller, news)
     return None if speaks is None else await desk.answer(speaks[0], harness, speaks[1])
+
+
+async def run_hook(
+    desk: HookDesk, caller: Caller, harness: str, event: str, data: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the reply to a hook, and record its messages as passed to the harness; {} without a reply."""
+    answer = await answer_hook(desk, caller, harness, event, data)
+    if answer is None:
+        return {}
+    desk.settle(answer, has_left=True)
+    return answer.said

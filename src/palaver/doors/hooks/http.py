@@ -6,13 +6,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palaver.doors.hooks.handler import HookDesk, answer_hook
 from palaver.doors.http.app import TOKEN, caller_of
 from palaver.errors import PalaverError
 from palaver.harness.hooks import text_in
 from palaver.services.services import Services
 
-_NOTHING: Final = b"{}"
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -20,9 +18,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class HttpHooks:
     """The handler of one path. Without a reply, and after any error, it returns an empty object."""
 
-    def __init__(self, services: Services, desk: HookDesk) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._desk = desk
 
     async def answer(self, request: Request) -> Response:
         """Serve one hook. Its messages count as passed to the harness once the response is made."""
@@ -30,13 +27,10 @@ class HttpHooks:
             data = _decode(await request.body())
             caller = caller_of(self._services, request.scope[TOKEN])
             harness, event = request.path_params["harness"], text_in(data, "hook_event_name")
-            answer = await answer_hook(self._desk, caller, harness, event, data)
+            reply = await self._services.daemon.run_hook(caller, harness, event, data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, PalaverError):
-            answer = None
-        if answer is None:
-            return _response(_NOTHING)
-        self._desk.settle(answer, has_left=True)
-        return _response(_encode(answer.said))
+            reply = {}
+        return _response(_encode(reply))
 
 
 def _response(content: bytes) -> Response:

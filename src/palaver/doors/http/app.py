@@ -170,5 +170,5 @@ def caller_of(services: Services, token: Token) -> Caller:
     agent = services.broker.directory.find(token.name)
     if agent is None:
         raise WhoAreYou(f"this token is {token.name}'s, and there is no {token.name} any more")
-    services.attendance.spoke(agent.name)
+    services.callers.attendance.spoke(agent.name)
     return caller_for(agent, at_most=Standing[token.standing.upper()])

@@ -42,8 +42,8 @@ class Listening:
         self._tasks = tasks
         self._ended = asyncio.Event()
         self._tools = _Tools(services, tasks)
-        hooks = HttpHooks(services, services.hooks)
-        self._server = _HttpServer(make_app(self._tools, hooks.answer, services.tokens, names))
+        hooks = HttpHooks(services)
+        self._server = _HttpServer(make_app(self._tools, hooks.answer, services.callers.tokens, names))
 
     async def start(self) -> None:
         """Start to serve, and return once clients can connect."""

@@ -41,7 +41,7 @@ class HttpTools:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._open: dict[_CallId, list[anyio.CancelScope]] = {}
-        server: Server[object] = make_server(services.version, _OFFERED, self._call)
+        server: Server[object] = make_server(services.daemon.version, _OFFERED, self._call)
         server.add_notification_handler(
             "notifications/cancelled", CancelledNotificationParams, self._on_cancelled
         )
@@ -68,7 +68,7 @@ class HttpTools:
     async def _call(self, context: Context, params: CallToolRequestParams) -> calls.ToolResult:
         token = _token(context)
         id = token.id, str(context.request_id)
-        with anyio.CancelScope() as scope, self._services.attendance.speaking(token.name):
+        with anyio.CancelScope() as scope, self._services.callers.attendance.speaking(token.name):
             self._open.setdefault(id, []).append(scope)
             try:
                 return await calls.call_tool(

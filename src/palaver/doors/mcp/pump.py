@@ -120,7 +120,7 @@ class PumpCaller:
 
     def session(self, meta: Mapping[str, object] | None) -> str:
         """Return the key of the session or sub-agent that makes a call; empty if none is named."""
-        return session_in_meta(meta) or self._services.subagents.caller_of(call_in_meta(meta))
+        return session_in_meta(meta) or self._services.agents.subagents.caller_of(call_in_meta(meta))
 
     async def who(self, tool: Tool, session: str, key: bytes) -> Caller:
         """Return the caller of a tool. `session` is the one that `_meta` names; `key` is the request key."""
@@ -166,7 +166,7 @@ class PumpCaller:
         return self._look(session)
 
     def _chain(self, *, is_whole: bool) -> tuple[Process, ...]:
-        chain = tuple(self._peer.chain(None if is_whole else self._services.seats.is_anchor))
+        chain = tuple(self._peer.chain(None if is_whole else self._services.callers.seats.is_anchor))
         if not chain and self._peer.pid:
             raise WhoAreYou("the process that asked has ended")
         return chain
@@ -282,7 +282,7 @@ class PumpConnection(asyncio.Protocol):
             return
         services = self._door.services
         self._session = session_class(
-            services.version, self._offered, self._call, self._answer, self._door.tasks
+            services.daemon.version, self._offered, self._call, self._answer, self._door.tasks
         )
         if self._token.handshake is not None:
             self._session.restore(self._token.handshake)

@@ -14,7 +14,6 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.hooks import HookNews, HookStep
-from palaver.log.api import Log
 from palaver.protocol.agent_text import typed_in
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
@@ -24,6 +23,7 @@ from palaver.protocol.message import format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ReportDelivery, SetStatus
 from palaver.services.messages import Delivering
+from palaver.services.queries import Queries
 from palaver.state.agents import agents_with_carried, read_carried, read_entry, read_unsure
 from palaver.state.rows import deliverable
 
@@ -403,14 +403,14 @@ class Conversation:
 class Conversations:
     """All conversations with hooks. Each ends at the latest when its agent has left."""
 
-    def __init__(self, delivery: Delivering, log: Log, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, delivery: Delivering, queries: Queries, tasks: asyncio.TaskGroup) -> None:
         self._delivery = delivery
         self._tasks = tasks
         self._of: dict[str, Conversation] = {}
         self._natives: dict[str, Natives] = {}
         self._over: dict[Conversation, None] = {}
         """Ended sessions whose open messages are not all settled."""
-        self._unsubscribe = log.subscribe(self._follow)
+        self._unsubscribe = queries.subscribe(self._follow)
 
     def close(self) -> None:
         """Stop reading the log. Messages not proven are unconfirmed for the next daemon."""
@@ -535,9 +535,9 @@ class HookRequest:
 class HookOutcomes:
     """The files of hook processes. Use it only on the event loop's thread."""
 
-    def __init__(self, home: Path, log: Log, broker: Broker) -> None:
+    def __init__(self, home: Path, queries: Queries, broker: Broker) -> None:
         self._folder = home / FOLDER
-        self._log = log
+        self._queries = queries
         self._broker = broker
         self._keys: dict[tuple[str, int], str] = {}
 
@@ -549,8 +549,8 @@ class HookOutcomes:
                 if now_s - path.stat().st_mtime > _KEPT_S:
                     path.unlink()
         left = self._left()
-        for agent in agents_with_carried(self._log.rows) if left else ():
-            found = await self._requests(agent, read_carried(self._log.rows, agent))
+        for agent in agents_with_carried(self._queries.rows) if left else ():
+            found = await self._requests(agent, read_carried(self._queries.rows, agent))
             lost = {seq: key for seq, (_, key) in found.items() if left.get(key) == _LOST}
             await self._queue_again(agent, lost)
 
@@ -565,7 +565,7 @@ class HookOutcomes:
         left = self._left() if is_first or request.is_repeat else {}
         if not left and not request.is_repeat:
             return
-        rows, agent = self._log.rows, conversation.agent
+        rows, agent = self._queries.rows, conversation.agent
         in_hand = {seq for offer in conversation.lane.offers.values() for seq in offer.seqs}
         open_now = [
             seq for seq in (*read_carried(rows, agent), *read_unsure(rows, agent)) if seq not in in_hand
@@ -613,14 +613,14 @@ class HookOutcomes:
 
     async def _requests(self, agent: str, seqs: Iterable[int]) -> dict[int, tuple[HookStep, str]]:
         """Return step and request key of the messages whose last lane was a hook."""
-        rows = self._log.rows
+        rows = self._queries.rows
         entries = [(seq, read_entry(rows, seq, agent)) for seq in seqs]
         wanted = {seq for seq, entry in entries if entry and entry.lane == _HOOK}
         if not wanted:
             return {}
         query = Query(types=("delivery",), senders=(agent,), after=min(wanted), last=_LIMIT_REPORTS)
         taken: dict[int, str] = {}
-        for event in await self._log.read(query):
+        for event in await self._queries.read(query):
             report = msgspec.convert(event.payload, DeliveryReport)
             if report.state == State.SUBMITTED and not report.unconfirmed:
                 taken.update(dict.fromkeys(wanted.intersection(report.messages), report.request))
@@ -629,7 +629,7 @@ class HookOutcomes:
 
     async def _queue_again(self, agent: str, lost: dict[int, str]) -> None:
         for seq in lost:
-            event, entry = self._log.event(seq), read_entry(self._log.rows, seq, agent)
+            event, entry = self._queries.event(seq), read_entry(self._queries.rows, seq, agent)
             assert event is not None
             assert entry is not None  # both were read to find the request
             again = DeliveryReport(
