@@ -22,6 +22,6 @@ def repair_folders(home: Path) -> list[Path]:
 
 
 def replaced_log(home: Path) -> Path | None:
-    """Return the copy of a log that was replaced while the bus was running; None if there is none."""
+    """Return the copy of a log that was replaced while the bus was running, or None."""
     saved = home / f"{FILE_NAME}.saved"
     return saved if saved.exists() else None
