@@ -12,7 +12,9 @@ VERSION   := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/palaver/__init_
 AGAIN ?=
 
 # Most tests wait for a process, so several workers finish sooner than one. WORKERS=0 runs one test after the other.
+# A real harness uses a processor alone while it starts, so its tests run one after the other by default.
 WORKERS ?= 4
+HARNESS_WORKERS ?= 0
 PYTEST  := -m pytest -q -n $(WORKERS) --dist worksteal
 
 # Each worker loads every test file, and would compile it again if this variable kept it from storing the result.
@@ -105,7 +107,7 @@ unlocked: ## install the newest allowed versions without the lock file, and run 
 
 test-harness: $(READY) ## run the four real harnesses against a scripted model; the first time installs them (1.6 GB)
 	@$(BIN)/python -m tests.harness.real.install
-	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q --durations=15 tests/harness/real
+	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q -n $(HARNESS_WORKERS) --dist worksteal --durations=15 tests/harness/real
 
 compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md
 	@$(BIN)/python -m palaver.app.doctor.record .

@@ -170,7 +170,7 @@ def test_home_that_is_not_writable_cannot_be_kept_down(pal: Pal) -> None:
 def test_twenty_concurrent_clients_start_one_daemon(pal: Pal) -> None:
     processes = [pal.start("list") for _ in range(20)]
 
-    outs = [process.communicate(timeout=20) for process in processes]  # twenty interpreters on few processors
+    outs = [process.communicate(timeout=LIMIT_S) for process in processes]
 
     assert outs == [(b"served\n", b"")] * 20
     assert len(pal.notes()) == 1
