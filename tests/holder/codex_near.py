@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from tests.fakes import FakeClock
@@ -11,8 +12,10 @@ from tests.holder.stage import Stage
 from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
-from palaver.harness.codex.integration import CodexLane
+from palaver.harness.codex.integration import CodexIntegration
+from palaver.harness.integration import NativeBus
 from palaver.holder.connection import Held, HolderConnection
+from palaver.holder.integration import NativeLanes, connect_codex
 from palaver.protocol.events import AgentState
 from palaver.protocol.lines import HoldOp
 
@@ -31,15 +34,24 @@ class Near:
         """Offers that were for another lane."""
         hold = HoldOp(pid=1, ticket="ticket", secret="secret")
         self.bus = HolderConnection(str(stage.home), hold, self._on_held, self._on_push)
-        self.codex = CodexLane(
-            server.path,
+        self.lanes = NativeLanes(
             self.bus,
+            partial(self._make, tools_limit_s),
+            spawn=self._spawn,
+            on_status=self.news.set,
+            on_change=self.news.set,
+        )
+
+    def _make(self, tools_limit_s: float, bus: NativeBus) -> CodexIntegration:
+        self.codex = CodexIntegration(
+            connect_codex(self.server.path),
+            bus,
+            version="1",
             clock=FakeClock(),
             spawn=self._spawn,
-            on_word=self.news.set,
-            on_change=self.news.set,
             tools_limit_s=tools_limit_s,
         )
+        return self.codex
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -47,13 +59,13 @@ class Near:
         task.add_done_callback(self.tasks.discard)
 
     async def _on_held(self, held: Held) -> None:
-        self.codex.reach.connected(is_there=self.codex.word is not None)
+        self.lanes.connected()
 
     def _on_push(self, line: ReplyLine) -> None:
         if line.push == "decision":
-            self.codex.reach.decide(line)
+            self.lanes.decide(line)
         else:
-            self.codex.reach.claim(line, self.others.append)
+            self.lanes.claim(line, self.others.append)
 
     async def until(self, is_so: Callable[[], object]) -> None:
         async with asyncio.timeout(LIMIT_S):
@@ -62,7 +74,7 @@ class Near:
                 await self.news.wait()
 
     async def state(self, state: AgentState) -> None:
-        await self.until(lambda: self.codex.word is not None and self.codex.word.state is state)
+        await self.until(lambda: self.codex.status is not None and self.codex.status.state is state)
 
 
 @asynccontextmanager
@@ -90,4 +102,4 @@ async def work(holder: Near) -> None:
     holder.server.set_status("one", "active")
     holder.server.tell("turn/started", threadId="one", turn={"id": "turn-9"})
     holder.server.tell("item/started", threadId="one", item=TOOL)
-    await holder.until(lambda: holder.codex.word is not None and holder.codex.word.tool == "Bash")
+    await holder.until(lambda: holder.codex.status is not None and holder.codex.status.tool == "Bash")

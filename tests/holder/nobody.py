@@ -1,22 +1,34 @@
-"""A harness without activity, for tests of code that needs a harness."""
+"""An integration without activity, for tests of code that needs one."""
 
 from palaver.harness.base import OPEN, AgentReport, LaneGate, PermissionQuestion
+from palaver.harness.integration import Done, TextOutcome
 from palaver.protocol.events import AgentState
-from palaver.terminal.typing import Done, TextOutcome
 
 
 class Nobody:
-    """A harness without sub-agents and without permission requests."""
+    """A harness without sub-agents and without permission requests. A test changes what it is about."""
 
     ending = "done"
+    session = ""
 
-    def living(self) -> dict[str, tuple[str, str]]:
+    def __init__(self) -> None:
+        self.status: AgentReport | None = None
+        self.is_over = False
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def subagents(self) -> dict[str, tuple[str, str]]:
         return {}
 
-    def level_of(self, key: str) -> LaneGate:
+    def gate_of(self, key: str) -> LaneGate:
         return LaneGate(OPEN)
 
-    def word_of(self, key: str) -> AgentReport:
+    def status_of(self, key: str) -> AgentReport:
         return AgentReport(state=AgentState.IDLE)
 
     def is_waiting(self, key: str) -> bool:
@@ -25,8 +37,8 @@ class Nobody:
     async def carry(self, key: str, text: str, mark: str) -> Done:
         return Done(TextOutcome.DEFERRED)
 
-    def asked(self) -> dict[str, PermissionQuestion]:
+    def questions(self) -> dict[str, PermissionQuestion]:
         return {}
 
-    async def reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
+    async def decide(self, question: PermissionQuestion, *, is_allowed: bool) -> bool:
         return False

@@ -12,34 +12,12 @@ from tests.holder.stage import Stage
 from palaver.client.wire import ReplyLine
 from palaver.harness.base import OPEN, AgentReport, Gate
 from palaver.holder.connection import HolderConnection
-from palaver.holder.integration import WAYS_IN, Native, NativeReach
+from palaver.holder.integration import INTEGRATIONS, Native
 from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import HoldOp
 from palaver.terminal.screen import Look
-from palaver.terminal.typing import Done, TextOutcome
 
 IDLE = Look(state=AgentState.IDLE)
-
-
-class FakeWay:
-    """A native lane that the test controls."""
-
-    def __init__(self, bus: HolderConnection) -> None:
-        self.reach = NativeReach(
-            bus, self._carry, Nobody(), Nobody(), spawn=lambda work: work.close(), on_change=lambda: None
-        )
-        self.word: AgentReport | None = None
-        self.is_over = False
-        self.calls: list[str] = []
-
-    async def _carry(self, text: str, key: str) -> Done:
-        return Done(TextOutcome.DEFERRED)
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def close(self) -> None:
-        self.calls.append("close")
 
 
 def make(bus: HolderConnection, address: str, harness: str = "fake") -> Native:
@@ -49,7 +27,7 @@ def make(bus: HolderConnection, address: str, harness: str = "fake") -> Native:
         bus,
         clock=FakeClock(),
         spawn=lambda work: work.close(),
-        on_word=lambda: None,
+        on_status=lambda: None,
         on_change=lambda: None,
     )
 
@@ -63,9 +41,9 @@ def bus(stage: Stage) -> HolderConnection:
 
 
 @pytest.fixture
-def way(bus: HolderConnection, monkeypatch: pytest.MonkeyPatch) -> FakeWay:
-    found = FakeWay(bus)
-    monkeypatch.setitem(WAYS_IN, "fake", lambda *arguments: found)
+def way(monkeypatch: pytest.MonkeyPatch) -> Nobody:
+    found = Nobody()
+    monkeypatch.setitem(INTEGRATIONS, "fake", lambda *arguments: lambda bus: found)
     return found
 
 
@@ -87,19 +65,19 @@ async def test_without_a_native_lane_only_the_terminal_is_used(bus: HolderConnec
 
 
 async def test_nothing_is_typed_while_the_native_lane_reports_a_status(
-    bus: HolderConnection, way: FakeWay
+    bus: HolderConnection, way: Nobody
 ) -> None:
     native = make(bus, "/s.sock")
-    way.word = AgentReport(state=AgentState.ACTIVE, tool="Bash")
+    way.status = AgentReport(state=AgentState.ACTIVE, tool="Bash")
 
     word, gate = native.see(IDLE, OPEN)
 
-    assert word == way.word
+    assert word == way.status
     assert (gate.is_open, gate.reason) == (False, "native")
     assert way.calls == ["start"]
 
 
-async def test_native_lane_starts_only_after_the_screen_is_ready(bus: HolderConnection, way: FakeWay) -> None:
+async def test_native_lane_starts_only_after_the_screen_is_ready(bus: HolderConnection, way: Nobody) -> None:
     native = make(bus, "/s.sock")
 
     word, gate = native.see(Look(state=AgentState.STARTING), OPEN)
@@ -110,10 +88,10 @@ async def test_native_lane_starts_only_after_the_screen_is_ready(bus: HolderConn
 
 @pytest.mark.parametrize("word", [None, AgentReport(state=AgentState.STARTING)])
 async def test_startup_dialog_closes_the_gate_like_any_dialog(
-    bus: HolderConnection, way: FakeWay, word: AgentReport | None
+    bus: HolderConnection, way: Nobody, word: AgentReport | None
 ) -> None:
     native = make(bus, "/s.sock")
-    way.word = word
+    way.status = word
     behind = Gate(is_open=False, reason="dialog")
 
     seen = native.see(Look(state=AgentState.BLOCKED, reason="hooks need review"), behind)
@@ -121,7 +99,7 @@ async def test_startup_dialog_closes_the_gate_like_any_dialog(
     assert seen == (AgentReport(state=AgentState.BLOCKED, detail="hooks need review"), behind)
 
 
-async def test_startup_dialog_is_reported_as_blocked(bus: HolderConnection, way: FakeWay) -> None:
+async def test_startup_dialog_is_reported_as_blocked(bus: HolderConnection, way: Nobody) -> None:
     native = make(bus, "/s.sock")
 
     word, gate = native.see(Look(state=AgentState.BLOCKED, reason="permission"), OPEN)
@@ -131,7 +109,7 @@ async def test_startup_dialog_is_reported_as_blocked(bus: HolderConnection, way:
 
 @pytest.mark.parametrize("state", [AgentState.IDLE, AgentState.EXITED])
 async def test_terminal_is_used_when_the_native_lane_has_ended(
-    bus: HolderConnection, way: FakeWay, state: AgentState
+    bus: HolderConnection, way: Nobody, state: AgentState
 ) -> None:
     native = make(bus, "/s.sock")
     way.is_over = state is AgentState.IDLE
@@ -140,7 +118,7 @@ async def test_terminal_is_used_when_the_native_lane_has_ended(
 
 
 async def test_outcomes_are_kept_and_the_socket_folder_is_removed(
-    bus: HolderConnection, way: FakeWay, tmp_path: Path
+    bus: HolderConnection, way: Nobody, tmp_path: Path
 ) -> None:
     (tmp_path / "codex-1").mkdir()
     native = make(bus, str(tmp_path / "codex-1" / "server.sock"))
@@ -152,6 +130,5 @@ async def test_outcomes_are_kept_and_the_socket_folder_is_removed(
     native.clear()
 
     assert [(one.name, one.messages) for one in native.outcomes] == [("", (3,)), ("luna_sub_1", (4,))]
-    assert way.reach.lane.outcomes == (Outcome(messages=(3,), answer="seen"),)
     assert way.calls == ["close"]
     assert not (tmp_path / "codex-1").exists()

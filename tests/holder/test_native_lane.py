@@ -10,11 +10,11 @@ from tests.limits import LIMIT_S
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
 from palaver.harness.base import OPEN, Gate
+from palaver.harness.integration import Done, TextOutcome
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.native_lane import NativeLane, NativeOffer, fenced
 from palaver.protocol.events import Grade, Outcome
 from palaver.protocol.lines import HoldOp
-from palaver.terminal.typing import Done, TextOutcome
 
 SEEN = Done(TextOutcome.SEEN, grade=Grade.CONTEXT)
 

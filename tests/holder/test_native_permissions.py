@@ -5,6 +5,7 @@ pending.
 import asyncio
 
 import msgspec
+from tests.holder.nobody import Nobody
 from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
@@ -37,19 +38,20 @@ class HearingBus(HolderConnection):
         self.told.append(request)
 
 
-class Harness:
+class Harness(Nobody):
     """Has the permission requests that the test chooses, and accepts decisions when the test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.now: dict[str, PermissionQuestion] = {}
         self.replies: list[tuple[PermissionQuestion, bool]] = []
         self.taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-    def asked(self) -> dict[str, PermissionQuestion]:
+    def questions(self) -> dict[str, PermissionQuestion]:
         return self.now
 
-    async def reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
-        self.replies.append((asked, is_allowed))
+    async def decide(self, question: PermissionQuestion, *, is_allowed: bool) -> bool:
+        self.replies.append((question, is_allowed))
         return await self.taken
 
 

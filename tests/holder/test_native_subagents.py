@@ -5,17 +5,18 @@ import json
 from collections.abc import Sequence
 
 import msgspec
+from tests.holder.nobody import Nobody
 from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import BadRequest, Disconnected, PalaverError
-from palaver.harness.base import OPEN, AgentReport, LaneGate
+from palaver.harness.base import AgentReport
+from palaver.harness.integration import Done, TextOutcome
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.subagents import NativeSubagents
 from palaver.holder.tasks import Work
 from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import AnswerOp, LaneOp, Op, StatusOp, SubBeginOp, SubEndOp
-from palaver.terminal.typing import Done, TextOutcome
 
 
 class NamingBus(HolderConnection):
@@ -59,24 +60,20 @@ class NamingBus(HolderConnection):
         self.drops += 1
 
 
-class Harness:
+class Harness(Nobody):
     """The test chooses the live sub-agents and the outcome of each text."""
 
-    ending = "done"
-
     def __init__(self) -> None:
+        super().__init__()
         self.alive: dict[str, tuple[str, str]] = {}
         self.word = AgentReport(state=AgentState.ACTIVE, detail="thinking")
         self.texts: dict[str, asyncio.Future[Done]] = {}
         self.is_carrying = asyncio.Event()
 
-    def living(self) -> dict[str, tuple[str, str]]:
+    def subagents(self) -> dict[str, tuple[str, str]]:
         return self.alive
 
-    def level_of(self, key: str) -> LaneGate:
-        return LaneGate(OPEN)
-
-    def word_of(self, key: str) -> AgentReport:
+    def status_of(self, key: str) -> AgentReport:
         return self.word
 
     def is_waiting(self, key: str) -> bool:

@@ -9,11 +9,11 @@ from tests.holder.nobody import Nobody
 from tests.holder.stage import Stage
 
 from palaver.client.wire import ReplyLine
+from palaver.harness.base import AgentReport
 from palaver.holder.connection import HolderConnection
-from palaver.holder.integration import NativeReach
-from palaver.protocol.events import Outcome
+from palaver.holder.integration import NativeLanes
+from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import HoldOp
-from palaver.terminal.typing import Done, TextOutcome
 
 OWN = Outcome(messages=(3,), answer="seen")
 BELOW = Outcome(messages=(4,), answer="seen", name="luna_sub_1")
@@ -23,30 +23,26 @@ class Reached:
     """An integration with a quiet harness, connected to the bus."""
 
     def __init__(self, stage: Stage) -> None:
-        self.is_there = False
         self.is_held = asyncio.Event()
         self.others: list[ReplyLine] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.bus = HolderConnection(
             str(stage.home), HoldOp(pid=1, ticket="t", secret="s"), self._on_held, self._on_push
         )
-        quiet = Nobody()
-        self.reach = NativeReach(
-            self.bus, self._carry, quiet, quiet, spawn=self._spawn, on_change=lambda: None
+        self.harness = Nobody()
+        self.lanes = NativeLanes(
+            self.bus, lambda bus: self.harness, spawn=self._spawn, on_status=lambda: None
         )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.create_task(work))
 
-    async def _carry(self, text: str, key: str) -> Done:
-        return Done(TextOutcome.DEFERRED)
-
     async def _on_held(self, held: object) -> None:
-        self.reach.connected(is_there=self.is_there)
+        self.lanes.connected()
         self.is_held.set()
 
     def _on_push(self, line: ReplyLine) -> None:
-        self.reach.claim(line, self.others.append)
+        self.lanes.claim(line, self.others.append)
 
 
 @pytest.fixture
@@ -55,26 +51,26 @@ def reached(stage: Stage) -> Reached:
 
 
 async def test_outcomes_of_the_agent_and_its_subagents_are_kept_apart(reached: Reached) -> None:
-    reached.reach.remember((BELOW, OWN))
+    reached.lanes.remember((BELOW, OWN))
 
-    assert reached.reach.lane.outcomes == (OWN,)
-    assert reached.reach.subagents.outcomes == (BELOW,)
-    assert reached.reach.outcomes == (OWN, BELOW)
+    assert reached.lanes.lane.outcomes == (OWN,)
+    assert reached.lanes.subagents.outcomes == (BELOW,)
+    assert reached.lanes.outcomes == (OWN, BELOW)
 
 
 async def test_offer_for_an_unknown_lane_is_passed_on(reached: Reached) -> None:
     line = ReplyLine(push="offer", lane=9)
 
-    reached.reach.claim(line, reached.others.append)
+    reached.lanes.claim(line, reached.others.append)
 
     assert reached.others == [line]
-    assert reached.reach.is_at_rest
+    assert reached.lanes.is_at_rest
 
 
 async def test_decision_on_an_unknown_request_does_nothing(reached: Reached) -> None:
-    reached.reach.decide(ReplyLine(push="decision", request="per_1", allowed=True))
+    reached.lanes.decide(ReplyLine(push="decision", request="per_1", allowed=True))
 
-    await reached.reach.settle()
+    await reached.lanes.settle()
     assert reached.tasks == []
 
 
@@ -85,10 +81,10 @@ async def test_lane_opens_with_the_first_connection_after_the_harness_is_ready(
     async with asyncio.timeout(5):
         await reached.is_held.wait()
 
-    reached.is_there = True
+    reached.harness.status = AgentReport(state=AgentState.IDLE)
     reached.bus.drop()
     await stage.daemon.heard("lane", kind="native")
-    reached.reach.close()
+    reached.lanes.close()
     running.cancel()
     await asyncio.wait([running, *reached.tasks])
 

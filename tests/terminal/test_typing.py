@@ -9,23 +9,13 @@ from hypothesis import strategies as st
 from tests.holder.recorded import RECORDINGS
 
 from palaver.harness.base import Interrupt, Profile, Prompt
+from palaver.harness.integration import Done, TextOutcome
 from palaver.harness.registry import PROFILES, profile_of
 from palaver.protocol.events import AgentState, Grade
 from palaver.protocol.message import Priority
 from palaver.terminal.gates import Foreground, GateFacts, check, check_raw
 from palaver.terminal.screen import Composer, Look
-from palaver.terminal.typing import (
-    ENTER,
-    PASTE_BEGIN,
-    PASTE_END,
-    Done,
-    Pause,
-    TextOutcome,
-    TypedText,
-    Typing,
-    TypingStep,
-    Write,
-)
+from palaver.terminal.typing import ENTER, PASTE_BEGIN, PASTE_END, Pause, TypedText, Typing, TypingStep, Write
 
 TEXT = "[pal message #42 from: luna] can you review this?"
 CLAUDE = profile_of("claude")

@@ -7,13 +7,14 @@ from dataclasses import replace
 from tests.limits import LIMIT_S
 
 from palaver.harness.base import Gate, Profile, Prompt
+from palaver.harness.integration import Done, TextOutcome
 from palaver.harness.programs import GENERIC
 from palaver.protocol.events import AgentState
 from palaver.protocol.message import Priority
 from palaver.terminal.gates import Foreground, GateFacts
 from palaver.terminal.keyboard import Keyboard, Leftover
 from palaver.terminal.screen import Composer, Look
-from palaver.terminal.typing import Done, TextOutcome, TypedText
+from palaver.terminal.typing import TypedText
 from palaver.terminal.typist import Typist
 
 IDLE = Look(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, text="the screen")

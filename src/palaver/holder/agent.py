@@ -17,6 +17,7 @@ from palaver.clock import Clock
 from palaver.errors import BadRequest, PalaverError
 from palaver.harness import programs as generic
 from palaver.harness.base import AgentReport, Gate, Profile, running, status_of
+from palaver.harness.integration import Spawn
 from palaver.harness.programs import parse_user_profile, with_prompt
 from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
 from palaver.holder.agent_socket import AgentServer, socket_path
@@ -25,7 +26,6 @@ from palaver.holder.control import HolderControl
 from palaver.holder.exit_report import Farewell
 from palaver.holder.integration import Native
 from palaver.holder.lane import TerminalLane
-from palaver.holder.tasks import Spawn
 from palaver.holder.terminal_host import Station
 from palaver.holder.upgrade import Kept
 from palaver.home import read_profile_files
@@ -134,7 +134,7 @@ class HeldAgent:
             self._bus,
             clock=self._around.clock,
             spawn=self._spawn,
-            on_word=self.station.check_level,
+            on_status=self.station.check_level,
             on_change=self._around.on_outcome,
         )
 

@@ -22,13 +22,12 @@ from typing import Final
 from palaver import __version__
 from palaver.clock import SystemClock
 from palaver.harness.base import AgentReport
-from palaver.harness.codex.integration import CodexLane
+from palaver.harness.codex.integration import CodexIntegration
 from palaver.harness.hooks import SEAT_MARK, text_in
+from palaver.harness.integration import Spawn
 from palaver.holder.codex_start import listens
 from palaver.holder.companion import Beside, run_beside
-from palaver.holder.connection import HolderConnection
-from palaver.holder.integration import Tell, WayIn
-from palaver.holder.tasks import Spawn
+from palaver.holder.integration import Make, connect_codex
 from palaver.protocol.lines import AccompanyOp
 
 MODULE: Final = "palaver.holder.codex"
@@ -49,15 +48,9 @@ def shared_server(environment: Mapping[str, str]) -> Path:
 def beside_session(home: str, server: Path, session: str, cwd: str) -> Beside:
     """Return the companion of one session of a server."""
 
-    def make(bus: HolderConnection, spawn: Spawn, on_word: Tell) -> WayIn:
-        return CodexLane(
-            server,
-            bus,
-            clock=SystemClock(),
-            spawn=spawn,
-            on_word=on_word,
-            on_change=lambda: None,
-            only=session,
+    def make(spawn: Spawn) -> Make:
+        return lambda bus: CodexIntegration(
+            connect_codex(server), bus, version=__version__, clock=SystemClock(), spawn=spawn, only=session
         )
 
     hold = AccompanyOp(harness=HARNESS, session=session, cwd=cwd, version=__version__)

@@ -14,17 +14,15 @@ from typing import Any, Final
 from palaver.client.wire import ReplyLine
 from palaver.errors import AlreadyJoined, PalaverError
 from palaver.harness.base import AgentReport, status_of
+from palaver.harness.integration import Spawn
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.integration import Tell, WayIn
-from palaver.holder.tasks import Spawn, Work
+from palaver.holder.integration import Make, NativeLanes
+from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp, LeaveOp, TellOp
 
 _PAUSE_S: Final = 0.2
 
 _logger: Final = logging.getLogger("palaver.holder")
-
-Make = Callable[[HolderConnection, Spawn, Tell], WayIn]
-"""Makes the integration: takes the bus, the task spawner, and the callback for a new status."""
 
 
 class Beside:
@@ -34,13 +32,16 @@ class Beside:
         self,
         home: str,
         hold: AccompanyOp,
-        make: Make,
+        make: Callable[[Spawn], Make],
         *,
+        on_subagent: Callable[[str, str], None] = lambda key, name: None,
         on_held: Callable[[Held], None] = lambda held: None,
         is_news: Callable[[AgentReport, AgentReport], bool] = lambda before, now: True,
         tries: int = 1,
     ) -> None:
-        """`on_held` receives the agent of the session; `is_news` decides which status changes are reported.
+        """`make` takes the task spawner. `on_subagent` receives the key and name of each sub-agent.
+
+        `on_held` receives the agent of the session; `is_news` decides which status changes are reported.
 
         Retry up to `tries` times if the session already has an agent.
         """
@@ -48,16 +49,22 @@ class Beside:
         self._on_news = on_held
         self._is_news = is_news
         self._tries = tries
-        self._word: AgentReport | None = None
+        self._status: AgentReport | None = None
         self._work = Work()
         self._bus = HolderConnection(home, hold, self._on_held, self._on_push, _start_nothing)
-        self._way = make(self._bus, self._work.spawn, self._say_word)
+        self._lanes = NativeLanes(
+            self._bus,
+            make(self._work.spawn),
+            spawn=self._work.spawn,
+            on_status=self._say_status,
+            on_subagent=on_subagent,
+        )
         self.is_over = asyncio.Event()
         """Set when the harness cannot be reached any more."""
 
     def start(self) -> None:
         """Connect to the harness, whether or not a daemon is running."""
-        self._way.start()
+        self._lanes.integration.start()
 
     async def run(self) -> PalaverError:
         """Stay on the bus until cancelled or refused permanently; return the refusal."""
@@ -66,7 +73,7 @@ class Beside:
             _logger.warning("session %s is not on the bus: %s: %s", self._session, refusal.code, refusal)
             return refusal
         finally:
-            self._way.close()
+            self._lanes.integration.close()
             self._work.cancel()
             await self._work.settle()
 
@@ -90,26 +97,26 @@ class Beside:
 
     async def _on_held(self, held: Held) -> None:
         self._on_news(held)
-        self._word = None
-        self._way.start()
-        self._say_word()
-        self._way.reach.connected(is_there=self._way.word is not None)
+        self._status = None
+        self._lanes.integration.start()
+        self._say_status()
+        self._lanes.connected()
 
-    def _say_word(self) -> None:
-        word, before = self._way.word, self._word
-        if self._way.is_over:
+    def _say_status(self) -> None:
+        status, before = self._lanes.integration.status, self._status
+        if self._lanes.integration.is_over:
             self.is_over.set()
-        if word is None or word == before or not self._bus.is_connected or self._bus.held is None:
+        if status is None or status == before or not self._bus.is_connected or self._bus.held is None:
             return
-        self._word = word
-        if before is None or self._is_news(before, word):
-            self._bus.mention(status_of(word))
+        self._status = status
+        if before is None or self._is_news(before, status):
+            self._bus.mention(status_of(status))
 
     def _on_push(self, line: ReplyLine) -> None:
         if line.push == "offer":
-            self._way.reach.claim(line, lambda other: _logger.warning("an offer for lane %d", other.lane))
+            self._lanes.claim(line, lambda other: _logger.warning("an offer for lane %d", other.lane))
         elif line.push == "decision":
-            self._way.reach.decide(line)
+            self._lanes.decide(line)
         elif line.push == "control":
             sentence = "it runs in no terminal of Palaver"
             self._bus.mention(TellOp(ask=line.ask, error="bad_request", message=sentence))

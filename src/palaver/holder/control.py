@@ -14,9 +14,9 @@ from palaver.client.wire import ReplyLine
 from palaver.clock import Clock
 from palaver.errors import Disconnected, NotFound, PalaverError, Unavailable
 from palaver.harness.base import KeyPress, Profile
+from palaver.harness.integration import Spawn
 from palaver.holder.connection import HolderConnection
 from palaver.holder.lane import TerminalLane, clip
-from palaver.holder.tasks import Spawn
 from palaver.holder.terminal_host import Station
 from palaver.protocol.agent_socket import AgentRequest, SocketReply, is_size, reply_to_json
 from palaver.protocol.lines import ReceiptsOp, TellOp

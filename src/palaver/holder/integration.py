@@ -3,49 +3,61 @@
 import asyncio
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from palaver import __version__
 from palaver.client.wire import ReplyLine
 from palaver.clock import Clock
+from palaver.errors import Disconnected
 from palaver.harness.base import AgentReport, Gate
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
+from palaver.harness.integration import Integration, NativeBus, Spawn
 from palaver.harness.usage_limits import fix_limit, is_counted_from_then, limit_ends_ms
-from palaver.holder.connection import HolderConnection
-from palaver.holder.native_lane import Asker, Carry, NativeLane, Permissions
-from palaver.holder.subagents import NativeSubagents, SubagentSource
-from palaver.holder.tasks import Spawn
+from palaver.holder.connection import Held, HolderConnection
+from palaver.holder.native_lane import NativeLane, Permissions
+from palaver.holder.subagents import NativeSubagents
 from palaver.protocol.events import AgentState, Outcome
 from palaver.terminal.screen import Look
 
-# --------------------
-# The interface between a native integration and the bus: the agent, its sub-agents and their permissions.
+if TYPE_CHECKING:
+    from palaver.harness.codex.integration import Connect, TextSocket
 
 Tell = Callable[[], None]
+Make = Callable[[NativeBus], Integration]
+"""Makes an integration for a bus."""
 
 
-class NativeReach:
-    """Connects one integration to the bus: the agent, its sub-agents, and their permission requests.
+class NativeLanes:
+    """One integration on the bus: the lanes of the agent and its sub-agents, and their permission requests.
 
-    It is the same for every harness.
+    It is the same for every harness, and implements the `NativeBus` of the integration.
     """
 
     def __init__(
         self,
         bus: HolderConnection,
-        carry: Carry,
-        below: SubagentSource,
-        asker: Asker,
+        make: Make,
         *,
         spawn: Spawn,
-        on_change: Tell,
-        on_child: Callable[[str, str], None] = lambda key, name: None,
+        on_status: Tell,
+        on_change: Tell = lambda: None,
+        on_subagent: Callable[[str, str], None] = lambda key, name: None,
     ) -> None:
-        """`carry` sends a text to the agent; `on_child` receives the key and name of each sub-agent."""
+        """`on_status` is called when the agent's status may have changed, `on_change` when an offer ends.
+
+        `on_subagent` receives the key and name of each sub-agent.
+        """
+        self._bus = bus
         self._spawn = spawn
-        self.lane = NativeLane(bus, carry, on_change)
-        self.subagents = NativeSubagents(bus, below, spawn=spawn, on_change=on_change, on_begun=on_child)
-        self.permissions = Permissions(bus, asker, spawn=spawn, name_of=self.subagents.name_of)
+        self._on_status = on_status
+        self.integration = make(self)
+        self.lane = NativeLane(bus, partial(self.integration.carry, ""), on_change)
+        self.subagents = NativeSubagents(
+            bus, self.integration, spawn=spawn, on_change=on_change, on_begun=on_subagent
+        )
+        self.permissions = Permissions(bus, self.integration, spawn=spawn, name_of=self.subagents.name_of)
 
     @property
     def is_at_rest(self) -> bool:
@@ -62,13 +74,13 @@ class NativeReach:
         self.lane.remember(tuple(one for one in outcomes if not one.name))
         self.subagents.remember(tuple(one for one in outcomes if one.name))
 
-    def connected(self, *, is_there: bool) -> None:
+    def connected(self) -> None:
         """Report everything except the agent's status on a new connection.
 
-        `is_there`: the harness can be reached, so its lane opens as soon as no offer is in progress.
+        If the harness can be reached, its lane opens as soon as no offer is in progress.
         """
         self.lane.lose()  # Lane numbers are valid on one connection only.
-        if is_there:
+        if self.integration.status is not None:
             self._spawn(self.lane.try_open())
         self.subagents.connected()
         self.permissions.connected()
@@ -86,32 +98,39 @@ class NativeReach:
         await self.lane.settle()
         await self.subagents.settle()
 
+    def end(self) -> None:
+        """End after the agent has exited: an offer in progress stays unconfirmed, without a report."""
+        self.lane.end()
+        self.integration.close()
+
+    # Called by the integration
+
+    async def open(self) -> None:
+        """Open the lane of the agent: the harness can be reached. A lost connection opens it again."""
+        await self.lane.try_open()
+
+    def update(self) -> None:
+        """Report all changes: the session, the gates, the sub-agents and the permission requests."""
+        level = self.integration.gate_of("")
+        self.lane.set_level(level.gate, is_paused=level.is_paused)
+        if self.integration.session:
+            self._bus.bind(self.integration.session)
+        self.subagents.look()
+        self.permissions.look()
+
+    def report(self) -> None:
+        """Report that the status of the agent may have changed."""
+        self._on_status()
+
+    def prove(self, mark: str) -> None:
+        """Report that an unconfirmed text has reached the model after all."""
+        self.lane.prove(mark)
+        self.subagents.prove(mark)
+
     def close(self) -> None:
         """Close all lanes because the harness cannot be reached. Offers in progress become unconfirmed."""
         self.subagents.close()
         self.lane.close()
-
-
-class WayIn(Protocol):
-    """A native integration of one agent."""
-
-    @property
-    def reach(self) -> NativeReach:
-        """The lanes and permission requests of the agent and its sub-agents."""
-
-    @property
-    def word(self) -> AgentReport | None:
-        """The status of the agent; None while unknown."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the integration has ended permanently or could never be reached."""
-
-    def start(self) -> None:
-        """Connect to the harness once it runs. Repeats have no effect."""
-
-    def close(self) -> None:
-        """Disconnect from the harness."""
 
 
 # --------------------
@@ -207,31 +226,41 @@ class LimitWatch:
 _NATIVE: Final = Gate(is_open=False, reason="native")
 
 
-Make = Callable[[str, HolderConnection, Clock, Spawn, Tell, Tell], WayIn]
-"""Takes the address, the bus, the clock, the task spawner, and callbacks for a status and an outcome."""
-
-
 # Each integration is imported when its holder starts, so that no other harness waits for it to load.
 
 
-def _codex(
-    address: str, bus: HolderConnection, clock: Clock, spawn: Spawn, on_word: Tell, on_change: Tell
-) -> WayIn:
-    from palaver.harness.codex.integration import CodexLane
+def _codex(address: str, held: Held | None, clock: Clock, spawn: Spawn) -> Make:
+    from palaver.harness.codex.integration import CodexIntegration
 
-    return CodexLane(Path(address), bus, clock=clock, spawn=spawn, on_word=on_word, on_change=on_change)
-
-
-def _opencode(
-    address: str, bus: HolderConnection, clock: Clock, spawn: Spawn, on_word: Tell, on_change: Tell
-) -> WayIn:
-    from palaver.holder.opencode import opencode_lane
-
-    return opencode_lane(Path(address), bus, clock=clock, spawn=spawn, on_word=on_word, on_change=on_change)
+    connect = connect_codex(Path(address))
+    return lambda bus: CodexIntegration(connect, bus, version=__version__, clock=clock, spawn=spawn)
 
 
-WAYS_IN: Final[dict[str, Make]] = {"codex": _codex, "opencode": _opencode}
-"""The constructors of native integrations by harness."""
+def connect_codex(path: Path) -> "Connect":
+    """Return the function that connects to an app-server at a socket."""
+
+    async def connect(
+        on_text: Callable[[bytes], None], on_lost: Callable[[Disconnected], None]
+    ) -> "TextSocket":
+        # The library takes tens of milliseconds to load: not at the start of Codex, which the user waits for.
+        from palaver.holder.websocket import open_websocket
+
+        return await open_websocket(path, on_text, on_lost)
+
+    return connect
+
+
+def _opencode(address: str, held: Held | None, clock: Clock, spawn: Spawn) -> Make:
+    from palaver.holder.opencode import integrate_opencode
+
+    return integrate_opencode(Path(address), held, clock=clock, spawn=spawn)
+
+
+INTEGRATIONS: Final[dict[str, Callable[[str, Held | None, Clock, Spawn], Make]]] = {
+    "codex": _codex,
+    "opencode": _opencode,
+}
+"""Makers of integrations by harness: for an address, the held agent, the clock and the task spawner."""
 
 
 class Native:
@@ -248,46 +277,54 @@ class Native:
         *,
         clock: Clock,
         spawn: Spawn,
-        on_word: Tell,
+        on_status: Tell,
         on_change: Tell,
     ) -> None:
         """`address` is the future address of the integration: a path or a URL. Empty means no integration."""
         self.address = address
-        self._limit = LimitWatch(clock, on_word)
-        make = WAYS_IN.get(harness) if address else None
-        self._way = make(address, bus, clock, spawn, on_word, on_change) if make is not None else None
+        self._limit = LimitWatch(clock, on_status)
+        integrate = INTEGRATIONS.get(harness) if address else None
+        self._lanes: NativeLanes | None = None
+        if integrate is not None:
+            self._lanes = NativeLanes(
+                bus,
+                integrate(address, bus.held, clock, spawn),
+                spawn=spawn,
+                on_status=on_status,
+                on_change=on_change,
+            )
 
     @property
     def is_at_rest(self) -> bool:
         """Whether no offer is in progress, for the agent and its sub-agents."""
-        return self._way is None or self._way.reach.is_at_rest
+        return self._lanes is None or self._lanes.is_at_rest
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcomes that the daemon does not have yet, for the agent and its sub-agents."""
-        return () if self._way is None else self._way.reach.outcomes
+        return () if self._lanes is None else self._lanes.outcomes
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Add the unreported outcomes of an earlier version of this process."""
-        if self._way is not None:
-            self._way.reach.remember(outcomes)
+        if self._lanes is not None:
+            self._lanes.remember(outcomes)
 
     def connected(self) -> None:
         """Open the native lane on a new connection, as soon as no offer is in progress."""
-        if self._way is not None:
-            self._way.reach.connected(is_there=self._way.word is not None)
+        if self._lanes is not None:
+            self._lanes.connected()
 
     def take(self, line: ReplyLine, otherwise: Callable[[ReplyLine], None]) -> None:
         """Take an offer for the native lanes, and pass any other to `otherwise`."""
-        if self._way is None:
+        if self._lanes is None:
             otherwise(line)
         else:
-            self._way.reach.claim(line, otherwise)
+            self._lanes.claim(line, otherwise)
 
     def decide(self, line: ReplyLine) -> None:
         """Apply the user's decision on a request of the harness."""
-        if self._way is not None:
-            self._way.reach.decide(line)
+        if self._lanes is not None:
+            self._lanes.decide(line)
 
     def see(self, look: Look, gate: Gate) -> tuple[AgentReport, Gate]:
         """Return the agent's status and the gate of the terminal lane.
@@ -295,12 +332,12 @@ class Native:
         The status comes from the integration if there is one, and the terminal lane is closed then.
         """
         seen = self._limit.see(AgentReport(state=look.state, detail=look.reason))
-        way = self._way
-        if way is None or way.is_over or look.state is AgentState.EXITED:
+        integration = self._lanes.integration if self._lanes is not None else None
+        if integration is None or integration.is_over or look.state is AgentState.EXITED:
             return seen, gate
         if look.state is not AgentState.STARTING:
-            way.start()
-        word = way.word or AgentReport(state=AgentState.STARTING)
+            integration.start()
+        word = integration.status or AgentReport(state=AgentState.STARTING)
         # A dialog at the start must be answered by the user, and messages wait for that as usual. Any other
         # screen is not conclusive before the integration has a status.
         is_asked = word.state is AgentState.STARTING and look.state is AgentState.BLOCKED
@@ -308,17 +345,16 @@ class Native:
 
     async def settle(self) -> None:
         """Wait until all outcomes are reported."""
-        if self._way is not None:
-            await self._way.reach.settle()
+        if self._lanes is not None:
+            await self._lanes.settle()
 
     def ended(self) -> None:
         """Close the integration: the agent has ended."""
         self._limit.close()
-        if self._way is not None:
-            self._way.reach.lane.end()
-            self._way.close()
+        if self._lanes is not None:
+            self._lanes.end()
 
     def clear(self) -> None:
         """Remove the integration's files; it has its own directory."""
-        if self._way is not None and self.address.startswith("/"):
+        if self._lanes is not None and self.address.startswith("/"):
             shutil.rmtree(Path(self.address).parent, ignore_errors=True)

@@ -14,6 +14,7 @@ import msgspec
 from palaver.client.wire import ReplyLine
 from palaver.errors import BadRequest, PalaverError
 from palaver.harness.base import Gate
+from palaver.harness.integration import Done, TextOutcome
 from palaver.holder.connection import HolderConnection
 from palaver.holder.tasks import Work
 from palaver.protocol.agent_text import LIMIT_TERMINAL, format_terminal
@@ -23,7 +24,7 @@ from palaver.protocol.lines import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneO
 from palaver.protocol.message import Priority, parse_priority
 from palaver.protocol.message_file import write_message
 from palaver.protocol.requests import raw_from_text
-from palaver.terminal.typing import Done, TextOutcome, TypedText
+from palaver.terminal.typing import TypedText
 from palaver.terminal.typist import Typist
 
 _LIMIT_REMEMBERED: Final = 200

@@ -7,21 +7,21 @@ left to the `carry` function.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
 from palaver.harness.base import Gate, PermissionQuestion
+from palaver.harness.integration import Done, Integration, Spawn, TextOutcome
 from palaver.holder.connection import HolderConnection
-from palaver.holder.tasks import Spawn, Work
+from palaver.holder.tasks import Work
 from palaver.protocol.agent_text import MessageLine as FencedLine
 from palaver.protocol.agent_text import format_injection
 from palaver.protocol.events import Grade, Outcome, request_digest
 from palaver.protocol.lines import GONE, TAKEN, AnswerOp, GateOp, LaneOp, PermissionOp
-from palaver.terminal.typing import Done, TextOutcome
 
 _LIMIT_DOUBTFUL: Final = 100
 
@@ -309,25 +309,15 @@ def fenced(messages: tuple[NativeOffer, ...], recipient: str) -> str:
 # the daemon sends no decisions.
 
 
-class Asker(Protocol):
-    """A harness that requests permissions."""
-
-    def asked(self) -> Mapping[str, PermissionQuestion]:
-        """Return the open requests that can be decided remotely, for the agent and its sub-agents, by id."""
-
-    async def reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
-        """Pass a decision on if the same request is still open; return whether the harness accepted it."""
-
-
 class Permissions:
     """The permission requests of one agent and its sub-agents."""
 
     def __init__(
-        self, bus: HolderConnection, asker: Asker, *, spawn: Spawn, name_of: Callable[[str], str]
+        self, bus: HolderConnection, integration: Integration, *, spawn: Spawn, name_of: Callable[[str], str]
     ) -> None:
         """`name_of` returns the agent of a session; empty for the agent itself."""
         self._bus = bus
-        self._asker = asker
+        self._integration = integration
         self._spawn = spawn
         self._name_of = name_of
         self._told: dict[str, tuple[PermissionQuestion, str]] = {}
@@ -345,7 +335,7 @@ class Permissions:
         """Report new requests, and those no longer open: decided at the terminal, or withdrawn."""
         if not self._bus.is_connected:
             return
-        now = self._asker.asked()
+        now = self._integration.questions()
         self._answered = {one: asked for one, asked in self._answered.items() if now.get(one) == asked}
         for request in [one for one, (asked, _) in self._told.items() if now.get(one) != asked]:
             self._tell_end(request, self._told.pop(request)[1], GONE)
@@ -362,7 +352,7 @@ class Permissions:
             self._spawn(self._reply(line.request, *known, is_allowed=line.allowed))
 
     async def _reply(self, request: str, asked: PermissionQuestion, name: str, *, is_allowed: bool) -> None:
-        is_taken = await self._asker.reply(asked, is_allowed=is_allowed)
+        is_taken = await self._integration.decide(asked, is_allowed=is_allowed)
         self._tell_end(request, name, TAKEN if is_taken else GONE)
 
     def _tell(self, request: str, asked: PermissionQuestion) -> None:

@@ -25,8 +25,9 @@ from palaver.errors import AlreadyJoined
 from palaver.harness.base import HOLDER_FILE, NATIVE_FOLDER, EndpointOwner, format_holder, parse_holder
 from palaver.harness.hooks import as_map, text_in
 from palaver.harness.instructions import instructions
+from palaver.harness.integration import NativeBus, Spawn
 from palaver.harness.opencode import wire
-from palaver.harness.opencode.integration import OpenCodeLane
+from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import (
     CONTENT,
     NOT_FOR_TOOLS,
@@ -39,10 +40,10 @@ from palaver.harness.opencode.launch import (
 )
 from palaver.harness.opencode.wire import HEALTH, Head, Lost, NotSent, OpenCodeEvent
 from palaver.holder.companion import Beside, run_beside
-from palaver.holder.connection import HolderConnection
+from palaver.holder.connection import Held
 from palaver.holder.http_client import HttpClient
-from palaver.holder.integration import Tell, WayIn
-from palaver.holder.tasks import Spawn, Work
+from palaver.holder.integration import Make
+from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp
 
 # --------------------
@@ -281,32 +282,28 @@ def free_port() -> int:
 _logger: Final = logging.getLogger("palaver.holder")
 
 
-def opencode_lane(
-    path: Path,
-    bus: HolderConnection,
-    *,
-    spawn: Spawn,
-    on_word: Callable[[], None],
-    on_change: Callable[[], None],
-    clock: Clock | None = None,
-) -> OpenCodeLane:
-    """Return the lane for a stored address, and write the agent's name into its instructions.
+def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Spawn) -> Make:
+    """Return the maker for a stored address, and write the agent's name into its instructions.
 
-    If the address cannot be read, the lane is over from the start. If the instructions cannot be written,
-    that is only logged.
+    If the address cannot be read, the integration is over from the start. If the instructions cannot be
+    written, that is only logged.
     """
     place = read_place(path)
-    server = HttpClient(place.port, place.user, place.password) if place else HttpClient(0, "", "")
-    began = place.began if place else Began()
-    made = OpenCodeLane(server, began, bus, spawn=spawn, on_word=on_word, on_change=on_change, clock=clock)
-    made.is_over = place is None
-    if bus.held is not None:
+    if held is not None:
         try:
             write_holder(path)
-            write_told(path, bus.held.name)
+            write_told(path, held.name)
         except OSError as error:
-            _logger.warning("%s gets no instructions about the bus: %s", bus.held.name, error)
-    return made
+            _logger.warning("%s gets no instructions about the bus: %s", held.name, error)
+
+    def make(bus: NativeBus) -> OpenCodeIntegration:
+        server = HttpClient(place.port, place.user, place.password) if place else HttpClient(0, "", "")
+        began = place.began if place else Began()
+        made = OpenCodeIntegration(server, began, bus, spawn=spawn, clock=clock)
+        made.is_over = place is None
+        return made
+
+    return make
 
 
 # --------------------
@@ -421,23 +418,16 @@ class Companion:
         self._tasks[session] = asyncio.get_running_loop().create_task(self._run(beside))
 
     def _beside(self, session: str) -> Beside:
-        def make(bus: HolderConnection, spawn: Spawn, on_word: Tell) -> WayIn:
-            return OpenCodeLane(
-                self._relay,
-                Began(session=session),
-                bus,
-                spawn=spawn,
-                on_word=on_word,
-                on_change=lambda: None,
-                only=session,
-                on_child=lambda child, name: self._relay.tell(child, self._instructions(name)),
-            )
+        def make(spawn: Spawn) -> Make:
+            began = Began(session=session)
+            return lambda bus: OpenCodeIntegration(self._relay, began, bus, spawn=spawn, only=session)
 
         hold = AccompanyOp(harness=HARNESS, session=session, cwd=self._folder, version=__version__)
         return Beside(
             self._home,
             hold,
             make,
+            on_subagent=lambda child, name: self._relay.tell(child, self._instructions(name)),
             on_held=lambda held: self._relay.tell(session, self._instructions(held.name, held.unsure)),
         )
 

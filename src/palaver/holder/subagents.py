@@ -6,47 +6,23 @@ before its children and ends after them, and the outcomes of a sub-agent are rep
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError, Unavailable
-from palaver.harness.base import AgentReport, LaneGate, status_of
+from palaver.harness.base import AgentReport, status_of
+from palaver.harness.integration import Integration, Spawn
 from palaver.holder.connection import HolderConnection
 from palaver.holder.native_lane import NativeLane
-from palaver.holder.tasks import Spawn
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import SubBeginOp, SubEndOp
-from palaver.terminal.typing import Done
 
 _logger: Final = logging.getLogger("palaver.holder")
-
-
-class SubagentSource(Protocol):
-    """The sub-agents as the harness reports them. `key` is the harness's id of one."""
-
-    @property
-    def ending(self) -> str:
-        """The reason for an end, in a few words."""
-
-    def living(self) -> Mapping[str, tuple[str, str]]:
-        """Return the running sub-agents by key, parents first: the parent's key and the kind of each."""
-
-    def level_of(self, key: str) -> LaneGate:
-        """Return whether a message can be delivered to this sub-agent now."""
-
-    def word_of(self, key: str) -> AgentReport:
-        """Return the current status of this sub-agent."""
-
-    def is_waiting(self, key: str) -> bool:
-        """Return whether a text was sent to this sub-agent and is not known to be seen yet."""
-
-    async def carry(self, key: str, text: str, mark: str) -> Done:
-        """Send a text to this sub-agent and return the result. `mark` identifies the text in the harness."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -76,7 +52,7 @@ class NativeSubagents:
     def __init__(
         self,
         bus: HolderConnection,
-        below: SubagentSource,
+        integration: Integration,
         *,
         spawn: Spawn,
         on_change: Callable[[], None],
@@ -84,7 +60,7 @@ class NativeSubagents:
     ) -> None:
         """`on_change` is called when an offer to a sub-agent ends, `on_begun` with its key and name."""
         self._bus = bus
-        self._below = below
+        self._integration = integration
         self._spawn = spawn
         self._on_change = on_change
         self._on_begun = on_begun
@@ -164,7 +140,7 @@ class NativeSubagents:
 
     def _next(self) -> tuple[str, bool] | None:
         """Return the next change: the key, and whether the sub-agent begins."""
-        living = self._below.living()
+        living = self._integration.subagents()
         for key in reversed(self._known):
             one = self._known[key]
             if key not in living:
@@ -185,7 +161,7 @@ class NativeSubagents:
 
     async def _begin(self, key: str) -> None:
         known = self._known.get(key)
-        parent, kind = self._below.living().get(key) or ("", "")
+        parent, kind = self._integration.subagents().get(key) or ("", "")
         if known is not None:
             above, kind = known.parent, known.kind
         elif parent in self._refused:
@@ -209,7 +185,7 @@ class NativeSubagents:
         one = self._known.get(key)
         if one is None or one.name != name:
             self._forget(key)
-            lane = NativeLane(self._bus, partial(self._below.carry, key), self._on_change, name=name)
+            lane = NativeLane(self._bus, partial(self._integration.carry, key), self._on_change, name=name)
             lane.remember(
                 tuple(
                     msgspec.structs.replace(told, name="") for told in self._remembered if told.name == name
@@ -230,11 +206,11 @@ class NativeSubagents:
 
     async def _end(self, key: str) -> None:
         one = self._known[key]
-        if not self._below.is_waiting(key):
+        if not self._integration.is_waiting(key):
             await one.lane.settle()  # Report its outcomes before its end.
         one.lane.lose()  # Accept no more offers.
         try:
-            await self._bus.ask(SubEndOp(name=one.parent, key=key, reason=self._below.ending))
+            await self._bus.ask(SubEndOp(name=one.parent, key=key, reason=self._integration.ending))
         except Unavailable:
             raise  # The next connection reports it again.
         except PalaverError as refusal:
@@ -246,8 +222,8 @@ class NativeSubagents:
             one.lane.end()
 
     def _tell(self, key: str, one: _SubAgent) -> None:
-        level = self._below.level_of(key)
+        level = self._integration.gate_of(key)
         one.lane.set_level(level.gate, is_paused=level.is_paused)
-        if (word := self._below.word_of(key)) != one.word:
+        if (word := self._integration.status_of(key)) != one.word:
             one.word = word
             self._bus.mention(status_of(word, one.name))

@@ -5,16 +5,13 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from palaver.terminal.pty import Exit
 
 _logger: Final = logging.getLogger("palaver.holder")
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
-"""Starts a coroutine as a task; the provider of this function owns the task."""
 
 
 class Work:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.harness.base import Gate, Profile, Prompt
+from palaver.harness.integration import Done, TextOutcome
 from palaver.protocol.events import AgentState, Grade
 from palaver.protocol.message import Priority
 from palaver.protocol.redaction import asks_secret
@@ -28,19 +29,6 @@ from palaver.terminal.screen import Composer, Look
 
 # --------------------
 # The text to type, the steps of typing it, and the possible outcomes. Values only.
-
-
-class TextOutcome(enum.StrEnum):
-    """The outcome of typing a message."""
-
-    SEEN = "seen"
-    """It left the composer."""
-    DEFERRED = "deferred"
-    """It cannot be typed now, and no part of it is in the terminal. It may be offered again."""
-    REFUSED = "refused"
-    """It must not be typed into this terminal."""
-    UNCONFIRMED = "unconfirmed"
-    """Keys were written and their effect is unknown. It must not be typed again automatically."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +58,6 @@ class Pause:
 
     ms: int
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The outcome. `grade` is set if the message was seen."""
-
-    answer: TextOutcome
-    reason: str = ""
-    grade: Grade | None = None
 
 
 TypingStep = Write | Pause | Done

@@ -12,11 +12,12 @@ from typing import Final, Protocol
 
 from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.harness.base import Gate, Profile
+from palaver.harness.integration import Done, TextOutcome
 from palaver.protocol.message import Priority
 from palaver.terminal.gates import GateFacts, check
 from palaver.terminal.keyboard import Leftover
 from palaver.terminal.screen import Look
-from palaver.terminal.typing import ENTER, Done, TextOutcome, TypedText, Typing, Write
+from palaver.terminal.typing import ENTER, TypedText, Typing, Write
 
 _BEHIND_MS: Final = 20
 """Delay before the next attempt, in milliseconds, while a program writes faster than we read."""

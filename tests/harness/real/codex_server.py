@@ -9,9 +9,11 @@ from tests.harness.real.codex_stage import CodexStage
 from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.install import installed
 
+from palaver import __version__
 from palaver.harness.codex.integration import CodexClient
 from palaver.harness.codex.wire import CodexMessage, ThreadRead, result_as, start_turn
 from palaver.holder.codex_start import listens
+from palaver.holder.integration import connect_codex
 
 
 class Server:
@@ -22,7 +24,7 @@ class Server:
         self._news = asyncio.Event()
         self.said: list[CodexMessage] = []
         """Everything that the server has sent so far."""
-        self.client = CodexClient(path, self._hear, lambda error: None)
+        self.client = CodexClient(connect_codex(path), __version__, self._hear, lambda error: None)
 
     def _hear(self, said: CodexMessage) -> None:
         self.said.append(said)

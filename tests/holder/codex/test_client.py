@@ -10,6 +10,7 @@ from tests.limits import LIMIT_S
 from palaver.errors import Disconnected
 from palaver.harness.codex import wire
 from palaver.harness.codex.integration import CodexClient, Refused
+from palaver.holder.integration import connect_codex
 
 APPROVALS = (
     "item/commandExecution/requestApproval",
@@ -28,7 +29,7 @@ class Ear:
     def __init__(self, server: FakeCodex) -> None:
         self.news: asyncio.Queue[wire.CodexMessage] = asyncio.Queue()
         self.ends: asyncio.Queue[Disconnected] = asyncio.Queue()
-        self.client = CodexClient(server.path, self.news.put_nowait, self.ends.put_nowait)
+        self.client = CodexClient(connect_codex(server.path), "1", self.news.put_nowait, self.ends.put_nowait)
 
 
 async def test_client_introduces_itself_first(tmp_path: Path) -> None:

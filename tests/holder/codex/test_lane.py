@@ -62,7 +62,7 @@ async def test_nothing_is_sent_or_answered_during_a_dialog(stage: Stage) -> None
         holder.server.set_status("one", "active", "waitingOnApproval")
         holder.server.ask(0, "item/commandExecution/requestApproval", threadId="one", command="rm -r x")
         await holder.until(
-            lambda: holder.codex.word is not None and holder.codex.word.detail == "permission: rm -r x"
+            lambda: holder.codex.status is not None and holder.codex.status.detail == "permission: rm -r x"
         )
 
         stage.daemon.offer(7, "y")  # it was in transit when the dialog opened
@@ -254,7 +254,7 @@ async def test_lost_server_leaves_an_open_offer_unconfirmed(stage: Stage) -> Non
         await holder.until(lambda: holder.codex.is_over)
 
         await stage.daemon.heard("hold", count=3)  # a new connection, without this lane
-        assert holder.codex.word is None
+        assert holder.codex.status is None
         assert stage.daemon.last("answer")["answer"] == "unconfirmed"
         assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
 
@@ -308,8 +308,8 @@ async def test_usage_limit_is_reported_and_lifted(stage: Stage) -> None:
         holder.server.end_turn("one", error={"codexErrorInfo": "usageLimitExceeded"})
         await holder.state(AgentState.BLOCKED)
 
-        assert holder.codex.word is not None
-        assert holder.codex.word.detail == "usage_limit until 1000000000"
+        assert holder.codex.status is not None
+        assert holder.codex.status.detail == "usage_limit until 1000000000"
         await stage.daemon.heard("gate", open=False, reason="usage_limit")
         await holder.state(AgentState.IDLE)
 
@@ -328,7 +328,9 @@ async def test_usage_limit_of_a_turn_that_ended_before_the_subscription_is_repor
         server.silent.clear()
 
         await holder.state(AgentState.BLOCKED)
-        assert holder.codex.word == AgentReport(state=AgentState.BLOCKED, detail="usage_limit until 9:49 AM")
+        assert holder.codex.status == AgentReport(
+            state=AgentState.BLOCKED, detail="usage_limit until 9:49 AM"
+        )
 
 
 async def test_usage_limit_of_a_thread_that_failed_before_it_was_found_is_reported(stage: Stage) -> None:
@@ -351,14 +353,14 @@ async def test_gate_stays_closed_until_the_tools_have_started(stage: Stage) -> N
     async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
         await server.heard("mcpServerStatus/list")
         await stage.daemon.heard("gate", reason="starting")
-        assert holder.codex.word is not None
-        assert holder.codex.word.state is AgentState.STARTING
+        assert holder.codex.status is not None
+        assert holder.codex.status.state is AgentState.STARTING
         assert [one for one in stage.daemon.said if one["op"] == "gate" and one.get("open")] == []
 
         server.release("mcpServerStatus/list", data=[{"name": "palaver", "runtimeStatus": "connected"}])
 
         await stage.daemon.heard("gate", open=True)
-        assert holder.codex.word == AgentReport(state=AgentState.IDLE)
+        assert holder.codex.status == AgentReport(state=AgentState.IDLE)
 
 
 async def test_failed_tools_open_the_gate_and_the_status_contains_the_reason(stage: Stage) -> None:
@@ -369,7 +371,7 @@ async def test_failed_tools_open_the_gate_and_the_status_contains_the_reason(sta
         server.release("mcpServerStatus/list", data=[failed])
 
         await stage.daemon.heard("gate", open=True)
-        assert holder.codex.word == AgentReport(
+        assert holder.codex.status == AgentReport(
             state=AgentState.IDLE, detail="no Palaver tools: handshake failed"
         )
 
@@ -378,8 +380,8 @@ async def test_tools_that_never_start_open_the_gate_after_the_limit(stage: Stage
     async with fake_codex(stage.home) as server, _starting(stage, server, limit_s=0.01) as holder:
         await stage.daemon.heard("gate", open=True)
 
-        assert holder.codex.word is not None
-        assert holder.codex.word.detail == "no Palaver tools: they have not started within 0.01 s"
+        assert holder.codex.status is not None
+        assert holder.codex.status.detail == "no Palaver tools: they have not started within 0.01 s"
 
 
 async def test_codex_without_a_tool_status_gets_messages(stage: Stage) -> None:
@@ -389,7 +391,7 @@ async def test_codex_without_a_tool_status_gets_messages(stage: Stage) -> None:
         server.release("mcpServerStatus/list", error={"code": -32601, "message": "unknown method"})
 
         await stage.daemon.heard("gate", open=True)
-        assert holder.codex.word == AgentReport(state=AgentState.IDLE)
+        assert holder.codex.status == AgentReport(state=AgentState.IDLE)
 
 
 async def test_each_new_thread_waits_for_its_own_tools(stage: Stage) -> None:

@@ -51,8 +51,8 @@ async def test_activity_of_a_subagent_is_reported_under_its_name(stage: Stage) -
 
         told = await stage.daemon.heard("status", name="luna_explorer_1", tool="Bash")
         assert (told["state"], told["command"]) == ("active", "make")
-        assert holder.codex.word is not None
-        assert holder.codex.word.state == "idle"
+        assert holder.codex.status is not None
+        assert holder.codex.status.state == "idle"
 
 
 async def test_nested_subagent_begins_below_its_parent(stage: Stage) -> None:

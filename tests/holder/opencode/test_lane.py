@@ -2,22 +2,27 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
+from tests.fakes import FakeClock
 from tests.holder.opencode_server import PASSWORD, FakeOpenCode, fake_opencode
 from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
+from palaver.harness.integration import NativeBus
 from palaver.harness.opencode import integration as module
-from palaver.harness.opencode.integration import OpenCodeLane
+from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import Began
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.http_client import HttpClient
-from palaver.holder.opencode import OpenCodeEndpoint, new_place, opencode_lane, told_path, write_place
+from palaver.holder.integration import NativeLanes
+from palaver.holder.opencode import OpenCodeEndpoint, integrate_opencode, new_place, told_path, write_place
 from palaver.protocol.events import request_digest
 from palaver.protocol.lines import AnswerOp, GateOp, Op, PermissionOp
 
@@ -64,14 +69,21 @@ class Stage:
         self.server = server
         self.bus = QuietBus()
         self._tasks: set[asyncio.Future[None]] = set()
-        self.lane = OpenCodeLane(
-            HttpClient(server.port, "opencode", PASSWORD),
-            began,
+        self.lanes = NativeLanes(
             self.bus,
-            spawn=lambda work: self._tasks.add(asyncio.ensure_future(work)),
-            on_word=self.bus.news.set,
+            partial(self._make, began),
+            spawn=self._spawn,
+            on_status=self.bus.news.set,
             on_change=self.bus.news.set,
         )
+
+    def _make(self, began: Began, bus: NativeBus) -> OpenCodeIntegration:
+        server = HttpClient(self.server.port, "opencode", PASSWORD)
+        self.lane = OpenCodeIntegration(server, began, bus, spawn=self._spawn)
+        return self.lane
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.ensure_future(work))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait until a condition is true; check it after each callback."""
@@ -89,7 +101,7 @@ class Stage:
             {"seq": place, "id": f"01{place}", "from": "luna", "text": text}
             for place, text in enumerate(texts, 1)
         ]
-        self.lane.reach.lane.take(
+        self.lanes.lane.take(
             ReplyLine(push="offer", lane=1, offer=9, messages=msgspec.Raw(json.dumps(messages).encode()))
         )
 
@@ -162,9 +174,9 @@ async def test_text_is_not_seen_before_the_model_replies(stage: Stage, server: F
     stage.offer("a text")
     await server.until_asked("/session/ses_1/prompt_async")
     server.say("session.status", sessionID="ses_1", status={"type": "busy"})
-    await stage.until(lambda: stage.lane.word is not None and stage.lane.word.detail == "thinking")
+    await stage.until(lambda: stage.lane.status is not None and stage.lane.status.detail == "thinking")
 
-    assert not stage.lane.reach.lane.is_at_rest
+    assert not stage.lanes.lane.is_at_rest
 
     server.answer("ses_1")
 
@@ -199,7 +211,7 @@ async def test_approval_is_passed_on_while_the_call_is_unchanged(stage: Stage, s
     ask_leave(server)
     await stage.begin()
 
-    stage.lane.reach.decide(ReplyLine(push="decision", request="per_1", allowed=True))
+    stage.lanes.decide(ReplyLine(push="decision", request="per_1", allowed=True))
 
     assert await server.until_asked("/permission/per_1/reply") == {"reply": "once"}
     await stage.until(lambda: PermissionOp(request="per_1", outcome="taken") in stage.bus.told)
@@ -213,7 +225,7 @@ async def test_request_whose_call_changed_accepts_no_decision(stage: Stage, serv
 
     server.say("message.part.updated", sessionID="ses_1", part=running("rm -r /"))
     await stage.until(lambda: PermissionOp(request="per_1", outcome="gone") in stage.bus.told)
-    stage.lane.reach.decide(ReplyLine(push="decision", request="per_1", allowed=True))
+    stage.lanes.decide(ReplyLine(push="decision", request="per_1", allowed=True))
 
     assert not [path for method, path, _ in server.asked if method == "POST"]
 
@@ -227,7 +239,7 @@ async def test_request_that_now_concerns_another_call_accepts_no_decision(
     await stage.begin()
     server.permissions[0]["tool"] = {"messageID": "msg_1", "callID": "call_2"}
 
-    stage.lane.reach.decide(ReplyLine(push="decision", request="per_1", allowed=True))
+    stage.lanes.decide(ReplyLine(push="decision", request="per_1", allowed=True))
     await stage.until(lambda: PermissionOp(request="per_1", outcome="gone") in stage.bus.told)
 
     assert not [path for method, path, _ in server.asked if method == "POST"]
@@ -255,8 +267,8 @@ async def test_permission_request_closes_the_lane_and_is_never_answered(
 
     await stage.begin()
 
-    assert stage.lane.word is not None
-    assert stage.lane.word.detail == "permission: bash: rm -r x"
+    assert stage.lane.status is not None
+    assert stage.lane.status.detail == "permission: bash: rm -r x"
     assert stage.gates[-1] == GateOp(lane=1, open=False, reason="dialog")
     given: dict[str, object] = {"patterns": ["rm -r x"], "input": {"command": "rm -r x", "workdir": "/y"}}
     assert PermissionOp(request="per_1", session="ses_1", tool="bash", input=given) in stage.bus.told
@@ -346,7 +358,7 @@ async def test_late_server_is_waited_for(stage: Stage, server: FakeOpenCode) -> 
 
     await stage.begin()
 
-    assert stage.lane.word is not None
+    assert stage.lane.status is not None
     assert not stage.lane.is_over
 
 
@@ -360,7 +372,7 @@ async def test_server_that_stays_away_leaves_the_terminal(
     await server.close()
     await stage.until(lambda: stage.lane.is_over)
 
-    assert stage.lane.word is None
+    assert stage.lane.status is None
     assert stage.bus.drops == 1
 
 
@@ -403,9 +415,8 @@ async def test_agent_receives_its_name_before_it_starts(tmp_path: Path) -> None:
     path = new_place(str(tmp_path))
     write_place(path, OpenCodeEndpoint(port=1, user="opencode", password=PASSWORD, began=Began()))
 
-    made = opencode_lane(
-        path, QuietBus(), spawn=lambda work: None, on_word=lambda: None, on_change=lambda: None
-    )
+    make = integrate_opencode(path, Held(name="nova"), clock=FakeClock(), spawn=lambda work: None)
+    made = NativeLanes(QuietBus(), make, spawn=lambda work: None, on_status=lambda: None).integration
 
     assert not made.is_over
     assert "You are nova on Palaver" in told_path(path).read_text()
@@ -414,9 +425,8 @@ async def test_agent_receives_its_name_before_it_starts(tmp_path: Path) -> None:
 async def test_missing_server_file_ends_the_lane(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "server.json"
 
-    made = opencode_lane(
-        path, QuietBus(), spawn=lambda work: None, on_word=lambda: None, on_change=lambda: None
-    )
+    make = integrate_opencode(path, Held(name="nova"), clock=FakeClock(), spawn=lambda work: None)
+    made = NativeLanes(QuietBus(), make, spawn=lambda work: None, on_status=lambda: None).integration
 
     assert made.is_over
 
@@ -431,7 +441,7 @@ async def test_decision_on_an_earlier_request_is_not_applied_to_the_current_one(
     given = {"patterns": ["rm -r x"], "input": {"command": "rm -r x", "workdir": "/y"}}
     digest = request_digest("ses_1", "bash", given)
 
-    stage.lane.reach.decide(ReplyLine(push="decision", request="per_1", allowed=False, digest="of another"))
-    stage.lane.reach.decide(ReplyLine(push="decision", request="per_1", allowed=True, digest=digest))
+    stage.lanes.decide(ReplyLine(push="decision", request="per_1", allowed=False, digest="of another"))
+    stage.lanes.decide(ReplyLine(push="decision", request="per_1", allowed=True, digest=digest))
 
     assert await server.until_asked("/permission/per_1/reply") == {"reply": "once"}

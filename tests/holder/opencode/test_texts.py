@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from palaver.harness.integration import Done, TextOutcome
 from palaver.harness.opencode.integration import OpenCodeInjections
 from palaver.harness.opencode.sessions import Sessions
 from palaver.harness.opencode.wire import Head, Lost, NotSent, OpenCodeEvent
 from palaver.protocol.events import Grade
-from palaver.terminal.typing import Done, TextOutcome
 
 
 class Server:

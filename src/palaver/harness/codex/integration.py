@@ -10,12 +10,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import msgspec
 
-from palaver import __version__
 from palaver.clock import Clock
 from palaver.errors import BadRequest, Disconnected, PalaverError
 from palaver.harness.base import AgentReport, LaneGate, PermissionQuestion
@@ -23,19 +21,27 @@ from palaver.harness.codex import wire
 from palaver.harness.codex.threads import ThreadNews, Threads, keys_of
 from palaver.harness.codex.wire import decision
 from palaver.harness.hooks import one_line
+from palaver.harness.integration import Done, NativeBus, Spawn, TextOutcome
 from palaver.harness.usage_limits import limit_ends_ms
-from palaver.holder.connection import HolderConnection
-from palaver.holder.integration import NativeReach
-from palaver.holder.tasks import Spawn
 from palaver.protocol.events import Grade
-from palaver.terminal.typing import Done, TextOutcome
-
-if TYPE_CHECKING:
-    from palaver.holder.websocket import WebSocket
 
 _NO_METHOD: Final = -32601
 
 _logger: Final = logging.getLogger("palaver.holder")
+
+
+class TextSocket(Protocol):
+    """A connection that carries whole texts, in order."""
+
+    def send(self, text: bytes) -> None:
+        """Send one text. It is lost if the connection is lost."""
+
+    def close(self) -> None:
+        """Close the connection after the sent texts."""
+
+
+Connect = Callable[[Callable[[bytes], None], Callable[[Disconnected], None]], Awaitable[TextSocket]]
+"""Connects to an app-server, for a receiver of texts and one of the connection's end; raises Disconnected."""
 
 
 class Refused(Exception):
@@ -56,24 +62,24 @@ class CodexClient:
 
     def __init__(
         self,
-        path: Path,
+        connect: Connect,
+        version: str,
         on_news: Callable[[wire.CodexMessage], None],
         on_lost: Callable[[Disconnected], None],
     ) -> None:
-        self._path = path
+        """`version` is the version of Palaver, which the server is told."""
+        self._connect = connect
+        self._version = version
         self._on_news = on_news
         self._on_lost = on_lost
         self._numbers = count(1)
         self._calls: dict[int | str | None, asyncio.Future[msgspec.Raw]] = {}
-        self._socket: WebSocket | None = None
+        self._socket: TextSocket | None = None
 
     async def open(self) -> None:
         """Connect and initialize; raises Disconnected, or Refused if the server rejects this client."""
-        # The library costs tens of milliseconds to load: not at the start of Codex, which the user waits for.
-        from palaver.holder.websocket import open_websocket
-
-        self._socket = await open_websocket(self._path, self._hear, self._lose)
-        await self.ask(*wire.initialize(__version__))
+        self._socket = await self._connect(self._hear, self._lose)
+        await self.ask(*wire.initialize(self._version))
         self._socket.send(wire.to_json(wire.INITIALIZED))
 
     def close(self) -> None:
@@ -283,10 +289,6 @@ class CodexAsker:
         self._threads = threads
         self._waiting: dict[str, tuple[PermissionQuestion, asyncio.Future[bool]]] = {}
 
-    def asked(self) -> dict[str, PermissionQuestion]:
-        """Return the open requests that can be decided remotely."""
-        return self._threads.questions()
-
     async def reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
         """Pass a decision on if the same request is still open; return whether the server accepted it."""
         if self._threads.questions().get(asked.request) != asked:
@@ -315,43 +317,6 @@ class CodexAsker:
         _, over = self._waiting.pop(request)
         if not over.done():
             over.set_result(is_taken)
-
-
-# --------------------
-# The sub-agents of Codex, derived from its threads: each has a child thread of the agent's thread.
-
-
-class ThreadsBelow:
-    """The sub-agents of one server. They begin and end with their threads."""
-
-    ending = "its thread was closed"
-
-    def __init__(self, threads: Threads, texts: CodexInjections) -> None:
-        self._threads = threads
-        self._texts = texts
-
-    def living(self) -> dict[str, tuple[str, str]]:
-        """Return the running sub-agents by thread, parents first: the parent thread and the role of each."""
-        return self._threads.subagents()
-
-    def level_of(self, key: str) -> LaneGate:
-        """Return whether a message can be delivered to a thread now."""
-        return self._threads.level_of(key)
-
-    def word_of(self, key: str) -> AgentReport:
-        """Return the current status of a thread."""
-        return self._threads.word_of(key)
-
-    def is_waiting(self, key: str) -> bool:
-        """Return whether a text was sent to a thread and is not known to be in it yet."""
-        return self._texts.is_waiting(key)
-
-    async def carry(self, key: str, text: str, mark: str) -> Done:
-        """Send a text to a thread and return the result."""
-        try:
-            return await self._texts.put(key, text, mark)
-        except UnknownQuestion as error:
-            return Done(TextOutcome.DEFERRED, str(error))
 
 
 # --------------------
@@ -391,7 +356,7 @@ class Looks:
 
 
 # --------------------
-# The native lane of Codex: a client of its app-server that delivers messages into the user's thread.
+# The integration of Codex: a client of its app-server that delivers messages into the user's thread.
 #
 # In an idle thread, a message starts a turn. During a tool call, it is added to the turn. While the model
 # writes, only an interrupt is delivered, because it stops the model. While a question to the user is open,
@@ -408,22 +373,26 @@ _LIMIT_S: Final = 300.0
 """Seconds for which a usage limit is assumed if its end is unknown."""
 
 
-class CodexLane:
-    """The integration, from the time the app-server can be reached until it exits."""
+class CodexIntegration:
+    """The integration, from the time the app-server can be reached until it exits.
+
+    Each sub-agent has a child thread of the agent's thread; it begins and ends with that thread.
+    """
+
+    ending = "its thread was closed"
 
     def __init__(
         self,
-        path: Path,
-        bus: HolderConnection,
+        connect: Connect,
+        bus: NativeBus,
         *,
+        version: str,
         clock: Clock,
         spawn: Spawn,
-        on_word: Callable[[], None],
-        on_change: Callable[[], None],
         only: str = "",
         tools_limit_s: float = _TOOLS_LIMIT_S,
     ) -> None:
-        """`on_word` is called when the agent's status changes, and when this lane begins or ends.
+        """`version` is the version of Palaver.
 
         `only` is the id of the agent's thread, for a server with other users. After `tools_limit_s` seconds
         messages are delivered even if our tools have not started.
@@ -432,22 +401,24 @@ class CodexLane:
         self._bus = bus
         self._clock = clock
         self._spawn = spawn
-        self._on_word = on_word
-        self._client = CodexClient(path, self._hear, self._lose)
+        self._client = CodexClient(connect, version, self._hear, self._lose)
         self._threads = Threads(only)
         self._heard: set[str] = set()
         """The threads that we are subscribed to."""
         self._looks = Looks(self._look_at, spawn)
         self._texts = CodexInjections(self._client, self._threads, spawn, self._on_begun)
-        below = ThreadsBelow(self._threads, self._texts)
         self._asker = CodexAsker(self._client, self._threads)
-        self.reach = NativeReach(bus, self._carry, below, self._asker, spawn=spawn, on_change=on_change)
         self._lift: asyncio.TimerHandle | None = None
         self._has_started = False
         self.is_over = False
         """Whether the integration has ended permanently or could never be reached."""
-        self.word: AgentReport | None = None
+        self.status: AgentReport | None = None
         """The status of the agent; None while unknown."""
+
+    @property
+    def session(self) -> str:
+        """The thread of the agent; empty while there is no thread."""
+        return self._threads.current
 
     def start(self) -> None:
         """Connect to the server.
@@ -474,7 +445,7 @@ class CodexLane:
         self._update()
         self._spawn(self._wait_until_loaded())
         await self._subscribe(self._threads.current)
-        await self.reach.lane.try_open()
+        await self._bus.open()
 
     async def _read(self, thread: str) -> wire.CodexThread | None:
         try:
@@ -494,15 +465,15 @@ class CodexLane:
     def _give_up(self, reason: str) -> None:
         if self.is_over:
             return
-        self.is_over, self.word = True, None
+        self.is_over, self.status = True, None
         if reason:
             _logger.warning("%s", reason)
         if self._lift is not None:
             self._lift.cancel()
         self._texts.close()
         self._asker.close()
-        self.reach.close()
-        self._on_word()
+        self._bus.close()
+        self._bus.report()
 
     # Messages of the server
 
@@ -625,23 +596,18 @@ class CodexLane:
 
     def _update(self) -> None:
         """Report all changes."""
-        for thread in self._threads.await_tools() if not self.is_over else ():
-            self._spawn(self._wait_for_tools(thread))
-        level = self._threads.level
-        self.reach.lane.set_level(level.gate, is_paused=level.is_paused)
-        if self._threads.current:
-            self._bus.bind(self._threads.current)
         if not self.is_over:
-            self.reach.subagents.look()
+            for thread in self._threads.await_tools():
+                self._spawn(self._wait_for_tools(thread))
             self._asker.look()
-            self.reach.permissions.look()
+            self._bus.update()
             self._say(self._threads.word)
 
     def _say(self, word: AgentReport) -> None:
-        if word != self.word and not self.is_over:
-            self.word = word
+        if word != self.status and not self.is_over:
+            self.status = word
             self._plan_lift()
-            self._on_word()
+            self._bus.report()
 
     def _plan_lift(self) -> None:
         """Plan the end of the usage limit: at its known end, or after `_LIMIT_S` seconds."""
@@ -659,11 +625,13 @@ class CodexLane:
 
     # Delivery
 
-    async def _carry(self, text: str, key: str) -> Done:
+    async def carry(self, key: str, text: str, mark: str) -> Done:
+        """Send a text to a thread and return the result."""
         try:
-            return await self._texts.put(self._threads.current, text, key)
+            return await self._texts.put(key or self._threads.current, text, mark)
         except UnknownQuestion as error:
-            self._give_up(f"this Codex takes no mail by its app-server: {error}")
+            if not key:
+                self._give_up(f"this Codex takes no mail by its app-server: {error}")
             return Done(TextOutcome.DEFERRED, str(error))
 
     def _on_begun(self, thread: str) -> None:
@@ -671,3 +639,29 @@ class CodexLane:
         if thread == self._threads.current:
             self._follow(thread)
         self._update()
+
+    def is_waiting(self, key: str) -> bool:
+        """Return whether a text was sent to a thread and is not known to be in it yet."""
+        return self._texts.is_waiting(key)
+
+    # Sub-agents and permissions
+
+    def subagents(self) -> dict[str, tuple[str, str]]:
+        """Return the running sub-agents by thread, parents first: the parent thread and the role of each."""
+        return self._threads.subagents()
+
+    def status_of(self, key: str) -> AgentReport:
+        """Return the current status of a thread."""
+        return self._threads.word_of(key)
+
+    def gate_of(self, key: str) -> LaneGate:
+        """Return whether a message can be delivered to a thread now."""
+        return self._threads.level_of(key) if key else self._threads.level
+
+    def questions(self) -> dict[str, PermissionQuestion]:
+        """Return the open requests that can be decided remotely."""
+        return self._threads.questions()
+
+    async def decide(self, question: PermissionQuestion, *, is_allowed: bool) -> bool:
+        """Pass a decision on if the same request is still open; return whether the server accepted it."""
+        return await self._asker.reply(question, is_allowed=is_allowed)

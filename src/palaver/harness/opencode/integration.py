@@ -8,15 +8,12 @@ from typing import Final, Protocol
 from palaver.clock import Clock, SystemClock
 from palaver.harness.base import AgentReport, LaneGate, PermissionQuestion
 from palaver.harness.hooks import as_list, as_map
+from palaver.harness.integration import Done, NativeBus, Spawn, TextOutcome
 from palaver.harness.opencode import wire
 from palaver.harness.opencode.launch import Began
 from palaver.harness.opencode.sessions import Sessions, asked_of
 from palaver.harness.opencode.wire import Head, Lost, NotSent
-from palaver.holder.connection import HolderConnection
-from palaver.holder.integration import NativeReach
-from palaver.holder.tasks import Spawn
 from palaver.protocol.events import Grade
-from palaver.terminal.typing import Done, TextOutcome
 
 
 class OpenCodeServer(Protocol):
@@ -121,10 +118,6 @@ class OpenCodeAsker:
         self._server = server
         self._sessions = sessions
 
-    def asked(self) -> dict[str, PermissionQuestion]:
-        """Return the open permission requests by id."""
-        return self._sessions.permissions()
-
     async def reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
         """Pass a decision on if exactly this request is still open; return whether the server accepted it."""
         try:
@@ -144,41 +137,7 @@ class OpenCodeAsker:
 
 
 # --------------------
-# The sub-agents of OpenCode, derived from its sessions: each has a child session of the agent's session.
-
-
-class SessionsBelow:
-    """The sub-agents of one process. Each exists while its session is busy."""
-
-    ending = "done"
-
-    def __init__(self, sessions: Sessions, texts: OpenCodeInjections) -> None:
-        self._sessions = sessions
-        self._texts = texts
-
-    def living(self) -> dict[str, tuple[str, str]]:
-        """Return the busy sub-agents by session, parents first: the parent session and the kind of each."""
-        return self._sessions.children()
-
-    def level_of(self, key: str) -> LaneGate:
-        """Return whether a message can be delivered to a session now."""
-        return self._sessions.level_of(key)
-
-    def word_of(self, key: str) -> AgentReport:
-        """Return the current status of a session, including open questions of its sub-agents."""
-        return self._sessions.word_of(key)
-
-    def is_waiting(self, key: str) -> bool:
-        """Return whether a text was sent to a session and is not known to be seen yet."""
-        return self._texts.is_waiting(key)
-
-    async def carry(self, key: str, text: str, mark: str) -> Done:
-        """Send a text to a session and return the result."""
-        return await self._texts.put(key, text, mark)
-
-
-# --------------------
-# The native lane of OpenCode: its server accepts texts for the session that its terminal UI shows.
+# The integration of OpenCode: its server accepts texts for the session that its terminal UI shows.
 #
 # The server listens on a local port with a random password. A text wakes an idle session; a busy one reads
 # it with its next step; the user's draft is kept. The server's events report the status of its sessions,
@@ -199,40 +158,33 @@ _PAUSE_S: Final = 0.2
 _LIMIT_MESSAGES: Final = 100
 
 
-class OpenCodeLane:
-    """One OpenCode from start to exit, or only the session named by `only`."""
+class OpenCodeIntegration:
+    """One OpenCode from start to exit, or only the session named by `only`.
+
+    Each sub-agent has a child session of the agent's session; it exists while that session is busy.
+    """
+
+    ending = "done"
 
     def __init__(
         self,
         server: OpenCodeServer,
         began: Began,
-        bus: HolderConnection,
+        bus: NativeBus,
         *,
         spawn: Spawn,
-        on_word: Callable[[], None],
-        on_change: Callable[[], None],
         only: str = "",
         clock: Clock | None = None,
-        on_child: Callable[[str, str], None] = lambda session, name: None,
     ) -> None:
-        """`on_word` is called when the agent's status may have changed, and when this lane begins or ends.
-
-        `on_child` receives the session and the name of each sub-agent.
-        """
         self._server = server
         self._began = began
         self._bus = bus
         self._spawn = spawn
-        self._on_word = on_word
         self._clock = clock or SystemClock()
         manner = wire.ReplySettings(agent=began.agent, provider=began.provider, model=began.model)
         self._sessions = Sessions(manner, only=only)
-        self._texts = OpenCodeInjections(server, self._sessions, self._prove)
-        below = SessionsBelow(self._sessions, self._texts)
-        asker = OpenCodeAsker(server, self._sessions)
-        self.reach = NativeReach(
-            bus, self._carry, below, asker, spawn=spawn, on_change=on_change, on_child=on_child
-        )
+        self._texts = OpenCodeInjections(server, self._sessions, bus.prove)
+        self._asker = OpenCodeAsker(server, self._sessions)
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_there = False
@@ -240,7 +192,7 @@ class OpenCodeLane:
         """Whether the integration has ended permanently or could never be reached."""
 
     @property
-    def word(self) -> AgentReport | None:
+    def status(self) -> AgentReport | None:
         """The status of the agent; None while unknown."""
         return self._sessions.word if self._is_there else None
 
@@ -276,7 +228,7 @@ class OpenCodeLane:
             if self._is_there:
                 self._is_there, word = False, "is gone"
                 limit = loop.time() + BACK_LIMIT_S
-                self._on_word()
+                self._bus.report()
             await asyncio.sleep(_PAUSE_S)
         _logger.warning("OpenCode's server %s", word)
         self._give_up()
@@ -285,8 +237,8 @@ class OpenCodeLane:
         if not self.is_over:
             self.is_over, self._is_there = True, False
             self._set_timer(0)
-            self.reach.close()
-            self._on_word()
+            self._bus.close()
+            self._bus.report()
 
     async def _follow(self) -> None:
         await self._server.ask("GET", wire.HEALTH, limit_s=_HEALTH_S)
@@ -345,24 +297,19 @@ class OpenCodeLane:
     def _come(self) -> None:
         if not self._is_there:
             self._is_there = True
-            self._spawn(self.reach.lane.try_open())
+            self._spawn(self._bus.open())
         self._tell()
 
     def _settle(self) -> None:
         """Finish texts with a known outcome, and report changes."""
-        if self._sessions.current:
-            self._bus.bind(self._sessions.current)
         self._texts.settle()
         if self._is_there:
             self._tell()
 
     def _tell(self) -> None:
-        level = self._sessions.level
-        self.reach.lane.set_level(level.gate, is_paused=level.is_paused)
-        self.reach.subagents.look()
-        self.reach.permissions.look()
+        self._bus.update()
         self._set_timer(self._sessions.limit_ends_ms())
-        self._on_word()
+        self._bus.report()
 
     def _set_timer(self, ends_ms: int) -> None:
         """Check again at the end of a usage limit; 0 means never."""
@@ -380,17 +327,17 @@ class OpenCodeLane:
 
     # Texts
 
-    async def _carry(self, text: str, key: str) -> Done:
-        """Send a text to the session, and wait until it was sent to the model."""
+    async def carry(self, key: str, text: str, mark: str) -> Done:
+        """Send a text to a session, and wait until it was sent to the model."""
         try:
-            session = self._sessions.current or await self._begin_session()
-            return await self._texts.put(session, text, key)
+            session = key or self._sessions.current or await self._begin_session()
+            return await self._texts.put(session, text, mark)
         except (NotSent, Lost) as error:
             return Done(TextOutcome.DEFERRED, f"OpenCode does not answer: {error}")
 
-    def _prove(self, key: str) -> None:
-        self.reach.lane.prove(key)
-        self.reach.subagents.prove(key)
+    def is_waiting(self, key: str) -> bool:
+        """Return whether a text was sent to a session and is not known to be seen yet."""
+        return self._texts.is_waiting(key)
 
     async def _begin_session(self) -> str:
         """Create a session if there is no session yet, and show it in the terminal UI.
@@ -407,3 +354,25 @@ class OpenCodeLane:
         self._sessions.choose(session)
         await self._server.ask("POST", wire.SELECT, wire.select_body(session))
         return session
+
+    # Sub-agents and permissions
+
+    def subagents(self) -> dict[str, tuple[str, str]]:
+        """Return the busy sub-agents by session, parents first: the parent session and the kind of each."""
+        return self._sessions.children()
+
+    def status_of(self, key: str) -> AgentReport:
+        """Return the current status of a session, including open questions of its sub-agents."""
+        return self._sessions.word_of(key)
+
+    def gate_of(self, key: str) -> LaneGate:
+        """Return whether a message can be delivered to a session now."""
+        return self._sessions.level_of(key) if key else self._sessions.level
+
+    def questions(self) -> dict[str, PermissionQuestion]:
+        """Return the open permission requests by id."""
+        return self._sessions.permissions()
+
+    async def decide(self, question: PermissionQuestion, *, is_allowed: bool) -> bool:
+        """Pass a decision on if exactly this request is still open; return whether the server accepted it."""
+        return await self._asker.reply(question, is_allowed=is_allowed)
