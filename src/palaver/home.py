@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import glob
 import json
 import logging
 import os
@@ -314,6 +315,88 @@ def prune_traces(home: Path) -> None:
 def older_trace(path: Path) -> Path:
     """Return the rotated file with the older lines of a trace file."""
     return path.with_name(f"{path.name}.1")
+
+
+# --------------------
+# The file of each message to an agent in a terminal: messages/<agent>/<YYYYMMDD-HHMMSS>-<id8>.md.
+#
+# Only its owner can read the file. It exists before the first key is pressed: the daemon writes it when the
+# message is queued, and the holder writes it if it is missing. Nothing is removed unasked. Its content comes
+# from `protocol/agent_text.py`.
+
+_ID_END: Final = 8
+_MOMENT: Final = "????????-??????"
+_FOLDER_MODE: Final = 0o700
+
+
+def message_path(home: str, agent: str, message_id: str, ts_ms: int) -> Path:
+    """Return the default path of a message's file: the time it was sent, in UTC, and the end of its id."""
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ts_ms // 1000))
+    return Path(home) / "messages" / agent / f"{moment}-{message_id[-_ID_END:]}.md"
+
+
+def write_message(home: str, agent: str, message_id: str, ts_ms: int, content: bytes) -> Path:
+    """Write the file of a message atomically and return its path. Repeats have no effect.
+
+    A message never takes the file of another one: senders may choose ids, and if the ends of two ids are
+    equal, the second file is named after the whole id. Raises OSError.
+    """
+    for path in _message_paths(home, agent, message_id, ts_ms):
+        if _put_message(path, content):
+            return path
+    raise FileExistsError(errno.EEXIST, "something else has its name", str(path))
+
+
+def find_message(home: str, agent: str, message_id: str, ts_ms: int, content: bytes) -> str:
+    """Return the path of a message's file; empty if there is no file with exactly this content."""
+    for path in _message_paths(home, agent, message_id, ts_ms):
+        try:
+            if path.read_bytes() == content:
+                return str(path)
+        except OSError:
+            continue
+    return ""
+
+
+def remove_message(home: str, message_id: str) -> int:
+    """Remove the files of a message for all recipients; return how many there were."""
+    count = 0
+    for end in {message_id[-_ID_END:], message_id}:
+        for path in (Path(home) / "messages").glob(f"*/{_MOMENT}-{glob.escape(end)}.md"):
+            path.unlink(missing_ok=True)
+            count += 1
+    return count
+
+
+def read_message(path: str) -> bytes:
+    """Return the content of a message's file; empty if it does not exist."""
+    try:
+        return Path(path).read_bytes() if path else b""
+    except OSError:
+        return b""
+
+
+def _message_paths(home: str, agent: str, message_id: str, ts_ms: int) -> tuple[Path, Path]:
+    """Return the possible paths of a message's file: named after the end of its id, or after the whole id."""
+    path = message_path(home, agent, message_id, ts_ms)
+    return path, path.with_stem(path.stem.removesuffix(message_id[-_ID_END:]) + message_id)
+
+
+def _put_message(path: Path, content: bytes) -> bool:
+    """Create a file unless it exists; return whether the file now has this content."""
+    path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    if path.exists():
+        return path.read_bytes() == content
+    new = path.with_name(f".{os.urandom(8).hex()}")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123 - a mode
+            file.write(content)
+        os.link(new, path)  # A rename would replace the file of another writer.
+    except FileExistsError:
+        return path.read_bytes() == content
+    finally:
+        new.unlink(missing_ok=True)
+    return True
 
 
 class _SafeFormatter(logging.Formatter):

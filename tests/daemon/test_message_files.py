@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
 
-from palaver.protocol.message_file import read_message, remove_message, write_message
+from palaver.home import read_message, remove_message, write_message
+from palaver.protocol.agent_text import parse_message_file
 from palaver.reactors.message_files import MessageFiles
 
 
@@ -46,7 +47,7 @@ async def test_hidden_characters_and_control_tags_are_escaped_in_the_file(tmp_pa
 
     (file,) = (tmp_path / "messages" / "luna").glob("*")
     assert file.read_text() == "a\\u{200b}b <\\system-reminder>\n"
-    assert read_message(str(file)) == "a\u200bb <system-reminder>"
+    assert parse_message_file(read_message(str(file))) == "a\u200bb <system-reminder>"
 
 
 async def test_unwritable_folder_blocks_nothing(tmp_path: Path) -> None:
@@ -62,8 +63,8 @@ async def test_unwritable_folder_blocks_nothing(tmp_path: Path) -> None:
 
 def test_removal_of_a_message_with_a_short_id_keeps_other_files(tmp_path: Path) -> None:
     home = str(tmp_path)
-    kept = write_message(home, "luna", "0001", 1_000, "kept")
-    for agent, text in (("luna", "one"), ("nova", "one")):
+    kept = write_message(home, "luna", "0001", 1_000, b"kept")
+    for agent, text in (("luna", b"one"), ("nova", b"one")):
         write_message(home, agent, "1", 1_000, text)
 
     assert remove_message(home, "1") == 2
@@ -72,8 +73,8 @@ def test_removal_of_a_message_with_a_short_id_keeps_other_files(tmp_path: Path) 
 
 def test_file_named_after_the_whole_id_is_removed_too(tmp_path: Path) -> None:
     home = str(tmp_path)
-    write_message(home, "luna", "a-12345678", 1_000, "one")
-    path = write_message(home, "luna", "b-12345678", 1_000, "two")
+    write_message(home, "luna", "a-12345678", 1_000, b"one")
+    path = write_message(home, "luna", "b-12345678", 1_000, b"two")
 
     remove_message(home, "b-12345678")
 

@@ -21,7 +21,8 @@ from tests.holder.stage import (
 )
 from tests.limits import LIMIT_S
 
-from palaver.protocol.message_file import write_message
+from palaver.home import write_message
+from palaver.protocol.agent_text import format_message_file
 
 HEAD = "[pal message #1 from: nova] "
 
@@ -386,7 +387,7 @@ async def test_waiting_message_is_shown_with_its_priority_and_file(stage: Stage)
     await stage.daemon.heard("lane")
     stage.daemon.refusals["receipts"] = {"ok": RECEIPTS | {"id": ID}}
     before = await stage.ask(type="show", message_id="1")
-    path = write_message(str(stage.home), "luna", ID, FIRST_MS, "hello")
+    path = write_message(str(stage.home), "luna", ID, FIRST_MS, format_message_file("hello"))
 
     shown = await stage.ask(type="show", message_id="00000001")
 

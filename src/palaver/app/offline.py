@@ -17,6 +17,7 @@ from palaver.doors.cli.parser import Parsed, parse
 from palaver.doors.cli.render import format_refusal, status_of
 from palaver.doors.cli.run import TABLE
 from palaver.errors import PalaverError, UsageError
+from palaver.harness.hooks import harness_of
 from palaver.protocol.display import paint_for, wants_colour
 
 _INSTALLING = {("install",): install, ("uninstall",): uninstall}
@@ -88,7 +89,7 @@ def _check(words: list[str]) -> int:
 
 
 def _refuse(words: list[str], error: PalaverError) -> int:
-    paint = paint_for(os.environ, is_terminal=sys.stderr.isatty())
+    paint = paint_for(os.environ, is_terminal=sys.stderr.isatty(), harness=harness_of(os.environ))
     sys.stderr.write(format_refusal(words, error, paint))
     return status_of(error)
 

@@ -22,7 +22,7 @@ import msgspec
 
 from palaver.errors import BadRequest, NotFound, PalaverError, Unavailable, UsageError
 from palaver.harness.claude.transcript import claude_registry, session_in_registry
-from palaver.harness.hooks import session_of
+from palaver.harness.hooks import harness_of, session_of
 from palaver.harness.registry import (
     EXCERPTS,
     TRANSCRIPTS,
@@ -361,7 +361,7 @@ def read_transcript(word: str, environment: Mapping[str, str]) -> int:
 
 def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, str]) -> None:
     """Write the entries one by one; for a range from the end they are counted first, and then read again."""
-    paint = paint_for(environment, is_terminal=sys.stdout.isatty())
+    paint = paint_for(environment, is_terminal=sys.stdout.isatty(), harness=harness_of(environment))
     skipped = 0
     if order.newest:
         skipped = max(0, sum(1 for _ in _chosen(order, transcript)) - order.newest)

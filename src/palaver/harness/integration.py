@@ -1,4 +1,4 @@
-"""The interface of a native integration: what the bus asks of a harness, and what a harness reports. Pure.
+"""The interface of a native integration: requests of the bus to a harness, and reports of the harness. Pure.
 
 `harness/<name>/integration.py` implements `Integration` and receives a `NativeBus`. The holder connects the
 two: it has the lanes, knows the daemon, and asks the integration.

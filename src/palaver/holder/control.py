@@ -18,9 +18,10 @@ from palaver.harness.integration import Spawn
 from palaver.holder.connection import HolderConnection
 from palaver.holder.lane import TerminalLane, clip
 from palaver.holder.terminal_host import Station
+from palaver.home import find_message, read_message
 from palaver.protocol.agent_socket import AgentRequest, SocketReply, is_size, reply_to_json
+from palaver.protocol.agent_text import format_message_file, parse_message_file
 from palaver.protocol.lines import ReceiptsOp, TellOp
-from palaver.protocol.message_file import find_message, read_message
 from palaver.terminal.gates import check
 from palaver.terminal.processes import left_behind
 from palaver.terminal.pty import Exit
@@ -272,7 +273,7 @@ class HolderControl:
         if here is not None:
             shown |= {"id": here.id, "seq": here.seq, "from": here.sender, "priority": here.priority}
             shown |= {"status": here.state, "file_path": here.file}
-            shown["body"] = told.get("text") or read_message(here.file) or here.beginning
+            shown["body"] = told.get("text") or parse_message_file(read_message(here.file)) or here.beginning
         return told | shown
 
     def _file_of(self, told: Mapping[str, object]) -> str:
@@ -280,7 +281,7 @@ class HolderControl:
         message_id, ts, text = told.get("id"), told.get("ts"), told.get("text")
         if not isinstance(message_id, str) or not isinstance(ts, int) or not isinstance(text, str):
             return ""
-        return find_message(self._home, self._name, message_id, ts, text)
+        return find_message(self._home, self._name, message_id, ts, format_message_file(text))
 
     def _state_in(self, told: Mapping[str, object]) -> str:
         """Return this agent's state from the receipts of a message."""

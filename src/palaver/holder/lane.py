@@ -17,12 +17,12 @@ from palaver.harness.base import Gate
 from palaver.harness.integration import Done, TextOutcome
 from palaver.holder.connection import HolderConnection
 from palaver.holder.tasks import Work
-from palaver.protocol.agent_text import LIMIT_TERMINAL, format_terminal
+from palaver.home import write_message
+from palaver.protocol.agent_text import LIMIT_TERMINAL, format_message_file, format_terminal
 from palaver.protocol.agent_text import MessageLine as TypedLine
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneOp
 from palaver.protocol.message import Priority, parse_priority
-from palaver.protocol.message_file import write_message
 from palaver.protocol.requests import raw_from_text
 from palaver.terminal.typing import TypedText
 from palaver.terminal.typist import Typist
@@ -212,7 +212,7 @@ class TerminalLane:
         assert self._bus.held is not None
         name = self._bus.held.name
         try:
-            path = write_message(self._home, name, message.id, message.ts, message.text)
+            path = write_message(self._home, name, message.id, message.ts, format_message_file(message.text))
         except OSError as error:
             return Done(TextOutcome.DEFERRED, f"its file cannot be written: {error.strerror}")
         handled.file = str(path)

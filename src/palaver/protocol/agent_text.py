@@ -233,6 +233,17 @@ def unescape_body(body: str) -> str:
     return hide_invisible("".join([*parts, body[start:]]))
 
 
+def format_message_file(text: str) -> bytes:
+    """Return the content of a message's file. It is escaped, because an agent reads it."""
+    text = escape_body(text)
+    return (text if text.endswith("\n") else f"{text}\n").encode(errors="replace")
+
+
+def parse_message_file(content: bytes) -> str:
+    """Return the text of a message's file, without the line end that the file ends with."""
+    return unescape_body(content.decode(errors="replace").removesuffix("\n"))
+
+
 def _format_line(line: MessageLine, *, is_alone: bool) -> str:
     return _format_head(line, is_alone=is_alone) + escape_body(line.text)
 

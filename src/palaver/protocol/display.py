@@ -13,7 +13,6 @@ from datetime import UTC, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from palaver.harness.hooks import harness_of
 from palaver.protocol.agent_text import escape_body, is_system_name
 from palaver.protocol.text import escaped
 
@@ -95,12 +94,12 @@ class Paint:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
 
 
-def paint_for(environment: Mapping[str, str], *, is_terminal: bool, harness: str | None = None) -> Paint:
-    """Return the style for the reader of a stream: a person if it is a terminal outside any harness."""
-    return Paint(
-        is_terminal and wants_colour(environment),
-        is_for_person=is_terminal and not harness and harness_of(environment) is None,
-    )
+def paint_for(environment: Mapping[str, str], *, is_terminal: bool, harness: str | None) -> Paint:
+    """Return the style for the reader of a stream: a person if it is a terminal outside any harness.
+
+    `harness` is the harness that the reader runs in, such as one whose marks are set; None or empty outside.
+    """
+    return Paint(is_terminal and wants_colour(environment), is_for_person=is_terminal and not harness)
 
 
 def safe(text: str, *, keep_lines: bool = False) -> str:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from palaver.home import remove_message, write_message
 from palaver.log.api import Log
+from palaver.protocol.agent_text import format_message_file
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
 from palaver.protocol.message import is_lost, is_raw, message_fields, readable_text
-from palaver.protocol.message_file import remove_message, write_message
 from palaver.protocol.redaction import REDACTED_TYPE
 from palaver.state.agents import find_mail, read_agent
 from palaver.state.rows import deliverable
@@ -103,7 +104,7 @@ def _write_all(home: str, batch: Iterable[_FileCopy | _Removal]) -> None:
             remove_message(home, one.id)
             continue
         try:
-            write_message(home, one.agent, one.id, one.ts, one.text)
+            write_message(home, one.agent, one.id, one.ts, format_message_file(one.text))
         except OSError as error:
             _logger.warning("no file for message %s to %s: %s", one.id, one.agent, error.strerror)
             return  # the others would fail too, and each file is written when its message is typed

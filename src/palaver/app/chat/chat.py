@@ -36,6 +36,7 @@ from palaver.client.connection import Follower
 from palaver.client.values import events_from_json, last_from_json
 from palaver.client.wire import Plain
 from palaver.errors import Disconnected, PalaverError
+from palaver.harness.hooks import harness_of
 from palaver.protocol.display import Paint, paint_for, safe, safe_for_agent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
 from palaver.protocol.query import room_event
@@ -367,7 +368,7 @@ class RoomBus:
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:
     """Chat in a room until the user leaves. Return the exit status."""
-    paint = paint_for(environment, is_terminal=sys.stdout.isatty())
+    paint = paint_for(environment, is_terminal=sys.stdout.isatty(), harness=harness_of(environment))
     try:
         return asyncio.run(_chat(home, room, paint))
     except PalaverError as error:

@@ -20,6 +20,7 @@ import msgspec
 
 from palaver.app.doctor.findings import Found, Tried, found_lines, found_view
 from palaver.app.doctor.self_test import PROGRAMS, try_out
+from palaver.harness.hooks import harness_of
 from palaver.protocol.display import paint_for
 
 # --------------------
@@ -155,7 +156,7 @@ def doctor(order: DoctorOrder, environment: Mapping[str, str]) -> int:
             json.dumps({"ok": is_well, "checks": order.checks, "harnesses": views}, ensure_ascii=False) + "\n"
         )
         return 0 if is_well else 1
-    paint = paint_for(environment, is_terminal=sys.stdout.isatty())
+    paint = paint_for(environment, is_terminal=sys.stdout.isatty(), harness=harness_of(environment))
     for ok, line in _lines(found, missing, known):
         mark = paint.green("ok  ") if ok else paint.red("look")
         sys.stdout.write(f"{mark} {paint.safe(line, keep_lines=True)}\n")

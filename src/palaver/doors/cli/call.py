@@ -70,7 +70,8 @@ class Call:
 
     def _paint(self, *, is_terminal: bool) -> Paint:
         # A harness may give its tools a terminal too; the reader is then its agent.
-        return paint_for(self.asked.environment, is_terminal=is_terminal, harness=self.caller.harness)
+        harness = self.caller.harness or harness_of(self.asked.environment)
+        return paint_for(self.asked.environment, is_terminal=is_terminal, harness=harness)
 
     def safe(self, text: str, *, keep_lines: bool = False) -> Safe:
         """Escape text of another party for the reader of standard output."""

@@ -60,7 +60,7 @@ from palaver.doors.cli.tasks import TASK_COMMANDS
 from palaver.doors.cli.terminals import TERMINAL_COMMANDS
 from palaver.doors.cli.threads import THREAD_COMMANDS, TRANSCRIPT_COMMANDS
 from palaver.errors import PalaverError, UsageError, WhoAreYou
-from palaver.harness.hooks import MARKS, SEAT_MARK
+from palaver.harness.hooks import MARKS, SEAT_MARK, harness_of
 from palaver.identity.caller import CallerClaim, Doorstep, act_as
 from palaver.identity.process import Process
 from palaver.protocol.agents import Caller, Standing
@@ -358,6 +358,8 @@ async def _help(connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) 
 
 
 def _complain(connection: ArgvConnection, asked: ThinRequest, error: PalaverError) -> int:
-    paint = paint_for(asked.environment, is_terminal=asked.stderr_is_terminal)
+    paint = paint_for(
+        asked.environment, is_terminal=asked.stderr_is_terminal, harness=harness_of(asked.environment)
+    )
     connection.write_error(format_refusal(asked.argv, error, paint))
     return status_of(error)

@@ -20,6 +20,7 @@ from palaver.doors.cli.rooms import (
 )
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError
+from palaver.harness.hooks import harness_of
 from palaver.protocol.display import Paint, paint_for
 from palaver.services.rooms import RoomResult
 from palaver.state.rooms import find_room
@@ -397,5 +398,6 @@ def _murmur(call: Call, text: str) -> None:
     """Print a hint on a terminal: a command that is silent for a long time looks as if it hangs."""
     asked = call.asked
     if asked.stderr_is_terminal and not call.is_json:
-        paint = paint_for(asked.environment, is_terminal=True, harness=call.caller.harness)
+        harness = call.caller.harness or harness_of(asked.environment)
+        paint = paint_for(asked.environment, is_terminal=True, harness=harness)
         call.connection.write_error(paint.dim(paint.safe(text)) + "\n")

@@ -67,7 +67,7 @@ class CodexClient:
         on_news: Callable[[wire.CodexMessage], None],
         on_lost: Callable[[Disconnected], None],
     ) -> None:
-        """`version` is the version of Palaver, which the server is told."""
+        """`version` is the version of Palaver, which the server shows."""
         self._connect = connect
         self._version = version
         self._on_news = on_news
