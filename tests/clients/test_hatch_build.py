@@ -7,11 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.clients.conftest import SANITIZED, Daemon
+from tests.clients.conftest import Daemon
 
 NATIVE = Path(__file__).parents[2] / "native"
-
-pytestmark = pytest.mark.skipif(bool(SANITIZED), reason="these tests build their own client")
 
 
 def build_of(client: Path, daemon: Daemon) -> bytes:
