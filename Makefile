@@ -12,7 +12,7 @@ VERSION   := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/palaver/__init_
 AGAIN ?=
 
 # Most tests wait for a process, so several workers finish sooner than one. WORKERS=0 runs one test after the other.
-# A real harness uses a processor alone while it starts, so its tests run one after the other by default.
+# Tests with real harnesses run one after the other unless HARNESS_WORKERS is set.
 WORKERS ?= 4
 HARNESS_WORKERS ?= 0
 PYTEST  := -m pytest -q -n $(WORKERS) --dist worksteal
