@@ -4,22 +4,18 @@ They are in `$PALAVER_HOME/config.toml`; `PALAVER_<KEY>` in the environment take
 is an error. Settings that open doors, loosen brakes, reach agents or decide about rooms are read only from
 the file: any process can start the daemon, and any process can set its environment.
 
-This module defines the type of each setting; `config.py` checks its text.
+This module defines the type of each setting; `protocol/settings_file.py` checks its text.
 """
 
-import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from palaver.errors import BadRequest, StorageFailed
-from palaver.home import replace_file
-from palaver.protocol.text import check_text
+from palaver.errors import BadRequest
 
 SETTINGS_FILE: Final = "config.toml"
 PREFIX: Final = "PALAVER_"
@@ -213,114 +209,3 @@ def _number(key: str, value: object) -> int:
         wanted = "0 or 1" if most == 1 else f"at most {most}"
         raise BadRequest(f"the setting {key!r} is {wanted}, not {value}")
     return value
-
-
-# --------------------
-# The validation of settings, and their lines in `config.toml`. Pure.
-#
-# `with_setting` changes one line and leaves every other character as it was: comments, blank lines, order.
-
-LIMIT_HINTS_BYTES: Final = 1_000
-
-_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
-
-
-def check_settings(settings: Settings) -> Settings:
-    """Refuse texts that agents must not read; return the settings."""
-    check_text(settings.hints, "the setting 'hints'", LIMIT_HINTS_BYTES)
-    return settings
-
-
-def parse_settings(content: bytes, name: str) -> Settings:
-    """Parse a file of settings as the bus does at its start; raise the same errors."""
-    return check_settings(settings_from(parse_file(content, name)))
-
-
-def format_value(value: str | int) -> str:
-    """Format a value as TOML."""
-    if isinstance(value, int):
-        return str(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-
-
-def with_setting(text: str, key: str, value: str | int) -> str:
-    """Return a file of settings in which a key has a value, on its own line or on a new one at the end.
-
-    The text must be TOML without tables, or TOMLDecodeError is raised. A comment after the old value is kept
-    after the new one.
-    """
-    made = f"{key} = {format_value(value)}"
-    statements = list(_statements(text))
-    for index, statement in enumerate(statements):
-        if key in tomllib.loads(statement):
-            before, after = statements[:index], statements[index + 1 :]
-            return "".join([*before, made + _behind(statement), *after])
-    gap = "" if not text or text.endswith("\n") else "\n"
-    return f"{text}{gap}{made}\n"
-
-
-def _statements(text: str) -> Iterator[str]:
-    """Split a text into statements of one line, or more for a long value; joined they are the text."""
-    statement = ""
-    for line in _LINE.findall(text):
-        statement += line
-        if _is_whole(statement):
-            yield statement
-            statement = ""
-    if statement:
-        yield statement
-
-
-def _is_whole(statement: str) -> bool:
-    try:
-        tomllib.loads(statement)
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
-
-
-def _behind(statement: str) -> str:
-    """Return the text after the value of a statement: blanks, a comment, the line end."""
-    found = tomllib.loads(statement)
-    end = len(statement.rstrip("\r\n"))
-    for place, char in enumerate(statement[:end]):
-        if char == "#" and _reads_as(statement[:place], found):
-            value = statement[:place].rstrip(" \t")
-            return statement[len(value) :]
-    value = statement[:end].rstrip(" \t")
-    return statement[len(value) :]
-
-
-def _reads_as(text: str, found: dict[str, object]) -> bool:
-    try:
-        return tomllib.loads(text) == found
-    except tomllib.TOMLDecodeError:
-        return False
-
-
-# --------------------
-# Read and replace the settings file as a whole. Knows no setting.
-
-
-def read_settings_file(home: Path) -> bytes:
-    """Return the content of the file; empty if there is no file. Raises StorageFailed."""
-    path = home / SETTINGS_FILE
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise StorageFailed(f"{path} cannot be read: {error.strerror}") from error
-
-
-def write_settings_file(home: Path, content: bytes) -> None:
-    """Replace the file with new content, readable only by its owner.
-
-    The content is synced, then the file is replaced atomically: a reader sees the old file or the new one.
-    A symbolic link stays a link. Raises StorageFailed, and then nothing was changed.
-    """
-    path = (home / SETTINGS_FILE).resolve()
-    try:
-        replace_file(path, content)
-    except OSError as error:
-        raise StorageFailed(f"{path} cannot be written: {error.strerror}; nothing was changed") from error

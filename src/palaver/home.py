@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+from palaver.errors import StorageFailed
+
 if TYPE_CHECKING:  # the start of a harness waits for this module, and needs no settings
     from palaver.config import Settings
 
@@ -31,7 +33,9 @@ _LOOK_AGAIN_S: Final = 0.02
 _SUCCESSOR_WAIT_S: Final = 1.0
 _FOR_OTHERS: Final = 0o077
 _WRITTEN_BY_OTHERS: Final = 0o022
-_OF_A_HOME: Final = frozenset({"config.toml", "log.sqlite"})
+_SETTINGS_FILE: Final = "config.toml"
+"""Equal to `SETTINGS_FILE` of the settings, which this module does not load."""
+_OF_A_HOME: Final = frozenset({_SETTINGS_FILE, "log.sqlite"})
 _MADE_BEFORE: Final = frozenset({"start.lock", "daemon.log"})
 """Files that the starting process leaves in a folder that was empty."""
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -149,6 +153,30 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
         sync(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def read_settings_file(home: Path) -> bytes:
+    """Return the content of the settings file; empty if there is no file. Raises StorageFailed."""
+    path = home / _SETTINGS_FILE
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StorageFailed(f"{path} cannot be read: {error.strerror}") from error
+
+
+def write_settings_file(home: Path, content: bytes) -> None:
+    """Replace the settings file with new content, readable only by its owner.
+
+    The content is synced, then the file is replaced atomically: a reader sees the old file or the new one.
+    A symbolic link stays a link. Raises StorageFailed, and then nothing was changed.
+    """
+    path = (home / _SETTINGS_FILE).resolve()
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise StorageFailed(f"{path} cannot be written: {error.strerror}; nothing was changed") from error
 
 
 def sync(path: Path) -> None:

@@ -12,17 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from palaver.config import (
-    DEFAULTS,
-    KEYS,
-    MEANINGS,
-    SETTINGS_FILE,
-    format_value,
-    parse_settings,
-    read_settings_file,
-    write_settings_file,
-)
+from palaver.config import DEFAULTS, KEYS, MEANINGS, SETTINGS_FILE
 from palaver.errors import PalaverError, Unavailable
+from palaver.home import read_settings_file, write_settings_file
+from palaver.protocol.settings_file import format_value, parse_settings
 
 _HEAD: Final = """\
 # The settings of Palaver, each with its default. Take the # away to change one.

@@ -17,13 +17,14 @@ from typing import Any, Final
 
 from palaver.client.start import unusable_home
 from palaver.clock import SystemClock
-from palaver.config import LoadedSettings, check_settings, load
+from palaver.config import LoadedSettings, load
 from palaver.daemon.daemon import Daemon
 from palaver.doors.cli.bus import wanted_settings
 from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
 from palaver.errors import PalaverError, UsageError
 from palaver.home import StartReport, allow_many_files, connect_socket, lock_home, log_to, prepare_home
+from palaver.protocol.settings_file import check_settings
 
 _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """The message of the event loop when it cannot accept a connection; it tries again a second later."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config import read_settings_file, write_settings_file
 from palaver.errors import StorageFailed
+from palaver.home import read_settings_file, write_settings_file
 
 
 def test_missing_file_is_read_as_empty(tmp_path: Path) -> None:

@@ -12,16 +12,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.config import (
-    DEFAULTS,
-    KEYS,
-    SETTINGS_FILE,
-    parse_file,
-    read_settings_file,
-    typed,
-    with_setting,
-    write_settings_file,
-)
+from palaver.config import DEFAULTS, KEYS, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.cli.agents import state_words
 from palaver.doors.cli.call import Call
@@ -33,11 +24,12 @@ from palaver.doors.http.server import DEFAULT as DEFAULT_HTTP
 from palaver.doors.http.server import check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
-from palaver.home import lift_stop, read_profile_files
+from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.display import ago
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ChangeSetting
+from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
 from palaver.services.archive import replaced_log
 from palaver.services.queries import (

@@ -12,20 +12,17 @@ from palaver.config import (
     SETTINGS_FILE,
     Settings,
     check_key,
-    format_value,
     parse_file,
-    parse_settings,
-    read_settings_file,
     typed,
-    with_setting,
-    write_settings_file,
 )
 from palaver.domain.rights import require
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Positional
 from palaver.errors import PalaverError
+from palaver.home import read_settings_file, write_settings_file
 from palaver.protocol.agents import Standing
 from palaver.protocol.requests import ChangeSetting
+from palaver.protocol.settings_file import format_value, parse_settings, with_setting
 
 # --------------------
 # The commands that show and change settings.
