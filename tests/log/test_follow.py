@@ -37,7 +37,7 @@ async def test_closed_follower_is_not_woken_again() -> None:
 
     assert await first(log, Query()) == event
 
-    assert log._newest._hearers == {}
+    assert log._newest.handlers._table == {}
 
 
 async def test_follower_skips_many_events_that_do_not_match() -> None:

@@ -2,6 +2,7 @@
 
 from tests.log.logs import draft
 
+from palaver.log.api import ANY_EVENT
 from palaver.log.writer import Newest
 from palaver.protocol.envelope import Event, event_from
 
@@ -9,7 +10,7 @@ from palaver.protocol.envelope import Event, event_from
 async def test_empty_batch_is_not_published() -> None:
     heard: list[object] = []
     newest = Newest(5)
-    newest.subscribe(heard.append)
+    newest.handlers.add(heard.append, ANY_EVENT)
 
     newest.add([])
 
@@ -37,8 +38,8 @@ async def test_subscriber_removed_during_a_publication_is_called_one_last_time()
         told.append("first")
         stop()
 
-    newest.subscribe(first)
-    stop = newest.subscribe(lambda events: told.append("second"))
+    newest.handlers.add(first, ANY_EVENT)
+    stop = newest.handlers.add(lambda events: told.append("second"), ANY_EVENT)
 
     newest.add([event_from(draft(), 1, "BOXE")])
     newest.add([event_from(draft(), 2, "BOXE")])
@@ -49,7 +50,7 @@ async def test_subscriber_removed_during_a_publication_is_called_one_last_time()
 def test_event_is_published_with_its_seq() -> None:
     newest = Newest(0)
     heard: list[Event] = []
-    newest.subscribe(heard.extend)
+    newest.handlers.add(heard.extend, ANY_EVENT)
 
     newest.add([event_from(draft(), 3, "BOXE"), event_from(draft(), 9, "BOXE")])
 

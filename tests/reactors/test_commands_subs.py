@@ -16,6 +16,7 @@ from palaver.doors.cli.run import HANDLERS, TABLE
 from palaver.errors import NotFound, UsageError, WhoAreYou
 from palaver.protocol.agents import Caller
 from palaver.protocol.thin import ThinRequest
+from palaver.services.queries import Queries
 from palaver.services.services import Services
 
 
@@ -32,7 +33,9 @@ class Shell:
 
     async def run(self, *words: str) -> str:
         parsed = parse(TABLE, ["events", *words])
-        services = SimpleNamespace(log=self._bus.log, broker=self._bus.broker, clock=self._bus.clock)
+        services = SimpleNamespace(
+            queries=Queries(self._bus.log), broker=self._bus.broker, clock=self._bus.clock
+        )
         asked = SimpleNamespace(
             key=None, stdout_is_terminal=False, environment={}, width=0, cwd="/src", resume=b""
         )

@@ -186,7 +186,7 @@ class Broker:
         )
         for agent in read_agents(log.rows):
             self.directory.put(agent)
-        self._unsubscribe = log.subscribe(self._follow)
+        self._unsubscribe = log.subscribe(self._follow, AGENT_TYPES)
 
     async def submit(self, caller: Caller, request: Request, *, key: bytes | None = None) -> Outcome:
         """Decide a request and write its events.

@@ -10,9 +10,10 @@ from palaver.delivery.lanes import NATIVE_S, Patience, SilenceLimits
 from palaver.delivery.ledger import Ledger, Submit, expiring
 from palaver.delivery.mailbox import Mailboxes, Taker
 from palaver.delivery.offers import Offering
-from palaver.log.api import Log
+from palaver.log.api import EventKey, EventKind, Log
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
+    AGENT_TYPES,
     BYE,
     HELLO,
     STATE_TYPES,
@@ -35,6 +36,7 @@ from palaver.protocol.lanes import (
 )
 from palaver.protocol.message import MESSAGE, format_priority, is_raw
 from palaver.protocol.query import Passes
+from palaver.protocol.subscriptions import DELIVERY
 from palaver.state.agents import agents_with_carried, find_mail, read_agent
 from palaver.state.fold import agent_of
 from palaver.state.rows import deliverable, reply_place
@@ -129,6 +131,8 @@ async def _queue_again(ledger: Ledger, lane: Lane, doubted: Sequence[Event], rea
 # of state, a lane that opens or reports an outcome, a reader that ends) leads to one check of one agent. The
 # cost of a check depends neither on the backlog of the agent nor on other agents.
 
+_HANDLED: Final[frozenset[EventKey]] = AGENT_TYPES | {MESSAGE, EventKind.DELIVERED, DELIVERY}
+
 _AT_ONCE: Final = 500
 """Messages that expire in one step."""
 
@@ -172,7 +176,7 @@ class DeliveryReactor:
         self.trace: Trace = _no_trace
         for agent in agents_with_carried(log.rows):
             self._silence.stray(agent)  # Its lane may reconnect and report the outcome.
-        self._unsubscribe = log.subscribe(self._hear)
+        self._unsubscribe = log.subscribe(self._hear, _HANDLED)
 
     def close(self) -> None:
         """Stop following the log. Open lanes stay as they are, and their offers stay submitted."""
@@ -375,7 +379,7 @@ class DeliveryReactor:
             life = event.body
             if event.type == MESSAGE or event.delivered_to:
                 self._on_mail(event)
-            elif event.type == "delivery":
+            elif event.type == DELIVERY:
                 self._on_delivery(event)
             elif event.type in (HELLO, BYE) or (isinstance(life, LifeChanged) and life.is_return):
                 self._on_state(event.sender)

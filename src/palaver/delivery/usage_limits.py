@@ -16,7 +16,7 @@ from palaver.delivery.ledger import Ledger, Submit
 from palaver.errors import Unavailable
 from palaver.harness.hooks import USED_UP
 from palaver.harness.usage_limits import is_limited, limit_ends_ms
-from palaver.log.api import Log
+from palaver.log.api import EventKind, Log
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, HELLO, State
@@ -69,7 +69,7 @@ class Allowances:
         for agent in read_agents(log.rows):
             if is_limited(agent) or self._held(agent.name):
                 self._look(agent.name)
-        self._unsubscribe = log.subscribe(self._hear)
+        self._unsubscribe = log.subscribe(self._hear, _NEWS | {MESSAGE, EventKind.DELIVERED})
 
     def close(self) -> None:
         """Stop. Held messages stay held for the next daemon. A second call does nothing."""

@@ -77,7 +77,7 @@ class UnixDoor:
         self._connections: set[_Connection] = set()
         self._nobody_left = asyncio.Event()
         self._seats_changed = 0
-        self._unsubscribe = services.queries.subscribe(self._follow_seats)
+        self._unsubscribe = services.queries.subscribe(self._follow_seats, SEAT_TYPES)
 
     async def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""

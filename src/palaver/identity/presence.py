@@ -374,7 +374,7 @@ class Roll:
 
     def start(self) -> None:
         """Read the state, and from then on every change, before its commit returns."""
-        self._unsubscribe = self._log.subscribe(self._follow)
+        self._unsubscribe = self._log.subscribe(self._follow, AGENT_TYPES)
         for seat in read_seats(self._log.rows, self.seats.boot):
             self.seats.remember(seat)
         for agent in read_agents(self._log.rows):

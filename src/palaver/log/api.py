@@ -4,10 +4,11 @@ A log stores events in seq order and, with them, the rows that one fold derives 
 the fold when it is opened and only stores its results.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query
@@ -21,6 +22,20 @@ Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
 
 Scrub: TypeAlias = Callable[[Event], Event]
 """Makes an event without its text: only the payload may differ. Must be idempotent."""
+
+
+class EventKind(enum.Enum):
+    """Kinds of events that a handler can ask for in addition to single types."""
+
+    ANY = "any"
+    DELIVERED = "delivered"
+    """Events of any type that have recipients, such as envelopes of other programs."""
+
+
+EventKey: TypeAlias = str | EventKind
+"""A key of the table of handlers: an event type, or a kind of event."""
+
+ANY_EVENT: Final = frozenset({EventKind.ANY})
 
 Hear: TypeAlias = Callable[[Sequence[Event]], None]
 """Receives new events, in seq order, on the event loop. Must not raise and must not wait."""
@@ -151,10 +166,11 @@ class Log(Protocol):
         """
         ...
 
-    def subscribe(self, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with each batch of new events. Return a function that ends the subscription.
+    def subscribe(self, hear: Hear, types: Collection[EventKey] = ANY_EVENT) -> Callable[[], None]:
+        """Call `hear` with the new events of these types. Return a function that ends the subscription.
 
-        Batches come in seq order, each event once, after it is durable and before its commit returns.
+        Batches come in seq order, each event once, after it is durable and before its commit returns. Within
+        a batch, handlers are called in the order in which they were added. Other types cost nothing.
         """
         ...
 

@@ -8,7 +8,7 @@ the details of SQLite. It supports no SQL.
 import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from operator import attrgetter
@@ -16,7 +16,19 @@ from typing import Final
 
 from palaver.errors import BadQuery, ShuttingDown
 from palaver.ids import is_ulid
-from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Containing, Decide, Hear, Scrub
+from palaver.log.api import (
+    ANY_EVENT,
+    Apply,
+    Archived,
+    ArchivedPage,
+    BlobCount,
+    Commit,
+    Containing,
+    Decide,
+    EventKey,
+    Hear,
+    Scrub,
+)
 from palaver.log.records import decode_payload, encode_payload, prefix_end, searched_text
 from palaver.log.search import check_search, is_found, parse_search, wanted
 from palaver.log.writer import Newest
@@ -148,8 +160,8 @@ class MemoryLog:
         events = list(islice(_matching(query, self._shown), wanted(query)))
         return events if query.last is None else events[::-1]
 
-    def subscribe(self, hear: Hear) -> Callable[[], None]:
-        return self._newest.subscribe(hear)
+    def subscribe(self, hear: Hear, types: Collection[EventKey] = ANY_EVENT) -> Callable[[], None]:
+        return self._newest.handlers.add(hear, types)
 
     def tail(self, after: int, limit: int) -> list[Event] | None:
         return self._newest.tail(after, limit)

@@ -9,7 +9,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,19 @@ from typing import Final
 from palaver.clock import Clock
 from palaver.errors import DiskFull, PalaverError, ShuttingDown, StorageFailed, TooSlow
 from palaver.home import sync
-from palaver.log.api import Apply, Archived, ArchivedPage, BlobCount, Commit, Containing, Decide, Hear, Scrub
+from palaver.log.api import (
+    ANY_EVENT,
+    Apply,
+    Archived,
+    ArchivedPage,
+    BlobCount,
+    Commit,
+    Containing,
+    Decide,
+    EventKey,
+    Hear,
+    Scrub,
+)
 from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
 from palaver.log.batch import Batches, last_place
 from palaver.log.records import COLUMNS, Blobs, SqliteRows, count_blobs, count_unreadable, readable_events
@@ -310,8 +322,8 @@ class SqliteLog:
             await self._writer.index()
         return await self._reader.read(query)
 
-    def subscribe(self, hear: Hear) -> Callable[[], None]:
-        return self._newest.subscribe(hear)
+    def subscribe(self, hear: Hear, types: Collection[EventKey] = ANY_EVENT) -> Callable[[], None]:
+        return self._newest.handlers.add(hear, types)
 
     def tail(self, after: int, limit: int) -> list[Event] | None:
         return self._newest.tail(after, limit)

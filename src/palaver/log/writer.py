@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from palaver.errors import PalaverError, ShuttingDown, TooSlow
-from palaver.log.api import LIMIT_NEWEST, LIMIT_WAITING, Commit, Decide, Hear, Scrub
+from palaver.log.api import LIMIT_NEWEST, LIMIT_WAITING, Commit, Decide, Scrub
 from palaver.log.batch import Batches, CommitOrder, LargeDraftError, Outcome
+from palaver.log.handlers import HandlerTable
 from palaver.log.redaction import write_mark
 from palaver.log.search import LIMIT_BEHIND, Words
 from palaver.log.storage import BUSY_TIMEOUT_S, failure_from
@@ -79,19 +80,10 @@ class Newest:
         self._last = last
         self._reaches_back_to = last
         self._events: deque[Event] = deque()
-        self._hearers: dict[object, Hear] = {}
+        self.handlers = HandlerTable()
 
     def last(self) -> int:
         return self._last
-
-    def subscribe(self, hear: Hear) -> Callable[[], None]:
-        token = object()
-        self._hearers[token] = hear
-
-        def stop() -> None:
-            self._hearers.pop(token, None)
-
-        return stop
 
     def tail(self, after: int, limit: int) -> list[Event] | None:
         if after < self._reaches_back_to:
@@ -109,20 +101,14 @@ class Newest:
         self._events = deque(newer.get(event.seq, event) for event in self._events)
 
     def add(self, events: Sequence[Event]) -> None:
-        """Add a batch, in seq order, and call all subscribers; one that raises does not affect the others."""
+        """Add a batch, in seq order, and call its handlers; one that raises does not affect the others."""
         if not events:
             return
         self._events.extend(events)
         self._last = events[-1].seq
         while len(self._events) > LIMIT_NEWEST:
             self._reaches_back_to = self._events.popleft().seq
-        for hear in list(self._hearers.values()):
-            try:
-                hear(events)
-            except Exception as error:  # A bug of the subscriber; the commit is durable and must return.
-                asyncio.get_running_loop().call_exception_handler(
-                    {"message": "a subscriber of the log raised", "exception": error}
-                )
+        self.handlers.call(events)
 
 
 # --------------------

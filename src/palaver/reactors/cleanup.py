@@ -52,7 +52,7 @@ class DeadPlaces:
         self._removing: asyncio.Task[None] | None = None
         self._is_asked = False
         self._look()
-        self._unsubscribe = log.subscribe(self._follow)
+        self._unsubscribe = log.subscribe(self._follow, (BYE,))
 
     def close(self) -> None:
         """Stop reading the log."""
@@ -113,7 +113,7 @@ class DeadSockets:
         self._log = log
         for path in self._folder.glob(f"*{_ENDING}"):
             self._remove(path.stem)
-        self._unsubscribe = log.subscribe(self._follow)
+        self._unsubscribe = log.subscribe(self._follow, (BYE,))
 
     def close(self) -> None:
         """Stop reading the log."""

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from palaver.home import remove_message, write_message
-from palaver.log.api import Log
+from palaver.log.api import EventKey, EventKind, Log
 from palaver.protocol.agent_text import format_message_file
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
-from palaver.protocol.message import is_lost, is_raw, message_fields, readable_text
+from palaver.protocol.message import MESSAGE, is_lost, is_raw, message_fields, readable_text
 from palaver.protocol.redaction import REDACTED_TYPE
 from palaver.state.agents import find_mail, read_agent
 from palaver.state.rows import deliverable
@@ -42,6 +42,9 @@ class _Removal:
     id: str
 
 
+_HANDLED: Final[frozenset[EventKey]] = frozenset({MESSAGE, EventKind.DELIVERED, REDACTED_TYPE})
+
+
 class MessageFiles:
     """Writes the files in a thread, in batches. With more than 10,000 waiting, new ones are left out."""
 
@@ -51,7 +54,7 @@ class MessageFiles:
         self._tasks = tasks
         self._waiting: deque[_FileCopy | _Removal] = deque()
         self._writing: asyncio.Task[None] | None = None
-        self._unsubscribe: Callable[[], None] = log.subscribe(self._follow)
+        self._unsubscribe: Callable[[], None] = log.subscribe(self._follow, _HANDLED)
 
     def close(self) -> None:
         """Stop following the log."""

@@ -81,7 +81,8 @@ class Nags:
                 self._agents.add(agent_of(event))
             elif event.type == DELIVERY:
                 self._agents.add(str(event.payload["agent"]))
-        self._news.set()  # any stored event shows that the log has room again
+        if self._agents:  # Some may be left from a failed write: any stored event shows that there is room.
+            self._news.set()
 
     async def _run(self) -> None:
         while True:

@@ -120,7 +120,7 @@ class Sticks:
 
         Notices that the last daemon may not have written are submitted again; a repeat is one event.
         """
-        self._unsubscribe = self._log.subscribe(self._hear)
+        self._unsubscribe = self._log.subscribe(self._hear, ROOM_TYPES | SEAT_TYPES)
         for room in read_open_rooms(self._log.rows):
             self._look(room)
         self._tasks.create_task(self._catch_up(self._log.last() + 1))

@@ -36,7 +36,7 @@ class Subagents:
         self._tasks = tasks
         self._living: dict[str, dict[str, str]] = {}
         self._calls: dict[str, str] = {}
-        self._unsubscribe = log.subscribe(self._follow)
+        self._unsubscribe = log.subscribe(self._follow, SEAT_TYPES)
 
     def start(self) -> None:
         """Load the stored sub-agents, and end those whose parent ended while no daemon was running."""

@@ -22,6 +22,7 @@ from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, Of
 from palaver.protocol.message import format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ReportDelivery, SetStatus
+from palaver.protocol.subscriptions import DELIVERY
 from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
 from palaver.state.agents import agents_with_carried, read_carried, read_entry, read_unsure
@@ -410,7 +411,7 @@ class Conversations:
         self._natives: dict[str, Natives] = {}
         self._over: dict[Conversation, None] = {}
         """Ended sessions whose open messages are not all settled."""
-        self._unsubscribe = queries.subscribe(self._follow)
+        self._unsubscribe = queries.subscribe(self._follow, (BYE, DELIVERY))
 
     def close(self) -> None:
         """Stop reading the log. Messages not proven are unconfirmed for the next daemon."""

@@ -199,7 +199,7 @@ class PermissionDesk:
             if any(event.type == BYE and event.sender == pending.agent for event in events):
                 pending.leave()
 
-        unsubscribe = services.queries.subscribe(follow)
+        unsubscribe = services.queries.subscribe(follow, (BYE,))
         try:
             wait_s = (pending.until_ms - pending.since_ms) / 1000
             await asyncio.wait({pending.decided}, timeout=wait_s)

@@ -9,7 +9,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -23,7 +23,7 @@ from palaver.broker.tasks import find_task
 from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, PalaverError, Unavailable
 from palaver.identity.process import is_alive
-from palaver.log.api import BlobCount, Hear, Log
+from palaver.log.api import ANY_EVENT, BlobCount, EventKey, Hear, Log
 from palaver.log.follow import follow, pages, place_before_newest
 from palaver.log.storage import damaged, failure_from
 from palaver.protocol.agents import Agent, Caller
@@ -144,9 +144,9 @@ class Queries:
         """Return the seq after which the newest `count` matching events in the log come."""
         return await place_before_newest(self._log, query, count)
 
-    def subscribe(self, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with each batch of new events. Return a function that ends the subscription."""
-        return self._log.subscribe(hear)
+    def subscribe(self, hear: Hear, types: Collection[EventKey] = ANY_EVENT) -> Callable[[], None]:
+        """Call `hear` with the new events of these types. Return a function that ends the subscription."""
+        return self._log.subscribe(hear, types)
 
     # Checks, which read the whole log or its archives
 

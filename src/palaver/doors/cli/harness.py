@@ -275,7 +275,7 @@ async def monitor(call: Call) -> int:
     require_own_mail(call.caller)
     call.connection.comes_back = True
     watching = _Monitor(call, _read_token(call.asked.resume))
-    unsubscribe = call.services.queries.subscribe(watching.follow)
+    unsubscribe = call.services.queries.subscribe(watching.follow, (BYE,))
     try:
         async with looked_after(call):
             return await watching.run()
@@ -457,7 +457,7 @@ async def rewake(call: Call) -> int:
     if call.caller.harness != _HARNESS or _has_its_own(call):
         return 0
     waiting = _Waiter(call)
-    unsubscribe = call.services.queries.subscribe(waiting.follow)
+    unsubscribe = call.services.queries.subscribe(waiting.follow, (BYE,))
     try:
         is_new = news is not None and is_start and news.source in ("startup", "resume")
         since_ms = _waited_since(call.asked.resume)
@@ -494,7 +494,7 @@ async def _is_somebody_new(call: Call) -> bool:
         if any(event.type in SEAT_TYPES for event in events):
             joined.set()
 
-    unsubscribe = call.services.queries.subscribe(follow)
+    unsubscribe = call.services.queries.subscribe(follow, SEAT_TYPES)
     try:
         async with asyncio.timeout(_NAME_S):
             with call.connection.waiting():

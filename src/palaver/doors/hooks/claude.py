@@ -60,7 +60,7 @@ class ClaudeDoubts:
 
     async def run(self) -> None:
         """Run until it is cancelled or the agent has left."""
-        unsubscribe = self._services.queries.subscribe(self._follow)
+        unsubscribe = self._services.queries.subscribe(self._follow, AGENT_TYPES)
         try:
             pauses = self._anew()
             while (agent := self._known()) is not None:

@@ -1,0 +1,97 @@
+"""An event reaches the handlers of its type, once each and in the order in which they were added."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from tests.log.logs import draft
+
+from palaver.log.api import ANY_EVENT, EventKey, EventKind
+from palaver.log.handlers import HandlerTable
+from palaver.protocol.envelope import Event, event_from
+
+
+def event(seq: int, type: str = "message", delivered_to: tuple[str, ...] = ()) -> Event:
+    return event_from(replace(draft(type=type), delivered_to=delivered_to), seq, "BOXE")
+
+
+Told = list[tuple[str, list[int]]]
+
+
+def recorder(told: Told, name: str) -> Callable[[Sequence[Event]], None]:
+    return lambda events: told.append((name, [one.seq for one in events]))
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (("message",), [1]),
+        (("status", "message"), [1, 2]),
+        (ANY_EVENT, [1, 2, 3]),
+        ((EventKind.DELIVERED,), [3]),
+        (("foreign", EventKind.DELIVERED, EventKind.ANY), [1, 2, 3]),
+    ],
+)
+def test_handler_receives_each_event_of_its_types_once(keys: Sequence[EventKey], expected: list[int]) -> None:
+    told: Told = []
+    table = HandlerTable()
+    table.add(recorder(told, "one"), keys)
+
+    table.call([event(1), event(2, "status"), event(3, "foreign", ("nova",))])
+
+    assert told == [("one", expected)]
+
+
+def test_handler_of_another_type_is_not_called() -> None:
+    told: Told = []
+    table = HandlerTable()
+    table.add(recorder(told, "bye"), ("agent.bye",))
+
+    table.call([event(1)])
+
+    assert told == []
+
+
+def test_handlers_are_called_in_the_order_in_which_they_were_added() -> None:
+    told: Told = []
+    table = HandlerTable()
+    table.add(recorder(told, "all"), ANY_EVENT)
+    table.add(recorder(told, "status"), ("status",))
+    table.add(recorder(told, "message"), ("message",))
+    table.add(recorder(told, "all again"), ANY_EVENT)
+
+    table.call([event(1), event(2, "status")])
+
+    assert told == [("all", [1, 2]), ("status", [2]), ("message", [1]), ("all again", [1, 2])]
+
+
+def test_removed_handler_is_not_called_and_leaves_the_others() -> None:
+    told: Told = []
+    table = HandlerTable()
+    remove = table.add(recorder(told, "first"), ("message", "status"))
+    table.add(recorder(told, "second"), ("message",))
+
+    remove()
+    remove()
+    table.call([event(1), event(2, "status")])
+
+    assert told == [("second", [1])]
+
+
+async def test_failing_handler_does_not_affect_the_others() -> None:
+    told: Told = []
+    reports: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    table = HandlerTable()
+
+    def fail(events: Sequence[Event]) -> None:
+        raise ZeroDivisionError
+
+    table.add(fail, ("message",))
+    table.add(recorder(told, "second"), ("message",))
+
+    table.call([event(1)])
+
+    assert told == [("second", [1])]
+    assert isinstance(reports[0]["exception"], ZeroDivisionError)
