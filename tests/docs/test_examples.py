@@ -70,7 +70,8 @@ def test_sdk_page_names_all_members_of_a_connection_and_its_values() -> None:
     text = page("sdk.md")
 
     methods = [name for name in vars(palaver.Connection) if not name.startswith("_")]
-    values = [*palaver.Message.__dataclass_fields__, *palaver.Event.__dataclass_fields__]
+    fields = [*palaver.Message.__dataclass_fields__, *palaver.Event.__dataclass_fields__]
+    values = [name for name in fields if not name.startswith("_")]
     for kind in (palaver.Receipt, palaver.Delivery, palaver.Agent):
         values += kind.__struct_fields__
 
