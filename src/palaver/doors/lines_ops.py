@@ -26,7 +26,7 @@ from palaver.protocol.message import HUMAN
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
-from palaver.services.messages import MailReader
+from palaver.services.messages import MailboxReader
 from palaver.services.queries import (
     agent_view,
     agents_view,
@@ -115,7 +115,7 @@ class LineSession:
         self._companions = Companions(services, self._names, see, place)
         self._asked = AskedOnLines(services, self._decision_soon, tasks.create_task)
         self._tools = ToolCalls(services)
-        self._listeners: dict[str, tuple[MailReader, asyncio.Task[None]]] = {}
+        self._listeners: dict[str, tuple[MailboxReader, asyncio.Task[None]]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
         link.on_close(self._end)
@@ -225,7 +225,7 @@ class LineSession:
             listener[0].close()
             listener[1].cancel()
 
-    async def _push_mail(self, name: str, taker: MailReader) -> None:
+    async def _push_mail(self, name: str, taker: MailboxReader) -> None:
         while events := await taker.wait(LIMIT_INJECTION):
             for event in events:
                 await self._push(wire.push_line("message", {"name": name, "message": message_view(event)}))

@@ -12,7 +12,7 @@ from palaver.protocol.lanes import Ability, Lane, LaneLevel, Offer, OfferOutcome
 from palaver.protocol.query import Passes
 
 
-class MailReader(Protocol):
+class MailboxReader(Protocol):
     """One reader of a mailbox. It claims messages until they are settled or the reader is closed."""
 
     def poll(self, limit: int) -> list[Event]:
@@ -37,7 +37,7 @@ class Delivering(Protocol):
 
     def take(
         self, agent: str, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
-    ) -> MailReader:
+    ) -> MailboxReader:
         """Open a reader of an agent's mailbox.
 
         At most `window` messages are handed out and not settled; 0 means no limit. A reader with `is_pushed`

@@ -387,10 +387,7 @@ def main() -> NoReturn:
                 raise StartError(f"standard output: {error.strerror}")
             os._exit(0)
         if call.verb == b"hook":
-            from palaver.app.thin.hook import (
-                HookTimeLimit,
-                run_hook,  # only here: no other command needs it
-            )
+            from palaver.app.thin.hook import HookTimeLimit, run_hook
 
             limit = HookTimeLimit(call.arguments[call.verb_at or 0 :])
             run_hook(*_Client(call).for_hook(), limit)

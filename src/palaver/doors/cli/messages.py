@@ -36,7 +36,7 @@ from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
 from palaver.services.holders import hide_keys
-from palaver.services.messages import MailReader
+from palaver.services.messages import MailboxReader
 from palaver.services.queries import (
     inbox_view,
     message_view,
@@ -661,7 +661,7 @@ async def recv(call: Call) -> int:
         taker.close()
 
 
-async def _take(call: Call, taker: MailReader, limit: int) -> int:
+async def _take(call: Call, taker: MailboxReader, limit: int) -> int:
     timeout_s = call.parsed.duration_s("--timeout")
     if call.parsed.has("--follow"):
         return await _follow(call, taker, limit, timeout_s)
@@ -677,7 +677,7 @@ async def _take(call: Call, taker: MailReader, limit: int) -> int:
     return 0
 
 
-async def _follow(call: Call, taker: MailReader, limit: int, timeout_s: float | None) -> int:
+async def _follow(call: Call, taker: MailboxReader, limit: int, timeout_s: float | None) -> int:
     """Show messages as they arrive.
 
     After SIGTERM or SIGHUP, flush the shown messages, store them as seen and print the cursor.
@@ -707,7 +707,9 @@ class FlushedMail:
         self.seqs.append(seq)
 
 
-async def _hand_out_singly(call: Call, taker: MailReader, batch: Sequence[Event], shown: FlushedMail) -> None:
+async def _hand_out_singly(
+    call: Call, taker: MailboxReader, batch: Sequence[Event], shown: FlushedMail
+) -> None:
     """Show messages one by one, each in a separate write, and store the flushed ones as seen.
 
     If the client disconnects in the middle, the flushed messages are seen and the rest stay unread.
@@ -733,7 +735,7 @@ def _deadline(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
 
 
-async def _next(call: Call, taker: MailReader, limit: int, deadline: float | None) -> list[Event] | None:
+async def _next(call: Call, taker: MailboxReader, limit: int, deadline: float | None) -> list[Event] | None:
     """Wait for messages; return None if the deadline passes first."""
     try:
         async with asyncio.timeout_at(deadline):
@@ -743,7 +745,7 @@ async def _next(call: Call, taker: MailReader, limit: int, deadline: float | Non
         return None
 
 
-async def _hand_out(call: Call, taker: MailReader, events: Sequence[Event]) -> None:
+async def _hand_out(call: Call, taker: MailboxReader, events: Sequence[Event]) -> None:
     """Show messages batch by batch; store each batch as seen after the client has flushed it."""
     rest = count_rest(call, events)
     for batch in batches(events):
@@ -753,7 +755,7 @@ async def _hand_out(call: Call, taker: MailReader, events: Sequence[Event]) -> N
         await _write_down(call, taker, seqs)
 
 
-async def _write_down(call: Call, taker: MailReader, seqs: Sequence[int]) -> None:
+async def _write_down(call: Call, taker: MailboxReader, seqs: Sequence[int]) -> None:
     """Store messages as seen, even if the client disconnects now. Until then no other reader takes them."""
     seen = asyncio.ensure_future(_seen(call, seqs))
     try:

@@ -1,0 +1,178 @@
+"""Measure the source tree: the numbers of the table in docs/architecture.md.
+
+    python tools/measure_code.py            # print the table
+    python tools/measure_code.py --names    # also print the modules, classes and places of each number
+
+Only syntax trees are read. `tools/trace_message.py` counts the files that one message passes.
+"""
+
+import argparse
+import ast
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "src"
+CODEC = {"palaver.protocol.events", "palaver.protocol.envelope", "palaver.protocol.message"}
+"""The modules that may read the fields of a payload by name."""
+_REASON = re.compile(
+    r"\b(?:because|since|so that|so|otherwise|never|must|only|would|could|may|until|before)\b"
+)
+
+
+@dataclass
+class Module:
+    """One module of the package."""
+
+    name: str
+    tree: ast.Module
+    code_lines: int
+    comments: list[str]
+    imports: set[str] = field(default_factory=set)
+
+
+def read_modules() -> dict[str, Module]:
+    """Return all modules by name."""
+    modules = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        with path.open("rb") as file:
+            tokens = list(tokenize.tokenize(file.readline))
+        comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+        skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+        lines = {token.start[0] for token in tokens if token.type not in skipped}
+        modules[name] = Module(name, ast.parse(path.read_bytes()), len(lines), comments)
+    for module in modules.values():
+        module.imports = {found for found in _imports(module.tree, modules) if found != module.name}
+    return modules
+
+
+def _imports(tree: ast.Module, modules: dict[str, Module]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                if full in modules:
+                    yield full
+                elif node.module in modules:
+                    yield node.module
+
+
+def only_one_importer(modules: dict[str, Module]) -> list[str]:
+    """Return the modules that one module imports, a sibling in the same folder."""
+    importers = defaultdict(set)
+    for module in modules.values():
+        for target in module.imports:
+            importers[target].add(module.name)
+    found = []
+    for name, by in importers.items():
+        (first, *others) = sorted(by)
+        if not others and first.rpartition(".")[0] == name.rpartition(".")[0]:
+            found.append(f"{name} (only {first})")
+    return sorted(found)
+
+
+def shared_class_names(modules: dict[str, Module]) -> list[str]:
+    """Return the class names that are defined in several modules."""
+    homes = defaultdict(set)
+    for module in modules.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].add(module.name)
+    return sorted(f"{name}: {', '.join(sorted(by))}" for name, by in homes.items() if len(by) > 1)
+
+
+def payload_reads(modules: dict[str, Module]) -> list[str]:
+    """Return the places outside the codec that read a field of a payload by its name."""
+    found = []
+    for module in modules.values():
+        if module.name in CODEC:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Subscript):
+                owner, key = node.value, node.slice
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                if node.func.attr != "get":
+                    continue
+                owner, key = node.func.value, node.args[0]
+            else:
+                continue
+            if isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_payload(owner):
+                found.append(f"{module.name}:{node.lineno}")
+    return found
+
+
+def _is_payload(node: ast.expr) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "payload"
+    return isinstance(node, ast.Name) and node.id == "payload"
+
+
+def cycles(modules: dict[str, Module]) -> list[str]:
+    """Return the modules that import each other in a circle, counting imports inside functions too."""
+    state: dict[str, int] = {}
+    found = []
+
+    def visit(name: str, path: list[str]) -> None:
+        state[name] = 1
+        for target in sorted(modules[name].imports):
+            if state.get(target) == 1 and target in path:
+                found.append(" -> ".join([*path[path.index(target) :], target]))
+            elif target not in state:
+                visit(target, [*path, target])
+        state[name] = 2
+
+    for name in modules:
+        if name not in state:
+            visit(name, [name])
+    return found
+
+
+def door_imports(modules: dict[str, Module]) -> list[str]:
+    """Return the modules of doors that import the log or delivery."""
+    low = ("palaver.log", "palaver.delivery")
+    return [
+        m.name
+        for m in modules.values()
+        if m.name.startswith("palaver.doors") and any(i.startswith(low) for i in m.imports)
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Measure the source tree.")
+    parser.add_argument("--names", action="store_true", help="print the names behind each number")
+    options = parser.parse_args()
+    modules = read_modules()
+    lines = sum(module.code_lines for module in modules.values())
+    reasons = sum(1 for m in modules.values() for comment in m.comments if _REASON.search(comment))
+    folders = Counter(str(path.parent.relative_to(ROOT)) for path in ROOT.rglob("*.py"))
+    largest, files = folders.most_common(1)[0]
+    rows: list[tuple[str, str, list[str]]] = [
+        ("modules", str(len(modules)), []),
+        ("code lines per module", f"{lines / len(modules):.0f}", []),
+        ("files in the largest folder", f"{files} ({largest})", []),
+    ]
+    for title, names in {
+        "modules with exactly one importer, a sibling": only_one_importer(modules),
+        "string-keyed reads of a payload outside the codec": payload_reads(modules),
+        "classes that share a name": shared_class_names(modules),
+        "import circles": cycles(modules),
+        "door files that import log or delivery": door_imports(modules),
+    }.items():
+        rows.append((title, str(len(names)), names))
+    rows.append(("reason-giving comments per 100 code lines", f"{100 * reasons / lines:.1f}", []))
+    for title, number, names in rows:
+        print(f"| {title} | {number} |")
+        if options.names:
+            print("".join(f"    {name}\n" for name in names), end="")
+
+
+if __name__ == "__main__":
+    main()
