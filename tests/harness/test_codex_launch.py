@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.harness.base import instructions
 from palaver.harness.codex.launch import (
     Kind,
     instructions_in,
@@ -16,7 +17,6 @@ from palaver.harness.codex.launch import (
     setting,
     shell_tip,
 )
-from palaver.harness.instructions import instructions
 
 SESSION = "01a1df0a-ef73-7b11-8d53-518d54a20d59"
 OURS = ("-c", 'x="ours"')

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from palaver.doors.cli.run import COMMANDS
-from palaver.harness.instructions import instructions, subagent_instructions
+from palaver.harness.base import instructions, subagent_instructions
 
 LIMIT_TOKENS = 300
 

@@ -15,7 +15,16 @@ from palaver.protocol.events import AgentState, Grade
 from palaver.protocol.message import Priority
 from palaver.terminal.gates import Foreground, GateFacts, check, check_raw
 from palaver.terminal.screen import Composer, Look
-from palaver.terminal.typing import ENTER, PASTE_BEGIN, PASTE_END, Pause, TypedText, Typing, TypingStep, Write
+from palaver.terminal.typing import (
+    ENTER,
+    PASTE_BEGIN,
+    PASTE_END,
+    PauseStep,
+    TypedText,
+    Typing,
+    TypingStep,
+    Write,
+)
 
 TEXT = "[pal message #42 from: luna] can you review this?"
 CLAUDE = profile_of("claude")
@@ -86,7 +95,7 @@ def test_message_is_pasted_then_sent_then_seen_to_leave() -> None:
         hand.ask(IDLE, after_ms=50),
     ]
 
-    assert steps == [PASTE, Pause(290), Write(ENTER), Pause(100), SEEN]
+    assert steps == [PASTE, PauseStep(290), Write(ENTER), PauseStep(100), SEEN]
 
 
 def test_nothing_is_typed_while_the_gate_is_closed() -> None:
@@ -101,9 +110,9 @@ def test_half_drawn_frame_is_waited_for_up_to_a_limit() -> None:
     short, long = Hand(), Hand()
     blurred = replace(IDLE, is_readable=False, composer=Composer.UNKNOWN)
 
-    assert [short.ask(blurred), short.ask(IDLE, after_ms=100)] == [Pause(100), PASTE]
+    assert [short.ask(blurred), short.ask(IDLE, after_ms=100)] == [PauseStep(100), PASTE]
     assert [long.ask(blurred), long.ask(blurred, after_ms=1_000)] == [
-        Pause(100),
+        PauseStep(100),
         Done(TextOutcome.DEFERRED, "unreadable"),
     ]
 
@@ -126,7 +135,7 @@ def test_dialog_that_opens_while_typing_gets_no_enter_until_it_closes() -> None:
     held = [hand.ask(DIALOG, after_ms=300), hand.ask(DIALOG, after_ms=3_600_000)]
     after = [hand.ask(PASTED, after_ms=1), hand.ask(IDLE, after_ms=1)]
 
-    assert held == [Pause(500, "dialog"), Pause(500, "dialog")]
+    assert held == [PauseStep(500, "dialog"), PauseStep(500, "dialog")]
     assert after == [Write(ENTER), SEEN]
     assert hand.keys == [PASTE.data, ENTER]
 
@@ -150,7 +159,7 @@ def test_text_that_the_program_has_not_read_yet_does_not_count_as_swallowed() ->
     steps = [hand.ask(busy, after_ms=4_000, unread=True), hand.ask(busy, after_ms=2_000)]
     steps += [hand.ask(replace(PASTED, output_count=6), after_ms=100)]
 
-    assert steps == [Pause(100, "composer"), Pause(100, "composer"), Write(ENTER)]
+    assert steps == [PauseStep(100, "composer"), PauseStep(100, "composer"), Write(ENTER)]
     assert hand.keys == [PASTE.data, ENTER]
 
 
@@ -185,7 +194,7 @@ def test_unresponsive_program_is_reported_after_a_wait() -> None:
 
     steps = [hand.ask(IDLE, after_ms=10_000), hand.ask(IDLE, after_ms=60_000)]
 
-    assert steps == [Pause(100, "composer"), Done(TextOutcome.UNCONFIRMED, "the program does not react")]
+    assert steps == [PauseStep(100, "composer"), Done(TextOutcome.UNCONFIRMED, "the program does not react")]
 
 
 def test_text_sent_by_a_person_is_seen() -> None:
@@ -215,8 +224,8 @@ def test_text_extended_by_a_person_is_left_to_them() -> None:
     steps = [hand.ask(mixed, after_ms=300), hand.ask(mixed, after_ms=900), hand.ask(mixed, after_ms=58_800)]
 
     assert steps == [
-        Pause(500, "human"),
-        Pause(500, "draft"),
+        PauseStep(500, "human"),
+        PauseStep(500, "draft"),
         Done(TextOutcome.UNCONFIRMED, "a person typed before it was sent"),
     ]
     assert hand.keys == [PASTE.data]
@@ -234,7 +243,7 @@ def test_swallowed_enter_is_pressed_once_more() -> None:
         hand.ask(IDLE, after_ms=5),
     ]
 
-    assert steps == [Pause(100), Write(ENTER), Pause(500, "eaten"), SEEN]
+    assert steps == [PauseStep(100), Write(ENTER), PauseStep(500, "eaten"), SEEN]
 
 
 def test_enter_swallowed_twice_is_reported() -> None:
@@ -255,7 +264,7 @@ def test_no_second_enter_while_a_dialog_covers_the_composer() -> None:
     steps = [hand.ask(DIALOG, after_ms=2_000), hand.ask(DIALOG, after_ms=600_000)]
     done = hand.ask(replace(DIALOG, text=f"> {TEXT}\n Do you want to proceed?"), after_ms=1)
 
-    assert steps == [Pause(500, "dialog"), Pause(500, "dialog")]
+    assert steps == [PauseStep(500, "dialog"), PauseStep(500, "dialog")]
     assert done == SEEN
     assert hand.keys == [PASTE.data, ENTER]
 
@@ -275,7 +284,7 @@ def test_folded_paste_counts_as_ours_until_a_person_types() -> None:
     theirs.ask(IDLE)
 
     assert ours.ask(folded, after_ms=300) == Write(ENTER)
-    assert theirs.ask(replace(folded, human_key_count=1), after_ms=300) == Pause(500, "draft")
+    assert theirs.ask(replace(folded, human_key_count=1), after_ms=300) == PauseStep(500, "draft")
 
 
 def test_end_of_a_long_text_in_a_scrolling_composer_counts_as_ours() -> None:
@@ -295,11 +304,11 @@ def test_text_that_is_out_of_sight_is_unconfirmed_after_a_wait() -> None:
     behind.ask(IDLE)
     behind.ask(PASTED, after_ms=300)
 
-    assert before.ask(covered, after_ms=400) == Pause(500, "composer")
+    assert before.ask(covered, after_ms=400) == PauseStep(500, "composer")
     assert before.ask(covered, after_ms=60_000) == Done(
         TextOutcome.UNCONFIRMED, "the composer went out of sight"
     )
-    assert behind.ask(covered, after_ms=400) == Pause(500, "composer")
+    assert behind.ask(covered, after_ms=400) == PauseStep(500, "composer")
     assert behind.ask(covered, after_ms=60_000) == Done(
         TextOutcome.UNCONFIRMED, "the composer went out of sight"
     )
@@ -312,7 +321,7 @@ def test_half_drawn_frame_that_shows_the_text_does_not_prove_it_left() -> None:
         hand.ask(IDLE)
         hand.ask(PASTED, after_ms=300)
 
-    assert eaten.ask(half, after_ms=200) == sent.ask(half, after_ms=200) == Pause(500, "composer")
+    assert eaten.ask(half, after_ms=200) == sent.ask(half, after_ms=200) == PauseStep(500, "composer")
 
     assert eaten.ask(PASTED, after_ms=1_300) == Write(ENTER)
     assert sent.ask(half, after_ms=60_000) == SEEN
@@ -325,9 +334,9 @@ def test_unreadable_screen_holds_everything() -> None:
     behind.ask(IDLE)
     behind.ask(PASTED, after_ms=300)
 
-    assert before.ask(blurred, after_ms=600_000) == Pause(500, "unreadable")
+    assert before.ask(blurred, after_ms=600_000) == PauseStep(500, "unreadable")
     assert before.ask(PASTED) == Write(ENTER)
-    assert behind.ask(blurred, after_ms=600_000) == Pause(100, "unreadable")
+    assert behind.ask(blurred, after_ms=600_000) == PauseStep(100, "unreadable")
     assert behind.ask(IDLE) == SEEN
 
 
@@ -386,7 +395,7 @@ def test_interrupt_that_works_is_not_repeated() -> None:
         hand.ask(BLIND, after_ms=2_000),
     ]
 
-    assert steps == [Pause(100), Write(b"\x03"), Pause(200), Write(TEXT.encode())]
+    assert steps == [PauseStep(100), Write(b"\x03"), PauseStep(200), Write(TEXT.encode())]
 
 
 def test_program_that_is_busy_for_a_moment_only_is_not_interrupted() -> None:
@@ -394,7 +403,7 @@ def test_program_that_is_busy_for_a_moment_only_is_not_interrupted() -> None:
 
     steps = [hand.ask(replace(BLIND, state=AgentState.ACTIVE)), hand.ask(BLIND, after_ms=100)]
 
-    assert steps == [Pause(100), Write(TEXT.encode())]
+    assert steps == [PauseStep(100), Write(TEXT.encode())]
 
 
 def test_dialog_stops_an_interrupt_before_and_after_its_keys() -> None:
@@ -412,7 +421,7 @@ def test_redraw_after_an_interrupt_is_waited_for() -> None:
 
     steps = [hand.ask(replace(IDLE, composer=Composer.UNKNOWN), after_ms=400), hand.ask(IDLE, after_ms=100)]
 
-    assert steps == [Pause(100), PASTE]
+    assert steps == [PauseStep(100), PASTE]
 
 
 def test_composer_hidden_after_an_interrupt_defers_the_message() -> None:
@@ -422,7 +431,7 @@ def test_composer_hidden_after_an_interrupt_defers_the_message() -> None:
 
     steps = [hand.ask(covered, after_ms=2_000), hand.ask(covered, after_ms=3_000)]
 
-    assert steps == [Pause(100), Done(TextOutcome.DEFERRED, "composer")]
+    assert steps == [PauseStep(100), Done(TextOutcome.DEFERRED, "composer")]
 
 
 def test_opencode_is_interrupted_by_exactly_two_presses() -> None:
@@ -430,7 +439,7 @@ def test_opencode_is_interrupted_by_exactly_two_presses() -> None:
 
     steps = [hand.ask(BUSY), hand.ask(BUSY, after_ms=300), hand.ask(BUSY, after_ms=300), hand.ask(IDLE)]
 
-    assert steps == [Write(b"\x1b"), Write(b"\x1b"), Pause(100), PASTE]
+    assert steps == [Write(b"\x1b"), Write(b"\x1b"), PauseStep(100), PASTE]
 
 
 def test_prompt_restored_by_an_interrupt_is_sent_with_the_message() -> None:
@@ -453,7 +462,7 @@ def test_draft_begun_during_an_interrupt_is_never_touched() -> None:
 
     steps = [hand.ask(draft, after_ms=700), hand.ask(draft, after_ms=5_000)]
 
-    assert steps == [Pause(100), Done(TextOutcome.DEFERRED, "draft")]
+    assert steps == [PauseStep(100), Done(TextOutcome.DEFERRED, "draft")]
     assert hand.keys == [b"\x1b"]
 
 
@@ -515,7 +524,7 @@ def test_cursor_shows_that_the_text_left_a_program_without_composer() -> None:
         hand.ask(replace(BLIND, before_cursor="> ", output_count=4), after_ms=100),
     ]
 
-    assert steps == [Write(TEXT.encode()), Write(ENTER), Pause(100), SEEN]
+    assert steps == [Write(TEXT.encode()), Write(ENTER), PauseStep(100), SEEN]
 
 
 def test_echo_that_stays_at_the_cursor_gets_one_more_enter() -> None:
@@ -533,7 +542,7 @@ def test_program_without_echo_must_at_least_react() -> None:
         hand.ask(BLIND)
         hand.ask(BLIND, after_ms=300)
 
-    assert quiet.ask(BLIND, after_ms=5_000) == Pause(100)
+    assert quiet.ask(BLIND, after_ms=5_000) == PauseStep(100)
     assert quiet.ask(BLIND, after_ms=5_000) == Done(TextOutcome.UNCONFIRMED, "the program does not react")
     assert lively.ask(replace(BLIND, output_count=2), after_ms=5_000) == SEEN
 
@@ -548,9 +557,9 @@ def test_person_typing_in_a_program_without_composer_is_not_disturbed() -> None:
     taken = replace(theirs, composer=Composer.EMPTY, draft="", human_key_count=2)
     after = [hand.ask(taken, after_ms=900), hand.ask(taken, after_ms=1_000)]
 
-    assert held == Pause(500, "draft")
+    assert held == PauseStep(500, "draft")
     assert after == [
-        Pause(100, "composer"),
+        PauseStep(100, "composer"),
         Done(TextOutcome.UNCONFIRMED, "something took it before it was sent"),
     ]
     assert hand.keys == [TEXT.encode()]
@@ -565,8 +574,8 @@ def test_echo_that_vanished_while_held_gets_no_enter() -> None:
     steps += [hand.ask(BLIND, after_ms=300), hand.ask(BLIND, after_ms=1_000)]
 
     assert steps == [
-        Pause(500, "dialog"),
-        Pause(100, "composer"),
+        PauseStep(500, "dialog"),
+        PauseStep(100, "composer"),
         Done(TextOutcome.UNCONFIRMED, "something took it before it was sent"),
     ]
 
@@ -582,8 +591,8 @@ def test_echo_covered_by_a_dialog_is_sent_when_the_dialog_closes() -> None:
     steps += [hand.ask(replace(BLIND, output_count=4), after_ms=300)]  # the frame is half drawn
     steps += [hand.ask(replace(echoed, output_count=4), after_ms=900)]
 
-    assert steps[:3] == [Pause(500, "dialog")] * 3
-    assert steps[3:] == [Pause(100, "composer"), Write(b"\r")]
+    assert steps[:3] == [PauseStep(500, "dialog")] * 3
+    assert steps[3:] == [PauseStep(100, "composer"), Write(b"\r")]
 
 
 def test_question_at_the_cursor_gets_no_enter() -> None:
@@ -592,7 +601,7 @@ def test_question_at_the_cursor_gets_no_enter() -> None:
 
     step = hand.ask(replace(BLIND, state=AgentState.BLOCKED, has_dialog=True), after_ms=300)
 
-    assert step == Pause(500, "dialog")
+    assert step == PauseStep(500, "dialog")
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode"])
@@ -608,7 +617,7 @@ def test_recorded_dialog_that_opens_while_typing_gets_no_key(name: str) -> None:
             steps[scene.scene] = hand.ask(screen.look(hand.now_ms))
 
     assert steps["queued"] == Write(PASTE_BEGIN + text.encode() + PASTE_END)
-    assert steps["dialog_over_draft"] == Pause(500, "dialog")
+    assert steps["dialog_over_draft"] == PauseStep(500, "dialog")
     assert steps["draft_after_dialog"] == Write(ENTER)
     assert steps["sent"] == SEEN
 
@@ -708,7 +717,7 @@ def test_unread_text_is_not_seen_whatever_the_screen_shows() -> None:
 
     steps = [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=9_900, unread=True)]
 
-    assert steps == [Pause(100), Done(TextOutcome.UNCONFIRMED, "the program does not read")]
+    assert steps == [PauseStep(100), Done(TextOutcome.UNCONFIRMED, "the program does not read")]
 
 
 def test_text_is_seen_as_soon_as_the_program_has_read_it() -> None:
@@ -717,7 +726,10 @@ def test_text_is_seen_as_soon_as_the_program_has_read_it() -> None:
     hand.ask(replace(BLIND, before_cursor=f"> {TEXT}", output_count=2), after_ms=300)
     after = replace(BLIND, output_count=3)
 
-    assert [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=100)] == [Pause(100), SEEN]
+    assert [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=100)] == [
+        PauseStep(100),
+        SEEN,
+    ]
 
 
 def test_empty_composer_counts_only_after_the_input_is_read() -> None:
@@ -725,7 +737,7 @@ def test_empty_composer_counts_only_after_the_input_is_read() -> None:
     hand.ask(IDLE)
     hand.ask(PASTED, after_ms=300)
 
-    assert [hand.ask(IDLE, unread=True), hand.ask(IDLE)] == [Pause(100, "deaf"), SEEN]
+    assert [hand.ask(IDLE, unread=True), hand.ask(IDLE)] == [PauseStep(100, "deaf"), SEEN]
 
 
 def test_unread_text_gets_no_enter_and_is_unconfirmed_after_a_minute() -> None:
@@ -735,7 +747,7 @@ def test_unread_text_gets_no_enter_and_is_unconfirmed_after_a_minute() -> None:
 
     steps = [hand.ask(echoed, after_ms=300, unread=True), hand.ask(echoed, after_ms=59_700, unread=True)]
 
-    assert steps == [Pause(500, "deaf"), Done(TextOutcome.UNCONFIRMED, "the program does not read")]
+    assert steps == [PauseStep(500, "deaf"), Done(TextOutcome.UNCONFIRMED, "the program does not read")]
     assert hand.keys == [TEXT.encode()]
 
 
@@ -744,7 +756,7 @@ def test_nothing_is_typed_into_a_program_that_does_not_read() -> None:
 
     steps = [hand.ask(BLIND, reading=False), hand.ask(BLIND, after_ms=1_000, reading=False)]
 
-    assert steps == [Pause(100), Done(TextOutcome.DEFERRED, "deaf")]
+    assert steps == [PauseStep(100), Done(TextOutcome.DEFERRED, "deaf")]
     assert hand.keys == []
 
 
@@ -767,7 +779,7 @@ def test_urgent_text_waits_for_a_reader_once_the_program_is_idle() -> None:
     waiting = hand.ask(BLIND, after_ms=1_000, reading=False)
     hand.ask(BLIND, after_ms=100)
 
-    assert waiting == Pause(100)
+    assert waiting == PauseStep(100)
     assert hand.keys == [b"\x03", TEXT.encode()]
 
 
@@ -785,7 +797,7 @@ def test_text_extended_after_a_swallowed_enter_does_not_prove_it_left() -> None:
     held = [seen.ask(mixed, after_ms=900), blind.ask(touched, after_ms=900)]
     over = [seen.ask(mixed, after_ms=59_100), blind.ask(touched, after_ms=59_100)]
 
-    assert held == [Pause(500, "draft")] * 2
+    assert held == [PauseStep(500, "draft")] * 2
     assert over == [Done(TextOutcome.UNCONFIRMED, "a person typed before it was sent")] * 2
     assert (seen.typing.is_left, blind.typing.is_left) == (False, True)
 
@@ -821,7 +833,7 @@ def test_stopped_text_stays_stopped_whatever_else_delays_it() -> None:
         eaten.ask(echoed, after_ms=after_ms)
         stopped.append(eaten.typing.is_stopped)
     for hand, look in ((eaten, echoed), (touched, mixed)):
-        assert hand.ask(look, after_ms=1_600, reading=False) == Pause(500, "deaf")
+        assert hand.ask(look, after_ms=1_600, reading=False) == PauseStep(500, "deaf")
         stopped.append(hand.typing.is_stopped)
 
     assert stopped == [False, False, True, True]

@@ -26,8 +26,8 @@ from palaver.broker import agents as subagents
 from palaver.broker import permissions as settings
 from palaver.broker import permissions as terminals
 from palaver.broker import redaction as archive
-from palaver.broker import reminders as nags
 from palaver.broker import rooms as notes
+from palaver.broker import subscriptions as nags
 from palaver.broker.context import Context, Outcome, Written
 from palaver.clock import Clock
 from palaver.domain.brakes import Brakes

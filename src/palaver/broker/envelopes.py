@@ -140,7 +140,7 @@ def _send_from(envelope: Envelope) -> Send:
     )
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+class _EnvelopeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The payload fields of an envelope that is a request. External programs may write numbers as texts."""
 
     text: object = None
@@ -154,8 +154,8 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     reason: object = None
 
 
-def _fields(envelope: Envelope) -> _Asked:
-    return msgspec.convert(envelope.payload or {}, _Asked)
+def _fields(envelope: Envelope) -> _EnvelopeRequest:
+    return msgspec.convert(envelope.payload or {}, _EnvelopeRequest)
 
 
 def _word(value: object) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from palaver.harness.base import NATIVE_FOLDER
+from palaver.harness.base import NATIVE_FOLDER, instructions
 from palaver.harness.codex.hooks import hook_settings
 from palaver.harness.codex.launch import (
     Kind,
@@ -24,7 +24,6 @@ from palaver.harness.codex.launch import (
     read_arguments,
     shell_tip,
 )
-from palaver.harness.instructions import instructions
 from palaver.home import connect_socket, find_pal
 
 # --------------------

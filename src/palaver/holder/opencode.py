@@ -22,9 +22,15 @@ import msgspec
 from palaver import __version__
 from palaver.clock import Clock
 from palaver.errors import AlreadyJoined
-from palaver.harness.base import HOLDER_FILE, NATIVE_FOLDER, EndpointOwner, format_holder, parse_holder
+from palaver.harness.base import (
+    HOLDER_FILE,
+    NATIVE_FOLDER,
+    EndpointOwner,
+    format_holder,
+    instructions,
+    parse_holder,
+)
 from palaver.harness.hooks import as_map, text_in
-from palaver.harness.instructions import instructions
 from palaver.harness.integration import NativeBus, Spawn
 from palaver.harness.opencode import wire
 from palaver.harness.opencode.integration import OpenCodeIntegration

@@ -50,7 +50,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseStep:
     """Request the next step after `ms` milliseconds, or as soon as the screen or a fact changes.
 
     `reason` says why a text is held that is already in the composer, or partly; empty if it is not held.
@@ -60,7 +60,7 @@ class Pause:
     reason: str = ""
 
 
-TypingStep = Write | Pause | Done
+TypingStep = Write | PauseStep | Done
 
 # --------------------
 # Find a pasted text on the screen: in the composer, in the transcript, or not visible. Pure.
@@ -254,7 +254,7 @@ class Typing:
         interrupt = self._profile.interrupt
         since_ms = facts.now_ms - self._interrupted_ms
         if self.interrupts and since_ms < self._profile.settle_ms:
-            return Pause(self._profile.settle_ms - since_ms)
+            return PauseStep(self._profile.settle_ms - since_ms)
         if not gate.is_open:
             if self._is_restored(look, facts):
                 return self._paste(look, facts, behind=look.draft)
@@ -265,10 +265,10 @@ class Typing:
             if self._busy_ms is None:
                 self._busy_ms = facts.now_ms
             if not look.has_composer_rule and facts.now_ms - self._busy_ms < _BUSY_MS:
-                return Pause(_LOOK_AGAIN_MS)
+                return PauseStep(_LOOK_AGAIN_MS)
             is_between = self.interrupts % interrupt.presses != 0
             if self.interrupts and not is_between and since_ms < interrupt.wait_ms:
-                return Pause(min(_LOOK_AGAIN_MS, interrupt.wait_ms - since_ms))
+                return PauseStep(min(_LOOK_AGAIN_MS, interrupt.wait_ms - since_ms))
             if self.interrupts < interrupt.most * interrupt.presses:
                 self.interrupts += 1
                 self._interrupted_ms = facts.now_ms
@@ -286,11 +286,11 @@ class Typing:
         if self._asked_ms is None:
             self._asked_ms = facts.now_ms
         if reason in PASSING and facts.now_ms - self._asked_ms < _PASSING_MS:
-            return Pause(_LOOK_AGAIN_MS)
+            return PauseStep(_LOOK_AGAIN_MS)
         # A program redraws itself right after the interrupt keys. That ends soon; a dialog stays.
         since_ms = facts.now_ms - self._interrupted_ms
         if self.interrupts and since_ms < self._profile.interrupt.wait_ms and reason != "dialog":
-            return Pause(_LOOK_AGAIN_MS)
+            return PauseStep(_LOOK_AGAIN_MS)
         return Done(TextOutcome.DEFERRED, reason)
 
     def _is_restored(self, look: Look, facts: GateFacts) -> bool:
@@ -323,7 +323,7 @@ class Typing:
         """Press Enter once our text is in the composer and the gate is open."""
         since_ms = facts.now_ms - self._pasted_ms
         if since_ms < self._profile.settle_ms:
-            return Pause(self._profile.settle_ms - since_ms)
+            return PauseStep(self._profile.settle_ms - since_ms)
         gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
         match self._find(look):
             case TextPosition.OURS:
@@ -348,7 +348,7 @@ class Typing:
             return self._hold(gate.reason, since_ms)
         self._gone_ms = self._gone_ms or facts.now_ms
         if facts.now_ms - self._gone_ms < _GONE_MS:
-            return Pause(_LOOK_AGAIN_MS, "composer")
+            return PauseStep(_LOOK_AGAIN_MS, "composer")
         return Done(TextOutcome.UNCONFIRMED, "something took it before it was sent")
 
     def _hold(self, reason: str, since_ms: int, *, is_touched: bool = False) -> TypingStep:
@@ -359,7 +359,7 @@ class Typing:
         self.is_stopped = self.is_stopped or is_touched
         if since_ms >= _PASTE_LIMIT_MS and (is_touched or reason == "deaf"):
             return Done(TextOutcome.UNCONFIRMED, _TOUCHED if is_touched else _DEAF)
-        return Pause(_HOLD_MS, reason)
+        return PauseStep(_HOLD_MS, reason)
 
     def _enter(self, look: Look, facts: GateFacts) -> TypingStep:
         self._enters += 1
@@ -378,7 +378,7 @@ class Typing:
         There is no time limit for a dialog or an unreadable screen; otherwise it is `_PASTE_LIMIT_MS`.
         """
         if look.has_dialog or not look.is_readable or since_ms < _PASTE_LIMIT_MS:
-            return Pause(_HOLD_MS, reason or "composer")
+            return PauseStep(_HOLD_MS, reason or "composer")
         return Done(TextOutcome.UNCONFIRMED, "the composer went out of sight")
 
     def _judge_vanished(self, look: Look, facts: GateFacts, since_ms: int) -> TypingStep:
@@ -391,7 +391,7 @@ class Typing:
         read_ms = max(self._pasted_ms, self._unread_ms)
         can_come = look.output_count == self._outputs or facts.now_ms - read_ms < _PASTE_SHOWN_MS
         if can_come and since_ms < _PASTE_LIMIT_MS:
-            return Pause(_LOOK_AGAIN_MS, "composer")
+            return PauseStep(_LOOK_AGAIN_MS, "composer")
         if look.human_key_count != self._human_keys:
             return Done(TextOutcome.UNCONFIRMED, _TOUCHED)
         if can_come:
@@ -405,24 +405,24 @@ class Typing:
             return self._confirm_blind(look, facts)
         since_ms = facts.now_ms - self._entered_ms
         if not look.is_readable:
-            return Pause(_LOOK_AGAIN_MS, "unreadable")
+            return PauseStep(_LOOK_AGAIN_MS, "unreadable")
         match self._find(look):
             case TextPosition.EMPTY if facts.has_unread and since_ms < _CONFIRM_LIMIT_MS:
-                return Pause(_LOOK_AGAIN_MS, "deaf")
+                return PauseStep(_LOOK_AGAIN_MS, "deaf")
             case TextPosition.EMPTY:
                 return Done(TextOutcome.SEEN, grade=Grade.HANDED)
             case TextPosition.MIXED if self._ours not in squeeze(look.draft):
                 return Done(TextOutcome.SEEN, grade=Grade.HANDED)
             case TextPosition.HIDDEN if not look.has_dialog and since_ms < _CONFIRM_LIMIT_MS:
                 # While a frame is being drawn, our text may still be shown where the composer was.
-                return Pause(_HOLD_MS, "composer")
+                return PauseStep(_HOLD_MS, "composer")
             case TextPosition.MIXED if not look.has_dialog and not is_in_transcript(look, self._ours):
                 return self._hold("draft", since_ms, is_touched=True)
             case TextPosition.HIDDEN | TextPosition.MIXED:
                 if is_in_transcript(look, self._ours):
                     return Done(TextOutcome.SEEN, grade=Grade.HANDED)
                 if look.has_dialog or since_ms < _CONFIRM_LIMIT_MS:
-                    return Pause(_HOLD_MS, "dialog" if look.has_dialog else "composer")
+                    return PauseStep(_HOLD_MS, "dialog" if look.has_dialog else "composer")
                 return Done(TextOutcome.UNCONFIRMED, "the composer went out of sight")
             case TextPosition.OURS:
                 return self._enter_again(look, facts, since_ms)
@@ -430,14 +430,14 @@ class Typing:
     def _enter_again(self, look: Look, facts: GateFacts, since_ms: int) -> TypingStep:
         self.is_stopped = self._enters > 1
         if since_ms < _ENTER_AGAIN_MS:
-            return Pause(_LOOK_AGAIN_MS, "eaten" if self.is_stopped else "")
+            return PauseStep(_LOOK_AGAIN_MS, "eaten" if self.is_stopped else "")
         gate = check(look, facts, ours=True, needs_reader=self._needs_reader)
         if not gate.is_open:
             return self._hold(gate.reason, since_ms)
         if self._enters < 2:
             return self._enter(look, facts)
         if since_ms < _CONFIRM_LIMIT_MS:
-            return Pause(_HOLD_MS, "eaten")
+            return PauseStep(_HOLD_MS, "eaten")
         return Done(TextOutcome.UNCONFIRMED, "Enter was eaten twice")
 
     def _confirm_blind(self, look: Look, facts: GateFacts) -> TypingStep:
@@ -456,7 +456,7 @@ class Typing:
         if is_ours:
             return self._enter_again(look, facts, since_ms)
         if since_ms < _SILENT_LIMIT_MS:
-            return Pause(_LOOK_AGAIN_MS)
+            return PauseStep(_LOOK_AGAIN_MS)
         return Done(TextOutcome.UNCONFIRMED, _DEAF if facts.has_unread else "the program does not react")
 
     def _find(self, look: Look) -> TextPosition:

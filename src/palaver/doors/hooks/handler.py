@@ -8,11 +8,11 @@ from typing import Final
 
 from palaver.broker.broker import Broker
 from palaver.doors.cli.render import injection_line
+from palaver.harness.base import instructions, subagent_instructions
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.codex.launch import shell_tip
 from palaver.harness.gemini.hooks import SUBAGENT_TOOL
 from palaver.harness.hooks import THINKING, HookNews, HookStep
-from palaver.harness.instructions import instructions, subagent_instructions
 from palaver.harness.registry import hook_answer_object, read_hook
 from palaver.harness.usage_limits import is_limited
 from palaver.home import find_pal
