@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.protocol.envelope import Draft, Event, body_as, event_from, room_of
+from palaver.protocol.envelope import Draft, Event, body_as, event_from, room_id_of
 from palaver.protocol.events import (
     BODIES,
     EVENT_TYPES,
@@ -77,7 +77,8 @@ def test_struct_with_a_required_field_is_read_as_a_whole_or_not_at_all() -> None
     report = event("delivery", {"agent": "nova", "messages": [1], "state": "seen", "lane": 3})
 
     assert isinstance(report.body, Unreadable)
-    assert "$.lane" in report.body.reason
+    assert "$.lane" in report.body.error
+    assert report.body.agent == "nova"
     assert report.odd_fields == {"agent", "messages", "state", "lane"}
 
 
@@ -110,13 +111,15 @@ def test_content_is_returned_as_the_expected_struct_or_refused() -> None:
         ("message", {"room": "work-ab12"}, "work-ab12"),
         ("message", {}, None),
         ("close", {}, None),
-        ("org.x", {"room": "work-ab12"}, None),
+        ("claim", {"room": "work-ab12"}, "work-ab12"),
+        ("org.x", {"room": "work-ab12"}, "work-ab12"),
+        ("status", {"room": "work-ab12"}, None),
     ],
 )
-def test_room_of_an_event_is_known_for_types_of_palaver(
+def test_room_of_an_event_is_read_from_its_content(
     type_: str, payload: dict[str, object], room: str | None
 ) -> None:
-    assert room_of(event(type_, payload)) == room
+    assert room_id_of(event(type_, payload)) == room
 
 
 @pytest.mark.parametrize(

@@ -448,7 +448,7 @@ def test_only_the_affected_member_is_notified(
         to=to,
         ts=1,
         device="T",
-        payload={"room": "work", **payload},
+        payload={"room": "work", "turn_id": 1, "lease_id": "l", "cause": "c", "until": 7, **payload},
     )
 
     notice = stick_notice(event, lambda name: False)

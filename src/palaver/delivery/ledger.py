@@ -10,8 +10,8 @@ import msgspec
 from palaver.log.api import Log
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import DeliveryReport, State
-from palaver.protocol.message import BROADCAST, HUMAN, LOST, MESSAGE, is_raw
+from palaver.protocol.events import DeliveryReport, MessageSent, State
+from palaver.protocol.message import BROADCAST, HUMAN, LOST, is_raw
 from palaver.protocol.requests import Notify, ReportDelivery
 from palaver.state.agents import read_agent, read_entry, read_unsure
 from palaver.state.rows import EXPIRY, LedgerEntry, Rows, expiry_of_key
@@ -79,7 +79,7 @@ def notice(
         return None
     who = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1})"
     text = _SENTENCES[state].format(seq=event.seq, names=who, reason=reason or "no reason given")
-    if event.payload.get("scope") == BROADCAST:
+    if _is_broadcast(event):
         text += f" ('pal receipts {event.seq}' shows everyone)"
         return Notify(to=event.sender, text=text, cause=event.id, kind=state)
     return Notify(to=event.sender, text=text, cause=event.id, kind=f"{state} {','.join(names)} {attempt}")
@@ -89,7 +89,7 @@ def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterato
     """Yield notices about messages held for one recipient: one per sender, and one per broadcast."""
     many: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
-        many[event.id if event.payload.get("scope") == BROADCAST else event.sender].append(event)
+        many[event.id if _is_broadcast(event) else event.sender].append(event)
     for first, *others in many.values():
         told = notice(first, "held", [agent], reason=reason)
         if told is not None and others:
@@ -101,9 +101,13 @@ def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterato
 
 def _can_be_told(event: Event) -> bool:
     """Return whether the sender can receive a notice. Scripts and the bus itself have no mailbox."""
-    if event.type == MESSAGE:
-        return event.payload.get("sender_kind") in (INSTANCE, HUMAN)
+    if isinstance(event.body, MessageSent):
+        return event.body.sender_kind in (INSTANCE, HUMAN)
     return event.sender != SCRIPT_NAME
+
+
+def _is_broadcast(event: Event) -> bool:
+    return isinstance(event.body, MessageSent) and event.body.scope == BROADCAST
 
 
 # --------------------

@@ -9,8 +9,8 @@ from palaver.clock import Clock
 from palaver.domain.lease import Policy
 from palaver.errors import RequestError
 from palaver.log.api import Log
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, AgentState
+from palaver.protocol.envelope import Event, room_id_of
+from palaver.protocol.events import BYE, AgentState, MemberLeft, StatusChanged
 from palaver.protocol.query import JOINED, LEFT, Query, from_agent
 from palaver.state.agents import read_agent, read_agents
 from palaver.state.fold import agent_of
@@ -308,14 +308,14 @@ class AttendanceBook:
                 self._hear_status(event)
             elif _is_sign(event):
                 self.saw(event.sender)
-            room = event.payload.get("room")
-            if not isinstance(room, str):
+            room, body = room_id_of(event), event.body
+            if room is None:
                 continue
             if event.type == JOINED:
                 self._touch(room, event.sender)
-            elif event.type == LEFT:
+            elif isinstance(body, MemberLeft):
                 # The kick event itself was handled; the agent may have joined again since.
-                if "kick" not in event.payload:
+                if not body.kick:
                     self.forget(room, from_agent(event) or event.sender)
             elif event.type == "kick":
                 for name in event.to:
@@ -327,7 +327,7 @@ class AttendanceBook:
 
     def _hear_status(self, event: Event) -> None:
         """Count an agent that was active as active until now, even if it is idle from now on."""
-        name, state = agent_of(event), event.payload.get("state")
+        name, state = agent_of(event), _state(event)
         was_active = name in self._active
         if state == AgentState.ACTIVE:
             self._active.add(name)
@@ -340,5 +340,9 @@ class AttendanceBook:
 def _is_sign(event: Event) -> bool:
     """Whether an event is a sign of life of its sender."""
     if event.type == "status":
-        return event.payload.get("state") not in _AT_REST
+        return _state(event) not in _AT_REST
     return event.type not in _NO_SIGN
+
+
+def _state(event: Event) -> str | None:
+    return event.body.state if isinstance(event.body, StatusChanged) else None

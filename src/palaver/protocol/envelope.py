@@ -13,7 +13,7 @@ import msgspec
 from palaver.errors import BadRequest
 from palaver.ids import system_ulid, ulid_ms
 from palaver.protocol.agents import ROLES
-from palaver.protocol.events import EventBody, MessageSent, RoomBody, read_body
+from palaver.protocol.events import EventBody, ForeignBody, MessageSent, RoomBody, read_body
 
 VERSION: Final = 1
 _SMALL: Final = 16 * 1024
@@ -161,10 +161,23 @@ def body_as(fact: Draft | Event, kind: type[_B]) -> _B:
     return body
 
 
-def room_of(event: Draft | Event) -> str | None:
-    """Return the id of the room that an event of Palaver's types is about, or None."""
+def room_id_of(event: Draft | Event) -> str | None:
+    """Return the id of the room that an event is about, or None."""
     body = event.body
-    return body.room if isinstance(body, RoomBody | MessageSent) else None
+    return body.room if isinstance(body, RoomBody | MessageSent | ForeignBody) else None
+
+
+def words_of(event: Event, key: str) -> tuple[str, ...]:
+    """Return the string or the strings of a payload field, for a filter. A filter applies to every type.
+
+    Other values are ignored.
+    """
+    found = event.payload.get(key)
+    if isinstance(found, str):
+        return (found,)
+    if isinstance(found, (list, tuple)):
+        return tuple([word for word in found if isinstance(word, str)])
+    return ()
 
 
 def check_draft(draft: Draft) -> None:

@@ -108,7 +108,7 @@ class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ForeignBody(EventBody, frozen=True, kw_only=True):
-    """The content of an event of a foreign type: the few fields that are used without knowing the type."""
+    """The content of an event of an unknown type: the few fields that are used without knowing the type."""
 
     agent: str | None = None
     """The agent that the event is about."""
@@ -116,12 +116,13 @@ class ForeignBody(EventBody, frozen=True, kw_only=True):
     thread: str | None = None
     intent: str | None = None
     reply_to: str | None = None
+    room: str | None = None
 
 
-class Unreadable(EventBody, frozen=True, kw_only=True):
-    """The content of an event that is invalid for its type, or lost."""
+class Unreadable(ForeignBody, frozen=True, kw_only=True):
+    """The content of an event that is invalid for its type, or lost; `error` says why."""
 
-    reason: str = ""
+    error: str = ""
 
 
 class WatchNotice(msgspec.Struct, frozen=True, kw_only=True):
@@ -757,30 +758,34 @@ def read_body(type: str, payload: Mapping[str, object]) -> tuple[EventBody, froz
     try:
         return msgspec.convert(payload, kind), _NONE
     except msgspec.ValidationError as error:
-        fields = _field_types(kind)
-        if fields is None:
-            return Unreadable(reason=str(error)), frozenset(payload)
-        return _read_fields(kind, fields, payload)
+        if not _has_required(kind):
+            found, odd = _read_fields(kind, payload)
+            return kind(**found), odd
+        found, _ = _read_fields(ForeignBody, payload)
+        return Unreadable(**found, error=str(error)), frozenset(payload)  # type: ignore[arg-type]
 
 
 def _read_fields(
-    kind: type[EventBody], fields: Mapping[str, tuple[str, object]], payload: Mapping[str, object]
-) -> tuple[EventBody, frozenset[str]]:
+    kind: type[EventBody], payload: Mapping[str, object]
+) -> tuple[dict[str, object], frozenset[str]]:
+    """Return the readable fields of a struct by name, and the names of the others."""
     found: dict[str, object] = {}
     odd: set[str] = set()
-    for name, (key, kind_of_field) in fields.items():
+    for name, key, kind_of_field in _fields_of(kind):
         if key in payload:
             try:
                 found[name] = msgspec.convert(payload[key], kind_of_field)
             except msgspec.ValidationError:
                 odd.add(key)
-    return kind(**found), frozenset(odd)
+    return found, frozenset(odd)
 
 
 @functools.cache
-def _field_types(kind: type[EventBody]) -> Mapping[str, tuple[str, object]] | None:
-    """Return the key and type of each field of a struct; None if one is required."""
-    fields = msgspec.structs.fields(kind)
-    if any(field.required for field in fields):
-        return None
-    return {field.name: (field.encode_name, field.type) for field in fields}
+def _has_required(kind: type[EventBody]) -> bool:
+    return any(field.required for field in msgspec.structs.fields(kind))
+
+
+@functools.cache
+def _fields_of(kind: type[EventBody]) -> tuple[tuple[str, str, object], ...]:
+    """Return the name, the key and the type of each field of a struct."""
+    return tuple((field.name, field.encode_name, field.type) for field in msgspec.structs.fields(kind))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, words_of
 from palaver.protocol.events import BYE, Filter
 from palaver.protocol.message import MESSAGE
 
@@ -141,23 +141,13 @@ def _folded(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower().removeprefix("@") for name in names)
 
 
-def _words(event: Event, key: str) -> tuple[str, ...]:
-    """Return the string or list of strings of a payload field; ignore everything else."""
-    found = event.payload.get(key)
-    if isinstance(found, str):
-        return (found,)
-    if isinstance(found, (list, tuple)):
-        return tuple(word for word in found if isinstance(word, str))
-    return ()
-
-
 def _types(event: Event) -> Iterable[str]:
     return (event.type,)
 
 
 def states_of(event: Event) -> frozenset[str]:
     """Return the states that an event reports: a bye means `exited`."""
-    states = _stored(_words(event, "state"), STORED_STATES)
+    states = _stored(words_of(event, "state"), STORED_STATES)
     return states | {EXITED} if event.type == BYE else states
 
 
@@ -166,11 +156,11 @@ def _senders(event: Event) -> Iterable[str]:
 
 
 def _mentions(event: Event) -> Iterable[str]:
-    return _folded(_words(event, "mentions"))
+    return _folded(words_of(event, "mentions"))
 
 
 def _targets(event: Event) -> frozenset[str]:
-    return _folded((*event.delivered_to, *_words(event, "delivered_to")))
+    return _folded((*event.delivered_to, *words_of(event, "delivered_to")))
 
 
 def _recipients(event: Event) -> frozenset[str]:
@@ -178,24 +168,24 @@ def _recipients(event: Event) -> frozenset[str]:
 
 
 def _agents(event: Event) -> Iterable[str]:
-    named = (word for key in ("to", "from", "agent") for word in _words(event, key))
+    named = (word for key in ("to", "from", "agent") for word in words_of(event, key))
     return _recipients(event) | _folded((event.sender, *named))
 
 
 def _threads(event: Event) -> Iterable[str]:
-    return _words(event, "thread")
+    return words_of(event, "thread")
 
 
 def _rooms(event: Event) -> Iterable[str]:
-    return _words(event, "room")
+    return words_of(event, "room")
 
 
 def _intents(event: Event) -> Iterable[str]:
-    return _words(event, "intent")
+    return words_of(event, "intent")
 
 
 def _files(event: Event) -> Iterable[str]:
-    return _words(event, "file")
+    return words_of(event, "file")
 
 
 # --------------------

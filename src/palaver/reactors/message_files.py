@@ -15,9 +15,9 @@ from typing import Final
 from palaver.home import remove_message, write_message
 from palaver.log.api import EventKey, EventKind, Log
 from palaver.protocol.agent_text import format_message_file
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import State
-from palaver.protocol.message import MESSAGE, is_lost, is_raw, message_fields, readable_text
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import MessageSent, State, TextRemoved
+from palaver.protocol.message import MESSAGE, is_lost, is_raw, readable_text
 from palaver.protocol.redaction import REDACTED_TYPE
 from palaver.state.agents import find_mail, read_agent
 from palaver.state.rows import deliverable
@@ -68,12 +68,12 @@ class MessageFiles:
 
     def _add(self, event: Event) -> None:
         if event.type == REDACTED_TYPE:  # After the waiting writes, so that none of them recreates the file.
-            copies = event.payload.get("copies", ())
-            found = [self._log.event(seq) for seq in copies] if isinstance(copies, list) else []
-            ids = [str(event.payload["id"]), *(copy.id for copy in found if copy is not None)]
+            removed = body_as(event, TextRemoved)
+            found = [self._log.event(seq) for seq in removed.copies]
+            ids = [removed.id, *(copy.id for copy in found if copy is not None)]
             self._waiting.extend(_Removal(id=one) for one in ids)
             return
-        if is_raw(event) or is_lost(event) or message_fields(event).get("bare"):
+        if is_raw(event) or is_lost(event) or (isinstance(event.body, MessageSent) and event.body.bare):
             return
         for name in deliverable(event).delivered_to:
             if self._is_queued_at_a_terminal(name, event.seq) and len(self._waiting) < _LIMIT_WAITING:

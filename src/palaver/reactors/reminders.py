@@ -77,10 +77,8 @@ class Nags:
 
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.type in (STATUS, BYE):
+            if event.type in (STATUS, BYE, DELIVERY):
                 self._agents.add(agent_of(event))
-            elif event.type == DELIVERY:
-                self._agents.add(str(event.payload["agent"]))
         if self._agents:  # Some may be left from a failed write: any stored event shows that there is room.
             self._news.set()
 

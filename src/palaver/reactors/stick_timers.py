@@ -16,8 +16,19 @@ from palaver.domain.lease import (
 )
 from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import Log
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import KICK, PASS, RELEASE, RESERVATION_EXPIRED, ROOM_TYPES, SEAT_TYPES, TAKEOVER
+from palaver.protocol.envelope import Event, body_as, room_id_of
+from palaver.protocol.events import (
+    KICK,
+    PASS,
+    RELEASE,
+    RESERVATION_EXPIRED,
+    ROOM_TYPES,
+    SEAT_TYPES,
+    TAKEOVER,
+    Ended,
+    Freed,
+    TakenOver,
+)
 from palaver.protocol.query import Query, from_agent
 from palaver.protocol.requests import ExpireReservation, HandOn, Notify, RetireMember, TellKick
 from palaver.state.fold import agent_of
@@ -34,10 +45,10 @@ RESERVING: Final = (PASS, RELEASE, RESERVATION_EXPIRED)
 
 def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | None:
     """Return the notice of a room event for the affected agent; None if it waits or no agent is affected."""
-    room = event.payload.get("room")
-    if event.type in RESERVING:
-        whom = event.payload.get("reserved_for")
-        if not isinstance(whom, str) or not whom or is_waiting(whom):
+    body = event.body
+    if isinstance(body, Freed):
+        room, whom = body.room, body.reserved_for
+        if not whom or is_waiting(whom):
             return None
         how = "passes you" if event.type == PASS else "has released"
         giver = from_agent(event) or "the bus"
@@ -46,15 +57,15 @@ def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | No
             f"'pal stick claim --room {room}' or wait_for_turn; the handoff is included"
         )
         return _notify(event, whom, text)
-    if event.type == TAKEOVER and event.to:
-        why = event.payload.get("reason") or event.payload.get("cause")
+    if isinstance(body, TakenOver) and event.to:
         text = (
-            f"{event.sender} has taken over the stick of #{room} from you ({why}): stop changing files there"
+            f"{event.sender} has taken over the stick of #{body.room} from you "
+            f"({body.reason or body.cause}): stop changing files there"
         )
         return _notify(event, event.to[0], text)
-    if event.type == KICK and event.to:
-        why = event.payload.get("reason")
-        text = f"{event.sender} has removed you from #{room}" + (f": {why}" if why else "")
+    if isinstance(body, Ended) and event.type == KICK and event.to:
+        why = f": {body.reason}" if body.reason else ""
+        text = f"{event.sender} has removed you from #{body.room}{why}"
         return _notify(event, event.to[0], text)
     return None
 
@@ -141,8 +152,8 @@ class Sticks:
 
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.type in ROOM_TYPES:
-                self._tell(event, str(event.payload.get("room")))
+            if event.type in ROOM_TYPES and (about := room_id_of(event)) is not None:
+                self._tell(event, about)
         for id in dict.fromkeys(id for event in events for id in self._touched(event)):
             if (room := read_room(self._log.rows, id)) is not None:
                 self._look(room)
@@ -151,7 +162,7 @@ class Sticks:
         """Submit again the notices of events before a seq that may still matter."""
         for type in (*RESERVING, TAKEOVER, KICK):
             for event in await self._log.read(Query(types=(type,), before=before, last=_LOOK_BACK)):
-                room = read_room(self._log.rows, str(event.payload.get("room")))
+                room = read_room(self._log.rows, room_id_of(event) or "")
                 if room is not None and (type not in RESERVING or _is_reserved_by(room, event)):
                     self._tell(event, room.id)
 
@@ -181,7 +192,7 @@ class Sticks:
 
     def _touched(self, event: Event) -> Iterator[str]:
         """Yield the rooms in which an event can change the due actions."""
-        if event.type in ROOM_TYPES and isinstance(room := event.payload.get("room"), str):
+        if event.type in ROOM_TYPES and (room := room_id_of(event)) is not None:
             yield room
         elif event.type in SEAT_TYPES:
             yield from (room.id for room in read_rooms_of(self._log.rows, agent_of(event)))
@@ -239,6 +250,6 @@ class Sticks:
 
 def _is_reserved_by(room: Room, event: Event) -> bool:
     """Whether the stick of a room is still reserved as an event reserved it."""
-    payload = event.payload
-    is_turn = room.state == StickState.RESERVED and payload.get("turn_id") == room.turn
-    return is_turn and payload.get("reserved_for") == room.reserved_for
+    freed = body_as(event, Freed)
+    is_turn = room.state == StickState.RESERVED and freed.turn_id == room.turn
+    return is_turn and freed.reserved_for == room.reserved_for

@@ -11,15 +11,20 @@ from typing import Final
 from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import LIMIT_NEWEST, Log
 from palaver.log.follow import follow
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, Filter
+from palaver.protocol.envelope import Event, words_of
+from palaver.protocol.events import (
+    BYE,
+    DeliveryReport,
+    Filter,
+    MessageSent,
+    StatusChanged,
+    SubscriptionAdded,
+    SubscriptionRemoved,
+)
 from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query, states_of
 from palaver.protocol.subscriptions import (
     COLLISION,
-    DELIVERY,
     STATUS,
-    SUB_ADDED,
-    SUB_REMOVED,
     FireSubscription,
     FireWatch,
     Retire,
@@ -191,16 +196,8 @@ class _EventFields(dict[str, frozenset[str]]):
         return words
 
 
-def _listed(event: Event, key: str) -> Iterable[str]:
-    """Read one string or a list of strings from a payload; ignore anything else."""
-    found = event.payload.get(key)
-    if isinstance(found, str):
-        return (found,)
-    return [word for word in found if isinstance(word, str)] if isinstance(found, (list, tuple)) else ()
-
-
 def _targets(event: Event) -> Iterable[str]:
-    return *event.delivered_to, *_listed(event, "delivered_to")
+    return *event.delivered_to, *words_of(event, "delivered_to")
 
 
 def _recipients(event: Event) -> Iterable[str]:
@@ -208,7 +205,7 @@ def _recipients(event: Event) -> Iterable[str]:
 
 
 def _parties(event: Event) -> Iterable[str]:
-    named = (word for key in ("to", "from", "agent") for word in _listed(event, key))
+    named = (word for key in ("to", "from", "agent") for word in words_of(event, key))
     return *_recipients(event), event.sender, *named
 
 
@@ -230,12 +227,12 @@ _Fold = Callable[[Iterable[str]], frozenset[str]]
 _Read = Callable[[Event], Iterable[str]]
 # How the values of a field are compared, and how they are read from an event. The rarest values first.
 _FIELDS: Final[Mapping[str, tuple[_Fold, _Read]]] = {
-    "threads": (frozenset, lambda event: _listed(event, "thread")),
-    "files": (frozenset, lambda event: _listed(event, "file")),
-    "rooms": (frozenset, lambda event: _listed(event, "room")),
-    "mentions": (_names, lambda event: _listed(event, "mentions")),
+    "threads": (frozenset, lambda event: words_of(event, "thread")),
+    "files": (frozenset, lambda event: words_of(event, "file")),
+    "rooms": (frozenset, lambda event: words_of(event, "room")),
+    "mentions": (_names, lambda event: words_of(event, "mentions")),
     "statuses": (_states, states_of),
-    "intents": (frozenset, lambda event: _listed(event, "intent")),
+    "intents": (frozenset, lambda event: words_of(event, "intent")),
     "senders": (_names, lambda event: (event.sender,)),
     "targets": (_names, _targets),
     "to": (_names, _recipients),
@@ -277,8 +274,8 @@ class Edits:
         Two agents that keep editing the same file collide once; again only after half a minute without a
         collision.
         """
-        path = event.payload.get("file")
-        if event.type != STATUS or not isinstance(path, str) or not path:
+        path = _edited(event)
+        if not path:
             return []
         file = self._files.pop(path, None) or _FileEdits()
         self._files[path] = file
@@ -291,6 +288,11 @@ class Edits:
         news = [edit for name, edit in others if frozenset({name, agent}) not in file.told]
         file.told |= {frozenset({name, agent}): event.ts for name, _ in others}
         return news[::-1]
+
+
+def _edited(event: Event) -> str:
+    """Return the file that an agent reports to edit; empty if there is none."""
+    return event.body.file if isinstance(event.body, StatusChanged) else ""
 
 
 def _forget(file: _FileEdits, now_ms: int) -> None:
@@ -426,8 +428,9 @@ class Watches:
 
     def _reactions(self, event: Event) -> Iterator[Told]:
         """Yield all requests that follow from one event."""
-        if event.type in (SUB_ADDED, SUB_REMOVED):
-            self._refresh(event.payload.get("id"))
+        body = event.body
+        if isinstance(body, SubscriptionAdded | SubscriptionRemoved):
+            self._refresh(body.id)
         elif event.type in (STATUS, BYE):
             yield from self._due(agent_of(event))
             yield from self._collisions(event)
@@ -449,10 +452,9 @@ class Watches:
         """Whether an event is only about our own notices: two subscribers to all steps would notify each
         other endlessly.
         """
-        seqs = event.payload.get("messages")
-        if event.type != DELIVERY or not isinstance(seqs, (list, tuple)):
+        if not isinstance(event.body, DeliveryReport):
             return False
-        messages = [self._log.event(seq) for seq in seqs if isinstance(seq, int)]
+        messages = [self._log.event(seq) for seq in event.body.messages]
         return all(message is not None and is_system(message) for message in messages)
 
     def _collisions(self, event: Event) -> Iterator[FireSubscription]:
@@ -460,7 +462,7 @@ class Watches:
         if not others:
             return
         agents = tuple(agent_of(edit) for edit in (event, *others))
-        file = str(event.payload["file"])
+        file = _edited(event)
         for subscription in self._index.collisions():
             if is_collision_hit(subscription, (event, *others)):
                 text = collision_text(subscription, event, agents, file)
@@ -468,13 +470,13 @@ class Watches:
 
     def _after_hit(self, event: Event) -> Iterator[Retire]:
         """Retire a one-time subscription after its first hit."""
-        subscription = self._refresh(event.payload.get("sub"))
+        subscription = self._refresh(event.body.sub if isinstance(event.body, MessageSent) else None)
         if subscription is not None and subscription.spent:
             yield Retire(id=subscription.id)
 
-    def _refresh(self, id: object) -> Subscription | None:
+    def _refresh(self, id: str | None) -> Subscription | None:
         """Update the index from the stored state; return the stored subscription."""
-        if not isinstance(id, str):
+        if id is None:
             return None
         subscription = read_subscription(self._log.rows, id)
         if subscription is None or subscription.spent:

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.hooks import HookNews, HookStep
 from palaver.protocol.agent_text import typed_in
 from palaver.protocol.agents import Agent
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import BYE, DeliveryReport, Grade, State
 from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
 from palaver.protocol.message import format_priority
@@ -422,7 +420,7 @@ class Conversations:
             if event.type == BYE and (event.sender in self._of or event.sender in self._natives):
                 self._tasks.create_task(self.end(event.sender))
             elif event.type == "delivery" and (known := self._of.get(event.sender)) is not None:
-                report = msgspec.convert(event.payload, DeliveryReport)
+                report = body_as(event, DeliveryReport)
                 if report.lane == _TERMINAL and report.state == State.SEEN:
                     known.typed.update(report.messages)
 
@@ -622,7 +620,7 @@ class HookOutcomes:
         query = Query(types=("delivery",), senders=(agent,), after=min(wanted), last=_LIMIT_REPORTS)
         taken: dict[int, str] = {}
         for event in await self._queries.read(query):
-            report = msgspec.convert(event.payload, DeliveryReport)
+            report = body_as(event, DeliveryReport)
             if report.state == State.SUBMITTED and not report.unconfirmed:
                 taken.update(dict.fromkeys(wanted.intersection(report.messages), report.request))
         named = {seq: request.split(" ") for seq, request in taken.items() if request}

@@ -28,20 +28,17 @@ from palaver.log.follow import follow, pages, place_before_newest
 from palaver.log.storage import damaged, failure_from
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import AgentState, State
+from palaver.protocol.events import AgentState, DeliveryReport, LifeChanged, MessageSent, State
 from palaver.protocol.message import (
-    MESSAGE,
     Priority,
     flat,
     format_priority,
     is_lost,
-    message_fields,
     readable_text,
 )
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import REDACTED, asks_secret, redact, removed_text
 from palaver.protocol.requests import GATE_ADVICE, TYPED
-from palaver.protocol.subscriptions import DELIVERY
 from palaver.protocol.tasks import Task
 from palaver.services.export import Exports
 from palaver.services.holders import STATUS
@@ -290,10 +287,8 @@ def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
     if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
         return [_receipt(services, event, name) for name in read_receivers(services.queries.rows, event.seq)]
     lines = [_receipt(services, event, name) for name in recipients_of(event)]
-    dead = message_fields(event).get("dead")
-    if isinstance(dead, (list, tuple)):
-        lines += [_receipt(services, event, str(path)) for path in dead]
-    return lines
+    dead = event.body.dead if isinstance(event.body, MessageSent) else ()
+    return lines + [_receipt(services, event, path) for path in dead]
 
 
 def _receipt(services: Services, event: Event, name: str) -> dict[str, object]:
@@ -572,21 +567,20 @@ _OTHER: Final = re.compile(r"[^0-9]")
 
 
 def _is_typed(event: Event) -> bool:
-    payload = event.payload
-    if "secret" in payload or payload.get("text") == REDACTED:
-        return False
-    return (event.type == "life" and payload.get("action") == TYPED) or (
-        event.type == MESSAGE and bool(payload.get("raw"))
-    )
+    match event.body:
+        case LifeChanged(action=action, secret=None, text=text):
+            return action == TYPED and text != REDACTED
+        case MessageSent(raw=str(raw), secret=None, text=text):
+            return bool(raw) and text != REDACTED
+    return False
 
 
-def _typed_at_secret_prompt(event: Event) -> list[int]:
+def _typed_at_secret_prompt(event: Event) -> tuple[int, ...]:
     """Return the raw keys that were typed into a screen whose last line asked for a secret."""
-    screen, messages = event.payload.get("evidence"), event.payload.get("messages")
-    if event.type != DELIVERY or not isinstance(screen, str) or not isinstance(messages, list):
-        return []
-    lines = screen.rstrip().splitlines()
-    return messages if lines and asks_secret(lines[-1]) else []
+    if not isinstance(report := event.body, DeliveryReport):
+        return ()
+    lines = report.evidence.rstrip().splitlines()
+    return report.messages if lines and asks_secret(lines[-1]) else ()
 
 
 def _looks_secret(event: Event) -> bool:

@@ -19,7 +19,7 @@ from palaver.identity.room_presence import INBOX, AttendanceBook
 from palaver.log.api import Log
 from palaver.log.follow import follow
 from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import AGENT_TYPES, Grade
 from palaver.protocol.message import EXTERNAL
 from palaver.protocol.query import EventFilter, Passes, Query, passes
@@ -68,8 +68,7 @@ class Bell:
         if not self._waiting:
             return
         for event in events:
-            room = event.payload.get("room")
-            if isinstance(room, str):
+            if (room := room_id_of(event)) is not None:
                 self.ring(room)
             if event.type in AGENT_TYPES:
                 for one in self._rooms_of(agent_of(event)):
@@ -231,7 +230,7 @@ class Waits:
             return
         for mail in waiting:
             event = None if mail.is_kept_back else self.log.event(mail.seq)
-            if event is not None and event.payload.get("room") == room.id:
+            if event is not None and room_id_of(event) == room.id:
                 yield event
 
     def _end(self, limit_ms: int | None) -> float | None:

@@ -13,7 +13,8 @@ from palaver.identity.room_presence import INBOX, AttendanceBook
 from palaver.identity.workspace import Places
 from palaver.log.api import Log
 from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import Freed, Granted, NoteAdded
 from palaver.protocol.message import EXTERNAL, MESSAGE
 from palaver.protocol.query import ANY, SELF, event_filter, passes, room_event
 from palaver.protocol.requests import (
@@ -414,14 +415,15 @@ class StickTools(RoomToolBase):
 
     def _given(self, status: str, event: Event) -> RoomResult:
         """Return the result of a release or pass: the member it is reserved for, and whether it is parked."""
-        room, whom = str(event.payload["room"]), event.payload.get("reserved_for")
+        freed = body_as(event, Freed)
+        room, whom = freed.room, freed.reserved_for
         return {
             "status": status,
             "room_id": room,
-            "turn_id": event.payload["turn_id"],
+            "turn_id": freed.turn_id,
             "reserved_for": whom or None,
-            "claim_expires_at": event.payload.get("until"),
-            "routed_to_parked": isinstance(whom, str) and self.attendance.is_parked(room, whom),
+            "claim_expires_at": freed.until or None,
+            "routed_to_parked": bool(whom) and self.attendance.is_parked(room, whom),
             "event_seq": event.seq,
         }
 
@@ -442,7 +444,7 @@ class StickTools(RoomToolBase):
 
 
 def _is_old_claim(event: Event, room: Room) -> bool:
-    return event.type == "claim" and event.payload.get("turn_id") != room.turn
+    return isinstance(event.body, Granted) and event.body.turn_id != room.turn
 
 
 # --------------------
@@ -544,7 +546,8 @@ class TalkTools(RoomToolBase):
     ) -> RoomResult:
         """Store a note and return it."""
         event = await self.written(caller, AddNote(room=room_id, text=body, turn=turn_id), key)
-        return self._note(str(event.payload["room"]), str(event.payload["note"]))
+        added = body_as(event, NoteAdded)
+        return self._note(added.room, added.note)
 
     async def list_notes(
         self,

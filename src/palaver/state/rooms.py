@@ -23,7 +23,7 @@ from palaver.errors import (
 )
 from palaver.protocol import events as payloads
 from palaver.protocol.agents import split_name
-from palaver.protocol.envelope import Event, body_as, room_of
+from palaver.protocol.envelope import Event, body_as, room_id_of
 from palaver.protocol.events import (
     Ended,
     Freed,
@@ -469,7 +469,7 @@ _decode_note: Final = msgspec.json.Decoder(Note).decode
 
 def fold_room(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of an event to its room; raise an error that the fold skips for an invalid event."""
-    id_ = room_of(event)
+    id_ = room_id_of(event)
     if id_ is None:
         raise ValueError("room")
     before = read_room(rows, id_)

@@ -38,6 +38,7 @@ from palaver.client.wire import Plain
 from palaver.errors import Disconnected, PalaverError
 from palaver.harness.hooks import harness_of
 from palaver.protocol.display import Paint, paint_for, safe, safe_for_agent
+from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
 from palaver.protocol.query import room_event
 
@@ -362,8 +363,8 @@ class RoomBus:
             async for event in events:
                 if event.type == "delivery":
                     yield event.payload
-                elif str(place := event.payload.get("reply_to")).isdecimal():
-                    yield {"messages": [int(str(place))], "agent": event.sender, "state": ANSWERED}
+                elif isinstance(event.body, MessageSent) and (place := event.body.reply_to or "").isdecimal():
+                    yield {"messages": [int(place)], "agent": event.sender, "state": ANSWERED}
 
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:

@@ -27,6 +27,7 @@ from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.display import ago
+from palaver.protocol.events import MessageSent
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
@@ -471,7 +472,8 @@ async def complete_words(call: Call) -> int:
             tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
             return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
         if kind == "threads":
-            return sorted({str(event.payload["thread"]) for event in recent if event.payload.get("thread")})
+            bodies = (event.body for event in recent)
+            return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})
         if kind == "ids":
             return [str(event.seq) for event in reversed(recent)][:20]
         if kind == "rooms":

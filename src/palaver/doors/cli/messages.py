@@ -29,9 +29,23 @@ from palaver.protocol.agent_text import format_injection, tips_for
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import bundle_hint
 from palaver.protocol.display import Column, ago, lay_out
-from palaver.protocol.envelope import Event, encode_event, is_small
-from palaver.protocol.events import AGENT_TYPES, ENDS, DeliveryReport, Grade, Place, State
-from palaver.protocol.message import MESSAGE, flat, is_raw, message_fields, readable_text
+from palaver.protocol.envelope import Event, body_as, encode_event, is_small, room_id_of
+from palaver.protocol.events import (
+    AGENT_TYPES,
+    ENDS,
+    AgentBye,
+    Bundle,
+    DeliveryReport,
+    ForeignBody,
+    Grade,
+    LifeChanged,
+    MemberJoined,
+    MessageSent,
+    Place,
+    State,
+    StatusChanged,
+)
+from palaver.protocol.message import flat, is_raw, readable_text
 from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
@@ -160,9 +174,12 @@ def mail_filter(call: Call) -> Passes | None:
     if not senders and not threads:
         return None
     return lambda event: (
-        (not senders or event.sender.lower() in senders)
-        and (not threads or message_fields(event).get("thread") in threads)
+        (not senders or event.sender.lower() in senders) and (not threads or _thread(event) in threads)
     )
+
+
+def _thread(event: Event) -> str | None:
+    return event.body.thread if isinstance(event.body, MessageSent) else None
 
 
 # --------------------
@@ -462,9 +479,7 @@ async def show(call: Call) -> int:
     lines = [f"#{event.seq} {kind} {sender}, {call.clock_time(event.ts)}, {paint.safe(event.id)}"]
     if event.to:
         lines.append(f"to {paint.names(event.to)}")
-    for key in ("intent", "thread", "reply_to", "priority", "path", "bundle_id"):
-        if event.payload.get(key):
-            lines.append(paint.safe(f"{key.replace('_', ' ')} {event.payload[key]}"))
+    lines += [paint.safe(f"{label} {value}") for label, value in _labels(event) if value]
     if is_mail:
         lines += _receipt_table(call, event)
     await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
@@ -501,6 +516,34 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
     return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
 
 
+def _labels(event: Event) -> Sequence[tuple[str, str | None]]:
+    """Return the names and values that are shown above the text of an event."""
+    match event.body:
+        case MessageSent() as message:
+            return (
+                ("intent", message.intent),
+                ("thread", message.thread),
+                ("reply to", message.reply_to),
+                ("priority", message.priority),
+                ("path", message.path),
+                ("bundle id", message.bundle_id),
+            )
+        case ForeignBody() as foreign:
+            return (
+                ("intent", foreign.intent),
+                ("thread", foreign.thread),
+                ("reply to", foreign.reply_to),
+                ("bundle id", foreign.bundle_id),
+            )
+        case DeliveryReport(priority=priority):
+            return (("priority", priority),)
+        case MemberJoined(path=path):
+            return (("path", path),)
+        case Bundle(bundle_id=bundle_id):
+            return (("bundle id", bundle_id),)
+    return ()
+
+
 async def ack(call: Call) -> int:
     """Mark messages to the caller as seen. Messages to other recipients are refused."""
     name = call.owner
@@ -509,7 +552,7 @@ async def ack(call: Call) -> int:
     request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
     written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(written, Written)
-    moved = written.event.payload["messages"] if written.event is not None else []
+    moved = body_as(written.event, DeliveryReport).messages if written.event is not None else ()
     if call.is_json:
         await call.say_json({"name": name, "state": State.SEEN, "messages": moved})
     elif not moved:
@@ -852,8 +895,8 @@ def _is_known(entry: LedgerEntry | None) -> bool:
 
 
 def _limit_s(call: Call, event: Event) -> float:
-    expires = event.payload.get("expires")
-    left_ms = expires - call.services.clock.now_ms() if isinstance(expires, int) else 0
+    expires = event.body.expires if isinstance(event.body, MessageSent) else 0
+    left_ms = expires - call.services.clock.now_ms()
     return max(0, left_ms) / 1000 + _GRACE_S
 
 
@@ -985,7 +1028,7 @@ async def _content(call: Call, path: str | None) -> str:
 def _room_of(sent: Sent) -> str:
     """Return the room of a sent message; empty if it was not for a room."""
     if sent.event is not None:
-        return str(sent.event.payload.get("room", ""))
+        return room_id_of(sent.event) or ""
     return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
 
 
@@ -1090,7 +1133,7 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
 def _step_of(event: Event, message: Event) -> TraceStep | None:
     """Return the step that an event means for a message; None if it is not about the message."""
     if event.type == "delivery":
-        report = msgspec.convert(event.payload, DeliveryReport)
+        report = body_as(event, DeliveryReport)
         if message.seq not in report.messages:
             return None
         words = [report.grade, report.reason, "unconfirmed" if report.unconfirmed else ""]
@@ -1103,7 +1146,7 @@ def _step_of(event: Event, message: Event) -> TraceStep | None:
             detail=", ".join(filter(None, words)),
             seq=event.seq,
         )
-    if event.type != MESSAGE:
+    if not isinstance(event.body, MessageSent):
         return None
     if reply_place(event) == message.seq:
         return TraceStep(
@@ -1114,7 +1157,7 @@ def _step_of(event: Event, message: Event) -> TraceStep | None:
             detail=f"#{event.seq}",
             seq=event.seq,
         )
-    text = str(event.payload.get("text", ""))
+    text = event.body.text
     if event.sender == SYSTEM_CALLER.name and re.search(rf"#{message.seq}\b", text):
         to = ", ".join(event.delivered_to)
         return TraceStep(ts=event.ts, source="log", agent=to, step="notice", detail=text, seq=event.seq)
@@ -1122,7 +1165,14 @@ def _step_of(event: Event, message: Event) -> TraceStep | None:
 
 
 def _state(event: Event) -> TraceStep:
-    words = [str(event.payload.get(key, "")) for key in ("action", "state", "detail", "reason")]
+    words: tuple[str | None, ...] = ()
+    match event.body:
+        case LifeChanged(action=action, reason=reason):
+            words = (action, reason)
+        case StatusChanged(state=state, detail=detail):
+            words = (state, detail)
+        case AgentBye(reason=reason):
+            words = (reason,)
     return TraceStep(
         ts=event.ts,
         source="log",

@@ -9,16 +9,18 @@ from palaver.errors import PalaverError, UsageError
 from palaver.protocol.agent_text import MessageLine
 from palaver.protocol.display import Paint
 from palaver.protocol.envelope import Event
+from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import error_object
-from palaver.protocol.message import message_fields, readable_text
+from palaver.protocol.message import readable_text
 
 
 def for_people(call: Call, event: Event) -> str:
     """Return a head and the indented text. The content is escaped, so it cannot control the terminal."""
     paint = call.paint
-    marks = [mark for mark in (_word(event, "intent"), _word(event, "thread")) if mark]
-    if reply_to := _word(event, "reply_to"):
-        marks.append(f"answers #{reply_to}")
+    message = _message(event)
+    marks = [mark for mark in (message.intent, message.thread) if mark]
+    if message.reply_to:
+        marks.append(f"answers #{message.reply_to}")
     place, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
     head = f"{place} {sender} → {paint.names(event.to) or 'all'}"
     if marks:
@@ -29,23 +31,23 @@ def for_people(call: Call, event: Event) -> str:
 
 def injection_line(event: Event, recipient: str, device: str) -> MessageLine:
     """Return a message as one line of the text for an agent."""
-    names = message_fields(event).get("delivered_to", event.delivered_to)
-    others = len(names) - 1 if isinstance(names, (list, tuple)) else 0
+    message = _message(event)
+    names = message.delivered_to or event.delivered_to
     return MessageLine(
         seq=event.seq,
         device=None if event.device == device else event.device,
         sender=event.sender,
         recipient=recipient,
-        others=max(0, others),
-        intent=_word(event, "intent"),
-        thread=_word(event, "thread"),
+        others=max(0, len(names) - 1),
+        intent=message.intent,
+        thread=message.thread,
         text=readable_text(event),
     )
 
 
-def _word(event: Event, key: str) -> str | None:
-    found = message_fields(event).get(key)
-    return found if isinstance(found, str) else None
+def _message(event: Event) -> MessageSent:
+    """Return the content of a message; an empty one for a foreign envelope, whatever it claims."""
+    return event.body if isinstance(event.body, MessageSent) else MessageSent()
 
 
 # --------------------

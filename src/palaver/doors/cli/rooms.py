@@ -14,6 +14,7 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import BadRequest, InvalidHandoff, RoomNotFound, UsageError
 from palaver.identity.environment import read_home
 from palaver.protocol.display import Column, Paint, display_width, lay_out, truncate
+from palaver.protocol.envelope import room_id_of
 from palaver.protocol.requests import LeaveRoom
 from palaver.protocol.text import LIMIT_BODY_BYTES
 from palaver.services.rooms import RoomResult
@@ -631,7 +632,7 @@ async def room_of_repeat(call: Call) -> str | None:
     """
     done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
     event = done.event if isinstance(done, Written) else None
-    return None if event is None else str(event.payload["room"])
+    return None if event is None else room_id_of(event)
 
 
 async def text_from_stdin(call: Call, limit_bytes: int) -> str:

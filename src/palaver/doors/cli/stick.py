@@ -197,13 +197,19 @@ STICK_COMMANDS: Final = (
 # Format the events of a room for people, from a result of the service for rooms. Makes no requests.
 
 
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of an event of a room: only a message has a body."""
+
+    body: object = None
+
+
 class _Happened(msgspec.Struct, frozen=True, kw_only=True):
     event_seq: int
     event_type: str
     from_agent_id: str | None
     to_agent_id: str | list[str] | None
     reason: str | None
-    payload: dict[str, object] | None
+    payload: _Content | None
     created_at: int
 
 
@@ -218,7 +224,7 @@ def event_lines(call: Call, answer: RoomResult) -> Iterator[str]:
 
 
 def _event_text(paint: Paint, one: _Happened) -> str:
-    body = (one.payload or {}).get("body")
+    body = None if one.payload is None else one.payload.body
     if one.event_type == "message_sent" and isinstance(body, str):
         return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
     return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")

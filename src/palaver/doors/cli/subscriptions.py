@@ -11,7 +11,8 @@ from palaver.doors.cli.events import LOG_COMMANDS, doubt_names, doubt_types, fil
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.protocol.display import Column, ago, lay_out
-from palaver.protocol.events import Filter
+from palaver.protocol.envelope import body_as
+from palaver.protocol.events import Filter, SubscriptionRemoved
 from palaver.protocol.subscriptions import (
     BLOCKED,
     COLLISION,
@@ -23,6 +24,7 @@ from palaver.protocol.subscriptions import (
     Watch,
     format_watch_id,
     preset_filter,
+    subscription_from,
 )
 from palaver.state.watches import read_subscriptions, read_watches
 
@@ -146,9 +148,8 @@ async def subscribe(call: Call) -> int:
     assert written.event is not None  # a subscription is always new
     await doubt_names(call, (*request.filter.agents, *request.filter.senders))
     await doubt_types(call, request.filter.types)
-    made = msgspec.convert(
-        {**written.event.payload, "seq": written.event.seq, "ts": written.event.ts}, Subscription
-    )
+    made = subscription_from(written.event)
+    assert made is not None  # a new subscription has a filter
     if call.is_json:
         await call.say_json(_view(made))
     else:
@@ -188,7 +189,7 @@ async def unsubscribe(call: Call) -> int:
     )
     assert isinstance(written, Written)
     assert written.event is not None  # an unknown id is refused
-    gone = str(written.event.payload["id"])
+    gone = body_as(written.event, SubscriptionRemoved).id
     if call.is_json:
         await call.say_json({"id": gone, "removed": True})
     else:

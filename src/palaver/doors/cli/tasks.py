@@ -8,6 +8,7 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
 from palaver.protocol.display import Column, ago, lay_out
+from palaver.protocol.events import TaskCompleted, TaskUpdated
 from palaver.protocol.tasks import (
     COMPLETED,
     OVER,
@@ -259,7 +260,8 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
     assert isinstance(sent, Sent)
     assert sent.event is not None  # a request about a task is never a dry run
-    reference = str(sent.event.payload.get("task_id", sent.event.id))
+    body = sent.event.body
+    reference = body.task_id if isinstance(body, TaskUpdated | TaskCompleted) else sent.event.id
     task = call.services.queries.task(reference)
     if call.is_json:
         await call.say_json({**sent_view(sent), "task": task_view(task)})

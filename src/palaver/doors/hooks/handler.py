@@ -18,8 +18,8 @@ from palaver.harness.usage_limits import is_limited
 from palaver.home import find_pal
 from palaver.protocol.agent_text import MessageLine, format_injection
 from palaver.protocol.agents import INSTANCE, Agent, Caller, caller_for
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import AgentState, State
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import AgentState, State, StatusChanged
 from palaver.protocol.lanes import WITHDRAWN, Offer
 from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG, Join, SetStatus
@@ -288,9 +288,10 @@ class HookDesk:
         """Return whether an earlier daemon stored that a sub-agent began in this turn; it may still run."""
         statuses = await self._queries.read(Query(types=("status",), senders=(name,), last=_LIMIT_TURN))
         for event in reversed(statuses):
-            if event.payload.get("tool") == SUBAGENT_TOOL:
+            status = body_as(event, StatusChanged)
+            if status.tool == SUBAGENT_TOOL:
                 return True
-            if event.payload.get("state") == AgentState.IDLE:
+            if status.state == AgentState.IDLE:
                 return False
         return False
 
