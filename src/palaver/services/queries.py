@@ -10,7 +10,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -52,7 +52,7 @@ from palaver.state.agents import (
     read_unread,
     read_unsure,
 )
-from palaver.state.rows import MAIL, Rows, decode_mail, mail_prefix, priority_of_key
+from palaver.state.rows import MAIL, LedgerEntry, Rows, decode_mail, mail_prefix, priority_of_key
 
 _LATELY: Final = 200
 """Messages of a sender that are searched for the last one to each recipient."""
@@ -282,7 +282,15 @@ def caller_view(services: Services, caller: Caller) -> dict[str, object]:
     return view
 
 
-def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
+@dataclass(frozen=True, slots=True)
+class RecipientReceipt:
+    """The delivery state of one message for one recipient."""
+
+    name: str
+    entry: LedgerEntry
+
+
+def receipts_of(services: Services, event: Event) -> list[RecipientReceipt]:
     """Return the receipts of one message, one for each recipient, in the order of sending."""
     if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
         return [_receipt(services, event, name) for name in read_receivers(services.queries.rows, event.seq)]
@@ -291,12 +299,9 @@ def receipt_lines(services: Services, event: Event) -> list[dict[str, object]]:
     return lines + [_receipt(services, event, path) for path in dead]
 
 
-def _receipt(services: Services, event: Event, name: str) -> dict[str, object]:
+def _receipt(services: Services, event: Event, name: str) -> RecipientReceipt:
     entry = read_entry(services.queries.rows, event.seq, name)
-    if entry is None:
-        return {"name": name, "state": State.QUEUED.value, "ts": event.ts}
-    shown: dict[str, object] = msgspec.to_builtins(entry)
-    return {"name": name, **shown}
+    return RecipientReceipt(name, entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
 
 
 def receipts_view(services: Services, event: Event) -> dict[str, object]:
@@ -308,7 +313,9 @@ def receipts_view(services: Services, event: Event) -> dict[str, object]:
         "ts": event.ts,
         "text": readable_text(event),
         "priority": flat(event)["priority"],
-        "receipts": receipt_lines(services, event),
+        "receipts": [
+            {"name": one.name, **msgspec.to_builtins(one.entry)} for one in receipts_of(services, event)
+        ],
     }
 
 

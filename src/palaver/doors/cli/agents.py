@@ -300,7 +300,7 @@ _STAYS_SCRIPT: Final = "this process and its children are a script from now on: 
 async def join(call: Call) -> int:
     """Join the caller as an agent; with --remote register an agent of another machine."""
     if remote := call.parsed.value("--remote"):
-        joined = await call.services.broker.submit(call.caller, Register(name=remote), key=call.asked.key)
+        joined = await call.submit(Register(name=remote))
     else:
         joined = await _sit_down(call)
     assert isinstance(joined, Joined)
@@ -359,7 +359,7 @@ async def _say_joined(call: Call, joined: Joined) -> int:
 
 async def leave(call: Call) -> int:
     """Let the caller's agent leave the bus."""
-    await call.services.broker.submit(call.caller, Leave(), key=call.asked.key)
+    await call.submit(Leave())
     if call.is_json:
         await call.say_json({"name": call.caller.name})
     else:
@@ -423,7 +423,7 @@ async def set_status(call: Call) -> int:
         tool=call.parsed.value("--tool") or "",
         file=call.absolute(file) if (file := call.parsed.value("--file")) else "",
     )
-    await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    await call.submit(request)
     if call.is_json:
         await call.say_json({"name": call.caller.name, "state": state})
     return 0

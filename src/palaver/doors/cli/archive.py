@@ -196,7 +196,7 @@ async def redact(call: Call) -> int:
     text = removed_text(event, is_foreign=is_foreign) if can_remove(event, is_foreign=is_foreign) else ""
     digest = await asyncio.to_thread(secret_hash, text.encode("utf-8", "replace"))
     request = Redact(event=str(event.seq), hash=digest)
-    done = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    done = await call.submit(request)
     assert isinstance(done, Redacted)
     files = await asyncio.to_thread(_remove_files, call.services.daemon.home, (event, *done.copies))
     kept = await asyncio.to_thread(repair_folders, call.services.daemon.home)

@@ -390,7 +390,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
     if request.is_dry_run or _is_sent(call, request):
         return request
     check = msgspec.structs.replace(request, is_dry_run=True)
-    sent = await call.services.broker.submit(call.caller, check, key=call.asked.key)
+    sent = await call.submit(check)
     assert isinstance(sent, Sent)
     check_breadth(call.caller, request, sent)  # A dry run does not check this.
     made = await _make(call, title, _bundle_request_key(call, request))

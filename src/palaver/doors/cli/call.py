@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from palaver.broker.context import Outcome
 from palaver.domain.routing import Directory
 from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.parser import Parsed
@@ -21,6 +22,7 @@ from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_fr
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import EXTERNAL
 from palaver.protocol.query import Query
+from palaver.protocol.requests import Request
 from palaver.protocol.thin import ThinRequest
 from palaver.services.services import Services
 
@@ -88,6 +90,14 @@ class Call:
         if self.caller.kind == EXTERNAL:
             raise WhoAreYou("you have no mailbox: take a name with 'pal join', or say whose with --as NAME")
         return self.caller.name
+
+    async def submit(self, request: Request) -> Outcome:
+        """Submit the caller's request. A repeated command has the same request key, and so the same result.
+
+        Only for the one request that a command is about: a second one with the same key would return the
+        result of the first.
+        """
+        return await self.services.broker.submit(self.caller, request, key=self.asked.key)
 
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
         """Wait for the next events after the query's seq; return None if the time is over first."""

@@ -126,7 +126,7 @@ async def set_setting(call: Call) -> int:
     parse_settings(changed, name)
     write_settings_file(home, changed)
     request = ChangeSetting(key=key, value=value, old=old)
-    await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    await call.submit(request)
     if call.is_json:
         await call.say_json({"key": key, "value": value, "old": old, "takes_effect": "next start"})
     else:

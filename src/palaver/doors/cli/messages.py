@@ -55,7 +55,7 @@ from palaver.services.queries import (
     inbox_view,
     message_view,
     open_mail,
-    receipt_lines,
+    receipts_of,
     receipts_view,
     sent_view,
 )
@@ -499,19 +499,16 @@ async def receipts(call: Call) -> int:
 
 def _receipt_table(call: Call, event: Event) -> list[str]:
     rows = []
-    for line in receipt_lines(call.services, event):
-        state = str(line["state"])
-        if line.get("unconfirmed"):
-            state += " (unconfirmed)"
-        evidence = [str(line[key]) for key in ("lane", "grade", "reason") if line.get(key)]
+    for receipt in receipts_of(call.services, event):
+        entry = receipt.entry
+        state = f"{entry.state} (unconfirmed)" if entry.unconfirmed else entry.state
+        evidence = [word for word in (entry.lane, entry.grade, entry.reason) if word]
         evidence += [GATE_ADVICE[reason] for reason in evidence if reason in GATE_ADVICE]
-        if answer := line.get("answer"):
-            evidence.append(f"answered in #{answer}")
-        if line.get("by"):
-            evidence.append(f"by {line['by']}")
-        moment = line["ts"]
-        assert isinstance(moment, int)
-        rows.append([str(line["name"]), state, call.clock_time(moment), ", ".join(evidence)])
+        if entry.answer:
+            evidence.append(f"answered in #{entry.answer}")
+        if entry.by:
+            evidence.append(f"by {entry.by}")
+        rows.append([receipt.name, state, call.clock_time(entry.ts), ", ".join(evidence)])
     columns = [Column(least=8), Column(), Column(), Column()]
     return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
 
@@ -550,7 +547,7 @@ async def ack(call: Call) -> int:
     events = [call.services.queries.message(reference) for reference in call.parsed.positionals]
     seqs = tuple(event.seq for event in events)
     request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
-    written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    written = await call.submit(request)
     assert isinstance(written, Written)
     moved = body_as(written.event, DeliveryReport).messages if written.event is not None else ()
     if call.is_json:
@@ -563,14 +560,14 @@ async def ack(call: Call) -> int:
 async def release(call: Call) -> int:
     """Queue a held message for delivery."""
     reference = call.parsed.positionals[0]
-    await call.services.broker.submit(call.caller, Release(message=reference), key=call.asked.key)
+    await call.submit(Release(message=reference))
     return await _say_queued(call, reference, "is in line now")
 
 
 async def redeliver(call: Call) -> int:
     """Queue a message again for the recipients that may not have it."""
     reference = call.parsed.positionals[0]
-    await call.services.broker.submit(call.caller, Redeliver(message=reference), key=call.asked.key)
+    await call.submit(Redeliver(message=reference))
     return await _say_queued(call, reference, "is in line again")
 
 
@@ -941,7 +938,7 @@ async def send(call: Call) -> int:
         await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
         request = await hide_keys(call.services.agents.holds, request)
     request = await with_bundle(call, request)
-    sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    sent = await call.submit(request)
     assert isinstance(sent, Sent)
     if request.raw and sent.event is not None and is_raw(sent.event):  # --id may name an earlier text
         return await say_outcome(call, sent)
@@ -1087,9 +1084,9 @@ _line: Final = msgspec.json.Decoder(_TraceLine).decode
 async def trace(call: Call) -> int:
     """Show the steps of a message in the order of time, then the present state of the lanes."""
     event = call.services.queries.message(call.parsed.positionals[0])
-    receipts = receipt_lines(call.services, event)
-    names = [str(line["name"]) for line in receipts]
-    is_over = not any(line["state"] in _OPEN for line in receipts)
+    receipts = receipts_of(call.services, event)
+    names = [one.name for one in receipts]
+    is_over = not any(one.entry.state in _OPEN for one in receipts)
     steps = await _from_log(call, event, names, is_over=is_over)
     end = max(step.ts for step in steps) if is_over else call.services.clock.now_ms()
     files = [("delivery", trace_path(call.services.daemon.home))]

@@ -194,7 +194,7 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     one = call.services.agents.permissions.take(asked)
     request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
     try:
-        await call.services.broker.submit(call.caller, request, key=call.asked.key)
+        await call.submit(request)
     except BaseException:
         one.is_taken = False
         one.leave()  # the harness then shows its own dialog

@@ -143,7 +143,7 @@ async def subscribe(call: Call) -> int:
         preset=preset,
         text=call.parsed.value("--text") or "",
     )
-    written = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    written = await call.submit(request)
     assert isinstance(written, Written)
     assert written.event is not None  # a subscription is always new
     await doubt_names(call, (*request.filter.agents, *request.filter.senders))
@@ -184,9 +184,7 @@ async def subscriptions(call: Call) -> int:
 
 async def unsubscribe(call: Call) -> int:
     """End a subscription or a watch."""
-    written = await call.services.broker.submit(
-        call.caller, Unsubscribe(id=call.parsed.positionals[0]), key=call.asked.key
-    )
+    written = await call.submit(Unsubscribe(id=call.parsed.positionals[0]))
     assert isinstance(written, Written)
     assert written.event is not None  # an unknown id is refused
     gone = body_as(written.event, SubscriptionRemoved).id

@@ -257,7 +257,7 @@ def task_view(task: Task) -> dict[str, object]:
 
 
 async def _ask(call: Call, request: TaskRequest, word: str) -> int:
-    sent = await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    sent = await call.submit(request)
     assert isinstance(sent, Sent)
     assert sent.event is not None  # a request about a task is never a dry run
     body = sent.event.body

@@ -488,7 +488,7 @@ async def unpause(call: Call) -> int:
 async def _set_paused(call: Call, *, is_paused: bool) -> int:
     agent = call.agent(call.parsed.positionals[0])
     request = Pause(name=agent.name) if is_paused else Unpause(name=agent.name)
-    await call.services.broker.submit(call.caller, request, key=call.asked.key)
+    await call.submit(request)
     if call.is_json:
         await call.say_json({"name": agent.name, "paused": is_paused})
     else:
