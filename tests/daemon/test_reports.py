@@ -12,7 +12,7 @@ from tests.daemon.stage import PAL, Home, end_process, new_home, wait_until
 from tests.holder.spooled import read_reports
 from tests.holder.stage import PROGRAMS
 
-from palaver.holder.exit_report import write_report
+from palaver.holder.agent import write_report
 from palaver.protocol.events import ExitReport, Outcome
 
 PYTHON = str(Path(PAL).with_name("python"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.holder.spooled import read_reports
 
-from palaver.holder.exit_report import write_report
+from palaver.holder.agent import write_report
 from palaver.protocol.events import ExitReport, Outcome
 
 
