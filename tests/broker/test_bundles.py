@@ -21,7 +21,7 @@ from palaver.protocol.bundles import (
     LIMIT_FILES,
     BundleFile,
     CreateBundle,
-    bundle_from_payload,
+    bundle_of,
     file_content,
 )
 from palaver.protocol.envelope import Draft, Event
@@ -112,7 +112,7 @@ async def test_bundle_is_stored_completely(log: MemoryLog, context: Context) -> 
         extends=str(parent.payload["bundle_id"]).upper(),
     )
 
-    bundle = bundle_from_payload(event.payload)
+    bundle = bundle_of(event)
     assert (event.type, event.sender, event.by) == ("bundle", "luna", "human")
     assert bundle.bundle_id == f"bundle:{event.id[-8:].lower()}"
     assert (bundle.title, bundle.description) == ("Review", "look\nhere")
@@ -244,7 +244,7 @@ async def test_bundle_of_the_maximum_size_is_stored(context: Context) -> None:
 
     event = await made(context, files=files)
 
-    assert len(bundle_from_payload(event.payload).files) == 4
+    assert len(bundle_of(event).files) == 4
 
 
 contents = st.lists(st.lists(st.binary(max_size=20), max_size=3), max_size=6)

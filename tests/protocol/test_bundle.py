@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,9 @@ from palaver.errors import BadRequest, NotFound, NotPerson
 from palaver.ids import ulid
 from palaver.protocol.bundles import (
     BundleFile,
-    bundle_from_payload,
     bundle_hint,
     bundle_key,
+    bundle_of,
     bundle_summary,
     file_content,
     format_bundle_id,
@@ -113,7 +114,7 @@ def test_content_that_is_not_text_is_stored_in_base64(content: bytes) -> None:
 def test_bundle_survives_encoding_and_decoding(bundle: Bundle) -> None:
     stored = msgspec.json.decode(msgspec.json.encode(payload_of_bundle(bundle)))
 
-    assert bundle_from_payload(stored) == bundle
+    assert bundle_of(made(stored)) == bundle
 
 
 def test_payload_leaves_out_empty_fields() -> None:
@@ -123,32 +124,44 @@ def test_payload_leaves_out_empty_fields() -> None:
 
 
 def test_bundle_with_a_lost_blob_is_not_found() -> None:
-    payload = {"bundle_id": "bundle:7f3q9x2m", "missing_blob": "abc"}
+    lost = made({"bundle_id": "bundle:7f3q9x2m", "missing_blob": "abc"})
 
     with pytest.raises(NotFound, match="no content of bundle:7f3q9x2m: its file in blobs/ is lost"):
-        bundle_from_payload(payload)
+        bundle_of(lost)
 
 
 def test_payload_that_is_not_a_bundle_is_refused_with_the_reason() -> None:
     with pytest.raises(NotFound, match=r"no content of bundle:7f3q9x2m: .*title"):
-        bundle_from_payload({"bundle_id": "bundle:7f3q9x2m", "title": 3})
+        bundle_of(made({"bundle_id": "bundle:7f3q9x2m", "title": 3}))
+
+
+def test_event_of_another_type_is_not_a_bundle() -> None:
+    with pytest.raises(NotFound, match="#7 is not a bundle"):
+        bundle_of(replace(made({}), type="message"))
 
 
 def test_summary_counts_the_contents_of_a_bundle() -> None:
-    payload = {
+    file = {"path": "a", "size": 1, "sha256": "x", "content": "a"}
+    payload: dict[str, object] = {
         "bundle_id": "bundle:7f3q9x2m",
         "title": "Review",
-        "files": [1, 2],
+        "files": [file, file],
         "events": [[1, 2]],
-        "transcripts": [1],
+        "transcripts": [{"agent": "nova", "first": 1, "last": 2, "level": "full", "entries": []}],
         "extends": "bundle:00000000",
     }
 
     assert (
-        bundle_summary(payload)
+        bundle_summary(made(payload))
         == "bundle:7f3q9x2m Review, 2 files, 1 event range, 1 transcript, extends bundle:00000000"
     )
-    assert bundle_summary({"files": 3}) == "bundle"
+    assert bundle_summary(made({"files": 3})) == "bundle:7f3q9x2m"
+
+
+def made(payload: dict[str, object]) -> Event:
+    """Return the event of a bundle; its id ends with the id of the bundle."""
+    id_ = "01JNXB5C4EZ8R5D37F3Q9X2M"
+    return Event(seq=7, id=id_, type="bundle", sender="luna", to=(), ts=0, device="D", payload=payload)
 
 
 def message(seq: int, **payload: object) -> Event:

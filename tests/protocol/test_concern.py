@@ -1,7 +1,7 @@
 import pytest
 
-from palaver.protocol.envelope import Event
-from palaver.protocol.query import Query, from_agent, is_concerned, matches, to_agents
+from palaver.protocol.envelope import Event, from_agent
+from palaver.protocol.query import Query, is_concerned, matches, to_agents
 
 
 def _event(kind: str, sender: str, *to: str, **payload: object) -> Event:

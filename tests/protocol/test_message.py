@@ -1,7 +1,7 @@
 import pytest
 
 from palaver.protocol.envelope import Event
-from palaver.protocol.message import build_payload, flat, is_lost, message_fields, readable_text
+from palaver.protocol.message import build_payload, flat, is_lost, readable_text
 
 
 def _event(payload: dict[str, object], type: str = "message", to: tuple[str, ...] = ("@nova",)) -> Event:
@@ -120,7 +120,6 @@ def test_envelope_of_another_type_claims_nothing_about_itself() -> None:
     )
     assert read["delivered_to"] == []
     assert "command" not in read
-    assert message_fields(_event(claims, type="org.x")) == {}
 
 
 def test_envelope_put_by_the_human_has_the_kind_human() -> None:

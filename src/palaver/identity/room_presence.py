@@ -9,9 +9,9 @@ from palaver.clock import Clock
 from palaver.domain.lease import Policy
 from palaver.errors import RequestError
 from palaver.log.api import Log
-from palaver.protocol.envelope import Event, room_id_of
+from palaver.protocol.envelope import Event, from_agent, room_id_of
 from palaver.protocol.events import BYE, AgentState, MemberLeft, StatusChanged
-from palaver.protocol.query import JOINED, LEFT, Query, from_agent
+from palaver.protocol.query import JOINED, LEFT, Query
 from palaver.state.agents import read_agent, read_agents
 from palaver.state.fold import agent_of
 from palaver.state.rooms import read_open_rooms

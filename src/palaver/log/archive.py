@@ -225,7 +225,7 @@ def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: l
     texts = [
         (event.seq, text)
         for event in events
-        if indexed is not None and event.seq <= int(indexed[0]) and "missing_blob" not in event.payload
+        if indexed is not None and event.seq <= int(indexed[0]) and event.missing_blob is None
         if (text := searched_text(event.payload))
     ]
     connection.executemany(_UNSEARCH, texts)

@@ -107,7 +107,7 @@ def _replace(
     scrubbed = scrub(event)
     if event.seq <= indexed:
         # The words of a lost blob are not known any more.
-        if "missing_blob" not in event.payload and (text := searched_text(event.payload)):
+        if event.missing_blob is None and (text := searched_text(event.payload)):
             connection.execute(_UNSEARCH, (event.seq, text))
         if text := searched_text(scrubbed.payload):
             connection.execute(_SEARCH, (event.seq, text))

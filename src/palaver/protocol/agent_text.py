@@ -36,7 +36,8 @@ from palaver.protocol.escaping import (
     show_invisible,
     unseen_to_json,
 )
-from palaver.protocol.message import BROADCAST, INTENTS, MESSAGE, REQUEST, SYSTEM
+from palaver.protocol.events import MessageSent
+from palaver.protocol.message import BROADCAST, INTENTS, REQUEST, SYSTEM
 from palaver.protocol.tasks import TASK_CREATE
 
 LIMIT_TERMINAL: Final = 300
@@ -335,16 +336,16 @@ def tips_for(events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
 
 
 def _tips_of(event: Event) -> Iterator[tuple[str, str]]:
-    payload = event.payload
+    message = event.body
     if event.type == TASK_CREATE:
         steps = f"pal task update {event.seq} --status in_progress, then pal task complete {event.seq}"
         yield TASK_TIP, f"report the status: {steps}"
-    if event.type != MESSAGE or payload.get("sender_kind") == SYSTEM:
+    if not isinstance(message, MessageSent) or message.sender_kind == SYSTEM:
         return
     answer = f"pal send --reply-to {event.seq} -- …"
-    if payload.get("intent") == REQUEST:
+    if message.intent == REQUEST:
         yield REQUEST_TIP, f"answer with: {answer}"
-    if payload.get("scope") == BROADCAST:
+    if message.scope == BROADCAST:
         yield BROADCAST_TIP, f"this went to everyone; to answer only its sender: {answer}"
-    if isinstance(thread := payload.get("thread"), str):
-        yield THREAD_TIP, f"the whole thread: pal thread show {shlex.quote(thread)}"
+    if message.thread is not None:
+        yield THREAD_TIP, f"the whole thread: pal thread show {shlex.quote(message.thread)}"

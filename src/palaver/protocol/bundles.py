@@ -7,7 +7,7 @@ import hashlib
 import posixpath
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ import msgspec
 
 from palaver.errors import BadRequest, NotFound, NotPerson
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import Bundle, KeptFile
+from palaver.protocol.events import Bundle, ForeignBody, KeptFile, MessageSent, Unreadable
 from palaver.protocol.transcript import Excerpt
 
 BUNDLE: Final = "bundle"
@@ -102,30 +102,41 @@ def _text(content: bytes) -> str | None:
     return text if len(msgspec.json.encode(text)) <= 2 * len(content) + 2 else None
 
 
-def bundle_from_payload(payload: Mapping[str, object]) -> Bundle:
-    """Parse a payload; raise `NotFound` if its content is lost or is not a bundle."""
-    try:
-        return msgspec.convert(payload, Bundle)
-    except msgspec.ValidationError as error:
-        reason = "its file in blobs/ is lost" if "missing_blob" in payload else str(error)
-        raise NotFound(f"content of {payload.get('bundle_id', BUNDLE)}", reason) from error
+def bundle_of(event: Event) -> Bundle:
+    """Return the bundle of an event; raise `NotFound` if its content is lost or is not a bundle."""
+    if isinstance(bundle := event.body, Bundle):
+        return bundle
+    reason = bundle.error if isinstance(bundle, Unreadable) else f"#{event.seq} is not a bundle"
+    if event.missing_blob is not None:
+        reason = "its file in blobs/ is lost"
+    raise NotFound(f"content of {_id_of(event)}", reason)
+
+
+def _id_of(event: Event) -> str:
+    """Return the id of a bundle whose content may be lost: it follows from the id of its event."""
+    return format_bundle_id(bundle_key(event.id))
 
 
 def payload_of_bundle(bundle: Bundle) -> dict[str, object]:
-    """Return the payload of a bundle without empty fields. The pair of `bundle_from_payload`."""
+    """Return the payload of a bundle without empty fields."""
     made: dict[str, object] = msgspec.to_builtins(bundle)
     return made
 
 
-def bundle_summary(payload: Mapping[str, object]) -> str:
-    """Return a short summary of a bundle's contents, for lists of events."""
-    parts = [f"{payload.get('bundle_id', BUNDLE)} {payload.get('title', '')}".rstrip()]
-    for key, one in (("files", "file"), ("events", "event range"), ("transcripts", "transcript")):
-        found = payload.get(key)
-        if isinstance(found, (list, tuple)) and found:
+def bundle_summary(event: Event) -> str:
+    """Return a short summary of a bundle's contents, for lists of events; its id if they cannot be read."""
+    if not isinstance(bundle := event.body, Bundle):
+        return _id_of(event)
+    parts = [f"{bundle.bundle_id} {bundle.title}".rstrip()]
+    for found, one in (
+        (bundle.files, "file"),
+        (bundle.events, "event range"),
+        (bundle.transcripts, "transcript"),
+    ):
+        if found:
             parts.append(f"{len(found)} {one}{'' if len(found) == 1 else 's'}")
-    if payload.get("extends"):
-        parts.append(f"extends {payload['extends']}")
+    if bundle.extends:
+        parts.append(f"extends {bundle.extends}")
     return ", ".join(parts)
 
 
@@ -134,11 +145,11 @@ def bundle_hint(messages: Iterable[Event]) -> str:
 
     An invalid id is skipped: in a foreign envelope the sender can write anything.
     """
-    found = ((message.seq, message.payload.get("bundle_id")) for message in messages)
     return "; ".join(
-        f"#{seq} comes with a bundle: pal bundle show {bundle_id}"
-        for seq, bundle_id in found
-        if isinstance(bundle_id, str) and _KEY.fullmatch(bundle_id.removeprefix(_PREFIX))
+        f"#{message.seq} comes with a bundle: pal bundle show {body.bundle_id}"
+        for message in messages
+        if isinstance(body := message.body, MessageSent | ForeignBody)
+        and _KEY.fullmatch((body.bundle_id or "").removeprefix(_PREFIX))
     )
 
 

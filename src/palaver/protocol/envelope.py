@@ -167,6 +167,15 @@ def room_id_of(event: Draft | Event) -> str | None:
     return body.room if isinstance(body, RoomBody | MessageSent | ForeignBody) else None
 
 
+def from_agent(event: Event) -> str | None:
+    """Return the source of an event: its sender, or the agent it names, as a claim names the last owner.
+
+    A filter applies to every type, so this reads the stored field as the index of the log does.
+    """
+    found = event.payload.get("from", event.sender)
+    return found if isinstance(found, str) else None
+
+
 def words_of(event: Event, key: str) -> tuple[str, ...]:
     """Return the string or the strings of a payload field, for a filter. A filter applies to every type.
 

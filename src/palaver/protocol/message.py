@@ -78,32 +78,6 @@ def build_payload(
     return made
 
 
-_WHERE_THEY_APPLY: Final = (
-    "command",
-    "payload",
-    "path",
-    "source",
-    "external_id",
-    "session",
-    "handled",
-    "handled_by",
-    "raw",
-    "secret",
-    "hash",
-    "bare",
-    "expects_reply",
-    "missing_blob",
-)
-
-
-def message_fields(event: Event) -> Mapping[str, object]:
-    """Return a message's payload; empty for another type, whatever its payload looks like.
-
-    The broker wrote a message's payload. A foreign one is its sender's, and could claim anything.
-    """
-    return event.payload if event.type == MESSAGE else {}
-
-
 def is_raw(event: Event) -> bool:
     """Return whether a message is bytes to be typed instead of a text."""
     return isinstance(event.body, MessageSent) and event.body.raw is not None
@@ -130,30 +104,44 @@ def flat(
     The keys up to `room` are always there, null if unknown; those after it only if they apply. `handled_by`
     names the sessions that took this agent's copy.
     """
-    payload = message_fields(event)
+    body = event.body
+    # The broker wrote the content of a message. A foreign one is its sender's, and could claim anything.
+    message = body if isinstance(body, MessageSent) else MessageSent(delivered_to=event.delivered_to)
     made: dict[str, object] = {
         "seq": event.seq,
         "id": event.id,
         "ts": event.ts,
         "from": event.sender,
         "to": list(event.to),
-        "text": payload.get("text", ""),
-        "scope": payload.get("scope", MENTIONS if event.to else BROADCAST),
-        "mentions": payload.get("mentions", []),
-        "sender_kind": payload.get("sender_kind", _kind_of(event.sender)),
-        "delivered_to": payload.get("delivered_to", list(event.delivered_to)),
-        "intent": payload.get("intent"),
-        "thread": payload.get("thread"),
-        "reply_to": payload.get("reply_to"),
-        "bundle_id": payload.get("bundle_id"),
-        "priority": payload.get("priority", "normal"),
-        "room": room or payload.get("room"),
+        "text": message.text,
+        "scope": message.scope or (MENTIONS if event.to else BROADCAST),
+        "mentions": list(message.mentions),
+        "sender_kind": message.sender_kind or _kind_of(event.sender),
+        "delivered_to": list(message.delivered_to),
+        "intent": message.intent,
+        "thread": message.thread,
+        "reply_to": message.reply_to,
+        "bundle_id": message.bundle_id,
+        "priority": message.priority or "normal",
+        "room": room or message.room,
     }
-    extra = {**payload, "session": session, "handled": bool(handled_by), "handled_by": list(handled_by)}
-    for key in _WHERE_THEY_APPLY:
-        if extra.get(key):
-            made[key] = extra[key]
-    return made
+    where_they_apply: dict[str, object] = {
+        "command": message.command,
+        "payload": message.payload,
+        "path": message.path,
+        "source": message.source,
+        "external_id": message.external_id,
+        "session": session,
+        "handled": bool(handled_by),
+        "handled_by": list(handled_by),
+        "raw": message.raw,
+        "secret": message.secret,
+        "hash": message.hash,
+        "bare": message.bare,
+        "expects_reply": message.expects_reply,
+        "missing_blob": event.missing_blob if isinstance(body, MessageSent) else None,
+    }
+    return made | {key: value for key, value in where_they_apply.items() if value}
 
 
 def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
@@ -163,15 +151,15 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
     type `type {json}`; a notice if the content is lost. A copy that sessions handled says so at the end.
     """
     if event.type == BUNDLE:
-        text = bundle_summary(event.payload)
+        text = bundle_summary(event)
     elif is_lost(event):
         text = f"({LOST})"
-    elif event.type != MESSAGE:
+    elif not isinstance(message := event.body, MessageSent):
         text = _with_json(event.type, event.payload)
-    elif command := event.payload.get("command"):
-        text = _with_json(str(command), event.payload.get("payload"))
+    elif message.command:
+        text = _with_json(message.command, message.payload)
     else:
-        text = str(event.payload.get("text", ""))
+        text = message.text
     return f"{text} (handled by {', '.join(handled_by)})" if handled_by else text
 
 

@@ -1,13 +1,25 @@
 """A query to the log. Values, and the test of one event; the engines find events fast."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
-from palaver.protocol.envelope import Event, words_of
-from palaver.protocol.events import BYE, Filter
+from palaver.protocol.envelope import Event, from_agent, words_of
+from palaver.protocol.events import (
+    BYE,
+    Ended,
+    EventBody,
+    Filter,
+    Freed,
+    Granted,
+    MemberLeft,
+    MessageSent,
+    NoteAdded,
+    RoomBody,
+    TakenOver,
+)
 from palaver.protocol.message import MESSAGE
 
 Passes = Callable[[Event], bool]
@@ -25,21 +37,12 @@ SAID_FOR: Final = (LEFT, RELEASED)
 _COMINGS: Final = frozenset({JOINED, LEFT})
 
 
-def from_agent(event: Event) -> str | None:
-    """Return the source of an event: its sender, or the agent it names, as a claim names the last owner."""
-    if "from" in event.payload:
-        found = event.payload["from"]
-        return found if isinstance(found, str) else None
-    return event.sender
-
-
 def writers(event: Event) -> tuple[str, ...]:
     """Return the authors of an event: its sender, and the member for which the bus has written it."""
-    found = event.payload.get("from") if event.type in SAID_FOR else None
+    found = from_agent(event) if event.type in SAID_FOR else None
     # No agent name begins with a bracket.
-    return (
-        (event.sender, found) if isinstance(found, str) and event.sender.startswith("[") else (event.sender,)
-    )
+    is_for_another = found not in (None, event.sender) and event.sender.startswith("[")
+    return (event.sender, found) if found is not None and is_for_another else (event.sender,)
 
 
 def to_agents(event: Event) -> tuple[str, ...]:
@@ -209,6 +212,8 @@ _STORED: Final = {MESSAGE_SENT: MESSAGE, "join": JOINED, "leave": LEFT}
 """Accepted names of event types, with the stored names."""
 _OWN_FIELDS: Final = frozenset({"room", "from", "turn_id", "handoff", "reason"})
 """Payload fields that are shown outside the payload."""
+_ROOM: Final = frozenset({"room"})
+"""The only such field of other types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,30 +264,33 @@ def passes(wanted: EventFilter, event: Event) -> bool:
 
 def room_event(event: Event) -> dict[str, object]:
     """Return an event as the room tools show it. A message has the type `message_sent`."""
-    to = to_agents(event)
+    to, body = to_agents(event), event.body
     return {
         "event_seq": event.seq,
         "event_id": event.id,
         "event_type": MESSAGE_SENT if event.type == MESSAGE else event.type,
         "from_agent_id": from_agent(event),
         "to_agent_id": to[0] if len(to) == 1 else list(to) or None,
-        "turn_id": event.payload.get("turn_id"),
-        "handoff": event.payload.get("handoff"),
-        "reason": event.payload.get("reason"),
+        "turn_id": body.turn_id if isinstance(body, Granted | TakenOver | Freed | NoteAdded) else None,
+        "handoff": body.handoff if isinstance(body, Freed) else None,
+        "reason": _reason(body),
         "payload": _payload(event),
         "created_at": event.ts,
     }
 
 
-def hint_of(payload: Mapping[str, object]) -> str:
-    """Return the delivery hint of a message."""
-    return INTERRUPT if payload.get("delivery_hint") == INTERRUPT else NORMAL
+def _reason(body: EventBody) -> str | None:
+    if isinstance(body, MemberLeft | Ended | Granted | TakenOver | Freed):
+        return body.reason or None
+    return None
 
 
 def _payload(event: Event) -> dict[str, object] | None:
-    if event.type == MESSAGE:
-        return {"body": event.payload.get("text", ""), "delivery_hint": hint_of(event.payload)}
-    return {key: value for key, value in event.payload.items() if key not in _OWN_FIELDS} or None
+    if isinstance(message := event.body, MessageSent):
+        is_urgent = message.delivery_hint == INTERRUPT
+        return {"body": message.text, "delivery_hint": INTERRUPT if is_urgent else NORMAL}
+    own = _OWN_FIELDS if isinstance(message, RoomBody) else _ROOM
+    return {key: value for key, value in event.payload.items() if key not in own} or None
 
 
 def _room_types(written: str | Sequence[str] | None) -> frozenset[str] | None:

@@ -1,85 +1,110 @@
 """Short summaries of events, for lists and notices. Pure and total: no payload makes it fail."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from palaver.protocol.bundles import BUNDLE
 from palaver.protocol.envelope import Event
-from palaver.protocol.message import MESSAGE, readable_text
+from palaver.protocol.events import (
+    RELEASE,
+    AgentBye,
+    AgentHello,
+    AgentPaused,
+    DeliveryReport,
+    Ended,
+    Filter,
+    ForeignBody,
+    Freed,
+    Granted,
+    LifeChanged,
+    MemberJoined,
+    MemberLeft,
+    MessageSent,
+    NoteAdded,
+    NoteResolved,
+    RoomBody,
+    SettingChanged,
+    StatusChanged,
+    SubscriptionAdded,
+    SubscriptionRemoved,
+    TakenOver,
+    TaskCompleted,
+    TaskCreated,
+    TaskUpdated,
+    TextRemoved,
+)
+from palaver.protocol.message import MESSAGE, is_lost, readable_text
 
 
 def summary(event: Event) -> str:
     """Return a summary of an event without its type, sender and seq, which are shown next to it."""
-    field = event.payload.get
-    match event.type:
-        case "status":
-            file = field("file")
-            return _with(field("state"), field("detail"), field("tool"), file and f"in {file}")
-        case "agent.hello":
-            return _with("joined", field("runtime"), field("version"))
-        case "agent.bye":
-            return _with("left", field("reason"))
-        case "life":
-            return _with(field("action"), field("reason"), field("version"), field("text"))
-        case "agent.paused" | "agent.unpaused":
-            return str(field("agent"))
-        case "delivery":
-            seqs = field("messages")
-            numbers = [f"#{seq}" for seq in seqs] if isinstance(seqs, (list, tuple)) else []
-            said = f"{field('state')} {', '.join(numbers)}"
-            return _with(said, field("lane"), field("grade"), field("reason"))
-        case "bundle":
-            return readable_text(event)
-        case "member_joined" | "member_left" | "kick" | "close" | "note_resolved":
-            return _with(field("room"), field("from"), field("path"), field("note"), field("reason"))
-        case "release":
-            return _turn(event.payload, holder=field("from"))
-        case "claim" | "takeover" | "pass" | "reservation_expired":
-            return _turn(event.payload)
-        case "note_added":
-            return f"{field('room')}: {field('text')}"
-        case "task.create":
-            assignee = field("assignee")
-            return _with(field("title"), assignee and f"for {assignee}")
-        case "task.update":
-            assignee = field("assignee")
-            changes = (field("status"), field("title"), assignee and f"for {assignee}")
-            return _with(field("task_id"), *changes)
-        case "task.complete":
-            return _with(field("task_id"), field("summary"))
-        case "sub.added":
-            said = f"{field('id')} for {field('owner')}"
-            return _with(said, field("preset"), *_filters(field("filter")), field("once") and "once")
-        case "sub.removed":
-            return _with(field("id"), field("reason"))
-        case "redacted":
-            return f"the text of #{field('event')}"
-        case "setting.changed":
-            old = field("old")
-            return _with(f"{field('key')} = {field('value')}", old is not None and f"was {old}")
+    match event.body:
+        case StatusChanged() as status:
+            return _with(status.state, status.detail, status.tool, status.file and f"in {status.file}")
+        case AgentHello() as hello:
+            return _with("joined", hello.runtime, hello.version)
+        case AgentBye() as bye:
+            return _with("left", bye.reason)
+        case LifeChanged() as life:
+            return _with(life.action, life.reason, life.version, life.text)
+        case AgentPaused() as paused:
+            return str(paused.agent)
+        case DeliveryReport() as report:
+            said = f"{report.state} {', '.join(f'#{seq}' for seq in report.messages)}"
+            return _with(said, report.lane, report.grade, report.reason)
+        case RoomBody() as body:
+            return _in_room(event, body)
+        case TaskCreated() as task:
+            return _with(task.title, task.assignee and f"for {task.assignee}")
+        case TaskUpdated() as task:
+            changes = (task.status, task.title, task.assignee and f"for {task.assignee}")
+            return _with(task.task_id, *changes)
+        case TaskCompleted() as task:
+            return _with(task.task_id, task.summary)
+        case SubscriptionAdded() as added:
+            said = f"{added.id} for {added.owner}"
+            return _with(said, added.preset, *_filters(added.filter), added.once and "once")
+        case SubscriptionRemoved() as removed:
+            return _with(removed.id, removed.reason)
+        case TextRemoved() as removed:
+            return f"the text of #{removed.event}"
+        case SettingChanged() as setting:
+            was = setting.old is not None and f"was {setting.old}"
+            return _with(f"{setting.key} = {setting.value}", was)
     text = readable_text(event)
-    return text if event.type == MESSAGE else text.removeprefix(event.type).lstrip()
+    return text if event.type in (MESSAGE, BUNDLE) else text.removeprefix(event.type).lstrip()
 
 
-def _filters(wanted: object) -> list[str]:
+def _filters(wanted: Filter | None) -> list[str]:
     """Return each filter as its name and words."""
-    found = wanted.items() if isinstance(wanted, Mapping) else ()
-    return [
-        f"{name} {' '.join(map(str, words))}" if isinstance(words, (list, tuple)) else f"{name} {words}"
-        for name, words in found
-    ]
+    fields: dict[str, list[str]] = {} if wanted is None else msgspec.to_builtins(wanted)
+    return [f"{name} {' '.join(words)}" for name, words in fields.items()]
 
 
-def _turn(payload: Mapping[str, object], holder: object = None) -> str:
-    """Return a summary of a stick event: room and turn, recipient, reason, and status."""
-    field = payload.get
-    whose, handoff = field("reserved_for"), field("handoff")
-    status = handoff.get("status") if isinstance(handoff, Mapping) else None
-    why = (field("cause"), field("reason"), status)
-    held = holder and f"held by {holder}"
-    return _with(field("room"), f"turn {field('turn_id')}", held, whose and f"for {whose}", *why)
+def _in_room(event: Event, body: RoomBody) -> str:
+    """Return a summary of an event of a room; of the stick with turn, recipient, reason, and status."""
+    match body:
+        case MemberJoined(path=path):
+            return _with(body.room, path)
+        case MemberLeft(member=member, reason=reason):
+            return _with(body.room, member, reason)
+        case Ended(reason=reason):
+            return _with(body.room, reason)
+        case NoteAdded(text=text):
+            return f"{body.room}: {text}"
+        case Granted(turn_id=turn, reason=reason):
+            return _with(body.room, f"turn {turn}", reason)
+        case TakenOver(turn_id=turn, cause=cause, reason=reason):
+            return _with(body.room, f"turn {turn}", cause, reason)
+        case Freed(turn_id=turn, reserved_for=whose) as freed:
+            held = event.type == RELEASE and freed.sender and f"held by {freed.sender}"
+            status = (freed.handoff or {}).get("status")
+            return _with(body.room, f"turn {turn}", held, whose and f"for {whose}", freed.reason, status)
+    assert isinstance(body, NoteResolved)  # the last kind
+    return _with(body.room, body.note)
 
 
 def _with(word: object, *details: object) -> str:
@@ -128,8 +153,7 @@ class MarkdownPage:
         return f"{self._thread_heading(event)}\n### {self._heading(event)}\n{_body(event)}"
 
     def _thread_heading(self, event: Event) -> str:
-        thread = event.payload.get("thread")
-        name = thread if isinstance(thread, str) else ""
+        name = _topic(event).thread or ""
         if name == self._thread:
             return ""
         is_first = name not in self._seen
@@ -141,8 +165,9 @@ class MarkdownPage:
 
     def _heading(self, event: Event) -> str:
         to = f" → {', '.join(event.to)}" if event.to else ""
-        kind = _word(event, "intent") if event.type == MESSAGE else event.type
-        answers = f"answers #{reply}" if (reply := _word(event, "reply_to")) else ""
+        topic = _topic(event)
+        kind = topic.intent if event.type == MESSAGE else event.type
+        answers = f"answers #{topic.reply_to}" if topic.reply_to else ""
         parts = (f"{event.sender}{to}", kind, answers, self._format_time(event.ts))
         # The seq is ours; everything else came from a caller.
         return f"#{event.seq} {', '.join(escape_inline(part) for part in parts if part)}"
@@ -162,14 +187,14 @@ def fenced(text: str, language: str = "text") -> str:
 
 
 def _body(event: Event) -> str:
-    text = event.payload.get("text")
-    if event.type == MESSAGE and isinstance(text, str) and not event.payload.get("command"):
-        return f"\n{fenced(text)}" if text else ""
+    message = event.body
+    if isinstance(message, MessageSent) and not message.command and not is_lost(event):
+        return f"\n{fenced(message.text)}" if message.text else ""
     if not event.payload:
         return ""
     return f"\n{fenced(msgspec.json.format(_encode(event.payload), indent=2).decode(), 'json')}"
 
 
-def _word(event: Event, key: str) -> str:
-    found = event.payload.get(key)
-    return found if isinstance(found, str) else ""
+def _topic(event: Event) -> MessageSent | ForeignBody:
+    """Return the fields by which a message or a foreign event belongs to others."""
+    return event.body if isinstance(event.body, MessageSent | ForeignBody) else ForeignBody()

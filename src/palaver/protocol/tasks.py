@@ -103,37 +103,49 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The id of the event that completed it."""
 
 
+class _TaskWords(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload fields of a request about a task, as a program has written them."""
+
+    title: object = None
+    description: object = None
+    status: object = None
+    assignee: object = msgspec.UNSET
+    task_id: object = None
+    summary: object = None
+
+
 def task_request_from(envelope: Envelope) -> TaskRequest | None:
     """Parse an envelope as a request about a task; None for another type.
 
     Raises `BadRequest` with a sentence that names the missing or wrong field.
     """
     payload = envelope.payload or {}
+    given = msgspec.convert(payload, _TaskWords)
     match envelope.type:
         case "task.create":
             return CreateTask(
-                title=_needed(payload, "title"),
-                description=_word(payload, "description") or "",
-                assignee=_word(payload, "assignee") or "",
+                title=_needed(given.title, "title"),
+                description=_word(given.description, "description") or "",
+                assignee="" if given.assignee is msgspec.UNSET else _word(given.assignee, "assignee") or "",
                 to=envelope.to,
                 id=envelope.id,
                 extra=_extra(payload, _CREATED),
             )
         case "task.update":
             return UpdateTask(
-                task=_needed(payload, "task_id"),
-                status=_word(payload, "status"),
-                title=_word(payload, "title"),
-                description=_word(payload, "description"),
-                assignee=(_word(payload, "assignee") or "") if "assignee" in payload else None,
+                task=_needed(given.task_id, "task_id"),
+                status=_word(given.status, "status"),
+                title=_word(given.title, "title"),
+                description=_word(given.description, "description"),
+                assignee=None if given.assignee is msgspec.UNSET else _word(given.assignee, "assignee") or "",
                 to=envelope.to,
                 id=envelope.id,
                 extra=_extra(payload, _UPDATED),
             )
         case "task.complete":
             return CompleteTask(
-                task=_needed(payload, "task_id"),
-                summary=_word(payload, "summary") or "",
+                task=_needed(given.task_id, "task_id"),
+                summary=_word(given.summary, "summary") or "",
                 to=envelope.to,
                 id=envelope.id,
                 extra=_extra(payload, _COMPLETED),
@@ -171,18 +183,17 @@ def _check_line(text: str, complaint: str) -> None:
         raise BadRequest(complaint)
 
 
-def _needed(payload: Mapping[str, object], name: str) -> str:
-    found = _word(payload, name)
+def _needed(given: object, name: str) -> str:
+    found = _word(given, name)
     if found is None:
         raise BadRequest(f"the payload needs `{name}`")
     return found
 
 
-def _word(payload: Mapping[str, object], name: str) -> str | None:
-    found = payload.get(name)
-    if found is not None and not isinstance(found, str):
+def _word(given: object, name: str) -> str | None:
+    if given is not None and not isinstance(given, str):
         raise BadRequest(f"`{name}` in the payload is a text")
-    return found
+    return given
 
 
 def _extra(payload: Mapping[str, object], known: frozenset[str]) -> dict[str, object]:

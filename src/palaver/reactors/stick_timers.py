@@ -16,7 +16,7 @@ from palaver.domain.lease import (
 )
 from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import Log
-from palaver.protocol.envelope import Event, body_as, room_id_of
+from palaver.protocol.envelope import Event, body_as, from_agent, room_id_of
 from palaver.protocol.events import (
     KICK,
     PASS,
@@ -29,7 +29,7 @@ from palaver.protocol.events import (
     Freed,
     TakenOver,
 )
-from palaver.protocol.query import Query, from_agent
+from palaver.protocol.query import Query
 from palaver.protocol.requests import ExpireReservation, HandOn, Notify, RetireMember, TellKick
 from palaver.state.fold import agent_of
 from palaver.state.rooms import Room, StickState, read_open_rooms, read_room, read_rooms_of

@@ -24,7 +24,7 @@ from palaver.errors import (
 )
 from palaver.harness.registry import EXCERPTS, KnownSession, excerpt_order_from_word
 from palaver.protocol.agents import Agent, Caller
-from palaver.protocol.bundles import LIMIT_FILE_BYTES, bundle_from_payload, file_content
+from palaver.protocol.bundles import LIMIT_FILE_BYTES, bundle_of, file_content
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Send
@@ -62,7 +62,7 @@ async def test_bundle_contains_files_as_the_client_reads_them(stage: Stage) -> N
     answer = await stage.run("create", "Review", "--files", "src/app.py,./data.bin")
 
     (event,) = await bundles(stage)
-    bundle = bundle_from_payload(event.payload)
+    bundle = bundle_of(event)
     assert [(file.path, file_content(file)) for file in bundle.files] == [
         ("src/app.py", b"x = 1\n"),
         ("data.bin", b"\xff\x00\xfe"),
@@ -89,9 +89,7 @@ async def test_bundle_contains_everything_from_the_command_line(stage: Stage) ->
     ]
     assert [one["bundle_id"] for one in found["parents"]] == [parent]
     (_, event) = await bundles(stage)
-    assert bundle_from_payload(event.payload).transcripts[1].entries == (
-        {"number": 2, "role": "assistant", "text": "ho"},
-    )
+    assert bundle_of(event).transcripts[1].entries == ({"number": 2, "role": "assistant", "text": "ho"},)
 
 
 async def test_file_named_twice_is_read_and_stored_once(stage: Stage) -> None:
@@ -368,7 +366,7 @@ async def test_excerpts_from_the_client_are_stored_and_shown(stage: Stage) -> No
     key = await created(stage, "How", "--transcript", "1:detailed")
 
     (event,) = await bundles(stage)
-    assert bundle_from_payload(event.payload).transcripts == (taken,)
+    assert bundle_of(event).transcripts == (taken,)
     assert (await stage.run("show", key, "--full")).text.splitlines()[-5:] == [
         "[1] assistant: hi",
         "    Bash ls",

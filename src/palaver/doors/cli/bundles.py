@@ -22,7 +22,7 @@ from palaver.protocol.bundles import (
     BundleFile,
     CreateBundle,
     Located,
-    bundle_from_payload,
+    bundle_of,
     bundle_summary,
     file_content,
     locate_file,
@@ -367,11 +367,11 @@ async def create(call: Call) -> int:
         return 0
     event = await _make(call, call.parsed.positionals[0], call.asked.key)
     if call.is_json:
-        bundle = bundle_from_payload(event.payload)
+        bundle = bundle_of(event)
         parents = read_parents(call.services.queries.rows, bundle.extends)
         await call.say_json(bundle_view(event, bundle, parents, is_full=False))
     else:
-        await call.say(call.safe(f"made {bundle_summary(event.payload)}"))
+        await call.say(call.safe(f"made {bundle_summary(event)}"))
     return 0
 
 
@@ -394,7 +394,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
     assert isinstance(sent, Sent)
     check_breadth(call.caller, request, sent)  # A dry run does not check this.
     made = await _make(call, title, _bundle_request_key(call, request))
-    return msgspec.structs.replace(request, bundle_id=str(made.payload["bundle_id"]))
+    return msgspec.structs.replace(request, bundle_id=bundle_of(made).bundle_id)
 
 
 def _is_sent(call: Call, request: Send) -> bool:
@@ -416,7 +416,7 @@ async def show(call: Call) -> int:
     """Show the parts of a bundle; with --full also their content."""
     queries, is_full = call.services.queries, call.parsed.has("--full")
     event = await queries.bundle(call.parsed.positionals[0])
-    bundle = bundle_from_payload(event.payload)
+    bundle = bundle_of(event)
     parents = read_parents(queries.rows, bundle.extends)
     if call.is_json:
         await call.say_json(bundle_view(event, bundle, parents, is_full=is_full))
@@ -559,7 +559,7 @@ def _with_parents(call: Call, bundle: Bundle) -> Iterator[str]:
 
 
 async def _bundle(call: Call, reference: str) -> Bundle:
-    return bundle_from_payload((await call.services.queries.bundle(reference)).payload)
+    return bundle_of(await call.services.queries.bundle(reference))
 
 
 async def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptFile]:
