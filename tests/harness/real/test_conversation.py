@@ -12,6 +12,8 @@ pytestmark = pytest.mark.harness
 
 ASKED = ("is the build green?", "which test fails?", "thanks, I mend it")
 SAID = ("no, one test fails", "the third one", "tell me when it is done")
+QUESTIONS = tuple(f"question {number:02}" for number in range(30))
+ANSWERS = tuple(f"answer {number:02}" for number in range(30))
 MANUAL = ("--permission-mode", "manual", "--allowedTools=Bash")
 
 
@@ -19,6 +21,13 @@ MANUAL = ("--permission-mode", "manual", "--allowedTools=Bash")
 def both() -> Iterator[Duo]:
     """Both harnesses, not started yet; Claude Code still has to send its second and third line."""
     with duo(installed("claude"), installed("codex"), ASKED[1:], SAID) as stage:
+        yield stage
+
+
+@pytest.fixture
+def patient() -> Iterator[Duo]:
+    """The same with thirty lines each. As a fixture it is part of the report about a failed test."""
+    with duo(installed("claude"), installed("codex"), QUESTIONS[1:], ANSWERS) as stage:
         yield stage
 
 
@@ -47,33 +56,30 @@ def test_request_is_answered_and_the_talk_continues_to_six_messages(both: Duo) -
     assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []
 
 
-def test_talk_of_sixty_messages_reaches_its_end() -> None:
-    asked = [f"question {number:02}" for number in range(30)]
-    said = [f"answer {number:02}" for number in range(30)]
-    with duo(installed("claude"), installed("codex"), asked[1:], said) as both:
-        (both.home.path / "config.toml").write_text("brake_hops = 100\n")
-        both.home.kill()
-        both.home.ok("up")
-        both.codex.start(name=CODEX)
-        both.claude.script.add(reply("", claude_says(asked[0], "")))
+def test_talk_of_sixty_messages_reaches_its_end(patient: Duo) -> None:
+    (patient.home.path / "config.toml").write_text("brake_hops = 100\n")
+    patient.home.kill()
+    patient.home.ok("up")
+    patient.codex.start(name=CODEX)
+    patient.claude.script.add(reply("", claude_says(QUESTIONS[0], "")))
 
-        both.claude.start(*MANUAL, "ask cody", name=CLAUDE)
-        for answer in said:  # the time limit applies to each step, not to the whole test
-            both.claude.told(f"{CLAUDE}: {answer}")
+    patient.claude.start(*MANUAL, "ask cody", name=CLAUDE)
+    for answer in ANSWERS:  # the time limit applies to each step, not to the whole test
+        patient.claude.told(f"{CLAUDE}: {answer}")
 
-        sent = messages(both)
-        expected = [text for pair in zip(asked, said, strict=True) for text in pair]
-        assert [one["payload"]["text"] for one in sent] == expected
-        for one in sent:
-            both.claude.until_seen(one["seq"])
-        both.claude.until_idle()
-        read_by_claude, read_by_codex = both.claude.all_told(), both.codex.all_told()
-        assert {text: both.claude.count(f"{CLAUDE}: {text}", read_by_claude) for text in said} == (
-            dict.fromkeys(said, 1)
-        )
-        assert {text: both.codex.count(f"{CODEX}: {text}", read_by_codex) for text in asked} == (
-            dict.fromkeys(asked, 1)
-        )
+    sent = messages(patient)
+    expected = [text for pair in zip(QUESTIONS, ANSWERS, strict=True) for text in pair]
+    assert [one["payload"]["text"] for one in sent] == expected
+    for one in sent:
+        patient.claude.until_seen(one["seq"])
+    patient.claude.until_idle()
+    read_by_claude, read_by_codex = patient.claude.all_told(), patient.codex.all_told()
+    assert {text: patient.claude.count(f"{CLAUDE}: {text}", read_by_claude) for text in ANSWERS} == (
+        dict.fromkeys(ANSWERS, 1)
+    )
+    assert {text: patient.codex.count(f"{CODEX}: {text}", read_by_codex) for text in QUESTIONS} == (
+        dict.fromkeys(QUESTIONS, 1)
+    )
 
 
 def test_no_processes_or_files_are_left_after_both_are_stopped(both: Duo) -> None:
