@@ -7,7 +7,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import Context
-from palaver.broker.room_messages import said_in_room
+from palaver.broker.messages import said_in_room
 from palaver.domain.lease import ALL_WAKE, Policy
 from palaver.errors import (
     AmbiguousRecipient,

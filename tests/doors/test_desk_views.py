@@ -5,7 +5,7 @@ from tests.domain.room_parts import NOW_MS, POLICY, held_by, moment, released, r
 
 from palaver.broker.context import Turn
 from palaver.domain.lease import Sight
-from palaver.services.room_views import handover_view, room_line, room_view, turn_view
+from palaver.services.rooms import handover_view, room_line, room_view, turn_view
 from palaver.state.rooms import Room, StickState
 
 OWNED = held_by(room_of("ann", "bob"), "ann")

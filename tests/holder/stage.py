@@ -19,8 +19,13 @@ from tests.limits import LIMIT_S
 from palaver.holder.agent_socket import listen, socket_path
 from palaver.holder.launch import Program, Start, clean_environment, start_holder
 from palaver.home import connect_socket
-from palaver.protocol.agent_socket import RequestReader
-from palaver.protocol.viewer import DATA, ViewerFrameReader, control_to_bytes, data_frames
+from palaver.protocol.agent_socket import (
+    DATA,
+    RequestReader,
+    ViewerFrameReader,
+    control_to_bytes,
+    data_frames,
+)
 
 PROGRAMS = Path(__file__).parent / "programs"
 FIRST_MS = 1_763_200_000_000

@@ -10,10 +10,12 @@ from tests.terminal.test_frames_wire import cut
 
 from palaver.errors import BadRequest, MessageTooLarge
 from palaver.protocol.agent_socket import (
+    DATA,
     REQUEST_TYPES,
     AgentRequest,
     RequestReader,
     SocketReply,
+    frame,
     is_size,
     refusal,
     reply_from_json,
@@ -23,7 +25,6 @@ from palaver.protocol.agent_socket import (
 )
 from palaver.protocol.message import PRIORITY_WORDS
 from palaver.protocol.text import LIMIT_FRAME_BYTES
-from palaver.protocol.viewer import DATA, frame
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 REQUESTS = st.builds(

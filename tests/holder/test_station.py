@@ -12,7 +12,7 @@ from tests.limits import LIMIT_S
 
 from palaver.harness.programs import GENERIC
 from palaver.holder.terminal_host import Station
-from palaver.protocol.viewer import ViewerFrameReader
+from palaver.protocol.agent_socket import ViewerFrameReader
 from palaver.terminal.pty import Pty
 
 LINES = 20_000

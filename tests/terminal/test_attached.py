@@ -10,7 +10,14 @@ import pytest_asyncio
 from tests.limits import LIMIT_S
 
 from palaver.errors import BadRequest
-from palaver.protocol.viewer import CONTROL, DATA, Frame, ViewerFrameReader, control_to_bytes, data_frames
+from palaver.protocol.agent_socket import (
+    CONTROL,
+    DATA,
+    Frame,
+    ViewerFrameReader,
+    control_to_bytes,
+    data_frames,
+)
 from palaver.terminal.viewers import Viewer, Viewers
 
 SCREEN = b"the screen as it is"

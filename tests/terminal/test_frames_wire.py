@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, MessageTooLarge
-from palaver.protocol.text import LIMIT_FRAME_BYTES
-from palaver.protocol.viewer import (
+from palaver.protocol.agent_socket import (
     CONTROL,
     DATA,
     Frame,
@@ -19,6 +18,7 @@ from palaver.protocol.viewer import (
     data_frames,
     frame,
 )
+from palaver.protocol.text import LIMIT_FRAME_BYTES
 
 FRAMES = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=6).filter(
     lambda frames: not frames or frames[0][0] not in b"\r\n"

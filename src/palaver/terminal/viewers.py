@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import msgspec
 
 from palaver.errors import PalaverError
-from palaver.protocol.viewer import (
+from palaver.protocol.agent_socket import (
     CONTROL,
     DATA,
     ViewerFrameReader,

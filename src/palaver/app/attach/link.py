@@ -13,9 +13,17 @@ from palaver.client.wire import ReplyLine, Wire
 from palaver.errors import BadRequest, NotFound, PalaverError
 from palaver.holder.agent_socket import socket_path
 from palaver.home import connect_socket
-from palaver.protocol.agent_socket import AgentRequest, SocketReply, reply_from_json, request_to_json
+from palaver.protocol.agent_socket import (
+    AgentRequest,
+    Frame,
+    SocketReply,
+    ViewerFrameReader,
+    control_to_bytes,
+    data_frames,
+    reply_from_json,
+    request_to_json,
+)
 from palaver.protocol.lines import EventsOp, ListOp, Op, op_to_json
-from palaver.protocol.viewer import Frame, ViewerFrameReader, control_to_bytes, data_frames
 from palaver.terminal.viewers import read_ready, send_ready
 
 _READ_BYTES: Final = 16 * 1024

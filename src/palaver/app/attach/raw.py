@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Final
 
 from palaver.app.attach.link import call
-from palaver.protocol.viewer import (
+from palaver.protocol.agent_socket import (
     CONTROL,
     DATA,
     ViewerFrameReader,

@@ -26,8 +26,7 @@ from palaver.app.attach.screen import (
     screen_rows,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.agent_socket import is_size
-from palaver.protocol.viewer import CONTROL, DATA, Frame, control_from_bytes
+from palaver.protocol.agent_socket import CONTROL, DATA, Frame, control_from_bytes, is_size
 from palaver.terminal.emulator import KEPT_MODES, Emulator, Keys
 from palaver.terminal.pty import Exit
 
