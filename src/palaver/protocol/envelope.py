@@ -102,18 +102,16 @@ class _Fact:
     @property
     def body(self) -> EventBody:
         """The content as the struct of its type, decoded at the first use. Never fails."""
-        return self._decoded()[0]
+        return (self._read or self._decode())[0]
 
     @property
     def odd_fields(self) -> frozenset[str]:
         """The names of the payload fields that could not be read; they have their defaults in `body`."""
-        return self._decoded()[1]
+        return (self._read or self._decode())[1]
 
-    def _decoded(self) -> tuple[EventBody, frozenset[str]]:
-        read = self._read
-        if read is None:
-            read = read_body(self.type, self.payload)
-            object.__setattr__(self, "_read", read)  # only a cache: no field changes
+    def _decode(self) -> tuple[EventBody, frozenset[str]]:
+        read = read_body(self.type, self.payload)
+        object.__setattr__(self, "_read", read)  # only a cache: no field changes
         return read
 
 

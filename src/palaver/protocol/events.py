@@ -212,7 +212,7 @@ class TaskCompleted(EventBody, frozen=True, kw_only=True):
 
 
 class AgentHello(EventBody, frozen=True, kw_only=True):
-    """An agent joins, with its stored value. A later hello has none, and names the program that runs it."""
+    """An agent joins, with its stored value. A later hello only names the program that runs the agent."""
 
     runtime: str = ""
     version: str = ""
