@@ -29,8 +29,11 @@ def event(type: str, to: tuple[str, ...] = (), **payload: object) -> Event:
         (event("agent.hello", runtime="claude"), "agent.hello nova: joined (claude)"),
         (event("agent.bye", reason="left"), "agent.bye nova: left (left)"),
         (event("life", action="stopped", name="nova", reason="left"), "life nova: stopped (left)"),
-        (event("delivery", state="seen", messages=[4, 5], lane="recv"), "delivery nova: seen #4, #5 (recv)"),
-        (event("delivery", state="seen", messages=None), "delivery nova: seen"),
+        (
+            event("delivery", agent="kira", state="seen", messages=[4, 5], lane="recv"),
+            "delivery nova: seen #4, #5 (recv)",
+        ),
+        (event("delivery", messages=None), 'delivery nova: {"messages":null}'),
         (event("message", ("@kira",), text="two\nlines"), "message nova → @kira: two lines"),
         (event("build.done", ok=True), 'build.done nova: {"ok":true}'),
     ],
