@@ -391,8 +391,7 @@ class Roll:
 
     def _follow(self, events: Sequence[Event]) -> None:
         for event in events:
-            is_news = event.type in AGENT_TYPES
-            if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
+            if (agent := read_agent(self._log.rows, agent_of(event))) is not None:
                 self._put(agent)
 
     def _put(self, agent: Agent) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.terminal.test_frames_wire import cut
+from tests.protocol.test_viewer_frames import cut
 
 from palaver.errors import BadRequest, MessageTooLarge
 from palaver.protocol.agent_socket import (

@@ -1,0 +1,48 @@
+"""The roll: the seats and the presence of all agents, kept in step with the state."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from tests.fakes import OpenLog, opened_bus
+
+from palaver.identity.presence import Roll
+from palaver.identity.process import boot_id, read_process
+from palaver.protocol.agents import Seat
+from palaver.protocol.message import HUMAN
+
+
+def own_seat() -> Seat:
+    """Return the seat of the process that runs the tests."""
+    process = read_process(os.getpid())
+    assert process is not None
+    return Seat(pid=process.pid, start=process.start, boot=boot_id())
+
+
+async def test_roll_has_the_agents_of_the_state_and_those_that_join_later(
+    open_log: OpenLog, tmp_path: Path
+) -> None:
+    async with opened_bus(open_log, tmp_path) as bus:
+        seat = own_seat()
+        await bus.join("luna", seat=seat)
+        roll = Roll(bus.log, lambda *_: None, asyncio.get_running_loop().call_later, b"secret")
+
+        roll.start()
+        await bus.join("nova")
+
+        assert [agent.name for agent in roll.seats.at(seat)] == ["luna"]
+        assert roll.is_in_reach("luna")
+        assert not roll.is_in_reach("nova")
+        assert roll.is_in_reach(HUMAN)
+        roll.close()
+
+
+async def test_closed_roll_does_not_follow_the_log(open_log: OpenLog, tmp_path: Path) -> None:
+    async with opened_bus(open_log, tmp_path) as bus:
+        roll = Roll(bus.log, lambda *_: None, asyncio.get_running_loop().call_later, b"secret")
+        roll.start()
+        roll.close()
+
+        await bus.join("luna", seat=own_seat())
+
+        assert not roll.is_in_reach("luna")
