@@ -5,10 +5,12 @@ import os
 from pathlib import Path
 
 from tests.fakes import OpenLog, opened_bus
+from tests.log.logs import draft
 
 from palaver.identity.presence import Roll
 from palaver.identity.process import boot_id, read_process
 from palaver.protocol.agents import Seat
+from palaver.protocol.events import BYE
 from palaver.protocol.message import HUMAN
 
 
@@ -46,3 +48,15 @@ async def test_closed_roll_does_not_follow_the_log(open_log: OpenLog, tmp_path: 
         await bus.join("luna", seat=own_seat())
 
         assert not roll.is_in_reach("luna")
+
+
+async def test_news_of_an_unknown_agent_changes_nothing(open_log: OpenLog, tmp_path: Path) -> None:
+    async with opened_bus(open_log, tmp_path) as bus:
+        roll = Roll(bus.log, lambda *_: None, asyncio.get_running_loop().call_later, b"secret")
+        roll.start()
+        written = draft(type=BYE, sender="ghost", to=())
+
+        await bus.log.commit(None, lambda rows: written)
+
+        assert not roll.is_in_reach("ghost")
+        roll.close()

@@ -1,12 +1,26 @@
 """Colours, widths, tables, and escaping of untrusted text."""
 
 import unicodedata
+from datetime import UTC
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.protocol.display import Column, Paint, ago, display_width, lay_out, safe, truncate, wants_colour
+from palaver.protocol.display import (
+    Column,
+    Paint,
+    ago,
+    display_width,
+    lay_out,
+    paint_for,
+    safe,
+    safe_bytes,
+    truncate,
+    wants_colour,
+    zone_from,
+)
 
 ANY_TEXT = st.text(st.characters(), max_size=30) | st.text("ab日本́\u200d ", max_size=30)
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -171,3 +185,32 @@ def test_table_is_never_wider_than_its_limit(
 
     assert len(lines) == len(rows) + has_titles
     assert all(display_width(line) <= width for line in lines)
+
+
+def test_names_of_the_bus_stay_unchanged_and_foreign_names_are_escaped() -> None:
+    paint = Paint(False, is_for_person=True)
+
+    assert paint.names(["[pal-events]", "a\x1b"]) == "[pal-events], a␛"
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "harness", "is_for_person"),
+    [(True, None, True), (True, "claude", False), (False, None, False)],
+)
+def test_only_a_terminal_outside_a_harness_has_a_person(
+    is_terminal: bool, harness: str | None, is_for_person: bool
+) -> None:
+    paint = paint_for({"TERM": "xterm"}, is_terminal=is_terminal, harness=harness)
+
+    assert paint.is_for_person is is_for_person
+
+
+def test_bytes_for_a_terminal_have_no_controls_beyond_ascii() -> None:
+    assert safe_bytes("ä\x9b\x7f\U000e0041\n".encode()) == "ä\\u009b\\u007f\\udb40\\udc41\n".encode()
+    assert safe_bytes(b"\x1b[1mplain\x1b[0m\n") == b"\x1b[1mplain\x1b[0m\n"
+
+
+def test_time_zone_is_named_unknown_or_that_of_the_machine() -> None:
+    assert zone_from(":Europe/Paris") == ZoneInfo("Europe/Paris")
+    assert zone_from("No/Where") is UTC
+    assert zone_from("") is None

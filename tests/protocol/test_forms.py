@@ -14,9 +14,11 @@ from palaver.protocol.agent_text import (
     escape_body,
     escape_json,
     format_injection,
+    format_message_file,
     format_one_line,
     format_terminal,
     parse_injection,
+    parse_message_file,
     typed_in,
     unescape_body,
 )
@@ -396,3 +398,11 @@ def test_message_too_long_for_one_line_is_cut_and_names_its_command() -> None:
     assert text.startswith("[new message #42] luna → nova: xxx")
     assert text.endswith("else: pal show 42)")
     assert not is_whole
+
+
+@given(st.text(max_size=40))
+def test_text_of_a_message_file_is_read_as_it_was_written(text: str) -> None:
+    content = format_message_file(text)
+
+    assert content.endswith(b"\n")
+    assert parse_message_file(content) == unescape_body(escape_body(text)).removesuffix("\n")

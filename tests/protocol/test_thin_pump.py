@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from palaver.errors import BadRequest
 from palaver.protocol.thin import (
     END_BYTES,
+    IN_USE,
     FrameReader,
     call_key,
     error_line,
@@ -126,3 +127,14 @@ def test_any_bytes_can_be_searched_for_an_id(line: bytes) -> None:
     assert isinstance(id_of(line), str | int | None)
     assert isinstance(id_of_ends(line), str | int | None)
     assert not has_half_pair(line)
+
+
+def test_refused_line_is_answered_with_its_code_and_sentence() -> None:
+    reply = json.loads(IN_USE.answer(7))
+
+    assert (reply["id"], reply["error"]["code"]) == (7, IN_USE.code)
+    assert reply["error"]["message"] == IN_USE.sentence
+
+
+def test_line_nested_too_deeply_has_no_half_pair() -> None:
+    assert not has_half_pair(b"[" * 100_000)
