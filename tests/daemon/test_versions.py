@@ -40,8 +40,9 @@ def newer_home() -> Iterator[Path]:
         python = directory / "python3"
         python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {program} "$@"\n')
         python.chmod(0o755)
-        command = ["cc", "-std=c11", "-O1", f'-DPAL_VERSION="{NEWER}"', str(ROOT / "native" / "pal.c")]
-        subprocess.run([*command, "-o", str(directory / "pal")], check=True)
+        sources = sorted(map(str, (ROOT / "native").glob("*.c")))
+        options = ["-std=c11", "-O1", "-D_GNU_SOURCE", "-D_DARWIN_C_SOURCE", f'-DPAL_VERSION="{NEWER}"']
+        subprocess.run(["cc", *options, *sources, "-o", str(directory / "pal")], check=True)
         yield directory
 
 

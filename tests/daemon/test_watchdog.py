@@ -131,7 +131,7 @@ def test_export_whose_process_was_killed_is_refused(bus: Home) -> None:
     def child() -> int | None:
         for task in Path(f"/proc/{bus.pid}/task").iterdir():
             for pid in (task / "children").read_text().split():
-                if b"export_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"palaver.services.export" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return int(pid)
         return None
 
@@ -170,7 +170,7 @@ def test_large_contents_do_not_block_the_loop(strict: Home) -> None:
 
 BLOCKING = """#!{python} -I
 import runpy, sys, time
-from palaver.doors.argv import commands_bus
+from palaver.doors.cli import bus as commands_bus
 plain = commands_bus.status
 async def status(call):
     end = time.thread_time() + {seconds}
