@@ -147,7 +147,7 @@ def door_imports(modules: dict[str, Module]) -> list[str]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Measure the source tree.")
-    parser.add_argument("--names", action="store_true", help="print the names behind each number")
+    parser.add_argument("--names", action="store_true", help="print the names that each number counts")
     options = parser.parse_args()
     modules = read_modules()
     lines = sum(module.code_lines for module in modules.values())

@@ -217,7 +217,7 @@ def markdown_passages(source: str) -> Iterator[Passage]:
 
 
 def passages_of(path: Path) -> list[Passage]:
-    """Return the prose of one file; an unreadable file has none."""
+    """Return the prose of one file; nothing if it cannot be read."""
     try:
         source = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
