@@ -4,8 +4,8 @@
     python tools/trace_message.py --files    # also print the files, in the order of their first call
 
 Three requests are traced: `pal send` to an agent in `pal recv --wait`, until the message was printed;
-`pal stick wait` while another agent owns the stick; and `pal list`. The commands are the real ones. The client
-is not traced, so none of its files is counted.
+`pal stick wait` while another agent owns the stick; and `pal list`. The commands are the real ones. The
+client is not traced, so none of its files is counted.
 """
 
 import argparse

@@ -58,7 +58,7 @@ def test_allowed_command_is_run(codex: CodexStage) -> None:
     ]  # the first word is its shell
     assert shown["input"]["cwd"] == str(codex.project)
     assert shown["input"]["reason"] == "to see"
-    assert codex.state() == ("blocked", f"permission: touch {made}")
+    codex.until(lambda: codex.state() == ("blocked", f"permission: touch {made}"))
     assert not made.exists()
 
     said = run_as_person(codex.home, "approve", shown["id"])
@@ -66,8 +66,8 @@ def test_allowed_command_is_run(codex: CodexStage) -> None:
     assert (said.status, said.err) == (0, "")
     codex.until(made.exists)
     codex.until_idle()
-    assert codex.home.ok("pending", "--json").lines == []
-    assert codex.question not in codex.screen()
+    codex.until(lambda: codex.home.ok("pending", "--json").lines == [])
+    codex.until(lambda: codex.question not in codex.screen())
     answered = codex.home.events("--type", "permission.answered")
     assert [(one["from"], one["payload"]["decision"]) for one in answered] == [("human", "allow")]
 
@@ -121,7 +121,7 @@ def test_file_change_is_shown_completely(codex: CodexStage) -> None:
     assert (shown["tool"], shown["input"]["file_path"]) == ("apply_patch", str(made))
     (change,) = shown["input"]["changes"]
     assert (change["path"], change["diff"]) == (str(made), "a line of it\n")
-    assert codex.state() == ("blocked", f"permission: {made}")
+    codex.until(lambda: codex.state() == ("blocked", f"permission: {made}"))
     assert "a line of it" in codex.home.ok("pending").out
 
     assert run_as_person(codex.home, "approve", shown["id"]).status == 0
