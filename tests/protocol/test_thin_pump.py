@@ -139,5 +139,5 @@ def test_refused_line_is_answered_with_its_code_and_sentence() -> None:
 
 def test_line_nested_too_deeply_has_no_half_pair() -> None:
     limit = sys.getrecursionlimit()
-    for depth in range(limit // 2, limit + 50):  # near the limit a line can be decoded, but not encoded again
+    for depth in range(limit // 2, limit + 50):  # near the limit of encoding and decoding
         assert not has_half_pair(b"[" * depth + b"]" * depth)

@@ -223,10 +223,8 @@ def id_of(line: bytes) -> RequestId | None:
 
 def has_half_pair(line: bytes) -> bool:
     """Return whether a line is JSON with half of a surrogate pair in a string, which is not a valid text."""
-    try:
-        return not _is_writable(_with_halves(line))
-    except RecursionError:
-        return False
+    # A line that is nested too deeply to be encoded is also too deep to be decoded: both need the same depth.
+    return not _is_writable(_with_halves(line))
 
 
 def _with_halves(line: bytes) -> object:
