@@ -111,7 +111,7 @@ test-harness: $(READY) ## run the four real harnesses against a scripted model; 
 	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q -n $(HARNESS_WORKERS) --dist worksteal --durations=15 tests/harness/real
 
 compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md
-	@$(BIN)/python -m palaver.app.doctor.record .
+	@$(BIN)/python tools/record_compatibility.py .
 
 bench: $(READY) ## measure against hcom in the same run and write docs/performance.md
 	@$(BIN)/python bench/run.py

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.app.run import AGAIN, ASK, KNOWN, OFF, has_codex_hooks
+from palaver.app.consent import AGAIN, ASK, KNOWN, OFF, has_codex_hooks
 
 PAL = "/opt/pal"
 

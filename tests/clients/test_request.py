@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from palaver import __version__
-from palaver.harness.hooks import MARKS
+from palaver.harness.marks import MARKS
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal, Peer

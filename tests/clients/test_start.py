@@ -18,7 +18,7 @@ from tests.limits import LIMIT_S
 
 from palaver import __version__
 from palaver.client.start import StartError, ensure_daemon
-from palaver.harness.hooks import MARKS
+from palaver.harness.marks import MARKS
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal

@@ -12,7 +12,7 @@ from tests.daemon.stage import Home, Shell, finish, wait_until
 from tests.harness.transcript_samples import SESSIONS, install_samples
 from tests.limits import LIMIT_S
 
-from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.marks import SESSION_MARKS
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.limits import LIMIT_S
 from palaver.delivery.gate import can_pass
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
-from palaver.protocol.message import PRIORITY_WORDS, parse_priority
+from palaver.protocol.priority import PRIORITY_WORDS, parse_priority
 from palaver.protocol.requests import Pause, SetStatus, Unpause
 
 

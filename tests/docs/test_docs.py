@@ -28,7 +28,7 @@ from palaver.config import NOT_SETTINGS, Settings
 from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
 from palaver.errors import error_codes
-from palaver.harness.hooks import MARKS
+from palaver.harness.marks import MARKS
 from palaver.protocol.events import EVENT_TYPES
 from palaver.protocol.lines import Op
 

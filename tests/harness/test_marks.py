@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.hooks import MARKS, PRESENCE_MARKS, SEAT_MARK, SESSION_MARKS, harness_of, session_of
+from palaver.harness.marks import MARKS, PRESENCE_MARKS, SEAT_MARK, SESSION_MARKS, harness_of, session_of
 
 _SESSIONS = [(harness, name) for harness, names in SESSION_MARKS.items() for name in names]
 _PRESENCES = [(harness, name) for harness, names in PRESENCE_MARKS.items() for name in names]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.base import Profile, View
-from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
 
 SIGNS = "─❯›>┃╹▀▄│ \u00a01.ab!#"

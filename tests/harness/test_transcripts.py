@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.transcript_samples import opencode_lines, sample_lines
 
-from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import TRANSCRIPTS, is_session_id
 from palaver.protocol.transcript import Detail, entry_at_level
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.hooks import MARKS
+from palaver.harness.marks import MARKS
 from palaver.holder.launch import (
     SESSION_VARIABLES,
     WINDOW_VARIABLES,

@@ -20,7 +20,7 @@ import pytest
 from tests.limits import LIMIT_S
 
 from palaver.errors import AlreadyJoined, BadRequest, WhoAreYou
-from palaver.harness.hooks import MARKS, SEAT_MARK
+from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.identity.caller import HUMAN, SCRIPT, Anchor, CallerClaim, Doorstep
 from palaver.identity.presence import AgentTerminals, Holders
 from palaver.identity.process import Process, boot_id, peer_of, read_process

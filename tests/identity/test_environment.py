@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.hooks import MARKS, SEAT_MARK
+from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.identity.environment import Environments, read_arguments, read_home, read_marks, runs_holder
 from palaver.identity.process import Process, read_process
 

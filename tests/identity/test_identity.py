@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
-from palaver.harness.hooks import MARKS, SEAT_MARK
+from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.identity.caller import HUMAN, SCRIPT, CallerClaim, act_as, is_orphan, who_is_asking, who_joins
 from palaver.identity.process import Process
 from palaver.identity.seats import SeatIndex, seat_mark

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.hooks import SEAT_MARK
+from palaver.harness.marks import SEAT_MARK
 from palaver.identity.process import Process
 from palaver.identity.seats import SeatIndex, seat_mark
 from palaver.protocol.agents import Agent, Seat

@@ -18,7 +18,7 @@ from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.envelope import Envelope, Event
 from palaver.protocol.events import DeliveryReport, can_rise
-from palaver.protocol.message import PRIORITY_WORDS
+from palaver.protocol.priority import PRIORITY_WORDS
 from palaver.protocol.requests import (
     Acknowledge,
     Gone,

@@ -4,7 +4,7 @@ import pytest
 
 from palaver.log.memory import MemoryRows
 from palaver.protocol.envelope import Event
-from palaver.protocol.message import Priority
+from palaver.protocol.priority import Priority
 from palaver.state.agents import (
     find_mail,
     is_carried,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.holder.recorded import RECORDINGS, Recording
 
 from palaver.harness.base import Profile
-from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import PROFILES, profile_of
 from palaver.protocol.events import AgentState
 from palaver.terminal.emulator import redraw

@@ -19,7 +19,6 @@ from typing import Final
 
 from palaver.client.start import find_python
 from palaver.errors import Unavailable
-from palaver.harness.gemini.launch import EXTENSION, EXTENSIONS, FOLDER, HOME, SHARED, WORKING
 from palaver.home import find_pal
 from palaver.protocol.lines import LIMIT_AMONG
 
@@ -192,7 +191,6 @@ def prepare_gemini(
     args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
     """Prepare Gemini CLI: its hooks and tools, as an extension in a home of links. Raises OSError."""
-    # RELAYOUT import of the same module
     from palaver.harness.gemini import launch as gemini_launch
 
     asked = gemini_launch.read_gemini_args(args)
@@ -286,6 +284,8 @@ def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> P
     There is one for each home of the user. Repeating this updates the links; running sessions are not
     disturbed.
     """
+    from palaver.harness.gemini.launch import EXTENSION, EXTENSIONS, FOLDER, SHARED, WORKING
+
     theirs = _theirs(environment)
     number = hashlib.sha256(os.fsencode(theirs)).hexdigest()[:12]
     made = Path(home) / "harness" / f"{_PREFIX}{number}"
@@ -326,6 +326,8 @@ def _session_in(path: Path) -> str:
 
 
 def _theirs(environment: Mapping[str, str]) -> Path:
+    from palaver.harness.gemini.launch import FOLDER, HOME
+
     return Path(environment.get(HOME) or environment.get("HOME") or Path.home()) / FOLDER
 
 

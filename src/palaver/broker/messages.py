@@ -55,13 +55,11 @@ from palaver.protocol.message import (
     MENTIONS,
     MESSAGE,
     SYSTEM,
-    Priority,
     build_payload,
-    format_priority,
     is_lost,
     is_raw,
-    parse_priority,
 )
+from palaver.protocol.priority import Priority, format_priority, parse_priority
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown

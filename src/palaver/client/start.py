@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from palaver.harness.hooks import MARKS, SEAT_MARK
+from palaver.harness.marks import MARKS, SEAT_MARK
 
 TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from palaver.delivery.gate import Queue, StateGate, gate_of_pushed
 from palaver.log.api import Log
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
-from palaver.protocol.message import Priority, is_lost
+from palaver.protocol.message import is_lost
+from palaver.protocol.priority import Priority
 from palaver.protocol.query import Passes
 from palaver.state.agents import find_mail, read_agent, read_carried, read_entry
 from palaver.state.rows import (

@@ -34,7 +34,8 @@ from palaver.protocol.lanes import (
     Offer,
     OfferOutcome,
 )
-from palaver.protocol.message import MESSAGE, format_priority, is_raw
+from palaver.protocol.message import MESSAGE, is_raw
+from palaver.protocol.priority import format_priority
 from palaver.protocol.query import Passes
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.state.agents import agents_with_carried, find_mail, read_agent

@@ -13,7 +13,7 @@ from palaver.domain.rights import require_own_mail
 from palaver.doors.lines_names import Names
 from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotYou, PalaverError, WhoAreYou
 from palaver.harness.claude.registry import LOOKED_UP
-from palaver.harness.hooks import SESSION_MARKS
+from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import profile_of
 from palaver.harness.usage_limits import is_limited
 from palaver.identity.caller import SCRIPT, Anchor, anchor_for_child

@@ -23,8 +23,9 @@ from palaver import __version__
 from palaver.clock import SystemClock
 from palaver.harness.base import AgentReport
 from palaver.harness.codex.integration import CodexIntegration
-from palaver.harness.hooks import SEAT_MARK, text_in
+from palaver.harness.hooks import text_in
 from palaver.harness.integration import Spawn
+from palaver.harness.marks import SEAT_MARK
 from palaver.holder.codex_start import listens
 from palaver.holder.companion import Beside, run_beside
 from palaver.holder.integration import Make, connect_codex

@@ -22,7 +22,7 @@ from palaver.protocol.agent_text import LIMIT_TERMINAL, format_message_file, for
 from palaver.protocol.agent_text import MessageLine as TypedLine
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneOp
-from palaver.protocol.message import Priority, parse_priority
+from palaver.protocol.priority import Priority, parse_priority
 from palaver.protocol.requests import raw_from_text
 from palaver.terminal.typing import TypedText
 from palaver.terminal.typist import Typist

@@ -20,7 +20,7 @@ import msgspec
 
 from palaver.client.start import StartError, ensure_daemon, find_python
 from palaver.errors import Disconnected, PalaverError, error_from_wire
-from palaver.harness.hooks import MARKS, SEAT_MARK
+from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.holder.spawn import MODULE, HolderProcess
 
 # --------------------

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from palaver.errors import AlreadyJoined, BadRequest, NotPerson, NotYou, WhoAreYou
-from palaver.harness.hooks import (
+from palaver.harness.marks import (
     MARKS,
     PRESENCE_MARKS,
     SEAT_MARK,

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Final
 
-from palaver.harness.hooks import MARKS, SEAT_MARK, SESSION_MARKS
+from palaver.harness.marks import MARKS, SEAT_MARK, SESSION_MARKS
 from palaver.identity.process import Process, read_process
 
 if sys.platform == "darwin":  # pragma: no cover - macOS

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.harness.hooks import SEAT_MARK, SESSION_MARKS
+from palaver.harness.marks import SEAT_MARK, SESSION_MARKS
 from palaver.identity.process import Process
 from palaver.protocol.agents import Agent, Seat
 

@@ -1,12 +1,10 @@
 """The payload of a message event, and the flat object for programs. Validates nothing: the broker does."""
 
-import enum
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from palaver.errors import BadRequest
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import BUNDLE, bundle_summary
 from palaver.protocol.envelope import Event
@@ -165,36 +163,3 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
 
 def _with_json(word: str, payload: object) -> str:
     return f"{word} {_to_json(payload or {}).decode()}"
-
-
-# --------------------
-# The four priorities of a message, and their names. Does not decide when one may be delivered.
-
-
-class Priority(enum.IntEnum):
-    """Smaller goes first. `IDLE_FIRST` is last in, first out; the others are first in, first out."""
-
-    INTERRUPT = 1
-    NORMAL = 2
-    IDLE_FIRST = 3
-    IDLE = 4
-
-
-_WORDS: Final = {priority: priority.name.lower().replace("_", "-") for priority in Priority}
-_PRIORITIES: Final = {word: priority for priority, word in _WORDS.items()}
-
-PRIORITY_WORDS: Final = tuple(_PRIORITIES)
-"""Every name, most urgent first."""
-
-
-def parse_priority(word: str) -> Priority:
-    """Parse the exact name of a priority; refuse anything else."""
-    priority = _PRIORITIES.get(word)
-    if priority is None:
-        raise BadRequest(f"invalid priority: {word}")
-    return priority
-
-
-def format_priority(priority: Priority) -> str:
-    """Return the name that `parse_priority` reads."""
-    return _WORDS[priority]

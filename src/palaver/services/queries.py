@@ -29,13 +29,8 @@ from palaver.log.storage import damaged, failure_from
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, DeliveryReport, LifeChanged, MessageSent, State
-from palaver.protocol.message import (
-    Priority,
-    flat,
-    format_priority,
-    is_lost,
-    readable_text,
-)
+from palaver.protocol.message import flat, is_lost, readable_text
+from palaver.protocol.priority import Priority, format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import REDACTED, asks_secret, redact, removed_text
 from palaver.protocol.requests import GATE_ADVICE, TYPED

@@ -6,7 +6,7 @@ import msgspec
 
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import DeliveryReport, State, can_rise
-from palaver.protocol.message import Priority, parse_priority
+from palaver.protocol.priority import Priority, parse_priority
 from palaver.state.agents import can_step, find_mail, is_carried, read_entry, read_line, read_unread
 from palaver.state.reminders import read_nag
 from palaver.state.rows import (

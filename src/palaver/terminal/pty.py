@@ -23,9 +23,6 @@ _OPEN_END: Final = 0x5441
 _NO_KEY: Final = b"\0"
 """The value of a special character of a terminal that is disabled."""
 
-DEFAULT_COLS: Final = 80
-DEFAULT_ROWS: Final = 24
-
 
 @dataclass(frozen=True, slots=True)
 class Exit:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from palaver.app.attach import screen_size
 from palaver.app.attach.attach import has_utf8
-from palaver.app.attach.screen import screen_size
 
 
 @pytest.mark.parametrize(

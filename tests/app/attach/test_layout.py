@@ -3,17 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.app.attach import agent_size
 from palaver.app.attach.console import Console
-from palaver.app.attach.screen import (
-    HELP,
-    AgentStatus,
-    Picture,
-    Row,
-    agent_size,
-    compose,
-    help_rows,
-    past_rows,
-)
+from palaver.app.attach.screen import HELP, AgentStatus, Picture, Row, compose, help_rows, past_rows
 from palaver.terminal.emulator import Emulator
 
 KEYS = st.sampled_from(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tools.record_compatibility import with_tried
 
 from palaver.app.doctor.doctor import proven
 from palaver.app.doctor.findings import (
@@ -16,7 +17,6 @@ from palaver.app.doctor.findings import (
     page_of,
     what_works,
 )
-from palaver.app.doctor.record import with_tried
 
 PAGE = Path(__file__).parents[3] / "docs/compatibility.md"
 

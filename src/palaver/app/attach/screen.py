@@ -9,9 +9,9 @@ from typing import Final
 from pyte.screens import Char
 from wcwidth import wcwidth
 
+from palaver.app.attach import agent_size, has_bar
 from palaver.app.attach.console import Console, Mode
 from palaver.app.chat.page import input_line, wrap
-from palaver.protocol.agent_socket import MIN_ROWS
 from palaver.protocol.display import display_width, safe, truncate
 from palaver.protocol.text import exact
 from palaver.terminal.emulator import Glass
@@ -220,29 +220,6 @@ def _mend(cells: Sequence[Char]) -> Row:
 @lru_cache(maxsize=4_096)
 def _width(sign: str) -> int:
     return wcwidth(sign) if sign else 0
-
-
-# --------------------
-# The part of a terminal that the agent gets. Pure; imports very little, because a start waits for it.
-
-LINES: Final = 2
-"""Rows that the agent does not get."""
-LEAST_COLS: Final = 12
-
-
-def has_bar(cols: int, rows: int) -> bool:
-    """Whether a terminal has room for the status line and the bar."""
-    return rows >= MIN_ROWS + LINES and cols >= LEAST_COLS
-
-
-def agent_size(cols: int, rows: int) -> tuple[int, int]:
-    """Return the size of an agent's terminal on a terminal of this size."""
-    return (cols, rows - LINES) if has_bar(cols, rows) else (cols, rows)
-
-
-def screen_size(cols: int, rows: int, environment: Mapping[str, str]) -> tuple[int, int]:
-    """Return the size that a new agent gets on a terminal of this size; a dumb one has no bar."""
-    return (cols, rows) if environment.get("TERM", "dumb") == "dumb" else agent_size(cols, rows)
 
 
 # --------------------

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from palaver.app.attach import agent_size, has_bar
 from palaver.app.attach.console import Act, Console, Meant, Mode, RawKeys, Say
 from palaver.app.attach.link import AgentPage, HolderLink, send_line, watch
 from palaver.app.attach.painter import IN, OwnTerminal, Painter, print_rows
@@ -17,9 +18,7 @@ from palaver.app.attach.screen import (
     AgentStatus,
     Picture,
     Row,
-    agent_size,
     compose,
-    has_bar,
     help_rows,
     past_rows,
     plain,

@@ -36,7 +36,7 @@ from palaver.client.connection import Follower
 from palaver.client.values import events_from_json, last_from_json
 from palaver.client.wire import Plain
 from palaver.errors import Disconnected, PalaverError
-from palaver.harness.hooks import harness_of
+from palaver.harness.marks import harness_of
 from palaver.protocol.display import Paint, paint_for, safe, safe_for_agent
 from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp

@@ -20,7 +20,7 @@ import msgspec
 
 from palaver.app.doctor.findings import Found, Tried, found_lines, found_view
 from palaver.app.doctor.self_test import PROGRAMS, try_out
-from palaver.harness.hooks import harness_of
+from palaver.harness.marks import harness_of
 from palaver.protocol.display import paint_for
 
 # --------------------

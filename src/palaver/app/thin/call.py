@@ -13,7 +13,7 @@ import signal
 
 from palaver import __version__
 from palaver.client.start import StartError
-from palaver.harness.hooks import MARKS
+from palaver.harness.marks import MARKS
 
 TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from palaver.domain.routing import Directory
 from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.parser import Parsed
 from palaver.errors import NotFound, UsageError, WhoAreYou
-from palaver.harness.hooks import harness_of
+from palaver.harness.marks import harness_of
 from palaver.identity.caller import Anchor
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from

@@ -60,7 +60,7 @@ from palaver.doors.cli.tasks import TASK_COMMANDS
 from palaver.doors.cli.terminals import TERMINAL_COMMANDS
 from palaver.doors.cli.threads import THREAD_COMMANDS, TRANSCRIPT_COMMANDS
 from palaver.errors import PalaverError, UsageError, WhoAreYou
-from palaver.harness.hooks import MARKS, SEAT_MARK, harness_of
+from palaver.harness.marks import MARKS, SEAT_MARK, harness_of
 from palaver.identity.caller import CallerClaim, Doorstep, act_as
 from palaver.identity.process import Process
 from palaver.protocol.agents import Caller, Standing

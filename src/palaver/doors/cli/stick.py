@@ -20,7 +20,7 @@ from palaver.doors.cli.rooms import (
 )
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError
-from palaver.harness.hooks import harness_of
+from palaver.harness.marks import harness_of
 from palaver.protocol.display import Paint, paint_for
 from palaver.services.rooms import RoomResult
 from palaver.state.rooms import find_room

@@ -1,0 +1,125 @@
+"""Run a harness for one turn, with the caller's input, output and terminal.
+
+This process stays next to it only to register it with the daemon before its first instruction, and to report
+how it ended. If the daemon is lost, the harness runs on. Its exit status is the one of this process.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Final, NoReturn
+
+from palaver import __version__
+from palaver.app.launch import Launch
+from palaver.app.run import CANNOT_RUN, NOT_FOUND
+from palaver.client.wire import ReplyLine
+from palaver.errors import PalaverError
+from palaver.harness.marks import SEAT_MARK
+from palaver.holder.connection import Held, HolderConnection
+from palaver.protocol.lines import HoldOp, LeaveOp
+
+_HOLD_LIMIT_S: Final = 5.0
+_REPORT_LIMIT_S: Final = 2.0
+_LEFT_TO_IT: Final = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these to both processes, and the harness decides."""
+STOP: Final = "stop"
+KILL: Final = "kill"
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+def run_headless(launch: Launch, ticket: str, home: str, cwd: str) -> int:
+    """Run it and return its exit status.
+
+    A command that is not a conversation replaces this process and is not an agent.
+    """
+    if not launch.is_agent:
+        _become(launch, cwd, "")
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        seat = os.read(ready, 4096)
+        os.close(ready)
+        if not seat:
+            os._exit(CANNOT_RUN)
+        _become(launch, cwd, seat.decode().strip())
+    os.close(ready)
+    secret = os.urandom(16).hex()
+    hold = HoldOp(pid=child, ticket=ticket, secret=secret, version=__version__, session=launch.session)
+    return asyncio.run(_stand_by(hold, home, go))
+
+
+def _become(launch: Launch, cwd: str, seat: str) -> NoReturn:
+    environment = {**launch.environment, **({SEAT_MARK: seat} if seat else {})}
+    try:
+        os.chdir(cwd)
+        os.execvpe(launch.argv[0], launch.argv, environment)  # noqa: S606 - no shell is involved
+    except OSError as error:
+        sys.stderr.write(f"pal: {launch.argv[0]} cannot be run: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN)
+
+
+async def _stand_by(hold: HoldOp, home: str, go: int) -> int:
+    loop = asyncio.get_running_loop()
+    held = asyncio.Event()
+
+    async def on_held(answer: Held) -> None:
+        held.set()
+
+    bus = HolderConnection(home, hold, on_held, lambda line: _obey(line, hold.pid))
+    holding = loop.create_task(bus.run())
+    try:
+        seat = await _seat(bus, holding, held)
+    except (PalaverError, TimeoutError) as error:
+        os.close(go)
+        await _end_of(hold.pid)
+        holding.cancel()
+        reason = "the bus does not answer" if isinstance(error, TimeoutError) else error
+        sys.stderr.write(f"pal: {reason}\n")
+        return 1
+    for number in _LEFT_TO_IT:
+        loop.add_signal_handler(number, lambda: None)
+    for number in _PASSED_ON:
+        loop.add_signal_handler(number, os.kill, hold.pid, number)
+    os.write(go, f"{seat}\n".encode())
+    os.close(go)
+    status = await _end_of(hold.pid)
+    await _say_goodbye(bus, status)
+    holding.cancel()
+    return status if status >= 0 else 128 - status
+
+
+async def _seat(bus: HolderConnection, holding: asyncio.Task[None], held: asyncio.Event) -> str:
+    """Wait until the daemon has assigned a seat. Raises its refusal, or TimeoutError."""
+    waiting = asyncio.ensure_future(held.wait())
+    async with asyncio.timeout(_HOLD_LIMIT_S):
+        await asyncio.wait({holding, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if holding.done():
+        waiting.cancel()
+        holding.result()
+    assert bus.held is not None
+    return bus.held.seat
+
+
+def _obey(line: ReplyLine, child: int) -> None:
+    """Carry out an order of the daemon. There is no terminal here, so only ending is possible."""
+    number = {STOP: signal.SIGTERM, KILL: signal.SIGKILL}.get(str(line.verb)) if line.push else None
+    if number is not None:
+        os.kill(child, number)
+
+
+async def _end_of(child: int) -> int:
+    """Wait for the child without blocking the loop; a negative number is a signal."""
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+async def _say_goodbye(bus: HolderConnection, status: int) -> None:
+    reason = f"exited with {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+    try:
+        async with asyncio.timeout(_REPORT_LIMIT_S):
+            await bus.ask(LeaveOp(reason=reason))
+    except (PalaverError, TimeoutError):
+        pass  # the daemon notices by itself that the process has ended
