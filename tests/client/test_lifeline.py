@@ -10,7 +10,8 @@ from tests.client.fake import FakeDaemon, FakePeer
 from tests.limits import LIMIT_S
 
 import palaver
-from palaver.client.wire import Lifeline, ReplyLine
+from palaver.client.connection import Lifeline
+from palaver.client.wire import ReplyLine
 from palaver.errors import BadText, Disconnected, DiskFull, MessageTooLarge, NameTaken, PalaverError
 from palaver.protocol.lines import JoinOp, ListOp, SendOp
 

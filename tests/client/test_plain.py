@@ -10,8 +10,8 @@ from tests.client.bus import Bus
 from tests.client.fake import FakeDaemon, FakePeer
 from tests.limits import LIMIT_S
 
+from palaver.client.connection import Plain
 from palaver.client.values import fields_from_json
-from palaver.client.wire import Plain
 from palaver.errors import Disconnected, RoomNotFound
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
 

@@ -6,9 +6,9 @@ import signal
 import pytest
 from tests.holder.stage import Stage, command_of, is_running, script, wait_until
 
-from palaver.holder import upgrade as renewal
+from palaver.holder import renewal
 from palaver.holder.connection import Held
-from palaver.holder.upgrade import Kept, become_new
+from palaver.holder.renewal import Kept, become_new
 
 
 async def test_repeated_upgrade_signals_during_an_upgrade_do_no_harm(stage: Stage) -> None:

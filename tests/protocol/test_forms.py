@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from palaver.errors import BadRequest
 from palaver.harness.registry import PROFILES
 from palaver.protocol.agent_text import (
+    CONTROL_TAGS,
     MessageLine,
     escape_body,
     escape_json,
@@ -22,7 +23,6 @@ from palaver.protocol.agent_text import (
     typed_in,
     unescape_body,
 )
-from palaver.protocol.escaping import CONTROL_TAGS
 from palaver.protocol.message import INTENTS
 
 pieces = st.sampled_from(

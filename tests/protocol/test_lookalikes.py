@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from palaver.protocol.escaping import fold, fold_indices, hide_invisible, show_invisible
+from palaver.protocol.agent_text import fold, fold_indices, hide_invisible, show_invisible
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 PERSIAN = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"

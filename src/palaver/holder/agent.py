@@ -29,8 +29,8 @@ from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.control import HolderControl
 from palaver.holder.integration import Native
 from palaver.holder.lane import TerminalLane
+from palaver.holder.renewal import Kept
 from palaver.holder.terminal_host import Station
-from palaver.holder.upgrade import Kept
 from palaver.home import read_profile_files
 from palaver.protocol.events import REPORT_END, AgentState, ExitReport
 from palaver.protocol.lines import LeaveOp, TypedOp

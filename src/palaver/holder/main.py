@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from palaver.holder.launch import (
     HolderReady,
     Starter,
     Waiting,
+    check_command,
     let_go,
     prepare,
     read_failure,
@@ -38,19 +39,56 @@ from palaver.holder.launch import (
     start_daemon,
 )
 from palaver.holder.tasks import Errands, adopt_orphans, collect_orphans, exit_of
-from palaver.holder.upgrade import Changeover
 from palaver.protocol.lines import HoldOp, LeaveOp
 from palaver.terminal.pty import Exit, Pty, Running
 
-if TYPE_CHECKING:  # Imported late at run time; see load_everything.
+if TYPE_CHECKING:
     from palaver.holder.agent import HeldAgent
-    from palaver.holder.upgrade import Kept
+    from palaver.holder.renewal import Kept
+
+# --------------------
+# Decide when a holder becomes its newer version: once that version loads and no offer is in progress.
+#
+# The upgrade itself, and the state that survives it, is in `renewal.py`.
+
+_logger: Final = logging.getLogger("palaver.holder")
+
+Run = Callable[[list[str]], Awaitable[int]]
+"""Runs a command and returns its exit status."""
+
+
+class Changeover:
+    """The upgrade of one holder. Requesting it twice performs it once."""
+
+    def __init__(self, run: Run, change: Callable[[], None]) -> None:
+        """`change` upgrades, or does nothing during an offer; it is called after each outcome."""
+        self._run = run
+        self._change = change
+        self._is_wanted = False
+        self._is_trying = False
+
+    async def ask(self) -> None:
+        """Check that the newer version loads, then upgrade as soon as no offer is in progress."""
+        if self._is_wanted:
+            return
+        self._is_wanted = self._is_trying = True
+        status = await self._run(check_command())
+        self._is_trying = False
+        if status:
+            self._is_wanted = False
+            _logger.warning("the newer version cannot be loaded (status %d): nothing was changed", status)
+        else:
+            self._change()
+
+    def look(self) -> None:
+        """Upgrade soon if requested. Call this after each outcome."""
+        if self._is_wanted and not self._is_trying:
+            asyncio.get_running_loop().call_soon(self._change)
+
 
 _PAUSE_S: Final = 1.0
 _LIFE_LOOK_S: Final = 0.05
 _LIMIT_EARLY: Final = 100
-
-_logger: Final = logging.getLogger("palaver.holder")
 
 
 class Holder:
@@ -122,7 +160,7 @@ class Holder:
     @classmethod
     def renewed(cls, resume_fd: int, clock: Clock) -> "Holder":
         """Continue with the state of an older version of this process."""
-        from palaver.holder.upgrade import take_up
+        from palaver.holder.renewal import take_up
 
         kept = take_up(resume_fd)
         pty = Pty(kept.master, kept.cols, kept.rows)
@@ -149,7 +187,7 @@ class Holder:
         loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         if self._kept is not None:
-            from palaver.holder.upgrade import hear_signals
+            from palaver.holder.renewal import hear_signals
 
             hear_signals()
         async with asyncio.TaskGroup() as self._tasks:
@@ -301,7 +339,7 @@ class Holder:
 
     def _become_new(self) -> None:
         """Upgrade in one step: no reads or writes between saving the state and the exec."""
-        from palaver.holder.upgrade import become_new
+        from palaver.holder.renewal import become_new
 
         assert self._agent is not None
         assert self._bus.held is not None
@@ -326,7 +364,7 @@ class Holder:
 def load_everything() -> None:
     """Import everything a holder needs, because an upgrade can replace the files on disk at any time."""
     import palaver.holder.agent
-    import palaver.holder.upgrade  # noqa: F401 - imported only to load them
+    import palaver.holder.renewal  # noqa: F401 - imported only to load them
 
     gc.freeze()
 

@@ -32,9 +32,8 @@ from palaver.app.chat.conversation import (
 )
 from palaver.app.chat.editor import Editor, Key, Pressed
 from palaver.app.chat.page import Bottom, ChatPage, input_line, marks_line, stick_line, wrap
-from palaver.client.connection import Follower
+from palaver.client.connection import Follower, Plain
 from palaver.client.values import events_from_json, last_from_json
-from palaver.client.wire import Plain
 from palaver.errors import Disconnected, PalaverError
 from palaver.harness.marks import harness_of
 from palaver.protocol.display import Paint, paint_for, safe, safe_for_agent

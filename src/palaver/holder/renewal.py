@@ -1,65 +1,22 @@
-"""Decide when a holder becomes its newer version: once that version loads and no offer is in progress.
+"""Upgrade a holder to its newer version in the same process; the terminal, viewers and state are kept.
 
-The upgrade itself, and the state that survives it, is in `main.py`.
+The pid stays the same, so the agent stays its child. The newer version must be checked before this: if it
+does not load, the terminal is lost.
 """
 
-import asyncio
-import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn
 
 import msgspec
 
 from palaver.client.start import find_python
 from palaver.holder.connection import Held
-from palaver.holder.launch import check_command, file_with
+from palaver.holder.launch import file_with
 from palaver.holder.spawn import MODULE
 from palaver.protocol.events import Outcome
 from palaver.terminal.screen import Remembered
 from palaver.terminal.viewers import KeptViewer
-
-_logger: Final = logging.getLogger("palaver.holder")
-
-Run = Callable[[list[str]], Awaitable[int]]
-"""Runs a command and returns its exit status."""
-
-
-class Changeover:
-    """The upgrade of one holder. Requesting it twice performs it once."""
-
-    def __init__(self, run: Run, change: Callable[[], None]) -> None:
-        """`change` upgrades, or does nothing during an offer; it is called after each outcome."""
-        self._run = run
-        self._change = change
-        self._is_wanted = False
-        self._is_trying = False
-
-    async def ask(self) -> None:
-        """Check that the newer version loads, then upgrade as soon as no offer is in progress."""
-        if self._is_wanted:
-            return
-        self._is_wanted = self._is_trying = True
-        status = await self._run(check_command())
-        self._is_trying = False
-        if status:
-            self._is_wanted = False
-            _logger.warning("the newer version cannot be loaded (status %d): nothing was changed", status)
-        else:
-            self._change()
-
-    def look(self) -> None:
-        """Upgrade soon if requested. Call this after each outcome."""
-        if self._is_wanted and not self._is_trying:
-            asyncio.get_running_loop().call_soon(self._change)
-
-
-# --------------------
-# Upgrade a holder to its newer version in the same process; the terminal, viewers and state are kept.
-#
-# The pid stays the same, so the agent stays its child. The newer version must be checked before this: if it
-# does not load, the terminal is lost.
 
 _HEARD: Final = (signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP)
 """The signals that a holder handles. Unhandled, each would end the process and the agent with it."""
