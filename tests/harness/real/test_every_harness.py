@@ -151,11 +151,16 @@ def test_forty_messages_in_ten_seconds_arrive_once_each(stage: HarnessStage) -> 
         places.append(send(luna, "@nova", "--", text))
         stage.wait(lambda: False, 0.2)  # four or five per second, independent of their delivery
 
+    def arrivals() -> dict[str, int]:
+        """Count each text in the request that has it most often: Gemini may drop a prompt from later ones."""
+        asked = [request.conversation for request in stage.script.main]
+        return {text: max(stage.count(text, one) for one in asked) for text in texts}
+
     for place in places:
         stage.until_seen(place)
+    stage.until(lambda: all(arrivals().values()))  # a typed text may still wait in the harness's own queue
     stage.until_idle()
-    asked = stage.all_told()
-    assert {text: stage.count(text, asked) for text in texts} == dict.fromkeys(texts, 1)
+    assert arrivals() == dict.fromkeys(texts, 1)
 
 
 @every_harness
