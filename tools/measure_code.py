@@ -16,8 +16,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src"
-CODEC = {"palaver.protocol.events", "palaver.protocol.envelope", "palaver.protocol.message"}
-"""The modules that may read the fields of a payload by name."""
+CODEC = {
+    "protocol/envelope.py",  # lines and the marker of lost content
+    "protocol/events.py",  # structs
+    "protocol/redaction.py",  # the stored payload without its text
+    "log/records.py",  # rows: the columns and the searched text of any payload
+}
+"""Files that convert between stored payloads and typed content."""
+OTHER_PAYLOADS = {
+    "app/chat/page.py",  # room events as a client receives them; not typed there yet
+    "app/thin/client.py",
+    "harness/codex/transcript.py",
+    "holder/control.py",
+    "log/repair.py",
+    "protocol/thin.py",
+}
+"""Files with other payloads: frames, hook input, transcripts of a harness, and events at a client."""
 _REASON = re.compile(
     r"\b(?:because|since|so that|so|otherwise|never|must|only|would|could|may|until|before)\b"
 )
@@ -89,29 +103,62 @@ def shared_class_names(modules: dict[str, Module]) -> list[str]:
 
 
 def payload_reads(modules: dict[str, Module]) -> list[str]:
-    """Return the places outside the codec that read a field of a payload by its name."""
-    found = []
-    for module in modules.values():
-        if module.name in CODEC:
-            continue
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Subscript):
-                owner, key = node.value, node.slice
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                if node.func.attr != "get":
-                    continue
-                owner, key = node.func.value, node.args[0]
-            else:
-                continue
-            if isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_payload(owner):
-                found.append(f"{module.name}:{node.lineno}")
-    return found
+    """Return the reads of a payload by the name of a field, outside the codec."""
+    return [
+        f"{name}: {read}"
+        for name, module in modules.items()
+        if f"{name.removeprefix('palaver.').replace('.', '/')}.py" not in CODEC | OTHER_PAYLOADS
+        for read in reads_in(module.tree)
+    ]
 
 
-def _is_payload(node: ast.expr) -> bool:
+def reads_in(tree: ast.Module) -> list[str]:
+    """Return every expression that reads a key of something named `payload`, or of an alias of it."""
+    found: dict[int, str] = {}
+    for function in ast.walk(tree):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            aliases = {"payload"}
+            for target, value in _assignments(function):
+                if _is_payload(value, aliases) or _is_get(value, aliases):
+                    aliases.add(target)
+            for node in ast.walk(function):
+                if _is_read(node, aliases):
+                    found[id(node)] = ast.unparse(node)
+    return [*found.values()]
+
+
+def _assignments(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    for node in ast.walk(function):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            assert isinstance(node, ast.Assign)
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=True))
+            yield from ((one.id, value) for one, value in pairs if isinstance(one, ast.Name))
+
+
+def _is_payload(node: ast.expr, aliases: set[str]) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr == "payload"
-    return isinstance(node, ast.Name) and node.id == "payload"
+    if isinstance(node, ast.BoolOp):
+        return any(_is_payload(value, aliases) for value in node.values)
+    return isinstance(node, ast.Name) and node.id in aliases
+
+
+def _is_get(node: ast.expr, aliases: set[str]) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "get" and _is_payload(node.value, aliases)
+
+
+def _is_read(node: ast.AST, aliases: set[str]) -> bool:
+    if isinstance(node, ast.Call):
+        is_alias = isinstance(node.func, ast.Name) and node.func.id in aliases
+        return is_alias or _is_get(node.func, aliases)
+    if isinstance(node, ast.Subscript):
+        is_key = isinstance(node.ctx, ast.Load) and not isinstance(node.slice, ast.Slice)
+        return is_key and _is_payload(node.value, aliases)
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        return _is_payload(node.comparators[0], aliases)
+    return False
 
 
 def cycles(modules: dict[str, Module]) -> list[str]:
