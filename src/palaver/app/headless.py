@@ -11,8 +11,7 @@ import sys
 from typing import Final, NoReturn
 
 from palaver import __version__
-from palaver.app.launch import Launch
-from palaver.app.run import CANNOT_RUN, NOT_FOUND
+from palaver.app.launch import CANNOT_RUN, NOT_FOUND, Launch
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
 from palaver.harness.marks import SEAT_MARK

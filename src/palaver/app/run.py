@@ -14,15 +14,12 @@ from typing import Final
 import msgspec
 
 from palaver.app.attach import screen_size
-from palaver.app.launch import LAUNCHERS, Launch, prepare_codex
+from palaver.app.launch import CANNOT_RUN, LAUNCHERS, NOT_FOUND, Launch, prepare_codex
 from palaver.errors import OtherError, PalaverError, UsageError
 from palaver.holder.launch import HolderReady, Program, Start, clean_environment, run_to_the_end, start_holder
 from palaver.holder.spawn import HolderProcess
 from palaver.protocol.agent_socket import is_size
 
-NOT_FOUND: Final = 127
-CANNOT_RUN: Final = 126
-"""Exit statuses, as a shell has them."""
 _DEFAULT_SIZE: Final = (80, 24)
 _HARNESS_LIFE_S: Final = 30.0
 """Seconds. How long a detached harness may take to show its screen before its start counts as a success."""
