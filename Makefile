@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 
 # The C client with sanitizers, see native-check.
 SANITIZED := build/pal-sanitized
-VERSION   := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/palaver/__init__.py)
+VERSION   := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/palaver/version.py)
 
 # A prefix for each test command. Only .ci/run sets it, to run failed tests once more.
 AGAIN ?=

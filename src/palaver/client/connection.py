@@ -22,7 +22,6 @@ from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
-from palaver import __version__
 from palaver.client.values import (
     AgentInfo,
     Delivery,
@@ -57,6 +56,7 @@ from palaver.protocol.lines import (
     ToolOp,
     op_to_json,
 )
+from palaver.version import __version__
 
 # --------------------
 # A queue of received items. The producer limits its length.

@@ -27,7 +27,8 @@ from palaver.harness.hooks import SEAT_MARK, text_in
 from palaver.harness.integration import Spawn
 from palaver.holder.codex_start import listens
 from palaver.holder.companion import Beside, run_beside
-from palaver.holder.integration import Make, connect_codex
+from palaver.holder.integration import connect_codex
+from palaver.holder.subagents import Make
 from palaver.protocol.lines import AccompanyOp
 
 MODULE: Final = "palaver.holder.codex"

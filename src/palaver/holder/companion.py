@@ -16,7 +16,7 @@ from palaver.errors import AlreadyJoined, PalaverError
 from palaver.harness.base import AgentReport, status_of
 from palaver.harness.integration import Spawn
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.integration import Make, NativeLanes
+from palaver.holder.subagents import Make, NativeLanes
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp, LeaveOp, TellOp
 

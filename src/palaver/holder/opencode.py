@@ -48,7 +48,7 @@ from palaver.harness.opencode.wire import HEALTH, Head, Lost, NotSent, OpenCodeE
 from palaver.holder.companion import Beside, run_beside
 from palaver.holder.connection import Held
 from palaver.holder.http_client import HttpClient
-from palaver.holder.integration import Make
+from palaver.holder.subagents import Make
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp
 

@@ -10,10 +10,10 @@ import os
 import signal
 import time
 
-from palaver import __version__
 from palaver.app.thin.call import write_all
 from palaver.client import start
 from palaver.client.start import NoHope, StartError
+from palaver.version import __version__
 
 TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.doors.http.server import DEFAULT as DEFAULT_HTTP
-from palaver.doors.http.server import check_reach, format_address, parse_address
+from palaver.doors.http.address import DEFAULT as DEFAULT_HTTP
+from palaver.doors.http.address import check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
