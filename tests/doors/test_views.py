@@ -17,8 +17,9 @@ from palaver.protocol.agents import BeginSubagent
 from palaver.protocol.events import Grade
 from palaver.protocol.lanes import Ability, LaneKind
 from palaver.protocol.requests import Acknowledge, Gone, Release, SetStatus
-from palaver.services.queries import Queries, agent_view, agents_view, inbox_view, open_mail, recently_sent
+from palaver.services.queries import Queries
 from palaver.services.services import Services
+from palaver.services.views import agent_view, agents_view, inbox_view, open_mail, recently_sent
 
 DAY_S = 24 * 3600
 

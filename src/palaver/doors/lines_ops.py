@@ -27,7 +27,8 @@ from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.services.messages import MailboxReader
-from palaver.services.queries import (
+from palaver.services.services import Services
+from palaver.services.views import (
     agent_view,
     agents_view,
     caller_view,
@@ -36,7 +37,6 @@ from palaver.services.queries import (
     receipts_view,
     sent_view,
 )
-from palaver.services.services import Services
 
 # --------------------
 # Tool calls of programs on one connection: the same tools, with the same results, as over MCP.

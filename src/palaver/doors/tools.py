@@ -16,9 +16,9 @@ from palaver.protocol.display import safe
 from palaver.protocol.lines import error_object
 from palaver.protocol.query import HINTS
 from palaver.protocol.requests import Send
-from palaver.services.queries import sent_view
 from palaver.services.rooms import LIMIT_WAIT_MS
 from palaver.services.services import Services
+from palaver.services.views import sent_view
 
 # --------------------
 # The parameters of a tool, and their JSON Schema. Pure.

@@ -13,7 +13,7 @@ from palaver.protocol.display import Column, Paint, Safe, ago, display_width, la
 from palaver.protocol.events import AgentState
 from palaver.protocol.requests import Join, Leave, Register, SetStatus
 from palaver.protocol.text import exact
-from palaver.services.queries import (
+from palaver.services.views import (
     agents_view,
     caller_view,
     closed_gates,

@@ -33,13 +33,8 @@ from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
 from palaver.services.archive import replaced_log
-from palaver.services.queries import (
-    agent_view,
-    daemon_view,
-    terminal_lines,
-    terminal_view,
-)
 from palaver.services.services import DOWN
+from palaver.services.views import agent_view, daemon_view, terminal_lines, terminal_view
 from palaver.state.fold import SKIPPED
 from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.state.rows import decode_count

@@ -51,14 +51,7 @@ from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Relea
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
 from palaver.services.holders import hide_keys
 from palaver.services.messages import MailboxReader
-from palaver.services.queries import (
-    inbox_view,
-    message_view,
-    open_mail,
-    receipts_of,
-    receipts_view,
-    sent_view,
-)
+from palaver.services.views import inbox_view, message_view, open_mail, receipts_of, receipts_view, sent_view
 from palaver.state.agents import read_entry, read_tips, read_unread
 from palaver.state.fold import agent_of
 from palaver.state.rows import LedgerEntry, reply_place

@@ -19,7 +19,7 @@ from palaver.protocol.tasks import (
     TaskRequest,
     UpdateTask,
 )
-from palaver.services.queries import sent_view
+from palaver.services.views import sent_view
 from palaver.state.tasks import read_tasks
 
 # --------------------

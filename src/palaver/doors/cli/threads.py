@@ -14,7 +14,7 @@ from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.transcript import Detail, parse_span
-from palaver.services.queries import message_view
+from palaver.services.views import message_view
 from palaver.state.threads import read_thread, read_threads
 
 # --------------------
