@@ -38,7 +38,7 @@ from palaver.protocol.lines import (
 )
 from palaver.protocol.requests import DIALOG, Join, SetStatus, Typed
 from palaver.protocol.text import check_text
-from palaver.services.holders import Hold, Push, show_keys
+from palaver.services.holders import Hold, Push, with_hidden_keys
 from palaver.services.permissions import Pending, PermissionDesk
 from palaver.services.services import Services
 from palaver.services.views import free_session, message_view, only_session
@@ -151,7 +151,9 @@ class Lanes:
         number = next(self._numbers)
 
         def carry(offer: Offer) -> None:
-            messages = [show_keys(self._services.agents.holds, message_view(event)) for event in offer.events]
+            messages = [
+                with_hidden_keys(self._services.agents.holds, message_view(event)) for event in offer.events
+            ]
             fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
             self._push(push_line("offer", fields))
 

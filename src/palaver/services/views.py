@@ -19,6 +19,8 @@ from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, MessageSent, State
 from palaver.protocol.message import (
+    MESSAGE,
+    FlatMessage,
     Priority,
     flat,
     format_priority,
@@ -28,6 +30,19 @@ from palaver.protocol.message import (
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
 from palaver.services.holders import STATUS
+from palaver.services.results import (
+    AgentDetails,
+    AgentView,
+    CallerView,
+    DaemonView,
+    GateView,
+    LastSent,
+    MessageReceipts,
+    ReceiptView,
+    RecentMessage,
+    SentView,
+    TerminalView,
+)
 from palaver.services.services import Services
 from palaver.state.agents import (
     find_mail,
@@ -52,39 +67,37 @@ _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
-def agent_view(services: Services, agent: Agent) -> dict[str, object]:
+def agent_view(services: Services, agent: Agent) -> AgentView:
     """Return one agent as programs read it."""
-    view: dict[str, object] = {
-        "name": agent.name,
-        "base": agent.base,
-        "tag": agent.tag or None,
-        "role": agent.role,
-        "harness": agent.harness or None,
-        "state": agent.state,
-        "detail": agent.detail or None,
-        "since": agent.since,
-        "joined": agent.joined,
-        "present": services.callers.presence.is_present(agent.name),
-        "unread": read_unread(services.queries.rows, agent.name),
-        "device": agent.device or services.queries.device,
-    }
-    if agent.seat is not None:
-        view["pid"] = agent.seat.pid
-    if agent.by:
-        view["by"] = agent.by
-    if agent.parent:
-        view["parent"] = agent.parent
-    if agent.left:
-        view["left"] = True
-    if agent.paused:
-        view["paused"] = True
-    if _is_asleep(services, agent):
-        view["asleep"] = True
-    if view["present"] and _is_stale(services, agent):
-        view["stale"] = True
-    if unsure := read_unsure(services.queries.rows, agent.name):
-        view["unconfirmed"] = unsure
-    return view
+    rows, is_present = services.queries.rows, services.callers.presence.is_present(agent.name)
+    return AgentView(
+        name=agent.name,
+        base=agent.base,
+        tag=agent.tag or None,
+        role=agent.role,
+        harness=agent.harness or None,
+        state=agent.state,
+        detail=agent.detail or None,
+        since=agent.since,
+        joined=agent.joined,
+        present=is_present,
+        unread=read_unread(rows, agent.name),
+        device=agent.device or services.queries.device,
+        pid=None if agent.seat is None else agent.seat.pid,
+        by=agent.by or None,
+        parent=agent.parent or None,
+        left=agent.left,
+        paused=agent.paused,
+        asleep=_is_asleep(services, agent),
+        stale=is_present and _is_stale(services, agent),
+        unconfirmed=tuple(read_unsure(rows, agent.name)),
+    )
+
+
+def agent_with_queue(services: Services, agent: Agent) -> AgentView:
+    """Return one agent together with the number of its waiting messages."""
+    queue = queue_view(services.queries.rows, agent.name)
+    return msgspec.structs.replace(agent_view(services, agent), queue=queue)
 
 
 def _is_asleep(services: Services, agent: Agent) -> bool:
@@ -106,7 +119,7 @@ def _is_stale(services: Services, agent: Agent) -> bool:
     return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
 
 
-async def agents_view(services: Services) -> list[dict[str, object]]:
+async def agents_view(services: Services) -> list[AgentView]:
     """Return all agents by name, present ones first; sub-agents follow their parents.
 
     Ended sub-agents are included for one hour.
@@ -135,23 +148,19 @@ def _family(services: Services, agent: Agent) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-def caller_view(services: Services, caller: Caller) -> dict[str, object]:
+def caller_view(services: Services, caller: Caller) -> CallerView:
     """Return the identity of a caller as the daemon determined it."""
-    view: dict[str, object] = {
-        "name": caller.name,
-        "kind": caller.kind,
-        "standing": caller.standing.word,
-        "device": services.queries.device,
-    }
-    if caller.harness:
-        view["harness"] = caller.harness
-    if caller.by:
-        view["by"] = caller.by
-    if caller.seat is not None:
-        view["pid"] = caller.seat.pid
-    if (agent := services.broker.directory.get(caller.name)) is not None:
-        view["role"] = agent.role
-    return view
+    agent = services.broker.directory.get(caller.name)
+    return CallerView(
+        name=caller.name,
+        kind=caller.kind,
+        standing=caller.standing.word,
+        device=services.queries.device,
+        harness=caller.harness or None,
+        by=caller.by or None,
+        pid=None if caller.seat is None else caller.seat.pid,
+        role=None if agent is None else agent.role,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,32 +185,34 @@ def _receipt(services: Services, event: Event, name: str) -> RecipientReceipt:
     return RecipientReceipt(name, entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
 
 
-def receipts_view(services: Services, event: Event) -> dict[str, object]:
+def receipts_view(services: Services, event: Event) -> MessageReceipts:
     """Return one message with its receipts as programs read them."""
-    return {
-        "seq": event.seq,
-        "id": event.id,
-        "from": event.sender,
-        "ts": event.ts,
-        "text": readable_text(event),
-        "priority": flat(event)["priority"],
-        "receipts": [
-            {"name": one.name, **msgspec.to_builtins(one.entry)} for one in receipts_of(services, event)
-        ],
-    }
+    return MessageReceipts(
+        seq=event.seq,
+        id=event.id,
+        sender=event.sender,
+        ts=event.ts,
+        text=readable_text(event),
+        priority=flat(event).priority,
+        receipts=tuple(
+            ReceiptView(name=one.name, **msgspec.structs.asdict(one.entry))
+            for one in receipts_of(services, event)
+        ),
+    )
 
 
-def message_view(event: Event) -> dict[str, object]:
+def message_view(event: Event) -> FlatMessage:
     """Return a message, or a foreign envelope that was delivered as one, as a flat object."""
     view = flat(event)
-    if event.type != "message":
-        view |= {
-            "type": event.type,
-            "text": readable_text(event),
-            "delivered_to": list(event.delivered_to),
-            "payload": event.payload,
-        }
-    return view
+    if event.type == MESSAGE:
+        return view
+    return msgspec.structs.replace(
+        view,
+        type=event.type,
+        text=readable_text(event),
+        delivered_to=event.delivered_to,
+        payload=event.payload,
+    )
 
 
 async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
@@ -223,10 +234,10 @@ def _is_kept_back(services: Services, event: Event, name: str) -> bool:
     return found is not None and found[1].is_kept_back
 
 
-async def mail_view(services: Services, name: str, limit: int) -> list[dict[str, object]]:
+async def mail_view(services: Services, name: str, limit: int) -> list[FlatMessage]:
     """Return the newest messages to a name as programs read them, each with its state there."""
     found = await inbox_view(services, name, limit)
-    return [{**message_view(event), "state": state} for event, state in found]
+    return [msgspec.structs.replace(message_view(event), state=state) for event, state in found]
 
 
 def _without_text(event: Event) -> Event:
@@ -260,31 +271,45 @@ def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit
     return list(filter(None, map(services.queries.event, seqs[len(behind) - limit :])))
 
 
-async def last_sent(services: Services, sender: str) -> dict[str, dict[str, object]]:
+async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
     """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
     events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
     newest = {name: event for event in events for name in recipients_of(event)}
     return {
-        name: {"seq": event.seq, "state": _state(services, event, name)} for name, event in newest.items()
+        name: LastSent(seq=event.seq, state=_state(services, event, name)) for name, event in newest.items()
     }
 
 
-async def recently_sent(services: Services, sender: str) -> list[dict[str, object]]:
+async def agents_with_messages(services: Services, caller: str) -> list[AgentDetails]:
+    """Return all agents as `agents_view` does, each with its latest messages and those of a caller to it."""
+    sent = await last_sent(services, caller)
+    return [
+        AgentDetails(
+            **msgspec.structs.asdict(view),
+            last_sent=sent.get(view.name),
+            recent=tuple(await recently_sent(services, view.name)),
+            closed=closed_gates(services, view.name) or None,
+        )
+        for view in await agents_view(services)
+    ]
+
+
+async def recently_sent(services: Services, sender: str) -> list[RecentMessage]:
     """Return the newest messages of a sender within a day, newest first, each with its readers."""
     since = services.clock.now_ms() - _DAY_MS
     query = Query(types=("message",), senders=(sender,), since=since, last=_RECENT)
     return [_read_by(services, event) for event in reversed(await services.queries.read(query))]
 
 
-def _read_by(services: Services, event: Event) -> dict[str, object]:
+def _read_by(services: Services, event: Event) -> RecentMessage:
     names = recipients_of(event)
-    return {
-        "seq": event.seq,
-        "ts": event.ts,
-        "text": readable_text(event),
-        "read_by": [name for name in names if _state(services, event, name) in _READ],
-        "total": len(names),
-    }
+    return RecentMessage(
+        seq=event.seq,
+        ts=event.ts,
+        text=readable_text(event),
+        read_by=tuple(name for name in names if _state(services, event, name) in _READ),
+        total=len(names),
+    )
 
 
 def _state(services: Services, event: Event, name: str) -> str:
@@ -292,36 +317,34 @@ def _state(services: Services, event: Event, name: str) -> str:
     return State.QUEUED.value if entry is None else entry.state
 
 
-def sent_view(sent: Sent) -> dict[str, object]:
+def sent_view(sent: Sent) -> SentView:
     """Return the result of a send as programs read it."""
     event = sent.event
-    view: dict[str, object] = {} if event is None else {"seq": event.seq, "id": event.id}
-    view |= {"to": list(sent.to), "delivered_to": list(sent.delivered_to)}
-    if sent.empty_groups:
-        view["empty_groups"] = list(sent.empty_groups)
-    if sent.dead:
-        view["dead"] = list(sent.dead)
-    if sent.is_repeat:
-        view["repeat"] = True
-    if event is None:
-        view["dry_run"] = True
-    return view
+    return SentView(
+        seq=None if event is None else event.seq,
+        id=None if event is None else event.id,
+        to=sent.to,
+        delivered_to=sent.delivered_to,
+        empty_groups=sent.empty_groups,
+        dead=sent.dead,
+        repeat=sent.is_repeat,
+        dry_run=event is None,
+    )
 
 
-def daemon_view(services: Services) -> dict[str, object]:
+def daemon_view(services: Services) -> DaemonView:
     """Return the state of the daemon itself."""
-    return {
-        "pid": os.getpid(),
-        "version": services.daemon.version,
-        "home": str(services.daemon.home),
-        "device": services.queries.device,
-        "doors": {"unix": str(services.daemon.home / "daemon.sock"), **services.daemon.http.describe()},
-        "started": services.daemon.started_ms,
-        "last": services.queries.last(),
-        "agents": sum(
-            1 for agent in services.broker.directory.all() if services.callers.presence.is_present(agent.name)
-        ),
-    }
+    present = map(services.callers.presence.is_present, (one.name for one in services.broker.directory.all()))
+    return DaemonView(
+        pid=os.getpid(),
+        version=services.daemon.version,
+        home=str(services.daemon.home),
+        device=services.queries.device,
+        doors={"unix": str(services.daemon.home / "daemon.sock"), **services.daemon.http.describe()},
+        started=services.daemon.started_ms,
+        last=services.queries.last(),
+        agents=sum(present),
+    )
 
 
 # --------------------
@@ -347,27 +370,29 @@ def queue_view(rows: Rows, name: str) -> dict[str, int]:
     return counts
 
 
-async def terminal_view(services: Services, agent: Agent) -> dict[str, object]:
+async def terminal_view(services: Services, agent: Agent) -> TerminalView:
     """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
-    view: dict[str, object] = {
-        "queue": queue_view(services.queries.rows, agent.name),
-        "paused": agent.paused,
-        "last_activity": agent.since,
-    }
-    if levels := services.delivery.levels(agent.name):
-        view["gates"] = [
-            {"lane": lane, "open": level.is_open, "paused": level.is_paused, "reason": level.reason or None}
-            for lane, level in levels
-        ]
     hold = services.agents.holds.get(agent.name)
+    view = TerminalView(
+        queue=queue_view(services.queries.rows, agent.name),
+        paused=agent.paused,
+        last_activity=agent.since,
+        gates=tuple(
+            GateView(lane=lane, is_open=level.is_open, paused=level.is_paused, reason=level.reason or None)
+            for lane, level in services.delivery.levels(agent.name)
+        ),
+        cols=None if hold is None else hold.cols,
+        rows=None if hold is None else hold.rows,
+        holder=None if hold is None else hold.holder.pid,
+    )
     if hold is None:
         return view
-    view |= {"cols": hold.cols, "rows": hold.rows, "holder": hold.holder.pid}
     try:
         told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
     except (Unavailable, NotFound):
         return view
-    return view | {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
+    fields = {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
+    return msgspec.structs.replace(view, **fields)
 
 
 def explain_gate(reason: str | None) -> str:
@@ -384,25 +409,23 @@ def closed_gates(services: Services, name: str) -> str:
     )
 
 
-def terminal_lines(view: dict[str, object]) -> list[str]:
+def terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
     """Return the same details as lines for people."""
     lines: list[str] = []
-    queue, gates = view["queue"], view.get("gates", [])
-    assert isinstance(queue, dict)
-    assert isinstance(gates, list)
-    if any(queue.values()):
-        lines.append("waiting: " + ", ".join(f"{count} {word}" for word, count in queue.items() if count))
-    if view.get("asleep"):
+    if any(view.queue.values()):
+        words = ", ".join(f"{count} {word}" for word, count in view.queue.items() if count)
+        lines.append(f"waiting: {words}")
+    if is_asleep:
         lines.append("asleep: nothing can wake it; what is held comes with its next prompt")
-    if view["paused"]:
+    if view.paused:
         lines.append("paused: only interrupts are brought to it")
     lines += [
-        f"{gate['lane']} lane: " + ("paused" if gate["open"] else f"closed ({explain_gate(gate['reason'])})")
-        for gate in gates
-        if gate["paused"] or not gate["open"]
+        f"{gate.lane} lane: " + ("paused" if gate.is_open else f"closed ({explain_gate(gate.reason)})")
+        for gate in view.gates
+        if gate.paused or not gate.is_open
     ]
-    if view.get("cols"):
-        lines.append(f"terminal {view['cols']}x{view['rows']}, holder process {view['holder']}")
+    if view.cols:
+        lines.append(f"terminal {view.cols}x{view.rows}, holder process {view.holder}")
     return lines
 
 

@@ -1,6 +1,6 @@
 """The commands to join, leave and list agents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from palaver.broker.context import Joined, Outcome
@@ -13,12 +13,12 @@ from palaver.protocol.display import Column, Paint, Safe, ago, display_width, la
 from palaver.protocol.events import AgentState
 from palaver.protocol.requests import Join, Leave, Register, SetStatus
 from palaver.protocol.text import exact
+from palaver.services.results import AgentDetails, AgentView, RecentMessage
 from palaver.services.views import (
     agents_view,
+    agents_with_messages,
     caller_view,
-    closed_gates,
     free_session,
-    last_sent,
     recently_sent,
 )
 from palaver.state.agents import read_unread, read_unsure
@@ -143,8 +143,6 @@ AGENT_COMMANDS: Final = (
 # --------------------
 # Tables of agents for people: a short one, and a long one with the receipts of their latest messages.
 
-AgentView = Mapping[str, object]
-
 _BELOW: Final = "└ "
 _GAPS: Final = len("  " * 3)
 _LEAST_ROOM: Final = 30
@@ -170,9 +168,9 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
             name,
             _state_with_reason(view, now_ms),
             _age(view, now_ms),
-            str(view["unread"] or ""),
-            str(view["role"]),
-            str(view["harness"] or ""),
+            str(view.unread or ""),
+            view.role,
+            view.harness or "",
         ]
         for name, view in zip(names, views, strict=True)
     ]
@@ -181,17 +179,17 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
 
 def _indented(views: Sequence[AgentView]) -> list[str]:
     """Return the names; each sub-agent is indented one step more than its parent above it."""
-    depths: dict[object, int] = {}
+    depths: dict[str | None, int] = {}
     shown = []
     for view in views:
-        depth = depths[view["name"]] = depths.get(view.get("parent"), -1) + 1
-        shown.append(f"{'  ' * (depth - 1)}{_BELOW if depth else ''}{view['name']}")
+        depth = depths[view.name] = depths.get(view.parent, -1) + 1
+        shown.append(f"{'  ' * (depth - 1)}{_BELOW if depth else ''}{view.name}")
     return shown
 
 
 def long_table(
-    views: Sequence[AgentView],
-    own: Sequence[Mapping[str, object]],
+    views: Sequence[AgentDetails],
+    own: Sequence[RecentMessage],
     now_ms: int,
     *,
     name: str,
@@ -203,12 +201,12 @@ def long_table(
     `own` are the messages of a caller that is not in the list of agents; they are shown under `name`.
     """
     heads = [
-        (name, state_words(view, now_ms), str(view["unread"]), view["recent"])
+        (name, state_words(view, now_ms), str(view.unread), view.recent)
         for name, view in zip(_indented(views), views, strict=True)
     ]
-    notes = [(_seat(view, now_ms), str(view.get("closed", ""))) for view in views]
+    notes = [(_seat(view, now_ms), view.closed or "") for view in views]
     if own:
-        heads.append((name, "(you)", "", list(own)))
+        heads.append((name, "(you)", "", tuple(own)))
         notes.append(("", ""))
     columns = [
         Column(title="NAME", least=8, paint=paint.bold),
@@ -219,7 +217,6 @@ def long_table(
     room = _room(columns, heads, width, paint)
     rows: list[list[str]] = []
     for (who, state, unread, recent), note in zip(heads, notes, strict=True):
-        assert isinstance(recent, list)
         lines = [receipt_line(one, now_ms, room, paint) for one in recent] + [one for one in note if one]
         rows.append([who, state, unread, lines[0]])
         rows += [["", "", "", line] for line in lines[1:]]
@@ -228,33 +225,30 @@ def long_table(
 
 def state_words(view: AgentView, now_ms: int) -> str:
     """Return the state in words, with a remark if the agent is away, asleep, paused or silent."""
-    state = str(view["state"])
-    if "stale" in view:
-        paused = ", paused" if view.get("paused") else ""
-        return f"{state} (stale {_age(view, now_ms)}{paused})"
-    is_away = not view["present"] and "left" not in view
-    doubts = ["away"] if is_away else []
-    doubts += [word for word in ("asleep", "paused") if view.get(word)]
-    return f"{state} ({', '.join(doubts)})" if doubts else state
+    if view.stale:
+        paused = ", paused" if view.paused else ""
+        return f"{view.state} (stale {_age(view, now_ms)}{paused})"
+    is_away = not view.present and not view.left
+    remarks = (("away", is_away), ("asleep", view.asleep), ("paused", view.paused))
+    words = [word for word, applies in remarks if applies]
+    return f"{view.state} ({', '.join(words)})" if words else view.state
 
 
 def _state_with_reason(view: AgentView, now_ms: int) -> str:
     """Return the state in words; for an agent that waits for a person also its question."""
     words = state_words(view, now_ms)
-    is_asking = view["state"] == AgentState.BLOCKED and view["detail"]
-    return f"{words}: {truncate(exact(str(view['detail'])), _LIMIT_ASKED)}" if is_asking else words
+    is_asking = view.state == AgentState.BLOCKED and view.detail
+    return f"{words}: {truncate(exact(view.detail or ''), _LIMIT_ASKED)}" if is_asking else words
 
 
-def receipt_line(recent: Mapping[str, object], now_ms: int, room: int | None, paint: Paint) -> Safe:
+def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Paint) -> Safe:
     """Return the readers of a message as one line: `#42(2m): "hello" read by nova, kira [2/3]`.
 
     If there is too little room, the text is shortened first, then the names; the count never is.
     """
-    moment, names = recent["ts"], recent["read_by"]
-    assert isinstance(moment, int)
-    assert isinstance(names, list)
-    head, tail = f"#{recent['seq']}({ago(now_ms - moment)}): ", f" [{len(names)}/{recent['total']}]"
-    text = truncate(paint.safe(" ".join(str(recent["text"]).split())), _LIMIT_TEXT)
+    names = recent.read_by
+    head, tail = f"#{recent.seq}({ago(now_ms - recent.ts)}): ", f" [{len(names)}/{recent.total}]"
+    text = truncate(paint.safe(" ".join(recent.text.split())), _LIMIT_TEXT)
     readers = str(paint.names(names)) or "nobody"
     if room is not None:
         left = room - display_width(f'{head}"" read by {tail}')
@@ -279,16 +273,14 @@ def _room(
 
 def _seat(view: AgentView, now_ms: int) -> str:
     """Return further details of an agent: age of its state, role, harness, process and status detail."""
-    words = [f"for {_age(view, now_ms)}", str(view["role"]), str(view["harness"] or "")]
-    words += [f"process {view['pid']}"] if "pid" in view else []
-    words.append(exact(str(view["detail"] or "")))
+    words = [f"for {_age(view, now_ms)}", view.role, view.harness or ""]
+    words += [] if view.pid is None else [f"process {view.pid}"]
+    words.append(exact(view.detail or ""))
     return ", ".join(word for word in words if word)
 
 
 def _age(view: AgentView, now_ms: int) -> str:
-    since = view["since"]
-    assert isinstance(since, int)
-    return ago(now_ms - since)
+    return ago(now_ms - view.since)
 
 
 # --------------------
@@ -375,11 +367,11 @@ async def whoami(call: Call) -> int:
     if call.is_json:
         await call.say_json(view)
         return 0
-    parts = [call.caller.name, f"standing {view['standing']}"]
-    if "pid" in view:
-        parts.append(f"seat at process {view['pid']}")
-    if "by" in view:
-        parts.append(f"spoken for by {view['by']}")
+    parts = [call.caller.name, f"standing {view.standing}"]
+    if view.pid is not None:
+        parts.append(f"seat at process {view.pid}")
+    if view.by is not None:
+        parts.append(f"spoken for by {view.by}")
     if call.caller.name == SCRIPT_NAME:
         parts.append("not joined: 'pal join' gives this process a name")
     await call.say(", ".join(parts))
@@ -388,29 +380,35 @@ async def whoami(call: Call) -> int:
 
 async def list_agents(call: Call) -> int:
     """Show the agents; with --verbose also agents that left, and who read the latest messages of each."""
-    services, is_verbose = call.services, call.parsed.has("--verbose")
-    views = [view for view in await agents_view(services) if is_verbose or "left" not in view]
-    if is_verbose:
-        sent = await last_sent(services, call.caller.name)
-        for view in views:
-            name = str(view["name"])
-            view |= {"last_sent": sent.get(name), "recent": await recently_sent(services, name)}
-            if closed := closed_gates(services, name):
-                view["closed"] = closed
-    if call.is_json:
+    if call.parsed.has("--verbose"):
+        return await _list_details(call)
+    views = [view for view in await agents_view(call.services) if not view.left]
+    if call.is_json or not views:
+        return await _say_views(call, views)
+    now_ms = call.services.clock.now_ms()
+    await call.say_lines(short_table(views, now_ms, width=call.width, paint=call.paint))
+    return 0
+
+
+async def _list_details(call: Call) -> int:
+    services, name = call.services, call.caller.name
+    views = await agents_with_messages(services, name)
+    if call.is_json or not views:
+        return await _say_views(call, views)
+    # A person or a script is not in the list of agents: show the receipts of its messages separately.
+    own = [] if any(view.name == name for view in views) else await recently_sent(services, name)
+    now_ms = services.clock.now_ms()
+    await call.say_lines(long_table(views, own, now_ms, name=name, width=call.width, paint=call.paint))
+    return 0
+
+
+async def _say_views(call: Call, views: Sequence[AgentView]) -> int:
+    """Write agents for programs; tell people that there are none."""
+    if not call.is_json:
+        await call.say("nobody is here; 'pal join' takes a name")
+    else:
         for view in views:
             await call.say_json(view)
-        return 0
-    if not views:
-        await call.say("nobody is here; 'pal join' takes a name")
-        return 0
-    now, name = services.clock.now_ms(), call.caller.name
-    if not is_verbose:
-        await call.say_lines(short_table(views, now, width=call.width, paint=call.paint))
-        return 0
-    # A person or a script is not in the list of agents: show the receipts of its messages separately.
-    own = [] if any(view["name"] == name for view in views) else await recently_sent(services, name)
-    await call.say_lines(long_table(views, own, now, name=name, width=call.width, paint=call.paint))
     return 0
 
 

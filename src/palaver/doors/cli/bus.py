@@ -222,7 +222,7 @@ async def up(call: Call) -> int:
         await call.say_json(view)
     else:
         where = f", {call.services.daemon.http.where}" if call.services.daemon.http.where else ""
-        await call.say(f"the bus is up (process {view['pid']}, home {view['home']}{where})")
+        await call.say(f"the bus is up (process {view.pid}, home {view.home}{where})")
     if (trouble := call.services.daemon.http.trouble) and not call.is_json:
         call.warn(f"{trouble}; 'pal up --http HOST:PORT' opens it somewhere else")
     return 0
@@ -246,19 +246,20 @@ async def status(call: Call) -> int:
     now = call.services.clock.now_ms()
     if call.parsed.positionals:
         agent = call.agent(call.parsed.positionals[0])
-        view = agent_view(call.services, agent) | await terminal_view(call.services, agent)
+        shown, terminal = agent_view(call.services, agent), await terminal_view(call.services, agent)
         if call.is_json:
+            page = msgspec.to_builtins(shown) | msgspec.to_builtins(terminal)
             if children := _children(call, agent):
-                view["subagents"] = children
-            await call.say_json(view)
+                page["subagents"] = children
+            await call.say_json(page)
             return 0
         detail = f" {call.safe(f'({exact(agent.detail)})')}" if agent.detail else ""
         lines = [
-            f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
+            f"{agent.name}: {state_words(shown, now)}{detail} for {ago(now - agent.since)}",
             f"role {agent.role}" + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
             *_family_lines(call, agent),
-            f"{view['unread']} unread, {'present' if view['present'] else 'not present'}",
-            *map(call.safe, terminal_lines(view)),
+            f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
+            *map(call.safe, terminal_lines(terminal, is_asleep=shown.asleep)),
         ]
         await call.say_lines(lines)
         return 0
@@ -266,18 +267,16 @@ async def status(call: Call) -> int:
     if call.is_json:
         await call.say_json(view)
         return 0
-    doors = view["doors"]
-    assert isinstance(doors, dict)
     await call.say_lines(
         [
             f"the bus is up for {ago(now - call.services.daemon.started_ms)}",
-            f"process  {view['pid']}",
-            f"version  {view['version']}",
-            f"home     {view['home']}",
-            f"device   {view['device']}",
-            f"doors    {', '.join(f'{name} {where}' for name, where in doors.items())}",
-            f"events   {view['last']}",
-            f"agents   {view['agents']} present",
+            f"process  {view.pid}",
+            f"version  {view.version}",
+            f"home     {view.home}",
+            f"device   {view.device}",
+            f"doors    {', '.join(f'{name} {where}' for name, where in view.doors.items())}",
+            f"events   {view.last}",
+            f"agents   {view.agents} present",
         ]
     )
     return 0

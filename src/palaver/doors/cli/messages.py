@@ -435,7 +435,7 @@ async def inbox(call: Call) -> int:
     found = await inbox_view(call.services, call.owner, limit)
     if call.is_json:
         for event, state in found:
-            await call.say_json({**message_view(event), "state": state})
+            await call.say_json(msgspec.structs.replace(message_view(event), state=state))
         return 0
     if not found:
         await call.say("no messages yet")
@@ -840,7 +840,7 @@ async def say_outcome(call: Call, sent: Sent) -> int:
     entry = await _wait(call, sent.event, name)
     is_typed = entry.state in _TYPED
     if call.is_json:
-        await call.say_json(sent_view(sent) | _view(entry))
+        await call.say_json(msgspec.to_builtins(sent_view(sent)) | _view(entry))
     elif is_typed:
         seq = sent.event.seq
         await call.say(
@@ -1101,8 +1101,7 @@ async def trace(call: Call) -> int:
 
 
 async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over: bool) -> list[TraceStep]:
-    fields = flat(message)
-    sent = f"{fields['priority']}, from {message.sender} to {', '.join(names) or 'nobody'}"
+    sent = f"{flat(message).priority}, from {message.sender} to {', '.join(names) or 'nobody'}"
     steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
     states: list[TraceStep] = []
     place, seen = message.seq, 0

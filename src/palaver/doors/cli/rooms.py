@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +17,17 @@ from palaver.protocol.display import Column, Paint, display_width, lay_out, trun
 from palaver.protocol.envelope import room_id_of
 from palaver.protocol.requests import LeaveRoom
 from palaver.protocol.text import LIMIT_BODY_BYTES
-from palaver.services.rooms import RoomResult
+from palaver.services.results import (
+    DeniedTurn,
+    GrantedTurn,
+    LeaseView,
+    MemberView,
+    NoteView,
+    RoomLine,
+    RoomView,
+    ServiceResult,
+    StickView,
+)
 
 # --------------------
 # The commands about rooms and their notes.
@@ -327,85 +337,17 @@ _TAKEOVERS: Final = {
 }
 
 
-class _Stick(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the stick."""
-
-    room_id: str
-    room_state: str
-    turn_id: int = 0
-    owner_agent_id: str | None = None
-    lease_expires_at: int | None = None
-    reserved_for: str | None = None
-    claim_expires_at: int | None = None
-    conditions: list[str] = []
-    status: str = ""
-    reason: str | None = None
-    hint: str = ""
-
-
-class _Member(msgspec.Struct, frozen=True, kw_only=True):
-    agent_id: str
-    harness: str | None
-    status: str
-    state: str | None
-    waiting: bool
-    parked: bool
-    is_owner: bool
-    last_turn_id: int | None
-
-
-class _Left(msgspec.Struct, frozen=True, kw_only=True):
-    """A handoff that waits for the next owner."""
-
-    from_agent_id: str
-    handoff: dict[str, object]
-
-
-class _State(_Stick, frozen=True, kw_only=True):
-    canonical_path: str
-    members: list[_Member]
-    pending_handoff: _Left | None = None
-
-
-class _StickLine(_Stick, frozen=True, kw_only=True):
-    canonical_path: str
-    member_count: int
-    present_count: int
-    is_member: bool
-
-
-class _Granted(msgspec.Struct, frozen=True, kw_only=True):
-    room_id: str
-    turn_id: int
-    lease_expires_at: int
-    handoff: dict[str, object] | None = None
-    from_agent_id: str | None = None
-    reason: str | None = None
-    revoked: str = ""
-
-
-class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    note_id: str
-    author_agent_id: str
-    body: str
-    created_at: int
-    turn_id: int | None = None
-    resolved_at: int | None = None
-    resolved_by_agent_id: str | None = None
-
-
-def join_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def join_lines(call: Call, room: RoomView) -> Iterator[str]:
     """Show the room that was joined, and its members."""
-    yield from _sentence(call, f"you are in {answer['room_id']}, the room of {answer['canonical_path']}")
-    members = msgspec.convert(answer["members"], list[_Member])
-    yield from _sentence(call, f"members: {', '.join(member.agent_id for member in members) or 'nobody'}")
-    if warning := answer.get("warning"):
-        yield from _sentence(call, str(warning), call.paint.yellow)
+    yield from _sentence(call, f"you are in {room.room_id}, the room of {room.canonical_path}")
+    names = ", ".join(member.agent_id for member in room.members)
+    yield from _sentence(call, f"members: {names or 'nobody'}")
+    if room.warning:
+        yield from _sentence(call, room.warning, call.paint.yellow)
 
 
-def room_table(call: Call, answer: RoomResult) -> list[str]:
+def room_table(call: Call, rooms: Sequence[RoomLine]) -> list[str]:
     """Return the rooms as a table; rooms of which the caller is a member have a star."""
-    rooms = msgspec.convert(answer["rooms"], list[_StickLine])
     if not rooms:
         return ["there is no room; 'pal room join' opens one for the working directory"]
     columns = [
@@ -431,9 +373,9 @@ def room_table(call: Call, answer: RoomResult) -> list[str]:
     return lines
 
 
-def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def state_lines(call: Call, room: RoomView) -> Iterator[str]:
     """Show one room: the stick, unusual conditions, the members, and a waiting handoff."""
-    room, paint = msgspec.convert(answer, _State), call.paint
+    paint = call.paint
     yield f"{paint.bold(paint.safe(room.room_id))}  {paint.safe(room.canonical_path)}"
     yield from _sentence(call, _stick_sentence(call, room))
     for one in room.conditions:
@@ -468,9 +410,9 @@ def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
         yield from handoff_lines(room.pending_handoff.handoff, width=call.width, paint=paint)
 
 
-def turn_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def turn_lines(call: Call, turn: GrantedTurn) -> Iterator[str]:
     """Show that it is the caller's turn, the handoff of the previous owner, and the lease."""
-    turn, paint = msgspec.convert(answer, _Granted), call.paint
+    paint = call.paint
     how = f"taken from {turn.revoked}" if turn.revoked else _GRANTS.get(turn.reason or "", "")
     if turn.from_agent_id is None and "{}" in how:
         how = ""
@@ -478,19 +420,18 @@ def turn_lines(call: Call, answer: RoomResult) -> Iterator[str]:
     yield from _sentence(call, f"it is your turn: turn {turn.turn_id} in {turn.room_id}{why}", paint.green)
     if turn.handoff is not None:
         yield from handoff_lines(turn.handoff, width=call.width, paint=paint)
-    yield from lease_lines(call, answer)
+    yield from lease_lines(call, turn)
 
 
-def lease_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def lease_lines(call: Call, lease: GrantedTurn | LeaseView) -> Iterator[str]:
     """Show when the lease expires."""
-    moment = _moment(call, int(str(answer["lease_expires_at"])))
+    moment = _moment(call, lease.lease_expires_at or 0)
     text = f"your lease runs until {moment} and is renewed while you work"
     return _sentence(call, text, call.paint.dim)
 
 
-def not_yet_line(call: Call, answer: RoomResult) -> str:
+def not_yet_line(call: Call, room: DeniedTurn) -> str:
     """Return why it is not the caller's turn, and what the caller can do."""
-    room = msgspec.convert(answer, _Stick)
     if room.status == "closed":
         return f"{room.room_id} is closed; 'pal room join' opens a new room"
     if room.status == "takeover_available":
@@ -501,9 +442,8 @@ def not_yet_line(call: Call, answer: RoomResult) -> str:
     return f"not yet: {_stick_sentence(call, room)}{hint}"
 
 
-def note_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def note_lines(call: Call, notes: Sequence[NoteView]) -> Iterator[str]:
     """Show notes, each with a head and its text."""
-    notes = msgspec.convert(answer["notes"], list[_Note])
     if not notes:
         yield "no notes; 'pal note add TEXT' leaves one"
     for note in notes:
@@ -537,7 +477,7 @@ def _pieces(call: Call, line: str, indent: int) -> list[str]:
     return textwrap.wrap(line, max(width, 1), break_on_hyphens=False)
 
 
-def _stick_words(room: _Stick) -> str:
+def _stick_words(room: StickView) -> str:
     """Return the state of the stick for a table."""
     marks = f" ({', '.join(room.conditions)})" if room.conditions else ""
     if room.owner_agent_id:
@@ -545,7 +485,7 @@ def _stick_words(room: _Stick) -> str:
     return f"for {room.reserved_for}{marks}" if room.reserved_for else f"{room.room_state}{marks}"
 
 
-def _stick_sentence(call: Call, room: _Stick) -> str:
+def _stick_sentence(call: Call, room: StickView | DeniedTurn) -> str:
     if room.owner_agent_id:
         until = room.lease_expires_at or 0
         word = "over since" if until <= call.services.clock.now_ms() else "until"
@@ -559,14 +499,14 @@ def _stick_sentence(call: Call, room: _Stick) -> str:
     return f"the stick is free; {turns}" if room.turn_id else "the stick is free"
 
 
-def _member_words(member: _Member) -> str:
+def _member_words(member: MemberView) -> str:
     """Return a member's state if it is active, else its status."""
     if member.status != "active":
         return member.status
     return member.state or "here"
 
 
-def _stick_of(member: _Member) -> str:
+def _stick_of(member: MemberView) -> str:
     """Return whether a member has the stick, waits for it, or is parked."""
     if member.is_owner:
         return "has it"
@@ -677,7 +617,7 @@ async def list_rooms(call: Call) -> int:
     if call.is_json:
         await call.say_json(answer)
     else:
-        await call.say_lines(room_table(call, answer))
+        await call.say_lines(room_table(call, answer.rooms))
     return 0
 
 
@@ -705,8 +645,8 @@ async def kick(call: Call) -> int:
         reason=call.parsed.value("--reason") or "",
         key=call.asked.key,
     )
-    had_it = "; the stick is free" if answer.get("target_was_owner") else ""
-    return await _said(call, answer, f"{answer.get('target_agent_id', name)} was removed from {room}{had_it}")
+    had_it = "; the stick is free" if answer.target_was_owner else ""
+    return await _said(call, answer, f"{answer.target_agent_id} was removed from {room}{had_it}")
 
 
 async def close(call: Call) -> int:
@@ -725,7 +665,7 @@ async def add_note(call: Call) -> int:
     answer = await call.services.rooms.add_note(
         call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
     )
-    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is kept in {room}")
+    return await _said(call, answer, f"note {short_id(answer.note_id)} is kept in {room}")
 
 
 async def list_notes(call: Call) -> int:
@@ -741,7 +681,7 @@ async def list_notes(call: Call) -> int:
     if call.is_json:
         await call.say_json(answer)
     else:
-        await call.say_lines(note_lines(call, answer))
+        await call.say_lines(note_lines(call, answer.notes))
     return 0
 
 
@@ -753,7 +693,7 @@ async def resolve_note(call: Call) -> int:
         note_id=call.parsed.positionals[0],
         key=call.asked.key,
     )
-    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is resolved")
+    return await _said(call, answer, f"note {short_id(answer.note_id)} is resolved")
 
 
 def _path(call: Call, otherwise: str = ".") -> str:
@@ -767,7 +707,7 @@ async def _text(call: Call) -> str:
     return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
 
 
-async def _said(call: Call, answer: RoomResult, sentence: str) -> int:
+async def _said(call: Call, answer: ServiceResult, sentence: str) -> int:
     if call.is_json:
         await call.say_json(answer)
     else:
@@ -814,5 +754,5 @@ async def chat(call: Call) -> int:
     """Let the client open a conversation in the named room, or in the caller's room."""
     room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
     state = await call.services.rooms.get_room_state(call.caller, room_id=room)
-    call.connection.run_here("chat", "--room", str(state["room_id"]))
+    call.connection.run_here("chat", "--room", state.room_id)
     return 0

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from palaver.broker.context import Sent
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Option, Positional
@@ -264,7 +266,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     reference = body.task_id if isinstance(body, TaskUpdated | TaskCompleted) else sent.event.id
     task = call.services.queries.task(reference)
     if call.is_json:
-        await call.say_json({**sent_view(sent), "task": task_view(task)})
+        await call.say_json({**msgspec.to_builtins(sent_view(sent)), "task": task_view(task)})
         return 0
     lines = [f"{word} task #{task.seq}{_for(task)}: {task.title}"]
     names = ", ".join(sent.delivered_to)
