@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.app.edit import edit_settings
+from palaver.app.offline import edit_settings
 from palaver.config import KEYS, Settings, load
 from palaver.protocol.settings_file import parse_settings
 

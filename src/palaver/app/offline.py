@@ -4,21 +4,28 @@ Starts no daemon.
 """
 
 import os
+import secrets
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
-from palaver.app.edit import edit_settings
 from palaver.app.install import install, uninstall
+from palaver.config import DEFAULTS, KEYS, MEANINGS, SETTINGS_FILE
 from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.help import render_help
 from palaver.doors.cli.parser import Parsed, parse
 from palaver.doors.cli.render import format_refusal, status_of
 from palaver.doors.cli.run import TABLE
-from palaver.errors import PalaverError, UsageError
+from palaver.errors import PalaverError, Unavailable, UsageError
 from palaver.harness.hooks import harness_of
+from palaver.home import read_settings_file, write_settings_file
 from palaver.protocol.display import paint_for, wants_colour
+from palaver.protocol.settings_file import format_value, parse_settings
 
 _INSTALLING = {("install",): install, ("uninstall",): uninstall}
 
@@ -105,3 +112,116 @@ def _answer(parsed: Parsed) -> str | None:
         words = parsed.positionals if parsed.after is None else parsed.after
         return "".join(f"{word}\n" for word in complete(TABLE, words, lambda kind: []))
     return None
+
+
+# --------------------
+# `pal config edit`: runs the user's editor on a copy of the settings.
+#
+# The copy replaces the file only if the bus would start with it, and the file has not changed meanwhile.
+
+_HEAD: Final = """\
+# The settings of Palaver, each with its default. Take the # away to change one.
+# The bus reads this file when it starts.
+"""
+
+Ask = Callable[[str], bool]
+
+
+def edit_settings(home: Path, environment: Mapping[str, str], ask: Ask | None = None) -> int:
+    """Open the settings, wait for the editor, and store its result. Return the exit status.
+
+    Errors are printed, and `ask` asks whether to edit again; by default it asks at the terminal. The file
+    stays as it was until the result is valid.
+    """
+    editor = environment.get("VISUAL") or environment.get("EDITOR") or "vi"
+    try:
+        copy = _SettingsCopy(home)
+    except (OSError, PalaverError) as error:
+        return _complain(str(error))
+    try:
+        is_changed = copy.edit(editor, ask or _ask)
+    except (OSError, ValueError, PalaverError) as error:
+        return _complain(f"{error}\n{copy.left()}")
+    word = "takes effect when the bus starts again: pal down, pal up" if is_changed else "nothing was changed"
+    sys.stdout.write(f"{word}\n")
+    return 0
+
+
+class _SettingsCopy:
+    """The settings of a home while they are edited, in a copy next to their file."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._file = home / SETTINGS_FILE
+        self._copy = home / f"config.{secrets.token_hex(4)}.toml"
+        self._before = read_settings_file(home)
+        self._opened = self._before or _every_setting()
+        with open(self._copy, "xb", opener=_private) as file:
+            file.write(self._opened)
+
+    def edit(self, editor: str, ask: Ask) -> bool:
+        """Run the editor until the result is valid; return whether it has changed."""
+        self._run(editor)
+        while (refusal := self._refusal()) is not None:
+            _complain(f"{refusal}\nthe bus cannot start with these settings")
+            if not ask("Edit it again? [Y/n] "):
+                raise Unavailable("nothing was saved")
+            self._run(editor)
+        content = self._copy.read_bytes()
+        if content != self._opened:
+            if read_settings_file(self._home) != self._before:
+                raise Unavailable("another process changed the settings meanwhile; nothing was saved")
+            write_settings_file(self._home, content)
+        self._copy.unlink()
+        return content != self._opened
+
+    def left(self) -> str:
+        """Return a sentence about the state of the file and the copy. The user's text is kept."""
+        try:
+            if self._copy.read_bytes() != self._opened:
+                return f"{self._file} is unchanged; your text is in {self._copy}"
+            self._copy.unlink()
+        except FileNotFoundError:
+            pass  # the editor has removed it
+        return f"{self._file} is unchanged"
+
+    def _run(self, editor: str) -> None:
+        try:
+            status = subprocess.run([*shlex.split(editor), str(self._copy)], check=False).returncode
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"{editor}: {error}") from error
+        if status:
+            raise Unavailable(f"{editor} ended with status {status}")
+
+    def _refusal(self) -> PalaverError | None:
+        try:
+            parse_settings(self._copy.read_bytes(), str(self._file))
+        except PalaverError as refusal:
+            return refusal
+        return None
+
+
+def _every_setting() -> bytes:
+    """Return a file that changes nothing and lists all settings."""
+    lines = (f"\n# {MEANINGS[key]}\n# {key} = {format_value(DEFAULTS[key])}\n" for key in KEYS)
+    return (_HEAD + "".join(lines)).encode()
+
+
+def _ask(question: str) -> bool:
+    """Ask the user at the terminal; without a terminal or a reply the result is no."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input(question).strip().lower() in ("", "y", "yes")
+    except (EOFError, KeyboardInterrupt):
+        return False
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _complain(sentence: str) -> int:
+    for line in sentence.splitlines():
+        sys.stderr.write(f"pal: {line}\n")
+    return 1

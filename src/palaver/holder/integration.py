@@ -12,10 +12,10 @@ from palaver.clock import Clock
 from palaver.errors import Disconnected
 from palaver.harness.base import AgentReport, Gate
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
-from palaver.harness.integration import Spawn
+from palaver.harness.integration import Make, Spawn
 from palaver.harness.usage_limits import fix_limit, is_counted_from_then, limit_ends_ms
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.subagents import Make, NativeLanes, Tell
+from palaver.holder.subagents import NativeLanes, Tell
 from palaver.protocol.events import AgentState, Outcome
 from palaver.terminal.screen import Look
 

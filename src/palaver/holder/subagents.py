@@ -16,7 +16,7 @@ import msgspec
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError, Unavailable
 from palaver.harness.base import AgentReport, status_of
-from palaver.harness.integration import Integration, NativeBus, Spawn
+from palaver.harness.integration import Integration, Make, Spawn
 from palaver.holder.connection import HolderConnection
 from palaver.holder.native_lane import NativeLane, Permissions
 from palaver.protocol.events import Outcome
@@ -25,8 +25,6 @@ from palaver.protocol.lines import SubBeginOp, SubEndOp
 _logger: Final = logging.getLogger("palaver.holder")
 
 Tell = Callable[[], None]
-Make = Callable[[NativeBus], Integration]
-"""Makes an integration for a bus."""
 
 
 class _Named(msgspec.Struct, frozen=True):

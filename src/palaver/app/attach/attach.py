@@ -1,16 +1,32 @@
 """`pal attach` in the client's own process: the attach screen, or the agent's terminal unchanged."""
 
 import asyncio
+import fcntl
 import os
+import select
 import signal
+import socket
+import struct
 import sys
-from collections.abc import Mapping
+import termios
+import tty
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Final
 
-from palaver.app.attach import raw
 from palaver.app.attach.link import call
 from palaver.app.attach.session import AttachEnd, AttachSession
 from palaver.errors import BadRequest
+from palaver.protocol.agent_socket import (
+    CONTROL,
+    DATA,
+    ViewerFrameReader,
+    control_from_bytes,
+    control_to_bytes,
+    data_frames,
+)
+from palaver.terminal.viewers import read_ready, send_ready
 
 _LOCALES: Final = ("LC_ALL", "LC_CTYPE", "LANG")
 _MADE_UP: Final = ("C.UTF-8", "C.utf8")
@@ -33,7 +49,7 @@ def attach(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadRequest("attach requires a terminal; to print an agent's screen, use 'pal peek'")
     if is_plain or environment.get("TERM", "dumb") == "dumb":
-        return raw.attach(home, name)
+        return _attach_unchanged(home, name)
     is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
     session = AttachSession(home, name, is_ascii=is_ascii, keys_first=keys_first)
     wire, reply, rest = call(home, name, *session.agent_size, is_drawn=True)
@@ -67,3 +83,200 @@ def _report(ending: AttachEnd, name: str, *, is_resumable: bool) -> int:
     hint = f"; 'pal resume {name}' continues it" if is_resumable else ""
     sys.stderr.write(f"{name} has ended: {ending.exit}{hint}\n")
     return ending.exit.code
+
+
+# --------------------
+# The agent's terminal unchanged: keys and output are passed on as they are.
+#
+# Ctrl-\ d detaches, Ctrl-\ t takes the keyboard, Ctrl-\ twice sends one to the agent. Closing the terminal
+# detaches, too: the agent runs on in any case.
+
+_PREFIX: Final = 0x1C
+_READ_BYTES: Final = 65536
+_SIZE: Final = struct.Struct("HHHH")
+_RESTORE: Final = b"\x1b[?1049l\x1b[0m\x1b[r\x1b[?7h\x1b[?25h\x1b[<u\x1b>" + b"".join(
+    b"\x1b[?%dl" % mode for mode in (1, 9, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2026, 2031)
+)
+"""Restores the modes that a shell expects on the user's terminal, whatever the agent had set."""
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+
+def _attach_unchanged(home: str, name: str) -> int:
+    wire, _, rest = call(home, name, *_size(), is_drawn=False)
+    with wire:
+        with _raw_terminal():
+            session = _RawSession(wire, rest)
+            session.run()
+        return session.report(name)
+
+
+class _RawSession:
+    """One user's view of one agent."""
+
+    def __init__(self, wire: socket.socket, rest: bytes) -> None:
+        self._wire = wire
+        self._rest = rest
+        self._frames = ViewerFrameReader()
+        self._out = bytearray()
+        self._has_prefix = False
+        self._is_over = False
+        self._status: int | None = None
+        self._has_left = False
+        self._signal = 0
+        self._wake, self._woken = os.pipe()
+
+    def run(self) -> None:
+        """Pass bytes on until one side ends."""
+        self._wire.setblocking(False)
+        os.set_blocking(self._woken, False)
+        with self._signals():
+            self._show(self._rest)
+            while not self._is_over:
+                waiting: list[int | socket.socket] = [self._wire, self._wake]
+                if len(self._out) < _READ_BYTES:
+                    waiting.append(0)
+                ready, writable, _ = select.select(waiting, [self._wire] if self._out else [], [])
+                if self._wake in ready:
+                    os.read(self._wake, _READ_BYTES)
+                    self._on_signals()
+                if 0 in ready:
+                    self._on_keys()
+                if self._wire in ready:
+                    self._on_wire()
+                if writable:
+                    send_ready(self._wire, self._out)
+
+    def report(self, name: str) -> int:
+        """Report how it ended, and return the exit status."""
+        if self._signal:
+            signal.signal(self._signal, signal.SIG_DFL)
+            os.kill(os.getpid(), self._signal)
+        if self._has_left:
+            sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")
+            return 0
+        if self._status is None:
+            return _complain(f"lost the connection to the holder of {name}")
+        return self._status
+
+    # Keys
+
+    def _on_keys(self) -> None:
+        try:
+            keys = os.read(0, _READ_BYTES)
+        except OSError:
+            keys = b""
+        if not keys:  # the terminal was closed
+            self._is_over = self._has_left = True
+            return
+        sent = bytearray()
+        for key in keys:
+            self._take_key(key, sent)
+        self._send(data_frames(bytes(sent)))
+
+    def _take_key(self, key: int, sent: bytearray) -> None:
+        if not self._has_prefix:
+            self._has_prefix = key == _PREFIX
+            if not self._has_prefix:
+                sent.append(key)
+            return
+        self._has_prefix = False
+        if key == ord("d"):
+            self._is_over = self._has_left = True
+        elif key == ord("t"):
+            self._send(control_to_bytes({"type": "passthrough", "on": True, "take": True}))
+        elif key == _PREFIX:
+            sent.append(_PREFIX)
+        else:
+            sent += bytes((_PREFIX, key))
+
+    # The agent's side
+
+    def _on_wire(self) -> None:
+        data = read_ready(self._wire, _READ_BYTES)
+        if data:
+            self._show(data)
+        elif data is not None:
+            self._is_over = True
+
+    def _show(self, data: bytes) -> None:
+        for kind, payload in self._frames.feed(data):
+            if kind == DATA:
+                _write_all(1, payload)
+            elif kind == CONTROL:
+                self._on_control(control_from_bytes(payload))
+
+    def _on_control(self, fields: dict[str, object]) -> None:
+        if fields["type"] == "exited":
+            status = fields.get("status")
+            self._status = status if isinstance(status, int) else 1
+            self._is_over = True
+        elif (fields["type"], fields.get("about")) == ("error", "bus"):
+            _write_all(2, f"\r\npal: {fields.get('message')}\r\n".encode())
+
+    def _send(self, frames: bytes) -> None:
+        self._out += frames
+        send_ready(self._wire, self._out)
+
+    # Signals
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        numbers = (*_ENDING, signal.SIGWINCH, signal.SIGCONT)
+        before = {number: signal.getsignal(number) for number in numbers}
+        self._pending: list[int] = []
+        for number in numbers:
+            signal.signal(number, self._note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self._pending.append(number)
+        with suppress(BlockingIOError):
+            os.write(self._woken, b"!")
+
+    def _on_signals(self) -> None:
+        pending, self._pending = self._pending, []
+        for number in pending:
+            if number in _ENDING:
+                self._signal, self._is_over = number, True
+            elif number == signal.SIGCONT:
+                tty.setraw(0, termios.TCSANOW)
+                self._send(control_to_bytes({"type": "redraw"}))
+        if signal.SIGWINCH in pending or signal.SIGCONT in pending:
+            cols, rows = _size()
+            self._send(control_to_bytes({"type": "resize", "cols": cols, "rows": rows}))
+
+
+@contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Read every key while the block runs; then restore the terminal."""
+    before = termios.tcgetattr(0)
+    tty.setraw(0, termios.TCSANOW)
+    try:
+        yield
+    finally:
+        with suppress(OSError, termios.error):  # it may have been closed
+            _write_all(1, _RESTORE + b"\r\n")
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _size() -> tuple[int, int]:
+    rows, cols, _, _ = _SIZE.unpack(fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(_SIZE.size)))
+    return cols, rows
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
+
+
+def _complain(sentence: str) -> int:
+    sys.stderr.write(f"pal: {sentence}\n")
+    return 1
