@@ -1,6 +1,8 @@
 """Commands that run in the client's own process: help, completion, install, repair, edit.
 
 Starts no daemon.
+
+A separate module from `__main__.py`, because `__run` and `__attach` must not load it.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Escape the tags by which harnesses mark their own text in a prompt. Pure."""
+"""Escape the tags by which harnesses mark their own text in a prompt. Pure.
+
+A separate module from `agent_text.py`, because it changes with the harnesses, and the fence does not.
+"""
 
 import re
 import unicodedata

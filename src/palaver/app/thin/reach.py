@@ -2,6 +2,8 @@
 
 Help never has an effect, `down` starts nothing, `up` starts a stopped bus, and both refuse invalid arguments
 before they do anything. Knows nothing about the frames on the connection.
+
+A separate module, as in the client in C: native/connect.c is the same there.
 """
 
 from __future__ import annotations
