@@ -409,26 +409,6 @@ def closed_gates(services: Services, name: str) -> str:
     )
 
 
-def terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
-    """Return the same details as lines for people."""
-    lines: list[str] = []
-    if any(view.queue.values()):
-        words = ", ".join(f"{count} {word}" for word, count in view.queue.items() if count)
-        lines.append(f"waiting: {words}")
-    if is_asleep:
-        lines.append("asleep: nothing can wake it; what is held comes with its next prompt")
-    if view.paused:
-        lines.append("paused: only interrupts are brought to it")
-    lines += [
-        f"{gate.lane} lane: " + ("paused" if gate.is_open else f"closed ({explain_gate(gate.reason)})")
-        for gate in view.gates
-        if gate.paused or not gate.is_open
-    ]
-    if view.cols:
-        lines.append(f"terminal {view.cols}x{view.rows}, holder process {view.holder}")
-    return lines
-
-
 # --------------------
 # The agent of a harness session, and whether the session is free for a new process.
 

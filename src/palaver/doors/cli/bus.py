@@ -33,8 +33,9 @@ from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
 from palaver.services.archive import replaced_log
+from palaver.services.results import TerminalView
 from palaver.services.services import DOWN
-from palaver.services.views import agent_view, daemon_view, terminal_lines, terminal_view
+from palaver.services.views import agent_view, daemon_view, explain_gate, terminal_view
 from palaver.state.fold import SKIPPED
 from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.state.rows import decode_count
@@ -259,7 +260,7 @@ async def status(call: Call) -> int:
             f"role {agent.role}" + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
             *_family_lines(call, agent),
             f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
-            *map(call.safe, terminal_lines(terminal, is_asleep=shown.asleep)),
+            *map(call.safe, _terminal_lines(terminal, is_asleep=shown.asleep)),
         ]
         await call.say_lines(lines)
         return 0
@@ -287,6 +288,26 @@ def _family_lines(call: Call, agent: Agent) -> list[str]:
     lines = [f"sub-agent of {agent.parent}"] if agent.parent else []
     children = _children(call, agent)
     return [*lines, f"sub-agents: {', '.join(children)}"] if children else lines
+
+
+def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
+    """Return the queue, the gates and the terminal of an agent as lines for people."""
+    lines: list[str] = []
+    if any(view.queue.values()):
+        words = ", ".join(f"{count} {word}" for word, count in view.queue.items() if count)
+        lines.append(f"waiting: {words}")
+    if is_asleep:
+        lines.append("asleep: nothing can wake it; what is held comes with its next prompt")
+    if view.paused:
+        lines.append("paused: only interrupts are brought to it")
+    lines += [
+        f"{gate.lane} lane: " + ("paused" if gate.is_open else f"closed ({explain_gate(gate.reason)})")
+        for gate in view.gates
+        if gate.paused or not gate.is_open
+    ]
+    if view.cols:
+        lines.append(f"terminal {view.cols}x{view.rows}, holder process {view.holder}")
+    return lines
 
 
 def _children(call: Call, agent: Agent) -> list[str]:
