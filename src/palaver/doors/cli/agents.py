@@ -403,7 +403,7 @@ async def _list_details(call: Call) -> int:
 
 
 async def _say_views(call: Call, views: Sequence[AgentView]) -> int:
-    """Write agents for programs; tell people that there are none."""
+    """Write agents for programs. For people, write how to join an empty bus."""
     if not call.is_json:
         await call.say("nobody is here; 'pal join' takes a name")
     else:
