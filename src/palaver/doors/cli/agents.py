@@ -36,13 +36,14 @@ AGENT_COMMANDS: Final = (
         description=(
             "From now on, this process and all processes that it starts are that agent: it can receive "
             "messages, and the messages it sends carry its name. An agent keeps its name when it is "
-            "restarted."
+            "restarted. If the process is already an agent, the command fails and prints that agent's "
+            "name."
         ),
         options=(
             Option(
                 name="--name",
                 metavar="NAME",
-                help="Name: lower-case letters, digits and _ (default: a free name).",
+                help="Name: a lower-case letter, then such letters, digits and _ (default: a free name).",
             ),
             TAG,
             ROLE,
@@ -65,6 +66,7 @@ AGENT_COMMANDS: Final = (
             ("pal join", "join under a free name"),
             ("pal join --name luna --tag api", "join as api-luna"),
         ),
+        see=(("identity", "identity.md"),),
     ),
     Command(
         path=("leave",),
@@ -76,6 +78,7 @@ AGENT_COMMANDS: Final = (
             "open a new shell."
         ),
         examples=(("pal leave", "leave the bus"), ("pal leave --as luna", "remove luna")),
+        see=(("who a process is", "identity.md#four-rules"),),
     ),
     Command(
         path=("whoami",),
@@ -83,6 +86,7 @@ AGENT_COMMANDS: Final = (
         summary="Show your own name and rights.",
         description="Shows your name, your level of rights, and how they were determined.",
         examples=(("pal whoami", "who am I?"),),
+        see=(("identity", "identity.md"),),
     ),
     Command(
         path=("list",),
@@ -90,21 +94,35 @@ AGENT_COMMANDS: Final = (
         summary="List the agents on the bus.",
         description=(
             "Shows one line per agent: name, state, how long it has had that state, and the number of "
-            "waiting messages. 'stale': active, but silent for a long time. 'away': cannot be reached. "
-            "'asleep': idle, and nothing can wake it; it gets its messages with its next prompt. Sub-agents "
-            "are listed below their parent."
+            "waiting messages. 'stale': active, but silent for half an hour. 'away': its process has "
+            "ended, or its connection is lost. 'paused': gets only interrupts. 'asleep': idle, and "
+            "nothing can wake it; it gets its messages with its next prompt. Sub-agents are listed below "
+            "their parent; with -v, ended sub-agents are shown for an hour."
         ),
         options=(
             Option(
                 name="--verbose",
                 short="-v",
-                help="Include agents that left, and show who has read recent messages.",
+                help=(
+                    "Include agents that left, and show the seat of each agent and who has read its newest "
+                    "three messages of the last day."
+                ),
             ),
         ),
         examples=(
             ("pal list", "list the agents"),
             ("pal list -v", "also show who has read recent messages"),
             ("pal list --json", "for programs"),
+        ),
+        json=(
+            "one object for each agent. 'recent' is a list of its newest messages ('seq', 'ts', 'text', "
+            "'read_by', 'total'), the newest first; 'last_sent' is your own newest message to it, with "
+            "its state; 'stale' is true where it applies; 'by' is the caller that started the agent, and "
+            "'parent' the parent of a sub-agent."
+        ),
+        see=(
+            ("latest messages of all agents", "receipts.md#latest-messages-of-all-agents"),
+            ("sub-agents", "identity.md#sub-agents"),
         ),
     ),
     Command(
@@ -137,6 +155,7 @@ AGENT_COMMANDS: Final = (
         examples=(
             ('pal status set active --detail "running the tests"', "show other agents that you are busy"),
         ),
+        see=(("priorities", "delivery.md#priorities"),),
     ),
 )
 

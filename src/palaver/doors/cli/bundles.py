@@ -62,7 +62,10 @@ CONTENT_OPTIONS: Final = (
     Option(
         name="--files",
         metavar="FILE,..",
-        help="Store these files as they are now, from the working directory or below. May be repeated.",
+        help=(
+            "Store these files as they are now, from the working directory or below; a person can name "
+            "others by their absolute path. Separate them with commas. May be repeated."
+        ),
         many=True,
         completes="files",
     ),
@@ -76,8 +79,8 @@ CONTENT_OPTIONS: Final = (
         name="--transcript",
         metavar="PART",
         help=(
-            "Store this part of a transcript: [NAME:]A-B[:LEVEL]. NAME is an agent (default: you); LEVEL is "
-            "normal (text), detailed (also tools) or full (default: normal). May be repeated."
+            "Store this part of a transcript: '[NAME:]A-B[:LEVEL]'. NAME is an agent (default: you); LEVEL "
+            "is normal (text), detailed (also tools) or full (default: normal). May be repeated."
         ),
         many=True,
     ),
@@ -117,14 +120,16 @@ BUNDLE_COMMANDS: Final = (
         description="A bundle is stored with its contents. Attach it to a message with 'pal send --bundle'.",
         is_group=True,
         examples=(("pal bundle list", "list recent bundles"),),
+        see=(("bundles", "bundles.md"),),
     ),
     Command(
         path=("bundle", "create"),
         group=_GROUP,
         summary="Create a bundle.",
         description=(
-            "The contents are stored as they are now and never change. Prints the id of the bundle, for 'pal "
-            "bundle show' and 'pal send --bundle'."
+            "The contents are stored as they are now and never change. Prints the id of the bundle, for "
+            "'pal bundle show' and 'pal send --bundle'. A file has at most 1 MiB, a bundle 4 MiB and 200 "
+            "files. If a limit is exceeded, or a file is outside the allowed folders, nothing is stored."
         ),
         positionals=(Positional(name="TITLE", help="The title, in one line."),),
         options=CONTENT_OPTIONS,
@@ -133,18 +138,23 @@ BUNDLE_COMMANDS: Final = (
             ('pal bundle create "How it broke" --events 100-120', "refer to events"),
             ('pal bundle create "Second round" --extends bundle:7f3q9x2m', "extend another bundle"),
         ),
+        see=(("limits", "bundles.md#limits"),),
     ),
     Command(
         path=("bundle", "show"),
         group=_GROUP,
         summary="Show the contents of a bundle.",
-        description="Shows its description, files, events and transcripts, and the bundles that it extends.",
+        description=(
+            "Shows its description, each file with its size and SHA-256, events and transcripts, and the "
+            "bundles that it extends."
+        ),
         positionals=(_BUNDLE_ID,),
         options=(Option(name="--full", help="Also print the contents of files, events and transcripts."),),
         examples=(
             ("pal bundle show bundle:7f3q9x2m", "list its contents"),
             ("pal bundle show 7f3q9x2m --full", "with full contents"),
         ),
+        json="one object; with --full the events follow, one per line.",
     ),
     Command(
         path=("bundle", "list"),

@@ -57,7 +57,7 @@ BUS_COMMANDS: Final = (
         summary="Start the bus.",
         description="Other commands start the bus automatically, so you need this only after 'pal down'.",
         options=(
-            Option(name="--foreground", help="Run in the foreground until Ctrl-C."),
+            Option(name="--foreground", help="Run in the foreground until Ctrl-C, for service managers."),
             Option(
                 name="--http",
                 metavar="HOST:PORT",
@@ -81,6 +81,10 @@ BUS_COMMANDS: Final = (
             ("pal up", "start it in the background"),
             ("pal up --http", "also accept programs over HTTP, with tokens"),
             ("pal up --foreground", "run it here and watch its output"),
+        ),
+        see=(
+            ("HTTP", "http.md"),
+            ("the daemon", "daemon.md"),
         ),
     ),
     Command(
@@ -109,6 +113,7 @@ BUS_COMMANDS: Final = (
         examples=(
             ("pal status", "is the bus running, and where?"),
             ("pal status luna", "what is luna doing?"),
+            ("pal status -- set", "the agent with the name set"),
         ),
     ),
     Command(
@@ -116,12 +121,15 @@ BUS_COMMANDS: Final = (
         group=_GROUP,
         summary="Diagnose problems and suggest fixes.",
         description=(
-            "Checks the home, the log, its archives, the endpoints and your profile files. For each "
-            "installed harness it shows which features work with its version. A self-test starts a "
-            "throw-away session with a scripted model, delivers messages to it, and says how to fix each "
-            "failure; it takes about a minute per harness. The command changes nothing, except with "
-            "--repair: that rebuilds a damaged log from all readable pages and archives, while the bus is "
-            "stopped, and keeps the damaged files."
+            "Checks the home, the log, its archives, the endpoints and your profile files, names typed "
+            "lines that look like secrets, and shows how the client was built. For each harness on your "
+            "PATH it shows which features work with its version. A self-test starts a throw-away session "
+            "with its own home directory, bus and scripted model, delivers messages to it, and says how "
+            "to fix each failure; it takes about a minute per harness. The client runs the harnesses, not "
+            "the daemon. The command changes nothing, except with --repair: that rebuilds a damaged log "
+            "from all readable pages and archives, while the bus is stopped, and keeps the damaged files "
+            "in 'damaged-1/', 'damaged-2/' … in the home. If the log is whole, --repair only rebuilds the "
+            "state from its events."
         ),
         options=(
             Option(
@@ -137,6 +145,20 @@ BUS_COMMANDS: Final = (
         examples=(
             ("pal doctor", "check everything"),
             ("pal doctor --self-test --harness claude", "can messages reach Claude Code on this machine?"),
+        ),
+        statuses=(
+            (0, "No problem was found."),
+            (1, "Something needs a fix."),
+        ),
+        json=(
+            "one object with 'ok', 'checks' and 'harnesses'. With --repair: 'whole', 'events', 'missing', "
+            "'lost' (how many events, by the name of their archive file), 'unfiled' (events whose "
+            "archive file is missing) and 'damaged_files'."
+        ),
+        see=(
+            ("known to work", "compatibility.md"),
+            ("what survives", "log.md#what-survives"),
+            ("your own profile", "terminals.md#your-own-profile"),
         ),
     ),
 )

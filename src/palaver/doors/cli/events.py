@@ -59,13 +59,20 @@ LOG_COMMANDS: Final = (
         summary="Read, search and follow the log.",
         description=(
             "Everything that happens is an event: messages, joins, states, deliveries. Events have a number, "
-            "the seq. Values of one repeated filter are combined with 'or', different filters with 'and'. "
-            "Reading does not mark messages as seen."
+            "the seq. A filter that is repeated accepts any of its values; different filters must all match. "
+            "Reading does not mark messages as seen. Every user of this machine can read all events. An "
+            "unknown name or type in a filter causes a hint on standard error. With --follow, SIGTERM and "
+            "SIGHUP end the command cleanly."
         ),
         options=(
             _filter("--type", "TYPE", "Event type: message, status, life, delivery, agent.hello, …"),
             _filter("--agent", "NAME", "From, to or about this agent.", "agents"),
-            _filter("--from", "NAME", "Sent by this agent.", "agents"),
+            _filter(
+                "--from",
+                "NAME",
+                "Sent by this agent, or by the bus on behalf of a room's member that was offline.",
+                "agents",
+            ),
             _filter("--to", "NAME", "Sent to this agent.", "agents"),
             _filter("--mention", "NAME", "The text mentions this agent.", "agents"),
             _filter(
@@ -76,23 +83,39 @@ LOG_COMMANDS: Final = (
                 "agents",
             ),
             _filter("--thread", "NAME", "In this thread.", "threads"),
-            _filter("--room", "NAME", "In this room, open or closed: its id or short name."),
+            _filter(
+                "--room",
+                "NAME",
+                (
+                    "In this room, open or closed: its id or short name. The short name of a closed room "
+                    "works if no other room has had it."
+                ),
+            ),
             _filter("--intent", "INTENT", "With this intent: request, inform or ack.", choices=INTENTS),
             _filter("--file", "PATH", "About this file.", "files"),
             _filter(
                 "--status",
                 "STATE",
-                "The state of an agent or message changed to this one.",
+                (
+                    "The state of an agent or message changed to this one. 'listening' is an alias of idle, "
+                    "'inactive' of exited."
+                ),
                 choices=tuple(map(str, _STATES)),
             ),
-            Option(name="--after", metavar="SEQ", help="After this seq."),
+            Option(
+                name="--after", metavar="SEQ", help="After this seq. Overrides the stored seq of a consumer."
+            ),
             Option(name="--before", metavar="SEQ", help="Before this seq."),
             Option(
                 name="--since", metavar="TIME", help="Not before this time: 10m (ago) or 2026-03-01T09:00."
             ),
             Option(name="--until", metavar="TIME", help="Not after this time, written as for --since."),
             Option(name="--search", metavar="WORDS", help="The text contains all these words."),
-            Option(name="--sql", metavar="WHERE", help="This SQL condition is true."),
+            Option(
+                name="--sql",
+                metavar="WHERE",
+                help="This SQL condition is true. It can only read, and is stopped when it takes too long.",
+            ),
             Option(
                 name="--last",
                 metavar="N",
@@ -102,7 +125,7 @@ LOG_COMMANDS: Final = (
                 ),
             ),
             Option(name="--all", help="All events, from the first."),
-            Option(name="--archived", help="All events, including archived ones."),
+            Option(name="--archived", help="All events, including archived ones. Not with --sql."),
             Option(
                 name="--wait",
                 metavar="TIME",
@@ -112,7 +135,10 @@ LOG_COMMANDS: Final = (
             Option(
                 name="--consumer",
                 metavar="NAME",
-                help="Continue where the consumer of this name stopped.",
+                help=(
+                    "Continue where the consumer of this name stopped, and store its seq. With --follow or "
+                    "--wait."
+                ),
             ),
         ),
         exclusive=(("--wait", "--follow", "--archived"), ("--last", "--all", "--archived")),
@@ -125,6 +151,15 @@ LOG_COMMANDS: Final = (
             ("pal events --follow --json", "pass events to a program"),
             ("pal events --follow --consumer ci", "continue where ci stopped"),
             ("pal events --sql \"intent = 'request'\"", "filter with SQL"),
+        ),
+        statuses=(
+            (0, "Done, also if no event matches."),
+            (3, "The time of --wait is over, and no event came."),
+        ),
+        see=(
+            ("events", "events.md"),
+            ("archive and export", "archive.md"),
+            ("the receive contract", "receive-contract.md"),
         ),
     ),
 )

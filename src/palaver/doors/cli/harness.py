@@ -62,6 +62,7 @@ HARNESS_COMMANDS: Final = (
             ('pal claude -p "run the tests"', "run one prompt without a terminal"),
             ("pal claude --continue", "resume the last conversation under its name"),
         ),
+        see=(("Claude Code", "claude.md"),),
     ),
     Command(
         path=("codex",),
@@ -81,6 +82,10 @@ HARNESS_COMMANDS: Final = (
             ('pal codex exec "run the tests"', "run one prompt without a terminal"),
             ("pal codex resume --last", "resume the last conversation under its name"),
         ),
+        see=(
+            ("Codex", "codex.md"),
+            ("hooks", "codex.md#hooks"),
+        ),
     ),
     Command(
         path=("opencode",),
@@ -98,7 +103,9 @@ HARNESS_COMMANDS: Final = (
             ("pal opencode", "start a session in this folder"),
             ("pal opencode --name kira --agent plan", "choose the name; --agent goes to OpenCode"),
             ("pal opencode --continue", "resume the last conversation under its name"),
+            ('pal opencode run "run the tests"', "run one prompt without a terminal"),
         ),
+        see=(("OpenCode", "opencode.md"),),
     ),
     Command(
         path=("gemini",),
@@ -118,15 +125,16 @@ HARNESS_COMMANDS: Final = (
             ('pal gemini -p "run the tests"', "run one prompt without a terminal"),
             ("pal gemini --resume latest", "resume the last conversation under its name"),
         ),
+        see=(("Gemini CLI", "gemini.md"),),
     ),
     Command(
         path=("hook",),
         group=_GROUP,
         summary="Forward a harness hook to the bus and print the reply.",
         description=(
-            "Harnesses run this command. It reads the input of the hook from standard input. It never blocks "
-            "the harness: if the bus is not running, or after an error, it prints nothing and exits with "
-            "status 0."
+            "Harnesses run this command. It reads the input of the hook from standard input. It never "
+            "blocks the harness and never starts the bus: if the bus is not running, or after an error, "
+            "it prints nothing and exits with status 0."
         ),
         positionals=(
             Positional(name="HARNESS", help="The harness.", choices=("claude", "codex", "gemini")),
@@ -136,6 +144,7 @@ HARNESS_COMMANDS: Final = (
             Option(name="--installed", help="The hook was set up by 'pal install', not for one session."),
         ),
         examples=(("pal hook claude Stop", "as the command of a hook"),),
+        see=(("hooks", "hooks.md"),),
     ),
     Command(
         path=("monitor",),
@@ -632,16 +641,23 @@ INSTALL_COMMANDS: Final = (
             ("pal install skill --print", "print the skill"),
             ("pal install all", "every harness on your PATH, and the skill"),
         ),
+        see=(
+            ("install", "install.md"),
+            ("the skill", "skill.md"),
+        ),
     ),
     Command(
         path=("uninstall",),
         group=_INSTALL_GROUP,
         summary="Undo 'pal install'.",
         description=(
-            "Restores the settings of a harness byte for byte. If the file has changed since, only entries "
-            "of Palaver are removed, and the command says so. Nothing else is changed. 'all' undoes every "
-            "installation in all folders, removes the line of 'pal completion' from the start file of your "
-            "shell, and prints the commands that remove Palaver itself."
+            "Restores the settings of a harness byte for byte. If the file has changed since, only "
+            "entries of Palaver are removed, and the command says so. Nothing else is changed. The "
+            "command acts on the folder that the harness would use now ($CLAUDE_CONFIG_DIR, $CODEX_HOME, "
+            "$XDG_CONFIG_HOME, $GEMINI_CLI_HOME). If nothing is installed there, it says so, with exit "
+            "status 0. 'all' undoes every installation in all folders, removes the line of 'pal "
+            "completion' from the start file of your shell, and prints the commands that remove Palaver "
+            "itself."
         ),
         positionals=(_WHAT, _DIR),
         options=(Option(name="--print", help="Print what would be removed and remove nothing."), _YES),
@@ -651,6 +667,7 @@ INSTALL_COMMANDS: Final = (
             ("pal uninstall skill", "remove the skill everywhere"),
             ("pal uninstall all", "undo every 'pal install'"),
         ),
+        see=(("removing everything", "install.md#removing-everything"),),
     ),
 )
 

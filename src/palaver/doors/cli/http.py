@@ -40,6 +40,7 @@ DOOR_COMMANDS: Final = (
             ("codex mcp add palaver -- pal mcp", "add it to Codex"),
             ("pal mcp --tools rooms,messages", "offer only some tools"),
         ),
+        see=(("MCP", "mcp.md"),),
     ),
     Command(
         path=("token",),
@@ -51,6 +52,7 @@ DOOR_COMMANDS: Final = (
             ("pal token create luna", "create a token for luna"),
             ("pal token list", "list tokens"),
         ),
+        see=(("HTTP", "http.md"),),
     ),
     Command(
         path=("token", "create"),

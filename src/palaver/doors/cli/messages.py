@@ -202,11 +202,12 @@ MESSAGE_COMMANDS: Final = (
         group=_GROUP,
         summary="Send a message to one, several or all agents.",
         description=(
-            "The last argument is the text, the arguments before it are the recipients. Without recipients, "
-            "the message goes to all present agents. Everything after -- is text, including words that start "
-            "with a dash; an @name in it does not add a recipient. Without --, every @name in the text is a "
-            "recipient too. If a name is unknown, nothing is sent. Routing is not privacy: every agent on "
-            "this bus can read every message, in rooms and elsewhere."
+            "The last argument is the text, the arguments before it are the recipients. Without "
+            "recipients, the message goes to all present agents, or with --reply-to to the author of that "
+            "message. A single @name without a text is refused. Everything after -- is text, including "
+            "words that start with a dash; an @name in it does not add a recipient. Without --, every "
+            "@name in the text is a recipient too. If a name is unknown, nothing is sent. Routing is not "
+            "privacy: every agent on this bus can read every message, in rooms and elsewhere."
         ),
         positionals=(
             Positional(
@@ -231,7 +232,12 @@ MESSAGE_COMMANDS: Final = (
                 ),
                 choices=("request", "inform", "ack"),
             ),
-            Option(name="--thread", metavar="NAME", help="The thread of the message.", completes="threads"),
+            Option(
+                name="--thread",
+                metavar="NAME",
+                help="The thread of the message, at most 64 characters. It does not change the recipients.",
+                completes="threads",
+            ),
             Option(
                 name="--reply-to", metavar="ID", help="The message that this one answers.", completes="ids"
             ),
@@ -249,7 +255,7 @@ MESSAGE_COMMANDS: Final = (
                 name="--raw",
                 help=(
                     "Type exactly these keys into the agent's terminal, even into an open dialog: no header, "
-                    "no Enter. Exit status 1 if they were not typed. For a person only."
+                    "no Enter. Waits until they are typed; exit status 1 if they were not. For a person only."
                 ),
             ),
             Option(
@@ -264,10 +270,20 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--id",
                 metavar="ULID",
-                help="Your own id for the message. The same id again sends nothing.",
+                help=(
+                    "Your own id for the message. The same id again sends nothing and returns the first "
+                    "message."
+                ),
             ),
-            Option(name="--file", metavar="FILE", help="Read the text from this file.", completes="files"),
-            Option(name="--stdin", help="Read the text from standard input."),
+            Option(
+                name="--file",
+                metavar="FILE",
+                help="Read the text from this file; all arguments are recipients then.",
+                completes="files",
+            ),
+            Option(
+                name="--stdin", help="Read the text from standard input; all arguments are recipients then."
+            ),
             Option(
                 name="--room",
                 metavar="ROOM",
@@ -301,14 +317,23 @@ MESSAGE_COMMANDS: Final = (
                 "attach a bundle with a file",
             ),
         ),
+        see=(
+            ("messages", "messages.md"),
+            ("addresses", "addresses.md"),
+            ("rooms", "rooms.md"),
+            ("raw keys", "terminals.md#raw-keys"),
+            ("waiting for an answer", "terminals.md#waiting-for-an-answer"),
+            ("bundles", "bundles.md"),
+        ),
     ),
     Command(
         path=("recv",),
         group=_GROUP,
         summary="Receive your waiting messages.",
         description=(
-            "Prints your waiting messages and marks them as seen after printing. Exit status 0, also if "
-            "there are no messages; 3 if --timeout ended the wait."
+            "Prints your waiting messages and marks them as seen after printing: if the reader ends "
+            "before, they are still unread. Only you can take your messages. With --follow, SIGTERM and "
+            "SIGHUP end the command cleanly."
         ),
         options=(
             Option(name="--wait", help="Wait for a message if none is waiting."),
@@ -351,6 +376,14 @@ MESSAGE_COMMANDS: Final = (
             ("pal recv --peek --from nova", "read without marking as seen"),
             ("pal recv --follow --after 42", "follow from #42 without marking as seen"),
         ),
+        statuses=(
+            (0, "Done, also if there were no messages."),
+            (3, "The time of --timeout is over, and no message came."),
+        ),
+        see=(
+            ("priorities", "delivery.md#priorities"),
+            ("the receive contract", "receive-contract.md"),
+        ),
     ),
     Command(
         path=("inbox",),
@@ -366,8 +399,14 @@ MESSAGE_COMMANDS: Final = (
         path=("show",),
         group=_GROUP,
         summary="Show one message in full.",
+        description=(
+            "A person at a terminal sees the text itself. For all other readers it is escaped as in the "
+            "form for agents."
+        ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal show 42", "read message 42"), ("pal show 42 --json", "all fields of message 42")),
+        json="all fields of the message, with the exact text.",
+        see=(("form for agents", "messages.md#form-for-agents"),),
     ),
     Command(
         path=("receipts",),
@@ -379,6 +418,7 @@ MESSAGE_COMMANDS: Final = (
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal receipts 42", "who has read message 42?"),),
+        see=(("receipts", "receipts.md"),),
     ),
     Command(
         path=("trace",),
@@ -392,14 +432,20 @@ MESSAGE_COMMANDS: Final = (
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal trace 42", "why has nova not read message 42?"),),
+        json=(
+            "one object for each step: 'ts', 'source' ('log', 'delivery' or 'holder'), 'agent', 'step', "
+            "'lane', 'detail', and 'seq' for a step from the log."
+        ),
+        see=(("every step of one message", "receipts.md#every-step-of-one-message"),),
     ),
     Command(
         path=("ack",),
         group=_GROUP,
         summary="Mark messages as seen.",
         description=(
-            "For messages that you have read in another way, such as 'pal recv --peek'. A message that was "
-            "not sent to you is refused."
+            "For messages that you have read in another way, such as 'pal recv --peek'. Messages that are "
+            "already seen stay seen. If one of the messages was not sent to you, the command is refused "
+            "and nothing is marked."
         ),
         positionals=(
             Positional(
@@ -418,6 +464,7 @@ MESSAGE_COMMANDS: Final = (
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal release 42", "deliver message 42"),),
+        see=(("brakes", "delivery.md#brakes"),),
     ),
     Command(
         path=("redeliver",),

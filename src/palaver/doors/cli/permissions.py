@@ -33,13 +33,22 @@ PERMISSION_COMMANDS: Final = (
         summary="List requests that wait for a person's decision.",
         description=(
             "Shows blocked agents and their permission requests. Requests with an id can be answered with "
-            "'pal approve' or 'pal deny'; this requires the setting 'approvals' and a harness that supports "
-            "it. Answer all others in the agent's own terminal. Then it shows messages that are held until "
-            "'pal release'."
+            "'pal approve' or 'pal deny'; this requires the setting 'approvals' and a harness that "
+            "supports it. Answer all others in the agent's own terminal. Then it shows the newest 50 "
+            "messages that are held until 'pal release', by brakes or because their content is lost."
         ),
         examples=(
             ("pal pending", "what must I decide?"),
             ("pal pending --json", "with the full text of each request"),
+        ),
+        json=(
+            "one object for each. For a held message 'id' is null, 'agent' the sender, 'text' the reason, "
+            "'answerable' false, 'held' its number and 'to' its recipients; 'since' is the time."
+        ),
+        see=(
+            ("permissions", "permissions.md"),
+            ("brakes", "delivery.md#brakes"),
+            ("what survives", "log.md#what-survives"),
         ),
     ),
     Command(

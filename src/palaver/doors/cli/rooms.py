@@ -60,6 +60,7 @@ ROOM_COMMANDS: Final = (
             ("pal room join", "join the room of the working directory"),
             ("pal room state", "show members and the owner of the stick"),
         ),
+        see=(("rooms", "rooms.md"),),
     ),
     Command(
         path=("room", "join"),
@@ -91,7 +92,10 @@ ROOM_COMMANDS: Final = (
         path=("room", "list"),
         group=_ROOMS,
         summary="List rooms.",
-        description="Lists the open rooms, or the rooms of a path and its parent folders.",
+        description=(
+            "Lists the open rooms, or the rooms of a path and its parent folders. Your rooms are marked "
+            "with a star."
+        ),
         positionals=(
             Positional(
                 name="PATH",
@@ -111,6 +115,10 @@ ROOM_COMMANDS: Final = (
         path=("room", "state"),
         group=_ROOMS,
         summary="Show a room's members and the owner of its stick.",
+        description=(
+            "Shows the members, the waiting members, the owner of the stick and its lease, unusual "
+            "conditions, and a waiting handoff."
+        ),
         positionals=(_PATH,),
         options=(ROOM,),
         examples=(
@@ -159,6 +167,7 @@ NOTE_COMMANDS: Final = (
             ('pal note add "CI has no libpq"', "a note for the other members"),
             ("pal note list", "show open notes"),
         ),
+        see=(("notes", "notes.md"),),
     ),
     Command(
         path=("note", "add"),
@@ -803,6 +812,7 @@ CHAT_COMMANDS: Final = (
             ("pal chat", "chat in the room of this folder"),
             ("pal chat --room shop-x4kd", "chat in another room"),
         ),
+        see=(("chat", "chat.md"),),
     ),
 )
 

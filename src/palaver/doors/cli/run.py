@@ -185,7 +185,10 @@ _HELP_COMMANDS: Final = (
         path=("completion",),
         group="Help",
         summary="Print a completion script for your shell.",
-        description="It completes commands, options, agents, threads and message numbers.",
+        description=(
+            "It completes commands, options, agents, threads and message numbers. While the bus is not "
+            "running it offers no names, and it never starts the bus."
+        ),
         positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
         examples=(
             ('eval "$(pal completion bash)"', "in ~/.bashrc"),

@@ -81,15 +81,14 @@ STICK_COMMANDS: Final = (
         ),
         is_group=True,
         examples=(("pal stick wait", "wait for my turn"),),
+        see=(("the stick", "stick.md"),),
     ),
     Command(
         path=("stick", "wait"),
         group=_GROUP,
         summary="Wait until you own the stick.",
         description=(
-            "Then shows the handoff of the previous owner. Exit status: 0 if it is your turn; 3 after the "
-            "timeout; 1 if the room was closed, or if 'pal stick takeover' is possible because the owner has "
-            "exited or its lease has expired."
+            "Then shows the handoff of the previous owner. An owner that is only idle does not end the wait."
         ),
         options=(
             Option(
@@ -112,17 +111,30 @@ STICK_COMMANDS: Final = (
             ("pal stick wait --park", "only if it is passed to me"),
             ("pal stick wait --events", "also show what I have missed"),
         ),
+        statuses=(
+            (0, "It is your turn."),
+            (
+                1,
+                (
+                    "The room was closed, or 'pal stick takeover' is possible because the owner has exited "
+                    "or its lease has expired."
+                ),
+            ),
+            (3, "The time of --timeout is over, and it is not your turn."),
+        ),
     ),
     Command(
         path=("stick", "claim"),
         group=_GROUP,
         summary="Take the stick if it is free.",
-        description=(
-            "Tries once and does not wait. Exit status: 0 if it is your turn, 3 if not, 1 as for 'pal stick "
-            "wait'."
-        ),
+        description="Tries once and does not wait.",
         options=_WAITING,
         examples=(("pal stick claim", "take it now, if possible"),),
+        statuses=(
+            (0, "It is your turn."),
+            (1, "As for 'pal stick wait'."),
+            (3, "It is not your turn."),
+        ),
     ),
     Command(
         path=("stick", "heartbeat"),
@@ -153,6 +165,7 @@ STICK_COMMANDS: Final = (
             ),
             ("cat handoff.json | pal stick release --handoff -", "handoff from a program"),
         ),
+        see=(("handoffs", "stick.md#handoffs"),),
     ),
     Command(
         path=("stick", "pass"),
@@ -173,6 +186,7 @@ STICK_COMMANDS: Final = (
         examples=(
             ('pal stick pass nova --status "done" --next "review src/auth"', "nova is the next owner"),
         ),
+        see=(("handoffs", "stick.md#handoffs"),),
     ),
     Command(
         path=("stick", "takeover"),

@@ -49,7 +49,8 @@ SUBSCRIPTION_COMMANDS: Final = (
         description=(
             "From now on you get a message for each event that matches the filters, which work as in 'pal "
             "events'. Events of the bus itself do not match. Your own actions match only if --agent or "
-            "--from names you."
+            "--from names you. Only one of --idle, --stopped, --blocked and --collision is possible, "
+            "without --type and --status; the first three also without --agent."
         ),
         options=(
             *FILTERS,
@@ -82,6 +83,7 @@ SUBSCRIPTION_COMMANDS: Final = (
             ("pal events sub --collision", "when two agents edit the same file"),
             ('pal events sub --stopped nova --text "take over its task"', "with an instruction"),
         ),
+        see=(("subscriptions", "subscriptions.md"),),
     ),
     Command(
         path=("events", "subs"),

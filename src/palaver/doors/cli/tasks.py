@@ -53,6 +53,7 @@ TASK_COMMANDS: Final = (
             ("pal task list", "list open tasks"),
             ('pal task create "Refactor auth" --assignee @nova', "assign a task to nova"),
         ),
+        see=(("tasks", "tasks.md"),),
     ),
     Command(
         path=("task", "create"),

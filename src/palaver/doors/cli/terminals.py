@@ -51,7 +51,7 @@ _NAME: Final = Positional(name="NAME", help="Full name of the agent.", completes
 _PROMPT: Final = Option(
     name="--prompt",
     metavar="REGEX",
-    help="Prompt at which an unknown program accepts a message.",
+    help="The prompt (a regular expression) at which an unknown program accepts a message.",
 )
 
 TERMINAL_COMMANDS: Final = (
@@ -60,10 +60,14 @@ TERMINAL_COMMANDS: Final = (
         group=_GROUP,
         summary="Run a program as an agent in its own terminal.",
         description=(
-            "The program and all processes that it starts are that agent. Closing your window only detaches: "
-            "the terminal keeps running. Messages are typed when the program can accept them, and never into "
-            "a dialog, a shell, a tool that the program started, or a draft of a person. For a program that "
-            "Palaver does not know, describe its prompt with --prompt."
+            "The program and all processes that it starts are that agent. Closing your window only "
+            "detaches: the terminal keeps running. At a terminal you see the program at once; otherwise "
+            "the command waits for its end and exits with its status. Messages are typed when the program "
+            "can accept them, and never into a dialog, a shell, a tool that the program started, or a "
+            "draft of a person. For a program that Palaver does not know, describe its prompt with "
+            "--prompt. With --detach, the command waits until the program shows that it runs, at most a "
+            "second (a harness: 30 seconds); if the program fails before that, its output is printed, and "
+            "the exit status is that of the program."
         ),
         rest="COMMAND...",
         options=(
@@ -83,6 +87,10 @@ TERMINAL_COMMANDS: Final = (
             ("pal run --name luna -- claude", "run Claude Code; detach with Ctrl-\\ d"),
             ("pal run --detach --tag api -- codex", "run Codex in the background"),
             ("pal run --prompt 'you> ' -- ./chat.py", "your own program, with the prompt 'you> '"),
+        ),
+        see=(
+            ("terminals", "terminals.md"),
+            ("programs without a profile", "terminals.md#programs-without-a-profile"),
         ),
     ),
     Command(
@@ -104,6 +112,7 @@ TERMINAL_COMMANDS: Final = (
             ("pal attach luna", "open luna's terminal"),
             ("pal attach luna --plain", "without status line and input bar"),
         ),
+        see=(("attaching", "attach.md"),),
     ),
     Command(
         path=("peek",),
@@ -115,21 +124,23 @@ TERMINAL_COMMANDS: Final = (
             Option(
                 name="--lines",
                 metavar="N",
-                help="The last N lines, including scrollback (default: the screen).",
+                help="The last N lines, including scrollback, at most 10,000 (default: the screen).",
             ),
         ),
         examples=(
             ("pal peek luna", "see what luna is doing"),
             ("pal peek luna --lines 200", "with earlier lines"),
         ),
+        json="'name', 'text', 'cols' and 'rows'.",
     ),
     Command(
         path=("pause",),
         group=_GROUP,
         summary="Deliver only interrupts to an agent.",
         description=(
-            "Other messages wait until 'pal unpause', or until the agent reads them with 'pal recv'. For an "
-            "operator or a person."
+            "Other messages wait until 'pal unpause', or until the agent reads them with 'pal recv'. This "
+            "holds on every path: terminals, programs on the SDK, 'pal recv --follow'. For an operator "
+            "or a person."
         ),
         positionals=(_NAME,),
         examples=(("pal pause luna", "let luna work undisturbed"),),
@@ -147,8 +158,9 @@ TERMINAL_COMMANDS: Final = (
         group=_GROUP,
         summary="Stop an agent gracefully.",
         description=(
-            "Uses the program's own quit command, then SIGTERM, then SIGKILL, and prints how the program "
-            "ended. For an operator or a person."
+            "Uses the program's own quit command, then SIGTERM, then SIGKILL. Processes that it has "
+            "started and left running end with it. The steps are printed on standard error, the way the "
+            "program ended on standard output. For an operator or a person."
         ),
         positionals=(_NAME,),
         examples=(("pal stop luna", "stop luna"),),

@@ -30,7 +30,10 @@ THREAD_COMMANDS: Final = (
         path=("thread",),
         group=_GROUP,
         summary="Read conversations.",
-        description="A thread is a name that messages share. It does not change their recipients.",
+        description=(
+            "A thread is a name that messages share: 'pal send --thread NAME'. It does not change their "
+            "recipients. A reply with --reply-to is in the thread of the message that it answers."
+        ),
         is_group=True,
         examples=(("pal thread list", "list recent conversations"),),
     ),
@@ -38,6 +41,7 @@ THREAD_COMMANDS: Final = (
         path=("thread", "list"),
         group=_GROUP,
         summary="List the most recently active threads.",
+        description="Shows the newest first, with the number of messages in each and the participants.",
         options=(
             Option(name="--limit", metavar="N", help=f"At most N threads (default: {DEFAULT_THREADS})."),
         ),
@@ -47,6 +51,7 @@ THREAD_COMMANDS: Final = (
         path=("thread", "show"),
         group=_GROUP,
         summary="Show a thread as a conversation.",
+        description="Shows all messages, from the first to the last.",
         positionals=(Positional(name="THREAD", help="The name of the thread.", completes="threads"),),
         options=(Option(name="--last", metavar="N", help="Only the newest N messages (default: all)."),),
         examples=(("pal thread show pr-123", "read a conversation from the start"),),
@@ -159,8 +164,8 @@ TRANSCRIPT_COMMANDS: Final = (
                 name="--search",
                 metavar="RE",
                 help=(
-                    "Only entries that match this regular expression. Case matters only if it has a capital "
-                    "letter."
+                    "Only entries that match this regular expression, in the shown parts. Case matters only "
+                    "if it has a capital letter."
                 ),
             ),
             Option(name="--last", metavar="N", help="Only the last N of these entries."),
@@ -170,6 +175,8 @@ TRANSCRIPT_COMMANDS: Final = (
             ("pal transcript luna 10-15 --detail detailed", "six entries, with tools"),
             ("pal transcript luna --search 'flaky|timeout'", "find entries about a topic"),
         ),
+        json="one line for each entry. This is also the default if the caller is an agent.",
+        see=(("transcripts", "transcripts.md"),),
     ),
 )
 
