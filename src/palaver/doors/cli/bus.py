@@ -1,4 +1,4 @@
-"""The commands for the bus itself: up, down, status, help and completion."""
+"""The commands for the bus itself: `pal up`, `down`, `status` and `doctor`."""
 
 import os
 import shutil
@@ -12,13 +12,11 @@ from typing import Final
 
 import msgspec
 
-from palaver.config import DEFAULTS, KEYS, SETTINGS_FILE, parse_file, typed
+from palaver.config import DEFAULTS, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.cli.agents import state_words
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.parser import Parsed
-from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.http.server import DEFAULT as DEFAULT_HTTP
 from palaver.doors.http.server import check_reach, format_address, parse_address
@@ -27,8 +25,6 @@ from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.display import ago
-from palaver.protocol.events import MessageSent
-from palaver.protocol.query import Query
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
@@ -41,9 +37,7 @@ from palaver.services.queries import (
 )
 from palaver.services.services import DOWN
 from palaver.state.fold import SKIPPED
-from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.state.rows import decode_count
-from palaver.state.tasks import read_tasks
 
 # --------------------
 # The commands for the bus itself.
@@ -231,13 +225,11 @@ def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str |
 
 
 # --------------------
-# `pal up`, `down`, `status`, `doctor` and `completion`.
+# `pal up`, `down`, `status` and `doctor`.
 
 _LOW_DISK_BYTES = 200 * 1024 * 1024
 _SHOWN = 3
 """How many lost files or possible secrets a finding names."""
-_OFFERED = 20
-"""How many notes or tasks completion offers, newest first."""
 
 
 async def up(call: Call) -> int:
@@ -472,47 +464,3 @@ def _check_http(call: Call) -> list[Finding]:
             (False, door.trouble, "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it")
         ]
     return [(True, f"HTTP at {door.where}", "")] if door.where else []
-
-
-async def completion(call: Call) -> int:
-    """Print the completion script of a shell."""
-    await call.say(completion_script(call.parsed.positionals[0]))
-    return 0
-
-
-async def complete_words(call: Call) -> int:
-    """Print the candidates for a completion script, one per line."""
-    words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
-    rows = call.services.queries.rows
-    recent = await call.services.queries.read(Query(types=("message",), last=100))
-
-    def candidates(kind: str) -> list[str]:
-        names = sorted(agent.name for agent in call.services.broker.directory.all())
-        if kind == "agents":
-            return names
-        if kind == "targets":
-            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
-            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
-        if kind == "threads":
-            bodies = (event.body for event in recent)
-            return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})
-        if kind == "ids":
-            return [str(event.seq) for event in reversed(recent)][:20]
-        if kind == "rooms":
-            return [f"{room.id}\t{room.path}" for room in read_open_rooms(rows)]
-        if kind == "notes":
-            rooms = read_rooms_of(rows, call.caller.name)
-            notes = [note for room in rooms for note in read_notes(rows, room.id, limit=_OFFERED)]
-            return [f"{short_id(note.id)}\t{note.text}" for note in notes]
-        if kind == "tasks":
-            return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
-        if kind == "permissions":
-            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.agents.permissions.all()]
-        if kind == "settings":
-            return list(KEYS)
-        return []
-
-    from palaver.doors.cli.run import TABLE
-
-    await call.say_lines(complete(TABLE, words, candidates))
-    return 0

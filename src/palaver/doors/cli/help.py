@@ -18,6 +18,27 @@ from palaver.doors.cli.spec import (
 from palaver.protocol.display import Paint
 
 # --------------------
+# Row of the command `pal help`, which the client and the door run without a function in the map of commands.
+
+HELP_COMMANDS: Final = (
+    Command(
+        path=("help",),
+        group="Help",
+        summary="Show all commands, or help for one command.",
+        positionals=(
+            Positional(
+                name="COMMAND",
+                help="The command to explain (default: list all commands).",
+                many=True,
+                optional=True,
+                completes="commands",
+            ),
+        ),
+        examples=(("pal help send", "the same as pal send --help"),),
+    ),
+)
+
+# --------------------
 # Help for a terminal.
 
 _NARROWEST: Final = 30
