@@ -26,7 +26,7 @@ from palaver.services.export import ExportFormat
 from palaver.services.holders import secret_hash
 
 # --------------------
-# The commands that archive, back up, export and redact events.
+# Rows of the commands that archive, back up, export and redact events.
 
 FORMATS: Final = ("jsonl", "markdown")
 """The formats of an export; the first is the default."""
@@ -142,8 +142,9 @@ ARCHIVE_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# `pal archive`, `backup`, `export` and `redact`: move events to a file, copy them, or remove their text.
+# Functions of `pal archive`, `backup`, `export` and `redact`.
 
 _PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000

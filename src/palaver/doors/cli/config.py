@@ -25,7 +25,7 @@ from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import format_value, parse_settings, with_setting
 
 # --------------------
-# The commands that show and change settings.
+# Rows of the commands that show and change settings.
 
 _GROUP: Final = "The bus"
 
@@ -93,8 +93,9 @@ CONFIG_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# `pal config`: show and change the settings. The daemon reads them once, when it starts.
+# Functions of `pal config`. The daemon reads the settings once, when it starts.
 
 NEXT_START: Final = "takes effect when the bus starts again: pal down, pal up"
 
@@ -164,6 +165,10 @@ def _coming(call: Call) -> Settings | None:
     except PalaverError as error:
         call.warn(f"the bus would not start again: {error}")
         return None
+
+
+# --------------------
+# Rendering: for programs and for people.
 
 
 def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:

@@ -11,7 +11,7 @@ from palaver.protocol.display import ago
 from palaver.protocol.message import EXTERNAL
 
 # --------------------
-# The commands for MCP and for the tokens of HTTP.
+# Rows of the commands for MCP and for the tokens of HTTP.
 
 _GROUP: Final = "MCP and HTTP"
 
@@ -90,8 +90,9 @@ DOOR_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# The commands for the other doors: `pal mcp` and `pal token`.
+# Functions of `pal mcp` and `pal token`.
 
 
 async def mcp(call: Call) -> int:
@@ -162,6 +163,10 @@ def _check_whose(call: Call, name: str, verb: str) -> None:
 
 def _book(call: Call) -> TokenBook:
     return call.services.callers.tokens
+
+
+# --------------------
+# Rendering: for programs and for people.
 
 
 def _view(token: Token) -> dict[str, object]:

@@ -26,7 +26,7 @@ from palaver.services.rooms import RoomResult
 from palaver.state.rooms import find_room
 
 # --------------------
-# The commands about the stick.
+# Rows of the commands about the stick.
 
 _GROUP: Final = "The stick"
 
@@ -207,45 +207,9 @@ STICK_COMMANDS: Final = (
     ),
 )
 
-# --------------------
-# Format the events of a room for people, from a result of the service for rooms. Makes no requests.
-
-
-class _Content(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of an event of a room: only a message has a body."""
-
-    body: object = None
-
-
-class _Happened(msgspec.Struct, frozen=True, kw_only=True):
-    event_seq: int
-    event_type: str
-    from_agent_id: str | None
-    to_agent_id: str | list[str] | None
-    reason: str | None
-    payload: _Content | None
-    created_at: int
-
-
-def event_lines(call: Call, answer: RoomResult) -> Iterator[str]:
-    """Yield messages and other events, each starting on a separate line; a text may have several lines."""
-    for one in msgspec.convert(answer["events"], list[_Happened]):
-        to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
-        paint = call.paint
-        whom = f" → {paint.names(to)}" if to else ""
-        head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
-        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_event_text(paint, one)}"
-
-
-def _event_text(paint: Paint, one: _Happened) -> str:
-    body = None if one.payload is None else one.payload.body
-    if one.event_type == "message_sent" and isinstance(body, str):
-        return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
-    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")
-
 
 # --------------------
-# `pal stick`: read the options, call the service for rooms, and show the result.
+# Functions of `pal stick`: read the options, call the service for rooms, and show the result.
 
 _YOUR_TURN: Final = "your_turn"
 _OWNER_IDLE: Final = "owner_idle"
@@ -421,3 +385,40 @@ def _murmur(call: Call, text: str) -> None:
         harness = call.caller.harness or harness_of(asked.environment)
         paint = paint_for(asked.environment, is_terminal=True, harness=harness)
         call.connection.write_error(paint.dim(paint.safe(text)) + "\n")
+
+
+# --------------------
+# Rendering: events of a room for people, from a result of the service for rooms. Makes no requests.
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of an event of a room: only a message has a body."""
+
+    body: object = None
+
+
+class _Happened(msgspec.Struct, frozen=True, kw_only=True):
+    event_seq: int
+    event_type: str
+    from_agent_id: str | None
+    to_agent_id: str | list[str] | None
+    reason: str | None
+    payload: _Content | None
+    created_at: int
+
+
+def event_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+    """Yield messages and other events, each starting on a separate line; a text may have several lines."""
+    for one in msgspec.convert(answer["events"], list[_Happened]):
+        to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
+        paint = call.paint
+        whom = f" → {paint.names(to)}" if to else ""
+        head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
+        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_event_text(paint, one)}"
+
+
+def _event_text(paint: Paint, one: _Happened) -> str:
+    body = None if one.payload is None else one.payload.body
+    if one.event_type == "message_sent" and isinstance(body, str):
+        return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
+    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")

@@ -29,7 +29,7 @@ from palaver.protocol.subscriptions import (
 from palaver.state.watches import read_subscriptions, read_watches
 
 # --------------------
-# The commands for subscriptions to events.
+# Rows of the commands for subscriptions to events.
 
 _GROUP: Final = "The log"
 
@@ -114,8 +114,9 @@ SUBSCRIPTION_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# `pal events sub`, `subs` and `unsub`: subscriptions to events, and watches of unanswered requests.
+# Functions of `pal events sub`, `subs` and `unsub`.
 
 _OPTIONS: Final = {
     "types": "--type",
@@ -217,6 +218,10 @@ def _filter(call: Call, preset: str) -> Filter:
     )
     wanted = preset_filter(preset, names)
     return msgspec.structs.replace(given, types=wanted.types, agents=wanted.agents, statuses=wanted.statuses)
+
+
+# --------------------
+# Rendering: for programs and for people.
 
 
 def _asked_for(made: Subscription) -> str:
