@@ -20,7 +20,7 @@ from palaver.doors.cli.rooms import (
     state_lines,
     turn_lines,
 )
-from palaver.doors.cli.spec import Command
+from palaver.doors.cli.spec import Command, build_table
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.display import display_width
 from palaver.protocol.thin import ThinRequest
@@ -28,6 +28,7 @@ from palaver.services.results import DeniedTurn, GrantedTurn, NoteView, PolicyVi
 from palaver.services.services import Services
 
 NOW = 1_700_000_000_000  # 22:13:20 UTC
+NOTHING = Command(path=(), summary="x", is_group=True)
 MINUTE = 60_000
 HANDOFF: dict[str, object] = {"status": "parser done", "next_action": "wire it in", "do_not": ["publish"]}
 
@@ -55,9 +56,10 @@ def call(*, width: int = 80, is_terminal: bool = True) -> Call:
         services=cast(Services, OnlyAClock(FakeClock(NOW))),
         connection=cast(ArgvConnection, None),
         asked=asked,
-        parsed=Parsed(command=Command(path=("x",), summary="x")),
+        parsed=Parsed(command=NOTHING),
         place=nowhere,
         caller=Caller(name="luna", standing=Standing.WORKER, kind="instance"),
+        table=build_table(NOTHING, ()),
     )
 
 

@@ -1,4 +1,4 @@
-"""The commands for the bus itself: up, down, status, help and completion."""
+"""The commands for the bus itself: `pal up`, `down`, `status` and `doctor`."""
 
 import os
 import shutil
@@ -12,13 +12,11 @@ from typing import Final
 
 import msgspec
 
-from palaver.config import DEFAULTS, KEYS, SETTINGS_FILE, parse_file, typed
+from palaver.config import DEFAULTS, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.cli.agents import state_words
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.parser import Parsed
-from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.http.address import DEFAULT as DEFAULT_HTTP
 from palaver.doors.http.address import check_reach, format_address, parse_address
@@ -27,8 +25,6 @@ from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.display import ago
-from palaver.protocol.events import MessageSent
-from palaver.protocol.query import Query
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
@@ -37,12 +33,10 @@ from palaver.services.results import TerminalView
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, terminal_view
 from palaver.state.fold import SKIPPED
-from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.state.rows import decode_count
-from palaver.state.tasks import read_tasks
 
 # --------------------
-# The commands for the bus itself.
+# Rows of the commands for the bus itself.
 
 _GROUP: Final = "The bus"
 
@@ -53,7 +47,7 @@ BUS_COMMANDS: Final = (
         summary="Start the bus.",
         description="Other commands start the bus automatically, so you need this only after 'pal down'.",
         options=(
-            Option(name="--foreground", help="Run in the foreground until Ctrl-C."),
+            Option(name="--foreground", help="Run in the foreground until Ctrl-C, for service managers."),
             Option(
                 name="--http",
                 metavar="HOST:PORT",
@@ -77,6 +71,10 @@ BUS_COMMANDS: Final = (
             ("pal up", "start it in the background"),
             ("pal up --http", "also accept programs over HTTP, with tokens"),
             ("pal up --foreground", "run it here and watch its output"),
+        ),
+        see=(
+            ("HTTP", "http.md"),
+            ("the daemon", "daemon.md"),
         ),
     ),
     Command(
@@ -105,6 +103,7 @@ BUS_COMMANDS: Final = (
         examples=(
             ("pal status", "is the bus running, and where?"),
             ("pal status luna", "what is luna doing?"),
+            ("pal status -- set", "the agent with the name set"),
         ),
     ),
     Command(
@@ -112,12 +111,15 @@ BUS_COMMANDS: Final = (
         group=_GROUP,
         summary="Diagnose problems and suggest fixes.",
         description=(
-            "Checks the home, the log, its archives, the endpoints and your profile files. For each "
-            "installed harness it shows which features work with its version. A self-test starts a "
-            "throw-away session with a scripted model, delivers messages to it, and says how to fix each "
-            "failure; it takes about a minute per harness. The command changes nothing, except with "
-            "--repair: that rebuilds a damaged log from all readable pages and archives, while the bus is "
-            "stopped, and keeps the damaged files."
+            "Checks the home, the log, its archives, the endpoints and your profile files, names typed "
+            "lines that look like secrets, and shows how the client was built. For each harness on your "
+            "PATH it shows which features work with its version. A self-test starts a throw-away session "
+            "with its own home directory, bus and scripted model, delivers messages to it, and says how "
+            "to fix each failure; it takes about a minute per harness. The client runs the harnesses, not "
+            "the daemon. The command changes nothing, except with --repair: that rebuilds a damaged log "
+            "from all readable pages and archives, while the bus is stopped, and keeps the damaged files "
+            "in 'damaged-1/', 'damaged-2/' … in the home. If the log is whole, --repair only rebuilds the "
+            "state from its events."
         ),
         options=(
             Option(
@@ -134,84 +136,26 @@ BUS_COMMANDS: Final = (
             ("pal doctor", "check everything"),
             ("pal doctor --self-test --harness claude", "can messages reach Claude Code on this machine?"),
         ),
+        statuses=(
+            (0, "No problem was found."),
+            (1, "Something needs a fix."),
+        ),
+        json=(
+            "one object with 'ok', 'checks' and 'harnesses'. With --repair: 'whole', 'events', 'missing', "
+            "'lost' (how many events, by the name of their archive file), 'unfiled' (events whose "
+            "archive file is missing) and 'damaged_files'."
+        ),
+        see=(
+            ("known to work", "compatibility.md"),
+            ("what survives", "log.md#what-survives"),
+            ("your own profile", "terminals.md#your-own-profile"),
+        ),
     ),
 )
 
-# --------------------
-# `pal up --http` and `--no-http`: open or shut the HTTP door now, and in the settings for the next start.
-#
-# Only a person may do this.
-
-_OPTIONS: Final = ("--http", "--http-remote", "--no-http")
-
-
-async def change_http(call: Call) -> None:
-    """Apply the HTTP options of `pal up`; do nothing without them.
-
-    The door is opened or shut first, then the settings file is written, then the changes are stored in the
-    log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
-    """
-    wanted = wanted_settings(call.parsed)
-    if not wanted:
-        return
-    require_person(call.caller)
-    settings = replace(
-        call.services.daemon.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
-    )
-    door = call.services.daemon.http
-    await door.open(call.services, settings)
-    if door.trouble:
-        still = f"; it listens at {door.where} as before" if door.where else ""
-        raise DoorShut(f"the bus is up, but {door.trouble}{still}")
-    door.changed = dict(wanted)
-    old = write_wanted(call.services.daemon.home, wanted)
-    for key, value in wanted.items():
-        if value != old[key]:
-            request = ChangeSetting(key=key, value=value, old=old[key])
-            await call.services.broker.submit(call.caller, request)
-
-
-def require_person(caller: Caller) -> None:
-    """Refuse a caller that may not open or shut the door."""
-    require(caller, Standing.HUMAN, "opening or shutting the HTTP door")
-
-
-def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
-    """Return the settings that the HTTP options select; empty without such options.
-
-    Raises BadRequest for an invalid address.
-    """
-    if not any(name in parsed.options for name in _OPTIONS):
-        return {}
-    if parsed.has("--no-http"):
-        return {"http": "", "http_remote": 0}
-    written = parsed.value("--http")
-    if written is None:
-        raise UsageError("--http-remote belongs to --http: say where it listens")
-    address = parse_address(written)
-    check_reach(address, is_remote=parsed.has("--http-remote"))
-    return {"http": format_address(address), "http_remote": int(parsed.has("--http-remote"))}
-
-
-def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Write settings to the file, and return their previous values in it."""
-    content = read_settings_file(home)
-    given = parse_file(content, str(home / SETTINGS_FILE))
-    text = content.decode()
-    for key, value in wanted.items():
-        text = with_setting(text, key, value)
-    write_settings_file(home, text.encode())
-    return {key: typed(key, given.get(key, DEFAULTS[key])) for key in wanted}
-
 
 # --------------------
-# `pal up`, `down`, `status`, `doctor` and `completion`.
-
-_LOW_DISK_BYTES = 200 * 1024 * 1024
-_SHOWN = 3
-"""How many lost files or possible secrets a finding names."""
-_OFFERED = 20
-"""How many notes or tasks completion offers, newest first."""
+# Functions of `pal up`, `down`, `status` and `doctor`.
 
 
 async def up(call: Call) -> int:
@@ -350,7 +294,81 @@ async def doctor(call: Call) -> int:
     return 0
 
 
+# --------------------
+# `pal up --http` and `--no-http`: open or shut the HTTP door now, and in the settings for the next start.
+#
+# Only a person may do this.
+
+_OPTIONS: Final = ("--http", "--http-remote", "--no-http")
+
+
+async def change_http(call: Call) -> None:
+    """Apply the HTTP options of `pal up`; do nothing without them.
+
+    The door is opened or shut first, then the settings file is written, then the changes are stored in the
+    log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
+    """
+    wanted = wanted_settings(call.parsed)
+    if not wanted:
+        return
+    require_person(call.caller)
+    settings = replace(
+        call.services.daemon.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
+    )
+    door = call.services.daemon.http
+    await door.open(call.services, settings)
+    if door.trouble:
+        still = f"; it listens at {door.where} as before" if door.where else ""
+        raise DoorShut(f"the bus is up, but {door.trouble}{still}")
+    door.changed = dict(wanted)
+    old = write_wanted(call.services.daemon.home, wanted)
+    for key, value in wanted.items():
+        if value != old[key]:
+            request = ChangeSetting(key=key, value=value, old=old[key])
+            await call.services.broker.submit(call.caller, request)
+
+
+def require_person(caller: Caller) -> None:
+    """Refuse a caller that may not open or shut the door."""
+    require(caller, Standing.HUMAN, "opening or shutting the HTTP door")
+
+
+def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
+    """Return the settings that the HTTP options select; empty without such options.
+
+    Raises BadRequest for an invalid address.
+    """
+    if not any(name in parsed.options for name in _OPTIONS):
+        return {}
+    if parsed.has("--no-http"):
+        return {"http": "", "http_remote": 0}
+    written = parsed.value("--http")
+    if written is None:
+        raise UsageError("--http-remote belongs to --http: say where it listens")
+    address = parse_address(written)
+    check_reach(address, is_remote=parsed.has("--http-remote"))
+    return {"http": format_address(address), "http_remote": int(parsed.has("--http-remote"))}
+
+
+def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Write settings to the file, and return their previous values in it."""
+    content = read_settings_file(home)
+    given = parse_file(content, str(home / SETTINGS_FILE))
+    text = content.decode()
+    for key, value in wanted.items():
+        text = with_setting(text, key, value)
+    write_settings_file(home, text.encode())
+    return {key: typed(key, given.get(key, DEFAULTS[key])) for key in wanted}
+
+
+# --------------------
+# The checks of `pal doctor`. Each returns whether all is well, what it found, and advice.
+
 Finding = tuple[bool, str, str]
+
+_LOW_DISK_BYTES: Final = 200 * 1024 * 1024
+_SHOWN: Final = 3
+"""How many lost files or possible secrets a finding names."""
 
 
 def _check_home(home: Path) -> list[Finding]:
@@ -465,47 +483,3 @@ def _check_http(call: Call) -> list[Finding]:
             (False, door.trouble, "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it")
         ]
     return [(True, f"HTTP at {door.where}", "")] if door.where else []
-
-
-async def completion(call: Call) -> int:
-    """Print the completion script of a shell."""
-    await call.say(completion_script(call.parsed.positionals[0]))
-    return 0
-
-
-async def complete_words(call: Call) -> int:
-    """Print the candidates for a completion script, one per line."""
-    words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
-    rows = call.services.queries.rows
-    recent = await call.services.queries.read(Query(types=("message",), last=100))
-
-    def candidates(kind: str) -> list[str]:
-        names = sorted(agent.name for agent in call.services.broker.directory.all())
-        if kind == "agents":
-            return names
-        if kind == "targets":
-            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
-            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
-        if kind == "threads":
-            bodies = (event.body for event in recent)
-            return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})
-        if kind == "ids":
-            return [str(event.seq) for event in reversed(recent)][:20]
-        if kind == "rooms":
-            return [f"{room.id}\t{room.path}" for room in read_open_rooms(rows)]
-        if kind == "notes":
-            rooms = read_rooms_of(rows, call.caller.name)
-            notes = [note for room in rooms for note in read_notes(rows, room.id, limit=_OFFERED)]
-            return [f"{short_id(note.id)}\t{note.text}" for note in notes]
-        if kind == "tasks":
-            return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
-        if kind == "permissions":
-            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.agents.permissions.all()]
-        if kind == "settings":
-            return list(KEYS)
-        return []
-
-    from palaver.doors.cli.run import TABLE
-
-    await call.say_lines(complete(TABLE, words, candidates))
-    return 0

@@ -1,4 +1,4 @@
-"""The commands about rooms and their notes."""
+"""The commands about rooms: their members, notes and conversations."""
 
 import re
 import textwrap
@@ -30,7 +30,7 @@ from palaver.services.results import (
 )
 
 # --------------------
-# The commands about rooms and their notes.
+# Rows of the commands about rooms and their notes.
 
 DEFAULT_NOTES: Final = 50
 """How many notes `pal note list` shows."""
@@ -70,6 +70,7 @@ ROOM_COMMANDS: Final = (
             ("pal room join", "join the room of the working directory"),
             ("pal room state", "show members and the owner of the stick"),
         ),
+        see=(("rooms", "rooms.md"),),
     ),
     Command(
         path=("room", "join"),
@@ -101,7 +102,10 @@ ROOM_COMMANDS: Final = (
         path=("room", "list"),
         group=_ROOMS,
         summary="List rooms.",
-        description="Lists the open rooms, or the rooms of a path and its parent folders.",
+        description=(
+            "Lists the open rooms, or the rooms of a path and its parent folders. Your rooms are marked "
+            "with a star."
+        ),
         positionals=(
             Positional(
                 name="PATH",
@@ -121,6 +125,10 @@ ROOM_COMMANDS: Final = (
         path=("room", "state"),
         group=_ROOMS,
         summary="Show a room's members and the owner of its stick.",
+        description=(
+            "Shows the members, the waiting members, the owner of the stick and its lease, unusual "
+            "conditions, and a waiting handoff."
+        ),
         positionals=(_PATH,),
         options=(ROOM,),
         examples=(
@@ -169,6 +177,7 @@ NOTE_COMMANDS: Final = (
             ('pal note add "CI has no libpq"', "a note for the other members"),
             ("pal note list", "show open notes"),
         ),
+        see=(("notes", "notes.md"),),
     ),
     Command(
         path=("note", "add"),
@@ -214,6 +223,246 @@ NOTE_COMMANDS: Final = (
         examples=(("pal note resolve 7f3q9x2m", "the note no longer applies"),),
     ),
 )
+
+
+# --------------------
+# Row of the command for a conversation in a room.
+
+CHAT_COMMANDS: Final = (
+    Command(
+        path=("chat",),
+        group="Rooms",
+        summary="Chat in a room, as a person at a terminal.",
+        description=(
+            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
+            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
+            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
+            "in the room can read everything. You do not become a member and never own the stick. Type /help "
+            "in the chat for more."
+        ),
+        positionals=(
+            Positional(
+                name="PATH",
+                help="Folder or file in the workspace (default: working directory).",
+                optional=True,
+                completes="directories",
+            ),
+        ),
+        options=(ROOM,),
+        examples=(
+            ("pal chat", "chat in the room of this folder"),
+            ("pal chat --room shop-x4kd", "chat in another room"),
+        ),
+        see=(("chat", "chat.md"),),
+    ),
+)
+
+
+# --------------------
+# Functions of `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
+
+
+async def room_of(call: Call, path: str = "") -> str:
+    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
+
+    The caller's room is the one that it is in at the current directory, else the only one that it is in.
+    """
+    if (named := call.parsed.value("--room")) is not None:
+        if path:
+            raise UsageError("--room and PATH both say which room: leave one out")
+        return await named_room(call, named)
+    return await _room_at(call, path) if path else await _own_room(call)
+
+
+async def room_here_or_named(call: Call, path: str = "") -> str:
+    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
+    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
+
+
+async def named_room(call: Call, word: str) -> str:
+    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
+    is_path = "/" in word or word.startswith(".")
+    return await _room_at(call, word) if is_path else word
+
+
+async def _room_at(call: Call, path: str) -> str:
+    where = call.absolute(path)
+    room = await call.services.rooms.room_here(call.caller, where) or await room_of_repeat(call)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it")
+    return room
+
+
+async def _own_room(call: Call) -> str:
+    desk, where = call.services.rooms, call.absolute(".")
+    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
+    room = room or await desk.room_meant(call.caller, where)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it, and you are in no other")
+    return room
+
+
+async def room_of_repeat(call: Call) -> str | None:
+    """Return the room in which this same request was already done; None if it was not.
+
+    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
+    """
+    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
+    event = done.event if isinstance(done, Written) else None
+    return None if event is None else room_id_of(event)
+
+
+async def text_from_stdin(call: Call, limit_bytes: int) -> str:
+    """Let the client read its standard input; raise BadRequest if it is not UTF-8."""
+    try:
+        return (await call.connection.read_stdin(limit_bytes)).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("standard input is not UTF-8; nothing was done") from None
+
+
+async def join(call: Call) -> int:
+    """Make the caller a member of the room at a path."""
+    answer = await call.services.rooms.join_path(
+        call.caller,
+        context_path=call.absolute(_path(call)),
+        force_new=call.parsed.has("--new"),
+        home=read_home(call.connection.peer.pid),
+        key=call.asked.key,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(join_lines(call, answer))
+    return 0
+
+
+async def leave(call: Call) -> int:
+    """End the caller's membership in a room."""
+    room = await room_of(call, _path(call, ""))
+    answer = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
+    return await _said(call, answer, f"you have left {room}")
+
+
+async def list_rooms(call: Call) -> int:
+    """Show all rooms, or the rooms around a path."""
+    path = _path(call, "")
+    answer = await call.services.rooms.list_rooms(
+        call.caller,
+        context_path=call.absolute(path) if path else None,
+        include_closed=call.parsed.has("--all"),
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(room_table(call, answer.rooms))
+    return 0
+
+
+async def state(call: Call) -> int:
+    """Show the present state of one room."""
+    answer = await call.services.rooms.get_room_state(
+        call.caller, room_id=await room_of(call, _path(call, ""))
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(state_lines(call, answer))
+    return 0
+
+
+async def kick(call: Call) -> int:
+    """Remove a member."""
+    name, *rest = call.parsed.positionals
+    room = await room_here_or_named(call, rest[0] if rest else "")
+    answer = await call.services.rooms.kick_member(
+        call.caller,
+        room_id=room,
+        target_agent_id=name,
+        force=call.parsed.has("--force"),
+        reason=call.parsed.value("--reason") or "",
+        key=call.asked.key,
+    )
+    had_it = "; the stick is free" if answer.target_was_owner else ""
+    return await _said(call, answer, f"{answer.target_agent_id} was removed from {room}{had_it}")
+
+
+async def close(call: Call) -> int:
+    """Close a room permanently."""
+    room = await room_here_or_named(call, _path(call, ""))
+    answer = await call.services.rooms.close_room(
+        call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
+    )
+    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
+
+
+async def add_note(call: Call) -> int:
+    """Add a note to a room."""
+    room = await room_of(call)
+    turn = call.parsed.number("--turn")
+    answer = await call.services.rooms.add_note(
+        call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
+    )
+    return await _said(call, answer, f"note {short_id(answer.note_id)} is kept in {room}")
+
+
+async def list_notes(call: Call) -> int:
+    """Show the notes of a room."""
+    limit = call.parsed.number("--limit", least=1)
+    answer = await call.services.rooms.list_notes(
+        call.caller,
+        room_id=await room_of(call),
+        after_note_id=call.parsed.value("--after"),
+        include_resolved=call.parsed.has("--all"),
+        limit=DEFAULT_NOTES if limit is None else limit,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(note_lines(call, answer.notes))
+    return 0
+
+
+async def resolve_note(call: Call) -> int:
+    """Mark a note as resolved."""
+    answer = await call.services.rooms.resolve_note(
+        call.caller,
+        room_id=await room_of(call),
+        note_id=call.parsed.positionals[0],
+        key=call.asked.key,
+    )
+    return await _said(call, answer, f"note {short_id(answer.note_id)} is resolved")
+
+
+def _path(call: Call, otherwise: str = ".") -> str:
+    return call.parsed.positionals[0] if call.parsed.positionals else otherwise
+
+
+async def _text(call: Call) -> str:
+    words = call.parsed.positionals
+    if call.parsed.has("--stdin") == bool(words):
+        raise UsageError("a note has one text: pal note add TEXT, or --stdin to read it")
+    return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
+
+
+async def _said(call: Call, answer: ServiceResult, sentence: str) -> int:
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say(call.safe(sentence))
+    return 0
+
+
+# --------------------
+# Function of `pal chat`: find the room; the client runs the conversation in its own process.
+
+
+async def chat(call: Call) -> int:
+    """Let the client open a conversation in the named room, or in the caller's room."""
+    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
+    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
+    call.connection.run_here("chat", "--room", state.room_id)
+    return 0
+
 
 # --------------------
 # Read handoffs from the options of a command line, and format them for a terminal.
@@ -311,7 +560,7 @@ def _words(value: object) -> str:
 
 
 # --------------------
-# Format rooms, the stick and notes for people, from results of the service for rooms. Makes no requests.
+# Rendering: rooms, the stick and notes for people, from results of the service for rooms. Makes no requests.
 
 _SHORT: Final = 8
 """Characters of a note's id that are shown."""
@@ -519,240 +768,3 @@ def _moment(call: Call, moment_ms: int) -> str:
 
 def _from_now(call: Call, moment_ms: int) -> str:
     return relative_time(moment_ms - call.services.clock.now_ms())
-
-
-# --------------------
-# `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
-
-
-async def room_of(call: Call, path: str = "") -> str:
-    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
-
-    The caller's room is the one that it is in at the current directory, else the only one that it is in.
-    """
-    if (named := call.parsed.value("--room")) is not None:
-        if path:
-            raise UsageError("--room and PATH both say which room: leave one out")
-        return await named_room(call, named)
-    return await _room_at(call, path) if path else await _own_room(call)
-
-
-async def room_here_or_named(call: Call, path: str = "") -> str:
-    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
-    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
-
-
-async def named_room(call: Call, word: str) -> str:
-    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
-    is_path = "/" in word or word.startswith(".")
-    return await _room_at(call, word) if is_path else word
-
-
-async def _room_at(call: Call, path: str) -> str:
-    where = call.absolute(path)
-    room = await call.services.rooms.room_here(call.caller, where) or await room_of_repeat(call)
-    if room is None:
-        raise RoomNotFound(f"at {where} or above it")
-    return room
-
-
-async def _own_room(call: Call) -> str:
-    desk, where = call.services.rooms, call.absolute(".")
-    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
-    room = room or await desk.room_meant(call.caller, where)
-    if room is None:
-        raise RoomNotFound(f"at {where} or above it, and you are in no other")
-    return room
-
-
-async def room_of_repeat(call: Call) -> str | None:
-    """Return the room in which this same request was already done; None if it was not.
-
-    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
-    """
-    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
-    event = done.event if isinstance(done, Written) else None
-    return None if event is None else room_id_of(event)
-
-
-async def text_from_stdin(call: Call, limit_bytes: int) -> str:
-    """Let the client read its standard input; raise BadRequest if it is not UTF-8."""
-    try:
-        return (await call.connection.read_stdin(limit_bytes)).decode()
-    except UnicodeDecodeError:
-        raise BadRequest("standard input is not UTF-8; nothing was done") from None
-
-
-async def join(call: Call) -> int:
-    """Make the caller a member of the room at a path."""
-    answer = await call.services.rooms.join_path(
-        call.caller,
-        context_path=call.absolute(_path(call)),
-        force_new=call.parsed.has("--new"),
-        home=read_home(call.connection.peer.pid),
-        key=call.asked.key,
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(join_lines(call, answer))
-    return 0
-
-
-async def leave(call: Call) -> int:
-    """End the caller's membership in a room."""
-    room = await room_of(call, _path(call, ""))
-    answer = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
-    return await _said(call, answer, f"you have left {room}")
-
-
-async def list_rooms(call: Call) -> int:
-    """Show all rooms, or the rooms around a path."""
-    path = _path(call, "")
-    answer = await call.services.rooms.list_rooms(
-        call.caller,
-        context_path=call.absolute(path) if path else None,
-        include_closed=call.parsed.has("--all"),
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(room_table(call, answer.rooms))
-    return 0
-
-
-async def state(call: Call) -> int:
-    """Show the present state of one room."""
-    answer = await call.services.rooms.get_room_state(
-        call.caller, room_id=await room_of(call, _path(call, ""))
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(state_lines(call, answer))
-    return 0
-
-
-async def kick(call: Call) -> int:
-    """Remove a member."""
-    name, *rest = call.parsed.positionals
-    room = await room_here_or_named(call, rest[0] if rest else "")
-    answer = await call.services.rooms.kick_member(
-        call.caller,
-        room_id=room,
-        target_agent_id=name,
-        force=call.parsed.has("--force"),
-        reason=call.parsed.value("--reason") or "",
-        key=call.asked.key,
-    )
-    had_it = "; the stick is free" if answer.target_was_owner else ""
-    return await _said(call, answer, f"{answer.target_agent_id} was removed from {room}{had_it}")
-
-
-async def close(call: Call) -> int:
-    """Close a room permanently."""
-    room = await room_here_or_named(call, _path(call, ""))
-    answer = await call.services.rooms.close_room(
-        call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
-    )
-    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
-
-
-async def add_note(call: Call) -> int:
-    """Add a note to a room."""
-    room = await room_of(call)
-    turn = call.parsed.number("--turn")
-    answer = await call.services.rooms.add_note(
-        call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
-    )
-    return await _said(call, answer, f"note {short_id(answer.note_id)} is kept in {room}")
-
-
-async def list_notes(call: Call) -> int:
-    """Show the notes of a room."""
-    limit = call.parsed.number("--limit", least=1)
-    answer = await call.services.rooms.list_notes(
-        call.caller,
-        room_id=await room_of(call),
-        after_note_id=call.parsed.value("--after"),
-        include_resolved=call.parsed.has("--all"),
-        limit=DEFAULT_NOTES if limit is None else limit,
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(note_lines(call, answer.notes))
-    return 0
-
-
-async def resolve_note(call: Call) -> int:
-    """Mark a note as resolved."""
-    answer = await call.services.rooms.resolve_note(
-        call.caller,
-        room_id=await room_of(call),
-        note_id=call.parsed.positionals[0],
-        key=call.asked.key,
-    )
-    return await _said(call, answer, f"note {short_id(answer.note_id)} is resolved")
-
-
-def _path(call: Call, otherwise: str = ".") -> str:
-    return call.parsed.positionals[0] if call.parsed.positionals else otherwise
-
-
-async def _text(call: Call) -> str:
-    words = call.parsed.positionals
-    if call.parsed.has("--stdin") == bool(words):
-        raise UsageError("a note has one text: pal note add TEXT, or --stdin to read it")
-    return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
-
-
-async def _said(call: Call, answer: ServiceResult, sentence: str) -> int:
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say(call.safe(sentence))
-    return 0
-
-
-# --------------------
-# The command for a conversation in a room.
-
-CHAT_COMMANDS: Final = (
-    Command(
-        path=("chat",),
-        group="Rooms",
-        summary="Chat in a room, as a person at a terminal.",
-        description=(
-            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
-            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
-            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
-            "in the room can read everything. You do not become a member and never own the stick. Type /help "
-            "in the chat for more."
-        ),
-        positionals=(
-            Positional(
-                name="PATH",
-                help="Folder or file in the workspace (default: working directory).",
-                optional=True,
-                completes="directories",
-            ),
-        ),
-        options=(ROOM,),
-        examples=(
-            ("pal chat", "chat in the room of this folder"),
-            ("pal chat --room shop-x4kd", "chat in another room"),
-        ),
-    ),
-)
-
-# --------------------
-# `pal chat`: find the room, and let the client run the conversation in its own process.
-
-
-async def chat(call: Call) -> int:
-    """Let the client open a conversation in the named room, or in the caller's room."""
-    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
-    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
-    call.connection.run_here("chat", "--room", state.room_id)
-    return 0

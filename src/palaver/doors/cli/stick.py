@@ -27,7 +27,7 @@ from palaver.services.results import FreedStick, GrantedTurn, TurnView
 from palaver.state.rooms import find_room
 
 # --------------------
-# The commands about the stick.
+# Rows of the commands about the stick.
 
 _GROUP: Final = "The stick"
 
@@ -82,15 +82,14 @@ STICK_COMMANDS: Final = (
         ),
         is_group=True,
         examples=(("pal stick wait", "wait for my turn"),),
+        see=(("the stick", "stick.md"),),
     ),
     Command(
         path=("stick", "wait"),
         group=_GROUP,
         summary="Wait until you own the stick.",
         description=(
-            "Then shows the handoff of the previous owner. Exit status: 0 if it is your turn; 3 after the "
-            "timeout; 1 if the room was closed, or if 'pal stick takeover' is possible because the owner has "
-            "exited or its lease has expired."
+            "Then shows the handoff of the previous owner. An owner that is only idle does not end the wait."
         ),
         options=(
             Option(
@@ -113,17 +112,30 @@ STICK_COMMANDS: Final = (
             ("pal stick wait --park", "only if it is passed to me"),
             ("pal stick wait --events", "also show what I have missed"),
         ),
+        statuses=(
+            (0, "It is your turn."),
+            (
+                1,
+                (
+                    "The room was closed, or 'pal stick takeover' is possible because the owner has exited "
+                    "or its lease has expired."
+                ),
+            ),
+            (3, "The time of --timeout is over, and it is not your turn."),
+        ),
     ),
     Command(
         path=("stick", "claim"),
         group=_GROUP,
         summary="Take the stick if it is free.",
-        description=(
-            "Tries once and does not wait. Exit status: 0 if it is your turn, 3 if not, 1 as for 'pal stick "
-            "wait'."
-        ),
+        description="Tries once and does not wait.",
         options=_WAITING,
         examples=(("pal stick claim", "take it now, if possible"),),
+        statuses=(
+            (0, "It is your turn."),
+            (1, "As for 'pal stick wait'."),
+            (3, "It is not your turn."),
+        ),
     ),
     Command(
         path=("stick", "heartbeat"),
@@ -154,6 +166,7 @@ STICK_COMMANDS: Final = (
             ),
             ("cat handoff.json | pal stick release --handoff -", "handoff from a program"),
         ),
+        see=(("handoffs", "stick.md#handoffs"),),
     ),
     Command(
         path=("stick", "pass"),
@@ -174,6 +187,7 @@ STICK_COMMANDS: Final = (
         examples=(
             ('pal stick pass nova --status "done" --next "review src/auth"', "nova is the next owner"),
         ),
+        see=(("handoffs", "stick.md#handoffs"),),
     ),
     Command(
         path=("stick", "takeover"),
@@ -194,35 +208,9 @@ STICK_COMMANDS: Final = (
     ),
 )
 
-# --------------------
-# Format the events of a room for people, from a result of the service for rooms. Makes no requests.
-
-
-class _Content(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of an event of a room: only a message has a body."""
-
-    body: object = None
-
-
-def event_lines(call: Call, events: Sequence[RoomEvent]) -> Iterator[str]:
-    """Yield messages and other events, each starting on a separate line; a text may have several lines."""
-    for one in events:
-        to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
-        paint = call.paint
-        whom = f" → {paint.names(to)}" if to else ""
-        head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
-        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_event_text(paint, one)}"
-
-
-def _event_text(paint: Paint, one: RoomEvent) -> str:
-    body = msgspec.convert(one.payload or {}, _Content).body
-    if one.event_type == "message_sent" and isinstance(body, str):
-        return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
-    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")
-
 
 # --------------------
-# `pal stick`: read the options, call the service for rooms, and show the result.
+# Functions of `pal stick`: read the options, call the service for rooms, and show the result.
 
 _OWNER_IDLE: Final = "owner_idle"
 _LEASE_EXPIRED: Final = "lease_expired"
@@ -239,7 +227,7 @@ async def wait(call: Call) -> int:
     if after is not None and not call.parsed.has("--events"):
         raise UsageError("--after requires --events")
     room = await room_of(call)
-    _murmur(call, f"waiting for the stick of {room}; Ctrl-C ends it")
+    _print_hint(call, f"waiting for the stick of {room}; Ctrl-C ends it")
     told: dict[str, str | None] = {}
     while True:
         left = None if end_s is None else max(0, round((end_s - clock.monotonic_s()) * 1000))
@@ -262,7 +250,7 @@ async def wait(call: Call) -> int:
             return await _turn(call, answer, can_be_idle=True)
         # A parked member is notified of a waiting handoff, and continues to wait.
         told = {"reason": answer.reason, "hint": answer.hint}
-        _murmur(call, answer.hint or "")
+        _print_hint(call, answer.hint or "")
 
 
 async def claim(call: Call) -> int:
@@ -390,10 +378,37 @@ async def _given(call: Call, answer: FreedStick) -> int:
     return 0
 
 
-def _murmur(call: Call, text: str) -> None:
+def _print_hint(call: Call, text: str) -> None:
     """Print a hint on a terminal: a command that is silent for a long time looks as if it hangs."""
     asked = call.asked
     if asked.stderr_is_terminal and not call.is_json:
         harness = call.caller.harness or harness_of(asked.environment)
         paint = paint_for(asked.environment, is_terminal=True, harness=harness)
         call.connection.write_error(paint.dim(paint.safe(text)) + "\n")
+
+
+# --------------------
+# Rendering: events of a room for people, from a result of the service for rooms. Makes no requests.
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of an event of a room: only a message has a body."""
+
+    body: object = None
+
+
+def event_lines(call: Call, events: Sequence[RoomEvent]) -> Iterator[str]:
+    """Yield messages and other events, each starting on a separate line; a text may have several lines."""
+    for one in events:
+        to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
+        paint = call.paint
+        whom = f" → {paint.names(to)}" if to else ""
+        head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
+        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_event_text(paint, one)}"
+
+
+def _event_text(paint: Paint, one: RoomEvent) -> str:
+    body = msgspec.convert(one.payload or {}, _Content).body
+    if one.event_type == "message_sent" and isinstance(body, str):
+        return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
+    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")

@@ -25,7 +25,7 @@ from palaver.services.views import sent_view
 from palaver.state.tasks import read_tasks
 
 # --------------------
-# The commands about tasks.
+# Rows of the commands about tasks.
 
 DEFAULT_TASKS: Final = 50
 """How many tasks `pal task list` shows."""
@@ -55,6 +55,7 @@ TASK_COMMANDS: Final = (
             ("pal task list", "list open tasks"),
             ('pal task create "Refactor auth" --assignee @nova', "assign a task to nova"),
         ),
+        see=(("tasks", "tasks.md"),),
     ),
     Command(
         path=("task", "create"),
@@ -156,8 +157,9 @@ TASK_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# `pal task`: create, change, complete and show tasks.
+# Functions of `pal task`.
 
 _PAGE: Final = 500
 _SINGULAR: Final = {"--status", "--title", "--description", "--assignee"}
@@ -240,24 +242,6 @@ async def show(call: Call) -> int:
     return 0
 
 
-def task_view(task: Task) -> dict[str, object]:
-    """Return one task for JSON output."""
-    return {
-        "task_id": task.id,
-        "seq": task.seq,
-        "title": task.title,
-        "description": task.description,
-        "status": task.status,
-        "assignee": task.assignee or None,
-        "assignees": list(task.assignees),
-        "from": task.by,
-        "created": task.created,
-        "updated": task.updated,
-        "summary": task.summary or None,
-        "completed_by": task.completed_by or None,
-    }
-
-
 async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     sent = await call.submit(request)
     assert isinstance(sent, Sent)
@@ -299,6 +283,28 @@ def _newest(call: Call, limit: int) -> list[Task]:
                 return found[::-1]
         before = page[-1].seq
     return found[::-1]
+
+
+# --------------------
+# Rendering: tasks for programs and for people.
+
+
+def task_view(task: Task) -> dict[str, object]:
+    """Return one task for JSON output."""
+    return {
+        "task_id": task.id,
+        "seq": task.seq,
+        "title": task.title,
+        "description": task.description,
+        "status": task.status,
+        "assignee": task.assignee or None,
+        "assignees": list(task.assignees),
+        "from": task.by,
+        "created": task.created,
+        "updated": task.updated,
+        "summary": task.summary or None,
+        "completed_by": task.completed_by or None,
+    }
 
 
 def _whose(task: Task) -> str:
