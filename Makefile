@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 
 # The C client with sanitizers, see native-check.
 SANITIZED := build/pal-sanitized
-VERSION   := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/palaver/__init__.py)
+VERSION   := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/palaver/version.py)
 
 # A prefix for each test command. Only .ci/run sets it, to run failed tests once more.
 AGAIN ?=
@@ -25,7 +25,7 @@ CORE       := protocol state domain log identity broker delivery
 CORE_FILES := src/palaver/protocol/*,src/palaver/state/*,src/palaver/domain/*,src/palaver/log/*
 CORE_FILES := $(CORE_FILES),src/palaver/identity/*,src/palaver/broker/*,src/palaver/delivery/*
 
-.PHONY: native-check run picture test test-processes quick nightly test-harness compat check lock format lint types layers english coverage unlocked bench clean help
+.PHONY: native-check run picture test test-processes quick nightly test-harness docs compat check lock format lint types layers english coverage unlocked bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -109,6 +109,9 @@ unlocked: ## install the newest allowed versions without the lock file, and run 
 test-harness: $(READY) ## run the four real harnesses against a scripted model; the first time installs them (1.6 GB)
 	@$(BIN)/python -m tests.harness.real.install
 	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q -n $(HARNESS_WORKERS) --dist worksteal --durations=15 tests/harness/real
+
+docs: $(READY) ## write docs/cli.md from the table of commands
+	@$(BIN)/python tools/write_cli_page.py
 
 compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md
 	@$(BIN)/python tools/record_compatibility.py .

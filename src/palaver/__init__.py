@@ -6,8 +6,6 @@ use, so that the thin client, which needs none of them, starts fast.
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
     from palaver import errors
     from palaver.client.connection import Connection, connect
@@ -15,6 +13,7 @@ if TYPE_CHECKING:
     from palaver.client.values import Delivery, Message, Receipt
     from palaver.domain.paths import path_matches
     from palaver.protocol.envelope import Envelope, Event, matches_recipient
+    from palaver.version import __version__
 
 __all__ = [
     "Agent",
@@ -39,6 +38,7 @@ _HOMES = {
     "Event": "palaver.protocol.envelope.Event",
     "Message": "palaver.client.values.Message",
     "Receipt": "palaver.client.values.Receipt",
+    "__version__": "palaver.version.__version__",
     "connect": "palaver.client.connection.connect",
     "matches_recipient": "palaver.protocol.envelope.matches_recipient",
     "path_matches": "palaver.domain.paths.path_matches",

@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import inspect
 import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.fakes import HUMAN, Bus, FakeClock, GuardedTasks, OpenLog, open_memory
 from tests.limits import LIMIT_S
 
@@ -20,14 +22,18 @@ from palaver.identity.workspace import Places
 from palaver.ids import UlidSource
 from palaver.log.api import Log
 from palaver.protocol.agents import Caller
+from palaver.protocol.message import FlatMessage, flat
 from palaver.protocol.requests import Request
 from palaver.reactors.stick_timers import Sticks
-from palaver.services.rooms import RoomResult, RoomService
+from palaver.services.results import AgentView, ServiceResult
+from palaver.services.rooms import RoomService
 from palaver.state.agents import read_mail
 from palaver.state.rooms import Room, find_room
 
 HANDOFF = {"status": "tests pass", "next_action": "review"}
 POLICY = Policy()
+RoomResult = dict[str, Any]
+"""A result as a door writes it."""
 
 
 class Timer:
@@ -68,6 +74,29 @@ class Timers:
         await self._settle()
 
 
+class RenderedRooms:
+    """The room tools with their results as a door writes them: the objects of their JSON."""
+
+    def __init__(self, rooms: RoomService) -> None:
+        self._rooms = rooms
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._rooms, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*given: Any, **named: Any) -> Any:
+            result = await found(*given, **named)
+            return rendered(result) if isinstance(result, ServiceResult) else result
+
+        return call
+
+
+def rendered(result: ServiceResult) -> RoomResult:
+    """Return the object that the JSON of a result contains."""
+    return msgspec.json.decode(msgspec.json.encode(result), type=dict[str, Any])
+
+
 class Stage(Bus):
     """A bus with rooms: room services, attendance, and the reactor for time limits in rooms."""
 
@@ -93,7 +122,7 @@ class Stage(Bus):
             attendance=self.book,
             policy=policy,
         )
-        self.desk = RoomService(
+        self.rooms = RoomService(
             log=log,
             broker=self.broker,
             clock=clock,
@@ -104,6 +133,7 @@ class Stage(Bus):
             inbox=self._inbox,
             call_later=self.timers.call_later,
         )
+        self.desk = RenderedRooms(self.rooms)
         self.submitted: list[Request] = []
         self.sticks = Sticks(
             log,
@@ -131,16 +161,32 @@ class Stage(Bus):
             raise self.refusal
         return await self.broker.submit(SYSTEM_CALLER, request)
 
-    async def _agents(self) -> list[dict[str, object]]:
-        return [{"name": agent.name} for agent in self.broker.directory.all()]
+    async def _agents(self) -> list[AgentView]:
+        return [
+            AgentView(
+                name=agent.name,
+                base=agent.base,
+                tag=None,
+                role=agent.role,
+                harness=None,
+                state=agent.state,
+                detail=None,
+                since=agent.since,
+                joined=agent.joined,
+                present=True,
+                unread=0,
+                device=self.log.device,
+            )
+            for agent in self.broker.directory.all()
+        ]
 
-    async def _inbox(self, name: str, limit: int) -> list[RoomResult]:
-        found = [mail.seq for mail in read_mail(self.log.rows, name)]
-        return [{"seq": seq, "name": name} for seq in sorted(found)[-limit:]]
+    async def _inbox(self, name: str, limit: int) -> list[FlatMessage]:
+        found = sorted(mail.seq for mail in read_mail(self.log.rows, name))
+        return [flat(event) for seq in found[-limit:] if (event := self.log.event(seq)) is not None]
 
     def close(self) -> None:
         self.sticks.close()
-        self.desk.close()
+        self.rooms.close()
         self.book.close()
         super().close()
 
@@ -158,13 +204,14 @@ class Stage(Bus):
         return find_room(self.log.rows, word)
 
     async def claim(self, asking: Caller, **fields: Any) -> RoomResult:
-        return await self.desk.wait_for_turn(asking, room_id="work", max_wait_ms=0, **fields)
+        return rendered(await self.rooms.wait_for_turn(asking, room_id="work", max_wait_ms=0, **fields))
 
     async def release(self, asking: Caller) -> RoomResult:
         room = self.room()
-        return await self.desk.release_stick(
+        freed = await self.rooms.release_stick(
             asking, room_id=room.id, lease_id=room.lease, expected_turn_id=room.turn, handoff=HANDOFF
         )
+        return rendered(freed)
 
     def start(self, work: Coroutine[Any, Any, RoomResult]) -> asyncio.Task[RoomResult]:
         """Start a wait as a task; only the task reports its error."""

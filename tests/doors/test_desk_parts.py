@@ -7,6 +7,7 @@ from tests.doors.room_stage import opened_stage
 from tests.fakes import SCRIPT
 
 from palaver.protocol.query import Query
+from palaver.services.results import EventPage
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ async def test_page_records_as_shown_only_messages_to_the_reader(tmp_path: Path)
             page = stage.desk.page_of(asking, room, events, 0)
 
         seq = int(str(sent["event_seq"]))
-        assert page["cursor_event_seq"] == seq
+        assert page.cursor_event_seq == seq
         assert [stage.book.shown.has(name, room.id, seq) for name in ("luna", "nova", "script")] == [
             False,
             True,
@@ -51,4 +52,4 @@ async def test_empty_page_keeps_its_starting_cursor(tmp_path: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         [luna] = await stage.seat(tmp_path / "work", "luna")
 
-        assert stage.desk.page_of(luna, stage.room(), [], 7) == {"events": [], "cursor_event_seq": 7}
+        assert stage.desk.page_of(luna, stage.room(), [], 7) == EventPage(events=(), cursor_event_seq=7)

@@ -57,8 +57,8 @@ async def test_join_returns_room_members_limits_and_cursor(stage: Stage, work: P
     assert (answer["agent_id"], answer["canonical_path"]) == ("luna", str(work))
     assert (answer["room_state"], answer["turn_id"], answer["is_new"]) == ("idle", 0, True)
     assert answer["cursor_event_seq"] == stage.log.last()
-    assert answer["policy"]["message_bytes"] == 4096  # type: ignore[index]
-    assert answer["members"][0]["harness"] == "codex"  # type: ignore[index]
+    assert answer["policy"]["message_bytes"] == 4096
+    assert answer["members"][0]["harness"] == "codex"
     assert "warning" not in answer
 
 
@@ -80,7 +80,7 @@ async def test_fifty_joins_resumes_and_reconnects_are_one_join(stage: Stage, wor
     read = await stage.desk.wait_for_events(
         luna, room_id="work", after_event_seq=int(str(answer["cursor_event_seq"])), max_wait_ms=0
     )
-    assert [event["payload"]["body"] for event in read["events"]] == ["unread"]  # type: ignore[attr-defined]
+    assert [event["payload"]["body"] for event in read["events"]] == ["unread"]
 
 
 async def test_join_below_a_room_joins_it_unless_new_is_forced(stage: Stage, work: Path) -> None:
@@ -119,7 +119,7 @@ async def test_forced_new_room_is_at_the_given_folder_and_covers_subfolders(stag
     assert beside["canonical_path"] == str(work)
     assert await stage.desk.room_here(rosa, str(inner / "deep")) == nested["room_id"]
     around = await stage.desk.list_rooms(rosa, context_path=str(inner))
-    assert [room["room_id"] for room in around["rooms"]] == [nested["room_id"], beside["room_id"]]  # type: ignore[attr-defined]
+    assert [room["room_id"] for room in around["rooms"]] == [nested["room_id"], beside["room_id"]]
 
 
 async def test_invalid_paths_and_scripts_cannot_create_rooms(stage: Stage, work: Path) -> None:
@@ -145,13 +145,13 @@ async def test_room_list_shows_all_rooms_or_those_around_a_path(stage: Stage, wo
     at_other = await stage.desk.list_rooms(luna, context_path=str(other))
     closed = await stage.desk.list_rooms(luna, context_path=str(other), include_closed=True)
 
-    line = open_ones["rooms"][0]  # type: ignore[index]
-    assert len(open_ones["rooms"]) == 1  # type: ignore[arg-type]
+    line = open_ones["rooms"][0]
+    assert len(open_ones["rooms"]) == 1
     assert (line["canonical_path"], line["is_member"], line["present_count"]) == (str(work), True, 1)
-    assert len(everything["rooms"]) == 2  # type: ignore[arg-type]
+    assert len(everything["rooms"]) == 2
     assert around["rooms"] == open_ones["rooms"]
     assert at_other["rooms"] == []
-    assert [room["room_state"] for room in closed["rooms"]] == ["closed"]  # type: ignore[attr-defined]
+    assert [room["room_state"] for room in closed["rooms"]] == ["closed"]
 
 
 async def test_room_and_history_remain_after_the_last_member_leaves(stage: Stage, work: Path) -> None:
@@ -171,7 +171,7 @@ async def test_room_and_history_remain_after_the_last_member_leaves(stage: Stage
     state = await stage.desk.get_room_state(luna, room_id="work")
     assert state["conditions"] == ["dormant"]
     history = await stage.desk.get_room_events(luna, room_id="work")
-    assert len(history["events"]) == 5  # type: ignore[arg-type]
+    assert len(history["events"]) == 5
     with pytest.raises(UnknownMember):
         await stage.desk.leave_room(luna, room_id="work")
 
@@ -259,7 +259,7 @@ async def test_caller_in_several_rooms_elsewhere_must_name_one(stage: Stage, wor
     other = work.parent / "other"
     other.mkdir()
     await stage.desk.join_path(luna, context_path=str(other))
-    rooms = sorted(str(room["room_id"]) for room in (await stage.desk.list_rooms(luna))["rooms"])  # type: ignore[attr-defined]
+    rooms = sorted(str(room["room_id"]) for room in (await stage.desk.list_rooms(luna))["rooms"])
 
     with pytest.raises(BadRequest) as refused:
         await stage.desk.room_meant(luna, "/")
@@ -321,13 +321,15 @@ async def test_room_state_shows_a_pending_handoff_with_its_author(stage: Stage, 
 
 async def test_agent_list_shows_all_and_inbox_only_the_callers_messages(stage: Stage) -> None:
     luna = await stage.join("luna")
-    assert await stage.desk.list_agents(luna) == {"agents": [{"name": "luna"}]}
+    agents = await stage.desk.list_agents(luna)
     sent = [(await stage.send(HUMAN, str(number), "@luna")).seq for number in range(2)]
 
-    assert await stage.desk.inbox(luna, limit=10_000) == {
-        "messages": [{"seq": seq, "name": "luna"} for seq in sent]
-    }
-    assert await stage.desk.inbox(luna, limit=-1) == {"messages": [{"seq": sent[1], "name": "luna"}]}
+    everything = await stage.desk.inbox(luna, limit=10_000)
+    newest = await stage.desk.inbox(luna, limit=-1)
+
+    assert [agent["name"] for agent in agents["agents"]] == ["luna"]
+    assert [message["seq"] for message in everything["messages"]] == sent
+    assert [message["seq"] for message in newest["messages"]] == sent[1:]
     with pytest.raises(WhoAreYou):
         await stage.desk.inbox(SCRIPT)
 

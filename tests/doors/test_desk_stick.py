@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
+from tests.doors.room_stage import HANDOFF, RoomResult, Stage, done, opened_stage
 from tests.fakes import HUMAN, OpenLog
 from tests.limits import LIMIT_S
 
@@ -25,7 +25,6 @@ from palaver.errors import (
 )
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.requests import Leave, SetStatus
-from palaver.services.rooms import RoomResult
 
 MINUTE_S = 60
 LEASE_S = 45 * MINUTE_S
@@ -418,7 +417,7 @@ async def test_solo_claim_can_be_disabled_and_a_turn_carries_messages(stage: Sta
     await stage.timers.advance(61)
     again = await stage.claim(luna, events=True)
     assert again["status"] == "your_turn"
-    bodies = [event["payload"]["body"] for event in again["events"]]  # type: ignore[attr-defined]
+    bodies = [event["payload"]["body"] for event in again["events"]]
     assert bodies == ["start with the tests"]
 
 
@@ -432,7 +431,7 @@ async def test_events_with_a_turn_are_from_others_and_from_this_turn(stage: Stag
 
     answer = await done(waiting)
 
-    types = [event["event_type"] for event in answer["events"]]  # type: ignore[attr-defined]
+    types = [event["event_type"] for event in answer["events"]]
     assert types == ["release"]
     nothing = await stage.claim(nova, events=True)
     assert nothing["events"] == []

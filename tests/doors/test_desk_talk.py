@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.room_stage import HANDOFF, Stage, done, opened_stage
+from tests.doors.room_stage import HANDOFF, RoomResult, Stage, done, opened_stage
 from tests.fakes import HUMAN, SCRIPT, OpenLog
 
 from palaver.errors import (
@@ -25,7 +25,6 @@ from palaver.errors import (
 )
 from palaver.identity.room_presence import ShownMessages
 from palaver.log.api import Commit, Decide
-from palaver.services.rooms import RoomResult
 from palaver.state.rooms import read_all_rooms
 
 

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.room_stage import Stage, done, opened_stage
+from tests.doors.room_stage import RoomResult, Stage, done, opened_stage, rendered
 from tests.fakes import HUMAN, SCRIPT, OpenLog, open_sqlite
 
 from palaver.protocol.agents import Caller
 from palaver.protocol.requests import Release
-from palaver.services.rooms import RoomResult
 
 FILTERS: list[dict[str, Any]] = [{}, {"target_agent_id": "any"}, {"target_agent_id": "nova"}]
 
@@ -35,7 +34,7 @@ async def test_matching_event_is_found_after_many_others(tmp_path: Path) -> None
         answer = await stage.claim(luna, after_event_seq=0)
 
         assert answer["cursor_event_seq"] == last["event_seq"]
-        [event] = [one for one in answer["events"] if one["event_type"] == "message_sent"]  # type: ignore[attr-defined]
+        [event] = [one for one in answer["events"] if one["event_type"] == "message_sent"]
         assert event["payload"]["body"] == "at last"
 
 
@@ -189,6 +188,7 @@ async def test_archived_mail_is_still_returned_after_a_restart(tmp_path: Path) -
 async def bring_back(stage: Stage, asking: Caller, answer: RoomResult, **filters: Any) -> RoomResult:
     """Wait for events with the cursor of an earlier result."""
     after = int(str(answer["cursor_event_seq"]))
-    return await stage.desk.wait_for_events(
+    page = await stage.rooms.wait_for_events(
         asking, room_id="work", after_event_seq=after, max_wait_ms=0, **filters
     )
+    return rendered(page)

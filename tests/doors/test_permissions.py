@@ -35,11 +35,22 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
         yield made
 
 
+def desk_of(parts: Parts) -> PermissionDesk:
+    services = parts.services
+    return PermissionDesk(
+        services.agents.permissions,
+        broker=services.broker,
+        queries=services.queries,
+        clock=services.clock,
+        settings=services.daemon.settings,
+    )
+
+
 async def taken(parts: Parts) -> tuple[PermissionDesk, Pending, Caller]:
     """A request of an agent that is blocked by it."""
     luna = await parts.bus.join("luna")
     await parts.bus.submit(luna, SetStatus(state="blocked", detail="permission"))
-    desk = PermissionDesk(parts.services)
+    desk = desk_of(parts)
     pending = await desk.take(luna, *ASK)
     assert pending is not None
     return desk, pending, luna
@@ -119,7 +130,7 @@ async def test_no_request_waits_when_approvals_are_off(tmp_path: Path) -> None:
     async with opened_parts(tmp_path) as parts:
         luna = await parts.bus.join("luna")
 
-        assert await PermissionDesk(parts.services).take(luna, *ASK) is None
+        assert await desk_of(parts).take(luna, *ASK) is None
 
         assert parts.permissions.all() == ()
         assert await parts.payloads(ASKED) == []
@@ -139,7 +150,7 @@ async def test_request_that_cannot_be_stored_does_not_wait(parts: Parts) -> None
     await parts.log.close()
 
     with pytest.raises(Unavailable):
-        await PermissionDesk(parts.services).take(luna, *ASK)
+        await desk_of(parts).take(luna, *ASK)
 
     assert parts.permissions.all() == ()
 

@@ -8,8 +8,9 @@ from typing import cast
 import pytest
 from tests.fakes import Bus, OpenLog, opened_bus, seat
 
-from palaver.services.queries import Queries, only_session
+from palaver.services.queries import Queries
 from palaver.services.services import Services
+from palaver.services.views import only_session
 
 
 @pytest.fixture

@@ -6,19 +6,32 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, FakeLane, open_memory, opened_bus, seat
 
 from palaver.broker.broker import Broker
-from palaver.broker.context import SYSTEM_CALLER
+from palaver.broker.context import SYSTEM_CALLER, Sent
 from palaver.config import Settings
 from palaver.errors import RateLimited
 from palaver.protocol.agents import BeginSubagent
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import Grade
 from palaver.protocol.lanes import Ability, LaneKind
-from palaver.protocol.requests import Acknowledge, Gone, Release, SetStatus
-from palaver.services.queries import Queries, agent_view, agents_view, inbox_view, open_mail, recently_sent
+from palaver.protocol.requests import Acknowledge, Gone, Leave, Release, SetStatus
+from palaver.services.queries import Queries
+from palaver.services.results import RecentMessage
 from palaver.services.services import Services
+from palaver.services.views import (
+    agent_view,
+    agents_view,
+    inbox_view,
+    mail_view,
+    message_view,
+    open_mail,
+    recently_sent,
+    sent_view,
+)
 
 DAY_S = 24 * 3600
 
@@ -84,7 +97,7 @@ async def test_active_agent_is_stale_after_long_silence(
 
     view = agent_view(services(bus, stale_after_s=limit_s), bus.agent("luna"))
 
-    assert view.get("stale", False) is is_stale
+    assert view.stale is is_stale
 
 
 async def test_status_ends_staleness_and_offline_agents_are_not_stale(bus: Bus) -> None:
@@ -97,7 +110,7 @@ async def test_status_ends_staleness_and_offline_agents_are_not_stale(bus: Bus) 
     bus.present.discard("nova")
 
     views = [agent_view(services(bus), bus.agent(name)) for name in ("luna", "nova")]
-    assert ["stale" in view for view in views] == [False, False]
+    assert [view.stale for view in views] == [False, False]
 
 
 async def test_recent_messages_of_a_day_are_shown_with_their_readers(bus: Bus) -> None:
@@ -113,8 +126,8 @@ async def test_recent_messages_of_a_day_are_shown_with_their_readers(bus: Bus) -
     recent = await recently_sent(services(bus), "luna")
 
     assert recent == [
-        {"seq": second.seq, "ts": second.ts, "text": "two", "read_by": [], "total": 1},
-        {"seq": first.seq, "ts": first.ts, "text": "one", "read_by": ["nova", "kira"], "total": 2},
+        RecentMessage(seq=second.seq, ts=second.ts, text="two", read_by=(), total=1),
+        RecentMessage(seq=first.seq, ts=first.ts, text="one", read_by=("nova", "kira"), total=2),
     ]
     assert bus.log.last() == before
 
@@ -126,7 +139,7 @@ async def test_only_the_newest_three_messages_are_shown(bus: Bus) -> None:
 
     recent = await recently_sent(services(bus), "luna")
 
-    assert [one["text"] for one in recent] == ["four", "three", "two"]
+    assert [one.text for one in recent] == ["four", "three", "two"]
 
 
 async def test_held_message_is_not_part_of_open_mail(bus: Bus) -> None:
@@ -181,12 +194,12 @@ async def test_sub_agents_are_listed_after_parents_and_one_hour_after_end(bus: B
         await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent=parent, key=key))
     await bus.broker.submit(SYSTEM_CALLER, Gone(name="zoe_sub_2", reason="done", seat=seat(1, "a2")))
 
-    async def names() -> list[object]:
-        return [view["name"] for view in await agents_view(services(bus))]
+    async def names() -> list[str]:
+        return [view.name for view in await agents_view(services(bus))]
 
     family = ["zoe", "zoe_sub_1", "zoe_sub_1_sub_1", "zoe_sub_2", "luna", "luna_sub_1"]
     assert await names() == family
-    assert agent_view(services(bus), bus.agent("zoe_sub_1"))["parent"] == "zoe"
+    assert agent_view(services(bus), bus.agent("zoe_sub_1")).parent == "zoe"
 
     bus.clock.advance(3601)
 
@@ -204,7 +217,55 @@ async def test_agent_with_undeliverable_mail_is_asleep(bus: Bus) -> None:
     bus.clock.advance(30)
     await bus.delivery.catch_up()
 
-    assert "asleep" not in before
-    assert agent_view(services(bus), bus.agent("nova"))["asleep"] is True
+    assert not before.asleep
+    assert agent_view(services(bus), bus.agent("nova")).asleep
     await bus.broker.submit(nova, SetStatus(state="active"))
-    assert "asleep" not in agent_view(services(bus), bus.agent("nova"))
+    assert not agent_view(services(bus), bus.agent("nova")).asleep
+
+
+async def test_json_of_an_agent_leaves_out_only_what_does_not_apply(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    always = "name base tag role harness state detail since joined present unread device"
+
+    usual = msgspec.to_builtins(agent_view(services(bus), bus.agent("luna")))
+    await bus.submit(luna, Leave())
+    left = msgspec.to_builtins(agent_view(services(bus), bus.agent("luna")))
+
+    assert [name for name in usual if name != "pid"] == always.split()
+    assert usual["tag"] is None
+    assert list(left)[-1] == "left"
+
+
+async def test_json_of_a_message_in_an_inbox_ends_with_its_state(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    sent = await bus.send(luna, "hello", "@nova")
+
+    (message,) = await mail_view(services(bus), "nova", 5)
+
+    assert list(msgspec.to_builtins(message))[-2:] == ["room", "state"]
+    assert (message.seq, message.sender, message.text, message.state) == (sent.seq, "luna", "hello", "queued")
+
+
+def test_json_of_a_foreign_envelope_has_its_type_and_payload_last() -> None:
+    event = Event(
+        seq=1,
+        id="i",
+        type="org.x",
+        sender="luna",
+        to=(),
+        ts=0,
+        device="D",
+        payload={},
+        delivered_to=("nova",),
+    )
+
+    shown = msgspec.json.decode(msgspec.json.encode(message_view(event)))
+
+    assert list(shown)[-3:] == ["room", "type", "payload"]
+    assert (shown["text"], shown["delivered_to"], shown["payload"]) == ("org.x {}", ["nova"], {})
+
+
+def test_dry_run_has_neither_seq_nor_id() -> None:
+    shown = msgspec.to_builtins(sent_view(Sent(event=None, to=("@nova",), delivered_to=("nova",))))
+
+    assert shown == {"to": ("@nova",), "delivered_to": ("nova",), "dry_run": True}

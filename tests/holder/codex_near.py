@@ -15,7 +15,8 @@ from palaver.client.wire import ReplyLine
 from palaver.harness.codex.integration import CodexIntegration
 from palaver.harness.integration import NativeBus
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.integration import NativeLanes, connect_codex
+from palaver.holder.integration import connect_codex
+from palaver.holder.subagents import NativeLanes
 from palaver.protocol.events import AgentState
 from palaver.protocol.lines import HoldOp
 

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from palaver.protocol.envelope import Event
@@ -50,18 +51,19 @@ def test_payload_leaves_out_empty_fields_except_two_lists() -> None:
 def test_flat_view_has_its_keys_in_order() -> None:
     view = flat(_event(_full), room="main", session="s1", handled_by=["s1"])
 
-    assert " ".join(view) == (
+    shown = msgspec.to_builtins(view)
+    assert " ".join(shown) == (
         "seq id ts from to text scope mentions sender_kind delivered_to intent thread reply_to bundle_id "
         "priority room command payload path source external_id session handled handled_by"
     )
-    assert (view["from"], view["to"], view["room"], view["handled_by"]) == ("luna", ["@nova"], "main", ["s1"])
+    assert (shown["from"], view.to, view.room, view.handled_by) == ("luna", ("@nova",), "main", ("s1",))
 
 
 def test_first_keys_of_the_flat_view_are_always_there() -> None:
     view = flat(_event(build_payload(text="x", scope="mentions", sender_kind="instance")))
 
-    assert list(view)[-1] == "room"
-    assert (view["intent"], view["priority"], view["room"]) == (None, "normal", None)
+    assert list(msgspec.to_builtins(view))[-1] == "room"
+    assert (view.intent, view.priority, view.room) == (None, "normal", None)
 
 
 @pytest.mark.parametrize(("to", "scope"), [(("@nova",), "mentions"), ((), "broadcast")])
@@ -72,7 +74,7 @@ def test_other_envelope_has_a_flat_view_too(to: tuple[str, ...], scope: str) -> 
 
     view = flat(event)
 
-    assert (view["text"], view["scope"], view["delivered_to"]) == ("", scope, ["nova"])
+    assert (view.text, view.scope, view.delivered_to) == ("", scope, ("nova",))
 
 
 @pytest.mark.parametrize(
@@ -112,20 +114,20 @@ def test_envelope_of_another_type_claims_nothing_about_itself() -> None:
 
     read = flat(_event(claims, type="org.x"))
 
-    assert (read["sender_kind"], read["intent"], read["thread"], read["priority"]) == (
+    assert (read.sender_kind, read.intent, read.thread, read.priority) == (
         "instance",
         None,
         None,
         "normal",
     )
-    assert read["delivered_to"] == []
-    assert "command" not in read
+    assert read.delivered_to == ()
+    assert read.command is None
 
 
 def test_envelope_put_by_the_human_has_the_kind_human() -> None:
     event = Event(seq=7, id="i", type="org.x", sender="human", to=(), ts=3, device="BOXE", payload={})
 
-    assert flat(event)["sender_kind"] == "human"
+    assert flat(event).sender_kind == "human"
 
 
 def test_message_with_lost_content_says_so() -> None:
@@ -134,5 +136,5 @@ def test_message_with_lost_content_says_so() -> None:
     assert is_lost(lost)
     assert not is_lost(_event({"text": "hello"}))
     assert readable_text(lost) == "(its content is lost)"
-    assert (flat(lost)["text"], flat(lost)["missing_blob"]) == ("", "ab12")
+    assert (flat(lost).text, flat(lost).missing_blob) == ("", "ab12")
     assert readable_text(_event({"missing_blob": "ab12"}, type="x.y")) == "(its content is lost)"

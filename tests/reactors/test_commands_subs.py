@@ -46,6 +46,7 @@ class Shell:
             parsed=parsed,
             place=nowhere,
             caller=self._caller,
+            table=TABLE,
         )
         self._printed.clear()
         status = await HANDLERS[parsed.command.path](call)

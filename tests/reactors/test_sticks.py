@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.room_stage import HANDOFF, Stage, opened_stage
+from tests.doors.room_stage import HANDOFF, RoomResult, Stage, opened_stage
 from tests.fakes import HUMAN, OpenLog
 
 from palaver.errors import DiskFull, NotFound
@@ -14,7 +14,6 @@ from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ExpireReservation, HandOn, RetireMember
 from palaver.reactors.stick_timers import stick_notice
-from palaver.services.rooms import RoomResult
 
 GONE_S = 600
 CLAIM_S = 20 * 60

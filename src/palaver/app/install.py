@@ -1,6 +1,8 @@
 """`pal install` and `pal uninstall`, in the client's own process and with its rights: files for harnesses.
 
 Files that are not ours are neither overwritten nor removed.
+
+A separate module from `offline.py`, which only finds the command: this one changes files of harnesses.
 """
 
 import difflib

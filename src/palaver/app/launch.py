@@ -1,6 +1,8 @@
 """Prepare a harness in the client's own process: its files in the home, its arguments, its PATH.
 
 Writes nothing outside the home of the bus. The daemon has decided by a ticket which agent it becomes.
+
+A separate module from `run.py`, because it changes with the harnesses, and starting a holder does not.
 """
 
 import hashlib

@@ -1,6 +1,8 @@
 """`pal run` in the client's own process: start the holder with this caller's environment, and attach.
 
 The daemon has allowed it by a ticket; this module only decides how to show it.
+
+A separate module from `__main__.py`, which starts the holder process while this one loads.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""`pal transcript`, and the transcripts of a bundle, in the client's own process and with its rights."""
+"""`pal transcript`, and the transcripts of a bundle, in the client's own process and with its rights.
+
+A separate module from `offline.py`, because help and completion do not need it.
+"""
 
 import json
 import os

@@ -2,6 +2,8 @@
 
 Recipients follow the exact rules of the wire (`matches_recipient`), so that sender, bus and reader agree on
 them. A group reaches the agents present; a name also an offline agent.
+
+The rows of the table in `broker.py` for foreign envelopes: that module only knows which function decides.
 """
 
 from collections.abc import Sequence

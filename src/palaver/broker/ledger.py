@@ -1,4 +1,7 @@
-"""Steps of the ledger: the delivery state of a message per recipient. A step without news writes nothing."""
+"""Steps of the ledger: the delivery state of a message per recipient. A step without news writes nothing.
+
+The rows of the table in `broker.py` for delivery reports: that module only knows which function decides.
+"""
 
 import hashlib
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
 The record is written first. Then the event is replaced in log, index and archives, with the copies that
 Palaver made of it: notices of subscriptions that quote it, and screens that were kept with raw keys. A
 removal that a crash interrupted is finished at the next start.
+
+The rows of the table in `broker.py` for removals: that module only knows which function decides.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

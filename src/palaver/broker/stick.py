@@ -1,4 +1,7 @@
-"""The stick: claims, releases, passes and takeovers, and the bus's actions for offline owners."""
+"""The stick: claims, releases, passes and takeovers, and the bus's actions for offline owners.
+
+The rows of the table in `broker.py` for the stick: that module only knows which function decides.
+"""
 
 import hashlib
 from dataclasses import replace

@@ -2,6 +2,9 @@
 
 A notice is decided on the single key of its subscription or watch. So a watch notifies once, and so does a
 subscription with `once`.
+
+The rows of the table in `broker.py` for subscriptions and watches: that module only knows which function
+decides.
 """
 
 import msgspec

@@ -23,7 +23,6 @@ from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
-from palaver import __version__
 from palaver.client.values import (
     AgentInfo,
     Delivery,
@@ -61,6 +60,7 @@ from palaver.protocol.lines import (
     ToolOp,
     op_to_json,
 )
+from palaver.version import __version__
 
 # --------------------
 # Connections that outlive the daemon: with one name, or without.

@@ -68,10 +68,11 @@ from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.holders import Holds
 from palaver.services.permissions import PermissionBook
-from palaver.services.queries import Queries, agents_view, mail_view
+from palaver.services.queries import Queries
 from palaver.services.reports import take_up_reports
 from palaver.services.rooms import RoomService
 from palaver.services.services import DOWN, REPLACED, AgentBooks, CallerBooks, DaemonParts, Services
+from palaver.services.views import agents_view, mail_view
 from palaver.state.fold import apply
 
 # --------------------

@@ -1,4 +1,7 @@
-"""Tasks whose failure is logged and does not stop the others."""
+"""Tasks whose failure is logged and does not stop the others.
+
+A separate module from `daemon.py`, because it knows none of the parts that are put together there.
+"""
 
 import asyncio
 import logging

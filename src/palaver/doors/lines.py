@@ -5,6 +5,8 @@ changes the names of the connection (`join`, `hold`, `leave` and others) wait un
 decides their caller; those after a `permission` wait because the next one may withdraw it. Bad input gets an
 error reply and the connection continues. A peer that does not read its replies, or sends requests faster than
 they are served, is not read from in the meantime.
+
+A separate module from `unix.py`, which only selects the protocol of a connection.
 """
 
 import asyncio

@@ -38,10 +38,10 @@ from palaver.protocol.lines import (
 )
 from palaver.protocol.requests import DIALOG, Join, SetStatus, Typed
 from palaver.protocol.text import check_text
-from palaver.services.holders import Hold, Push, show_keys
+from palaver.services.holders import Hold, Push, with_hidden_keys
 from palaver.services.permissions import Pending, PermissionDesk
-from palaver.services.queries import free_session, message_view, only_session
 from palaver.services.services import Services
+from palaver.services.views import free_session, message_view, only_session
 from palaver.state.agents import read_unsure
 
 # --------------------
@@ -151,7 +151,9 @@ class Lanes:
         number = next(self._numbers)
 
         def carry(offer: Offer) -> None:
-            messages = [show_keys(self._services.agents.holds, message_view(event)) for event in offer.events]
+            messages = [
+                with_hidden_keys(self._services.agents.holds, message_view(event)) for event in offer.events
+            ]
             fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
             self._push(push_line("offer", fields))
 
@@ -450,7 +452,13 @@ class AskedOnLines:
 
     def __init__(self, services: Services, push: Push, spawn: Spawn) -> None:
         self._services = services
-        self._desk = PermissionDesk(services)
+        self._desk = PermissionDesk(
+            services.agents.permissions,
+            broker=services.broker,
+            queries=services.queries,
+            clock=services.clock,
+            settings=services.daemon.settings,
+        )
         self._push = push
         self._spawn = spawn
         self._open: dict[tuple[str, str], Pending] = {}

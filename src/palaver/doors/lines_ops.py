@@ -27,16 +27,16 @@ from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.services.messages import MailboxReader
-from palaver.services.queries import (
-    agent_view,
+from palaver.services.results import AgentView
+from palaver.services.services import Services
+from palaver.services.views import (
+    agent_with_queue,
     agents_view,
     caller_view,
     message_view,
-    queue_view,
     receipts_view,
     sent_view,
 )
-from palaver.services.services import Services
 
 # --------------------
 # Tool calls of programs on one connection: the same tools, with the same results, as over MCP.
@@ -310,13 +310,13 @@ class LineSession:
                 self._tasks.create_task(self._lanes.close())
 
 
-async def _agents(services: Services, name: str) -> list[dict[str, object]]:
+async def _agents(services: Services, name: str) -> list[AgentView]:
     if not name:
         return await agents_view(services)
     agent = services.broker.directory.get(name)
     if agent is None:
         return []
-    return [{**agent_view(services, agent), "queue": queue_view(services.queries.rows, agent.name)}]
+    return [agent_with_queue(services, agent)]
 
 
 def _send_from(op: program.SendOp) -> Send:

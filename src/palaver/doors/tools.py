@@ -16,9 +16,10 @@ from palaver.protocol.display import safe
 from palaver.protocol.lines import error_object
 from palaver.protocol.query import HINTS
 from palaver.protocol.requests import Send
-from palaver.services.queries import sent_view
+from palaver.services.results import SentView, ServiceResult
 from palaver.services.rooms import LIMIT_WAIT_MS
 from palaver.services.services import Services
+from palaver.services.views import sent_view
 
 # --------------------
 # The parameters of a tool, and their JSON Schema. Pure.
@@ -77,7 +78,7 @@ def _schema(param: Param) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool. Its name is the name of a method of `Desk`."""
+    """One tool. Its name is the name of a method of `RoomService`."""
 
     name: str
     group: str
@@ -497,14 +498,19 @@ async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, 
     if tool.name == HOOK:
         return await _hook(services, caller, arguments)
     if tool.name == "send":
-        return await _send(services, caller, arguments, asked.key)
+        return _rendered(await _send(services, caller, arguments, asked.key))
     if asked.key is not None and not tool.is_reading and tool.name not in _KEYLESS:
         arguments["key"] = asked.key
     if tool.is_waiting:
         arguments |= _waiting(services, tool, asked, arguments)
     method = getattr(services.rooms, tool.name)
-    found: dict[str, object] = await method(caller, **arguments)
-    return _with_way_on(tool, found)
+    result: ServiceResult = await method(caller, **arguments)
+    return _with_way_on(tool, _rendered(result))
+
+
+def _rendered(result: ServiceResult) -> dict[str, object]:
+    fields: dict[str, object] = msgspec.to_builtins(result)
+    return fields
 
 
 _WAIT_EVENTS: Final = "wait_for_events"
@@ -534,7 +540,7 @@ async def _hook(services: Services, caller: Caller, arguments: Mapping[str, obje
 
 async def _send(
     services: Services, caller: Caller, arguments: Mapping[str, object], key: bytes | None
-) -> dict[str, object]:
+) -> SentView:
     to = arguments.get("to", [])
     words = [to] if isinstance(to, str) else to
     assert isinstance(words, list)

@@ -105,3 +105,7 @@ class Integration(Protocol):
 
     async def decide(self, question: PermissionQuestion, *, is_allowed: bool) -> bool:
         """Pass a decision on if the same request is still open; return whether the harness accepted it."""
+
+
+Make = Callable[[NativeBus], Integration]
+"""Makes an integration for a bus."""

@@ -2,6 +2,8 @@
 
 An `Agent` exists from the time its name is known and its process may run. It outlives connections to the
 daemon.
+
+A separate module from `main.py`, which loads it only after the program has started.
 """
 
 import asyncio

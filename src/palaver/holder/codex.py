@@ -24,11 +24,11 @@ from palaver.clock import SystemClock
 from palaver.harness.base import AgentReport
 from palaver.harness.codex.integration import CodexIntegration
 from palaver.harness.hooks import text_in
-from palaver.harness.integration import Spawn
+from palaver.harness.integration import Make, Spawn
 from palaver.harness.marks import SEAT_MARK
 from palaver.holder.codex_start import listens
 from palaver.holder.companion import Beside, run_beside
-from palaver.holder.integration import Make, connect_codex
+from palaver.holder.integration import connect_codex
 from palaver.protocol.lines import AccompanyOp
 
 MODULE: Final = "palaver.holder.codex"

@@ -14,9 +14,9 @@ from typing import Any, Final
 from palaver.client.wire import ReplyLine
 from palaver.errors import AlreadyJoined, PalaverError
 from palaver.harness.base import AgentReport, status_of
-from palaver.harness.integration import Spawn
+from palaver.harness.integration import Make, Spawn
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.integration import Make, NativeLanes
+from palaver.holder.subagents import NativeLanes
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp, LeaveOp, TellOp
 

@@ -1,4 +1,7 @@
-"""Control an agent from outside: keys, resize, stop. Ending takes quit keys, SIGTERM, then SIGKILL."""
+"""Control an agent from outside: keys, resize, stop. Ending takes quit keys, SIGTERM, then SIGKILL.
+
+A separate module from `agent.py`, which owns the parts: this one carries out the requests of others on them.
+"""
 
 import asyncio
 import os

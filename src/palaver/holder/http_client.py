@@ -1,6 +1,8 @@
 """An HTTP client for the local server of OpenCode: one connection per request, and streams of events.
 
 It never retries: only the caller knows whether a repeated request is safe.
+
+A separate module from `opencode.py`, because it does not know which paths the server has.
 """
 
 import asyncio

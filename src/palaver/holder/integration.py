@@ -1,9 +1,8 @@
-"""Connect a native integration to the bus: the agent, its sub-agents and their permissions."""
+"""Choose between the native integration of a harness and its terminal, and judge usage limits on screens."""
 
 import asyncio
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,125 +12,15 @@ from palaver.clock import Clock
 from palaver.errors import Disconnected
 from palaver.harness.base import AgentReport, Gate
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
-from palaver.harness.integration import Integration, NativeBus, Spawn
+from palaver.harness.integration import Make, Spawn
 from palaver.harness.usage_limits import fix_limit, is_counted_from_then, limit_ends_ms
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.native_lane import NativeLane, Permissions
-from palaver.holder.subagents import NativeSubagents
+from palaver.holder.subagents import NativeLanes, Tell
 from palaver.protocol.events import AgentState, Outcome
 from palaver.terminal.screen import Look
 
 if TYPE_CHECKING:
     from palaver.harness.codex.integration import Connect, TextSocket
-
-Tell = Callable[[], None]
-Make = Callable[[NativeBus], Integration]
-"""Makes an integration for a bus."""
-
-
-class NativeLanes:
-    """One integration on the bus: the lanes of the agent and its sub-agents, and their permission requests.
-
-    It is the same for every harness, and implements the `NativeBus` of the integration.
-    """
-
-    def __init__(
-        self,
-        bus: HolderConnection,
-        make: Make,
-        *,
-        spawn: Spawn,
-        on_status: Tell,
-        on_change: Tell = lambda: None,
-        on_subagent: Callable[[str, str], None] = lambda key, name: None,
-    ) -> None:
-        """`on_status` is called when the agent's status may have changed, `on_change` when an offer ends.
-
-        `on_subagent` receives the key and name of each sub-agent.
-        """
-        self._bus = bus
-        self._spawn = spawn
-        self._on_status = on_status
-        self.integration = make(self)
-        self.lane = NativeLane(bus, partial(self.integration.carry, ""), on_change)
-        self.subagents = NativeSubagents(
-            bus, self.integration, spawn=spawn, on_change=on_change, on_begun=on_subagent
-        )
-        self.permissions = Permissions(bus, self.integration, spawn=spawn, name_of=self.subagents.name_of)
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether no offer is in progress, for the agent and its sub-agents."""
-        return self.lane.is_at_rest and self.subagents.is_at_rest
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """The outcomes that the daemon does not have yet, for the agent and its sub-agents."""
-        return self.lane.outcomes + self.subagents.outcomes
-
-    def remember(self, outcomes: tuple[Outcome, ...]) -> None:
-        """Add the unreported outcomes of an earlier version of this process."""
-        self.lane.remember(tuple(one for one in outcomes if not one.name))
-        self.subagents.remember(tuple(one for one in outcomes if one.name))
-
-    def connected(self) -> None:
-        """Report everything except the agent's status on a new connection.
-
-        If the harness can be reached, its lane opens as soon as no offer is in progress.
-        """
-        self.lane.lose()  # Lane numbers are valid on one connection only.
-        if self.integration.status is not None:
-            self._spawn(self.lane.try_open())
-        self.subagents.connected()
-        self.permissions.connected()
-
-    def claim(self, line: ReplyLine, otherwise: Callable[[ReplyLine], None]) -> None:
-        """Take an offer for one of the lanes here, and pass any other to `otherwise`."""
-        self.lane.claim(line, lambda other: self.subagents.claim(other, otherwise))
-
-    def decide(self, line: ReplyLine) -> None:
-        """Apply the user's decision on a permission request."""
-        self.permissions.decide(line)
-
-    async def settle(self) -> None:
-        """Wait until all outcomes are reported."""
-        await self.lane.settle()
-        await self.subagents.settle()
-
-    def end(self) -> None:
-        """End after the agent has exited: an offer in progress stays unconfirmed, without a report."""
-        self.lane.end()
-        self.integration.close()
-
-    # Called by the integration
-
-    async def open(self) -> None:
-        """Open the lane of the agent: the harness can be reached. A lost connection opens it again."""
-        await self.lane.try_open()
-
-    def update(self) -> None:
-        """Report all changes: the session, the gates, the sub-agents and the permission requests."""
-        level = self.integration.gate_of("")
-        self.lane.set_level(level.gate, is_paused=level.is_paused)
-        if self.integration.session:
-            self._bus.bind(self.integration.session)
-        self.subagents.look()
-        self.permissions.look()
-
-    def report(self) -> None:
-        """Report that the status of the agent may have changed."""
-        self._on_status()
-
-    def prove(self, mark: str) -> None:
-        """Report that an unconfirmed text has reached the model after all."""
-        self.lane.prove(mark)
-        self.subagents.prove(mark)
-
-    def close(self) -> None:
-        """Close all lanes because the harness cannot be reached. Offers in progress become unconfirmed."""
-        self.subagents.close()
-        self.lane.close()
-
 
 # --------------------
 # A usage limit that only the screen shows, and how long to believe it.

@@ -3,6 +3,8 @@
 The messages of an offer are sent as one text, with a key that proves its arrival. One offer at a time.
 Outcomes are kept until the daemon has them, also across connections. Putting the text into the harness is
 left to the `carry` function.
+
+A separate module from `subagents.py`, because one lane knows nothing about other agents.
 """
 
 import asyncio

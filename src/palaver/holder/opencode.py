@@ -31,7 +31,7 @@ from palaver.harness.base import (
     parse_holder,
 )
 from palaver.harness.hooks import as_map, text_in
-from palaver.harness.integration import NativeBus, Spawn
+from palaver.harness.integration import Make, NativeBus, Spawn
 from palaver.harness.opencode import wire
 from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import (
@@ -48,7 +48,6 @@ from palaver.harness.opencode.wire import HEALTH, Head, Lost, NotSent, OpenCodeE
 from palaver.holder.companion import Beside, run_beside
 from palaver.holder.connection import Held
 from palaver.holder.http_client import HttpClient
-from palaver.holder.integration import Make
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp
 

@@ -1,6 +1,8 @@
 """A WebSocket client on a Unix socket: sends and receives whole texts. It does not reconnect.
 
 The library `websockets` reads and writes the frames. Nothing is compressed: both ends are on this machine.
+
+A separate module, because the library takes tens of milliseconds to load: not at the start of Codex.
 """
 
 import asyncio

@@ -90,56 +90,92 @@ def _kind_of(sender: str) -> str:
     return HUMAN if sender == HUMAN else INSTANCE
 
 
+class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"sender": "from"}):
+    """The flat object by which programs read a message, in the order of its JSON.
+
+    The fields up to `room` are always there, null if unknown; those after it only if they apply.
+    """
+
+    seq: int
+    id: str
+    ts: int
+    sender: str
+    to: tuple[str, ...]
+    text: str
+    scope: str
+    mentions: tuple[str, ...]
+    sender_kind: str
+    delivered_to: tuple[str, ...]
+    intent: str | None
+    thread: str | None
+    reply_to: str | None
+    bundle_id: str | None
+    priority: str
+    room: str | None
+    type: str | None = None
+    """The type of a foreign envelope, whose content is in `payload`."""
+    command: str | None = None
+    payload: Mapping[str, object] | None = None
+    path: str | None = None
+    source: str | None = None
+    external_id: str | None = None
+    session: str | None = None
+    handled: bool = False
+    handled_by: tuple[str, ...] = ()
+    """The sessions that took this agent's copy."""
+    raw: str | None = None
+    secret: int | None = None
+    hash: str | None = None
+    bare: bool = False
+    expects_reply: bool = False
+    missing_blob: str | None = None
+    state: str | None = None
+    """Its delivery state for the owner of the inbox that it is listed in."""
+
+
 def flat(
     event: Event,
     *,
     room: str | None = None,
     session: str | None = None,
     handled_by: Sequence[str] = (),
-) -> dict[str, object]:
-    """Return the flat object by which programs read a message, keys in their fixed order.
-
-    The keys up to `room` are always there, null if unknown; those after it only if they apply. `handled_by`
-    names the sessions that took this agent's copy.
-    """
+) -> FlatMessage:
+    """Return the flat object by which programs read a message. `handled_by` as in `FlatMessage`."""
     body = event.body
     # The broker wrote the content of a message. A foreign one is its sender's, and could claim anything.
     message = body if isinstance(body, MessageSent) else MessageSent(delivered_to=event.delivered_to)
-    made: dict[str, object] = {
-        "seq": event.seq,
-        "id": event.id,
-        "ts": event.ts,
-        "from": event.sender,
-        "to": list(event.to),
-        "text": message.text,
-        "scope": message.scope or (MENTIONS if event.to else BROADCAST),
-        "mentions": list(message.mentions),
-        "sender_kind": message.sender_kind or _kind_of(event.sender),
-        "delivered_to": list(message.delivered_to),
-        "intent": message.intent,
-        "thread": message.thread,
-        "reply_to": message.reply_to,
-        "bundle_id": message.bundle_id,
-        "priority": message.priority or "normal",
-        "room": room or message.room,
-    }
-    where_they_apply: dict[str, object] = {
-        "command": message.command,
-        "payload": message.payload,
-        "path": message.path,
-        "source": message.source,
-        "external_id": message.external_id,
-        "session": session,
-        "handled": bool(handled_by),
-        "handled_by": list(handled_by),
-        "raw": message.raw,
-        "secret": message.secret,
-        "hash": message.hash,
-        "bare": message.bare,
-        "expects_reply": message.expects_reply,
-        "missing_blob": event.missing_blob if isinstance(body, MessageSent) else None,
-    }
-    return made | {key: value for key, value in where_they_apply.items() if value}
+    return FlatMessage(
+        seq=event.seq,
+        id=event.id,
+        ts=event.ts,
+        sender=event.sender,
+        to=event.to,
+        text=message.text,
+        scope=message.scope or (MENTIONS if event.to else BROADCAST),
+        mentions=message.mentions,
+        sender_kind=message.sender_kind or _kind_of(event.sender),
+        delivered_to=message.delivered_to,
+        intent=message.intent,
+        thread=message.thread,
+        reply_to=message.reply_to,
+        bundle_id=message.bundle_id,
+        priority=message.priority or "normal",
+        room=room or message.room,
+        command=message.command or None,
+        payload=message.payload or None,
+        path=message.path or None,
+        source=message.source or None,
+        external_id=message.external_id or None,
+        session=session or None,
+        handled=bool(handled_by),
+        handled_by=tuple(handled_by),
+        raw=message.raw or None,
+        secret=message.secret or None,
+        hash=message.hash or None,
+        bare=message.bare,
+        expects_reply=message.expects_reply,
+        missing_blob=(event.missing_blob or None) if isinstance(body, MessageSent) else None,
+    )
 
 
 def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:

@@ -1,9 +1,11 @@
 """A query to the log. Values, and the test of one event; the engines find events fast."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
 from palaver.protocol.envelope import Event, from_agent, words_of
@@ -262,21 +264,36 @@ def passes(wanted: EventFilter, event: Event) -> bool:
     return wanted.target in to_agents(event)
 
 
-def room_event(event: Event) -> dict[str, object]:
-    """Return an event as the room tools show it. A message has the type `message_sent`."""
+class RoomEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as the room tools show it, in the order of its JSON. A message has the type `message_sent`."""
+
+    event_seq: int
+    event_id: str
+    event_type: str
+    from_agent_id: str | None
+    to_agent_id: str | tuple[str, ...] | None
+    turn_id: int | None
+    handoff: Mapping[str, object] | None
+    reason: str | None
+    payload: Mapping[str, object] | None
+    created_at: int
+
+
+def room_event(event: Event) -> RoomEvent:
+    """Return an event as the room tools show it."""
     to, body = to_agents(event), event.body
-    return {
-        "event_seq": event.seq,
-        "event_id": event.id,
-        "event_type": MESSAGE_SENT if event.type == MESSAGE else event.type,
-        "from_agent_id": from_agent(event),
-        "to_agent_id": to[0] if len(to) == 1 else list(to) or None,
-        "turn_id": body.turn_id if isinstance(body, Granted | TakenOver | Freed | NoteAdded) else None,
-        "handoff": body.handoff if isinstance(body, Freed) else None,
-        "reason": _reason(body),
-        "payload": _payload(event),
-        "created_at": event.ts,
-    }
+    return RoomEvent(
+        event_seq=event.seq,
+        event_id=event.id,
+        event_type=MESSAGE_SENT if event.type == MESSAGE else event.type,
+        from_agent_id=from_agent(event),
+        to_agent_id=to[0] if len(to) == 1 else tuple(to) or None,
+        turn_id=body.turn_id if isinstance(body, Granted | TakenOver | Freed | NoteAdded) else None,
+        handoff=body.handoff if isinstance(body, Freed) else None,
+        reason=_reason(body),
+        payload=_payload(event),
+        created_at=event.ts,
+    )
 
 
 def _reason(body: EventBody) -> str | None:

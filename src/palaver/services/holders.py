@@ -20,6 +20,7 @@ from palaver.errors import BadRequest, NotFound, Unavailable
 from palaver.identity.process import Process, boot_id, is_alive
 from palaver.protocol.agents import Seat
 from palaver.protocol.lines import TellOp
+from palaver.protocol.message import FlatMessage
 from palaver.protocol.requests import RAW_EXPIRES_MS, Send, raw_to_text
 
 PEEK: Final = "peek"
@@ -176,10 +177,10 @@ async def hide_keys(holds: Holds, request: Send) -> Send:
     return structs.replace(request, raw_hash=digest)
 
 
-def show_keys(holds: Holds, view: dict[str, object]) -> dict[str, object]:
-    """Add the hidden keys to a message for the holder that types them; they are not in the log."""
-    keys = holds.hidden.get(str(view.get("hash", "")))
-    return view if keys is None else {**view, "raw": base64.b64encode(keys).decode()}
+def with_hidden_keys(holds: Holds, message: FlatMessage) -> FlatMessage:
+    """Return a message with its hidden keys, for the holder that types them; they are not in the log."""
+    keys = holds.hidden.get(message.hash or "")
+    return message if keys is None else structs.replace(message, raw=base64.b64encode(keys).decode())
 
 
 def secret_hash(data: bytes) -> str:

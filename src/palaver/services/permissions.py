@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
+from palaver.clock import Clock
+from palaver.config import Settings
 from palaver.errors import BadRequest, NotFound
 from palaver.harness.hooks import THINKING, one_line, permission_text
 from palaver.protocol.agents import Caller
@@ -26,7 +29,7 @@ from palaver.protocol.events import (
     request_digest,
 )
 from palaver.protocol.requests import SetStatus
-from palaver.services.services import Services
+from palaver.services.queries import Queries
 
 LIMIT_WAIT_S: Final = 3600
 """Upper limit of the setting, in seconds: a harness stops waiting for its hook soon after."""
@@ -154,8 +157,14 @@ class PermissionBook:
 class PermissionDesk:
     """The steps of a permission request: open it, wait for a person's decision, close it."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, book: PermissionBook, *, broker: Broker, queries: Queries, clock: Clock, settings: Settings
+    ) -> None:
+        self._book = book
+        self._broker = broker
+        self._queries = queries
+        self._clock = clock
+        self._settings = settings
 
     async def take(
         self, caller: Caller, session: str, tool: str, given: Mapping[str, object]
@@ -165,14 +174,11 @@ class PermissionDesk:
         The caller must then call `verdict`. Raises BadRequest if too many requests are open, of this agent or
         in total.
         """
-        services = self._services
-        if not services.daemon.settings.approvals:
+        if not self._settings.approvals:
             return None
-        wait_ms = min(services.daemon.settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
-        now_ms = services.clock.now_ms()
-        pending = services.agents.permissions.add(
-            caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms
-        )
+        wait_ms = min(self._settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
+        now_ms = self._clock.now_ms()
+        pending = self._book.add(caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms)
         request = AskPermission(
             name=pending.agent,
             permission=pending.id,
@@ -182,9 +188,9 @@ class PermissionDesk:
             until=pending.until_ms,
         )
         try:
-            await services.broker.submit(SYSTEM_CALLER, request)
+            await self._broker.submit(SYSTEM_CALLER, request)
         except BaseException:
-            services.agents.permissions.close(pending, "it could not be written down")
+            self._book.close(pending, "it could not be written down")
             raise
         return pending
 
@@ -193,13 +199,12 @@ class PermissionDesk:
 
         With `is_told` the caller itself reports the agent's state afterwards.
         """
-        services = self._services
 
         def follow(events: Sequence[Event]) -> None:
             if any(event.type == BYE and event.sender == pending.agent for event in events):
                 pending.leave()
 
-        unsubscribe = services.queries.subscribe(follow, (BYE,))
+        unsubscribe = self._queries.subscribe(follow, (BYE,))
         try:
             wait_s = (pending.until_ms - pending.since_ms) / 1000
             await asyncio.wait({pending.decided}, timeout=wait_s)
@@ -208,10 +213,10 @@ class PermissionDesk:
             return await self._closed(pending, is_told=is_told)
         finally:
             unsubscribe()
-            services.agents.permissions.close(pending, "it is over")
+            self._book.close(pending, "it is over")
 
     async def _closed(self, pending: Pending, *, is_told: bool) -> PermissionVerdict:
-        book = self._services.agents.permissions
+        book = self._book
         if not pending.decided.done():
             pending.decided.set_result(None)
             book.close(pending, "nobody answered it in time, so it was denied")
@@ -231,16 +236,15 @@ class PermissionDesk:
 
     async def _goes_on(self, pending: Pending, *, is_allowed: bool) -> None:
         """Store that the agent is no longer blocked; its next hook reports the exact state."""
-        broker = self._services.broker
-        known = broker.directory.get(pending.agent)
+        known = self._broker.directory.get(pending.agent)
         if known is None or known.left or known.state != AgentState.BLOCKED:
             return
         detail = one_line(pending.text) if is_allowed else THINKING
-        await broker.submit(pending.caller, SetStatus(state=AgentState.ACTIVE, detail=detail))
+        await self._broker.submit(pending.caller, SetStatus(state=AgentState.ACTIVE, detail=detail))
 
     async def _write(self, pending: Pending, decision: str, reason: str) -> None:
         request = ClosePermission(name=pending.agent, permission=pending.id, decision=decision, reason=reason)
-        await self._services.broker.submit(SYSTEM_CALLER, request)
+        await self._broker.submit(SYSTEM_CALLER, request)
 
 
 def _too_many(limit: int, whose: str = "") -> BadRequest:

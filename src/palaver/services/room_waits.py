@@ -2,6 +2,8 @@
 
 One subscription to the log serves all waiting callers. An event of a room signals that room. An event about
 an agent signals every room of which the agent is a member. No caller polls.
+
+A separate module from `rooms.py`, because only waiting needs signals, timers and the order of callers.
 """
 
 import asyncio

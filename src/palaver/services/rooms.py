@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import asdict, replace
+
 from palaver.broker.broker import Broker
 from palaver.broker.context import Seated, Sent, Turn, Written
 from palaver.clock import CallLater, Clock
@@ -15,8 +17,8 @@ from palaver.log.api import Log
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import Freed, Granted, NoteAdded
-from palaver.protocol.message import EXTERNAL, MESSAGE
-from palaver.protocol.query import ANY, SELF, event_filter, passes, room_event
+from palaver.protocol.message import EXTERNAL, MESSAGE, FlatMessage
+from palaver.protocol.query import ANY, SELF, RoomEvent, event_filter, passes, room_event
 from palaver.protocol.requests import (
     AddNote,
     Claim,
@@ -30,6 +32,29 @@ from palaver.protocol.requests import (
     ResolveNote,
     Send,
     TakeOver,
+)
+from palaver.services.results import (
+    YOUR_TURN,
+    AgentList,
+    AgentView,
+    DeniedTurn,
+    EventPage,
+    FreedStick,
+    GrantedTurn,
+    InboxPage,
+    LeaseView,
+    MemberView,
+    NoteList,
+    NoteView,
+    PendingHandoff,
+    PolicyView,
+    RoomChange,
+    RoomLine,
+    RoomList,
+    RoomSent,
+    RoomView,
+    StickView,
+    TurnView,
 )
 from palaver.services.room_waits import Bell, Waits
 from palaver.state.agents import find_mail
@@ -52,135 +77,146 @@ from palaver.state.rooms import (
 from palaver.state.rows import deliverable
 
 # --------------------
-# Rooms, members, turns and notes as plain objects for the room tools. Times are Unix milliseconds.
+# Rooms, members, turns and notes as results of the room tools.
 #
 # Pure: presence and time are passed in.
 
-View = dict[str, object]
 FindAgent = Callable[[str], Agent | None]
 
 
-def stick_view(room: Room, facts: RoomFacts, policy: Policy) -> View:
+def stick_view(room: Room, facts: RoomFacts, policy: Policy) -> StickView:
     """Return the state of the stick, which is part of every result about a room."""
     is_owned = room.state == StickState.OWNED
-    return {
-        "room_id": room.id,
-        "room_state": room.state,
-        "turn_id": room.turn,
-        "owner_agent_id": room.owner or None,
-        "lease_expires_at": lease_until_ms(room, facts, policy) if is_owned else None,
-        "reserved_for": room.reserved_for or None,
-        "claim_expires_at": room.claim_until_ms or None,
-        "conditions": [str(one) for one in conditions(room, facts, policy)],
-    }
+    return StickView(
+        room_id=room.id,
+        room_state=room.state,
+        turn_id=room.turn,
+        owner_agent_id=room.owner or None,
+        lease_expires_at=lease_until_ms(room, facts, policy) if is_owned else None,
+        reserved_for=room.reserved_for or None,
+        claim_expires_at=room.claim_until_ms or None,
+        conditions=tuple(map(str, conditions(room, facts, policy))),
+    )
 
 
-def room_view(room: Room, facts: RoomFacts, policy: Policy, find: FindAgent) -> View:
-    """Return all fields of a room as of now."""
-    return {
-        **stick_view(room, facts, policy),
-        "name": room.name,
-        "canonical_path": room.path,
-        "created_at": room.made_ms,
-        "closed_at": room.closed_ms or None,
-        "prior_owner_agent_id": room.prior_owner or None,
-        "pending_handoff": handover_view(room.pending) if room.is_open else None,
-        "members": [member_view(room, member, facts, policy, find) for member in room.members],
-        "policy": policy_view(policy),
-    }
+def room_view(
+    room: Room,
+    facts: RoomFacts,
+    policy: Policy,
+    find: FindAgent,
+    *,
+    caller: str,
+    cursor: int,
+    is_new: bool | None = None,
+    warning: str | None = None,
+) -> RoomView:
+    """Return all fields of a room as of now; `cursor` is the seq that the caller continues after."""
+    return RoomView(
+        **asdict(stick_view(room, facts, policy)),
+        name=room.name,
+        canonical_path=room.path,
+        created_at=room.made_ms,
+        closed_at=room.closed_ms or None,
+        prior_owner_agent_id=room.prior_owner or None,
+        pending_handoff=handover_view(room.pending) if room.is_open else None,
+        members=tuple(member_view(room, member, facts, policy, find) for member in room.members),
+        policy=policy_view(policy),
+        agent_id=caller,
+        is_new=is_new,
+        cursor_event_seq=cursor,
+        warning=warning,
+    )
 
 
-def room_line(room: Room, facts: RoomFacts, policy: Policy, caller: str) -> View:
+def room_line(room: Room, facts: RoomFacts, policy: Policy, caller: str) -> RoomLine:
     """Return a room as an entry of a list."""
-    return {
-        **stick_view(room, facts, policy),
-        "name": room.name,
-        "canonical_path": room.path,
-        "created_at": room.made_ms,
-        "closed_at": room.closed_ms or None,
-        "member_count": len(room.members),
-        "present_count": sum(facts.of(name).is_present for name in room.names),
-        "is_member": room.member(caller) is not None,
-    }
+    return RoomLine(
+        **asdict(stick_view(room, facts, policy)),
+        name=room.name,
+        canonical_path=room.path,
+        created_at=room.made_ms,
+        closed_at=room.closed_ms or None,
+        member_count=len(room.members),
+        present_count=sum(facts.of(name).is_present for name in room.names),
+        is_member=room.member(caller) is not None,
+    )
 
 
-def member_view(room: Room, member: Member, facts: RoomFacts, policy: Policy, find: FindAgent) -> View:
+def member_view(room: Room, member: Member, facts: RoomFacts, policy: Policy, find: FindAgent) -> MemberView:
     """Return one member with its current status in the room."""
     sight = facts.of(member.name)
     agent = find(member.name)
     here = "active" if sight.is_present else "away"
-    return {
-        "agent_id": member.name,
-        "harness": member.harness or None,
-        "status": "gone" if is_gone(room, member.name, facts, policy) else here,
-        "present": sight.is_present,
-        "state": None if agent is None else agent.state,
-        "waiting": sight.is_waiting,
-        "parked": sight.is_parked,
-        "is_owner": member.name == room.owner,
-        "joined_at": member.joined_ms,
-        "last_seen_at": sight.seen_ms,
-        "last_turn_id": member.last_turn or None,
-    }
+    return MemberView(
+        agent_id=member.name,
+        harness=member.harness or None,
+        status="gone" if is_gone(room, member.name, facts, policy) else here,
+        present=sight.is_present,
+        state=None if agent is None else agent.state,
+        waiting=sight.is_waiting,
+        parked=sight.is_parked,
+        is_owner=member.name == room.owner,
+        joined_at=member.joined_ms,
+        last_seen_at=sight.seen_ms,
+        last_turn_id=member.last_turn or None,
+    )
 
 
-def handover_view(handover: Handover | None) -> View | None:
+def handover_view(handover: Handover | None) -> PendingHandoff | None:
     """Return a handoff that waits for the next owner."""
     if handover is None:
         return None
-    return {"from_agent_id": handover.by, "event_seq": handover.seq, "handoff": handover.fields}
+    return PendingHandoff(from_agent_id=handover.by, event_seq=handover.seq, handoff=handover.fields)
 
 
-def turn_view(turn: Turn, facts: RoomFacts, policy: Policy) -> View:
+def turn_view(turn: Turn, facts: RoomFacts, policy: Policy) -> TurnView:
     """Return the result of a request for the stick."""
-    view: View = {"status": turn.status, "reason": turn.reason or None}
     stick = stick_view(turn.room, facts, policy)
-    if turn.status == "your_turn":
-        view |= {
-            "room_id": turn.room.id,
-            "turn_id": turn.turn,
-            "lease_id": turn.lease,
-            "lease_expires_at": stick["lease_expires_at"],
-            "heartbeat_interval_ms": policy.heartbeat_ms,
-            "handoff": turn.handoff,
-            "from_agent_id": turn.sender or None,
-        }
-        if turn.revoked:
-            view["revoked"] = turn.revoked
-    else:
-        view |= stick
-    if turn.hint:
-        view["hint"] = turn.hint
-    return view
+    reason, hint = turn.reason or None, turn.hint or None
+    if turn.status != YOUR_TURN:
+        return DeniedTurn(status=turn.status, reason=reason, **asdict(stick), hint=hint)
+    return GrantedTurn(
+        status=turn.status,
+        reason=reason,
+        room_id=turn.room.id,
+        turn_id=turn.turn,
+        lease_id=turn.lease,
+        lease_expires_at=stick.lease_expires_at,
+        heartbeat_interval_ms=policy.heartbeat_ms,
+        handoff=turn.handoff,
+        from_agent_id=turn.sender or None,
+        revoked=turn.revoked or None,
+        hint=hint,
+    )
 
 
-def note_view(note: Note) -> View:
+def note_view(note: Note) -> NoteView:
     """Return one note."""
-    return {
-        "note_id": note.id,
-        "room_id": note.room,
-        "author_agent_id": note.by,
-        "body": note.text,
-        "turn_id": note.turn_id,
-        "event_seq": note.seq,
-        "created_at": note.ts,
-        "resolved_at": note.resolved_ms or None,
-        "resolved_by_agent_id": note.resolved_by or None,
-    }
+    return NoteView(
+        note_id=note.id,
+        room_id=note.room,
+        author_agent_id=note.by,
+        body=note.text,
+        turn_id=note.turn_id,
+        event_seq=note.seq,
+        created_at=note.ts,
+        resolved_at=note.resolved_ms or None,
+        resolved_by_agent_id=note.resolved_by or None,
+    )
 
 
-def policy_view(policy: Policy) -> View:
+def policy_view(policy: Policy) -> PolicyView:
     """Return the limits that a member of a room needs to know."""
-    return {
-        "lease_ms": policy.lease_ms,
-        "heartbeat_interval_ms": policy.heartbeat_ms,
-        "claim_ms": policy.claim_ms,
-        "waiter_grace_ms": policy.waiter_grace_ms,
-        "presence_ms": policy.presence_ms,
-        "long_poll_ms": policy.long_poll_ms,
-        "message_bytes": policy.message_bytes,
-        "note_bytes": policy.note_bytes,
-    }
+    return PolicyView(
+        lease_ms=policy.lease_ms,
+        heartbeat_interval_ms=policy.heartbeat_ms,
+        claim_ms=policy.claim_ms,
+        waiter_grace_ms=policy.waiter_grace_ms,
+        presence_ms=policy.presence_ms,
+        long_poll_ms=policy.long_poll_ms,
+        message_bytes=policy.message_bytes,
+        note_bytes=policy.note_bytes,
+    )
 
 
 # --------------------
@@ -188,8 +224,6 @@ def policy_view(policy: Policy) -> View:
 
 # --------------------
 # The shared parts of the room tools, and the call of the broker.
-
-RoomResult = dict[str, object]
 
 LIMIT_WAIT_MS: Final = 110_000
 """Longest wait of one tool call, in milliseconds. A door whose caller can wait longer overrides it."""
@@ -210,8 +244,8 @@ class RoomToolBase:
         attendance: AttendanceBook,
         places: Places,
         policy: Policy,
-        agents: Callable[[], Awaitable[list[RoomResult]]],
-        inbox: Callable[[str, int], Awaitable[list[RoomResult]]],
+        agents: Callable[[], Awaitable[list[AgentView]]],
+        inbox: Callable[[str, int], Awaitable[list[FlatMessage]]],
         call_later: CallLater | None = None,
     ) -> None:
         """`agents` returns the views of all agents; `inbox` returns the newest messages for a name."""
@@ -226,7 +260,7 @@ class RoomToolBase:
         self.find: FindAgent = broker.directory.get
         self._bell = Bell(log, lambda name: [room.id for room in read_rooms_of(log.rows, name)], call_later)
         self.waits = Waits(log=log, broker=broker, clock=clock, attendance=attendance, bell=self._bell)
-        self._shown: dict[int, RoomResult] = {}
+        self._shown: dict[int, RoomEvent] = {}
         attendance.changed = self._bell.ring
 
     def close(self) -> None:
@@ -249,15 +283,15 @@ class RoomToolBase:
         """Return presence and waits of all members of a room, as of now."""
         return take_facts(self.attendance, self.clock.now_ms(), room.id, room.names)
 
-    def outcome(self, status: str, id: str) -> RoomResult:
+    def outcome(self, status: str, id: str) -> RoomChange:
         """Return a status together with the current state of a room."""
         room = find_room(self.log.rows, id)
-        return {
-            "status": status,
-            "room_id": room.id,
-            "room_state": room.state,
-            "remaining_members": len(room.members),
-        }
+        return RoomChange(
+            status=status,
+            room_id=room.id,
+            room_state=room.state,
+            remaining_members=len(room.members),
+        )
 
     def wait_ms(self, asked_ms: int | None, limit_ms: int | None) -> int | None:
         """Return how long to wait, within the limits of the caller and the policy; None is indefinitely."""
@@ -266,19 +300,19 @@ class RoomToolBase:
         longest = min(limit_ms, self.policy.long_poll_ms)
         return longest if asked_ms is None else max(0, min(asked_ms, longest))
 
-    def page_of(self, caller: Caller, room: Room, events: Sequence[Event], after: int) -> RoomResult:
+    def page_of(self, caller: Caller, room: Room, events: Sequence[Event], after: int) -> EventPage:
         """Return rendered events, and the seq of the last one as the cursor to continue after.
 
         Messages to the caller among them are recorded as shown to it.
         """
         mail = (event.seq for event in events if _is_mail_of(caller, event))
         self.attendance.shown.add(caller.name, room.id, mail)
-        return {
-            "events": [self._show(event) for event in events],
-            "cursor_event_seq": events[-1].seq if events else after,
-        }
+        return EventPage(
+            events=tuple(map(self._show, events)),
+            cursor_event_seq=events[-1].seq if events else after,
+        )
 
-    def _show(self, event: Event) -> RoomResult:
+    def _show(self, event: Event) -> RoomEvent:
         shown = self._shown.get(event.seq)
         if shown is None:
             if len(self._shown) >= _SHOWN:
@@ -309,7 +343,7 @@ class RoomTools(RoomToolBase):
         force_new: bool = False,
         home: str = "",
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> RoomView:
         """Join the deepest open room that contains a path, or create the room it belongs to.
 
         With `force_new` it joins or creates only a room at exactly this folder. It refuses the caller's own
@@ -322,24 +356,17 @@ class RoomTools(RoomToolBase):
         seated = await self.submit(caller, request, key)
         assert isinstance(seated, Seated)
         room = self._now(seated.room)
-        answer: RoomResult = {
-            **room_view(room, self.facts(room), self.policy, self.find),
-            "agent_id": caller.name,
-            "is_new": seated.is_new,
-            "cursor_event_seq": self.waits.cursor(caller, room),
-        }
+        warning = None
         if seated.ancestor_of:
-            answer["warning"] = (
-                f"Joined ancestor room {room.path} above this workspace root {seated.ancestor_of}"
-            )
+            warning = f"Joined ancestor room {room.path} above this workspace root {seated.ancestor_of}"
         elif seated.nested_in:
             outer = find_room(self.log.rows, seated.nested_in)
-            answer["warning"] = f"Created nested room inside {outer.path} ({outer.id})"
-        return answer
+            warning = f"Created nested room inside {outer.path} ({outer.id})"
+        return self._view(caller, room, is_new=seated.is_new, warning=warning)
 
     async def list_rooms(
         self, caller: Caller, *, context_path: str | None = None, include_closed: bool = False
-    ) -> RoomResult:
+    ) -> RoomList:
         """Return `rooms`: all of them, or those at and above a path, deepest first."""
         self.attendance.saw(caller.name)
         if context_path is None:
@@ -347,9 +374,11 @@ class RoomTools(RoomToolBase):
             rooms = list(walk(self.log.rows))
         else:
             rooms = [room for room in await self._around(context_path) if include_closed or room.is_open]
-        return {"rooms": [room_line(room, self.facts(room), self.policy, caller.name) for room in rooms]}
+        return RoomList(
+            rooms=tuple(room_line(room, self.facts(room), self.policy, caller.name) for room in rooms)
+        )
 
-    async def leave_room(self, caller: Caller, *, room_id: str, key: bytes | None = None) -> RoomResult:
+    async def leave_room(self, caller: Caller, *, room_id: str, key: bytes | None = None) -> RoomChange:
         """Leave a room. `status` is `left`, with `remaining_members` and `room_state`."""
         room = find_room(self.log.rows, room_id)
         await self.submit(caller, LeaveRoom(room=room.id), key)
@@ -364,21 +393,21 @@ class RoomTools(RoomToolBase):
         force: bool = False,
         reason: str = "",
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> RoomChange:
         """Remove a member. `status` is `kicked`, with `target_was_owner` and `room_state`."""
         before = find_room(self.log.rows, room_id)
         request = KickMember(room=before.id, target=target_agent_id, is_forced=force, reason=reason)
         event = await self.written(caller, request, key)
         target = event.to[0]
-        return {
-            **self.outcome("kicked", before.id),
-            "target_agent_id": target,
-            "target_was_owner": before.owner == target,
-        }
+        return replace(
+            self.outcome("kicked", before.id),
+            target_agent_id=target,
+            target_was_owner=before.owner == target,
+        )
 
     async def close_room(
         self, caller: Caller, *, room_id: str, reason: str = "", key: bytes | None = None
-    ) -> RoomResult:
+    ) -> RoomChange:
         """Close a room. `status` is `closed`. Its history stays readable."""
         room = find_room(self.log.rows, room_id)
         await self.submit(caller, CloseRoom(room=room.id, reason=reason), key)
@@ -416,15 +445,27 @@ class RoomTools(RoomToolBase):
             )
         return next(iter(own), here)
 
-    async def get_room_state(self, caller: Caller, *, room_id: str) -> RoomResult:
+    async def get_room_state(self, caller: Caller, *, room_id: str) -> RoomView:
         """Return the current state of a room: members, stick, conditions, policy.
 
         `cursor_event_seq` is the same as in `join_path`: never after a message that the caller has not read.
         """
         self.attendance.saw(caller.name)
-        room = find_room(self.log.rows, room_id)
-        view = room_view(room, self.facts(room), self.policy, self.find)
-        return {**view, "agent_id": caller.name, "cursor_event_seq": self.waits.cursor(caller, room)}
+        return self._view(caller, find_room(self.log.rows, room_id))
+
+    def _view(
+        self, caller: Caller, room: Room, *, is_new: bool | None = None, warning: str | None = None
+    ) -> RoomView:
+        return room_view(
+            room,
+            self.facts(room),
+            self.policy,
+            self.find,
+            caller=caller.name,
+            cursor=self.waits.cursor(caller, room),
+            is_new=is_new,
+            warning=warning,
+        )
 
     def _now(self, room: Room) -> Room:
         return read_room(self.log.rows, room.id) or room
@@ -464,7 +505,7 @@ class StickTools(RoomToolBase):
         after_event_seq: int | None = None,
         limit_ms: int | None = LIMIT_WAIT_MS,
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> TurnView:
         """Wait until the caller gets the stick, a takeover is possible, or the room is closed.
 
         `status` is `your_turn` (with `turn_id lease_id handoff from_agent_id reason`), `not_yet`,
@@ -478,25 +519,26 @@ class StickTools(RoomToolBase):
         request = Claim(room=room.id, is_parked=mode == _PARKED, allows_solo=allow_solo_claim)
         wait_ms = self.wait_ms(max_wait_ms, limit_ms)
         turn = await self.waits.turn(caller, room, request, wait_ms, key)
-        answer = turn_view(turn, self.facts(turn.room), self.policy)
-        if events or after_event_seq is not None:
-            answer |= await self._events_with_turn(caller, turn, after_event_seq)
-        return answer
+        view = turn_view(turn, self.facts(turn.room), self.policy)
+        if not events and after_event_seq is None:
+            return view
+        page = await self._events_with_turn(caller, turn, after_event_seq)
+        return replace(view, events=page.events, cursor_event_seq=page.cursor_event_seq)
 
     async def heartbeat(
         self, caller: Caller, *, room_id: str, lease_id: str, expected_turn_id: int
-    ) -> RoomResult:
+    ) -> LeaseView:
         """Record that the owner is at work; `status` is `ok`, with `lease_expires_at`. Stores no event."""
         room = find_room(self.log.rows, room_id)
         check_holder(room, caller.name, expected_turn_id, lease_id)
         self.attendance.beat(room.id, caller.name)
-        return {
-            "status": "ok",
-            "room_id": room.id,
-            "turn_id": room.turn,
-            "lease_expires_at": lease_until_ms(room, self.facts(room), self.policy),
-            "heartbeat_interval_ms": self.policy.heartbeat_ms,
-        }
+        return LeaseView(
+            status="ok",
+            room_id=room.id,
+            turn_id=room.turn,
+            lease_expires_at=lease_until_ms(room, self.facts(room), self.policy),
+            heartbeat_interval_ms=self.policy.heartbeat_ms,
+        )
 
     async def release_stick(
         self,
@@ -507,7 +549,7 @@ class StickTools(RoomToolBase):
         expected_turn_id: int,
         handoff: Mapping[str, object],
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> FreedStick:
         """Release the stick. `status` is `released`; `reserved_for` is the next waiting member or null."""
         request = ReleaseStick(room=room_id, turn=expected_turn_id, lease=lease_id, handoff=dict(handoff))
         return self._given("released", await self.written(caller, request, key))
@@ -523,7 +565,7 @@ class StickTools(RoomToolBase):
         handoff: Mapping[str, object],
         operator_override: bool = False,
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> FreedStick:
         """Pass the stick to a member. `status` is `passed`; `reserved_for` is that member."""
         request = PassStick(
             room=room_id,
@@ -544,28 +586,28 @@ class StickTools(RoomToolBase):
         reason: str,
         operator_override: bool = False,
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> TurnView:
         """Take over the stick if that is allowed. Returns the fields of `your_turn`, and `revoked`."""
         request = TakeOver(room=room_id, turn=expected_turn_id, reason=reason, is_override=operator_override)
         turn = await self.submit(caller, request, key)
         assert isinstance(turn, Turn)
         return turn_view(turn, self.facts(turn.room), self.policy)
 
-    def _given(self, status: str, event: Event) -> RoomResult:
+    def _given(self, status: str, event: Event) -> FreedStick:
         """Return the result of a release or pass: the member it is reserved for, and whether it is parked."""
         freed = body_as(event, Freed)
         room, whom = freed.room, freed.reserved_for
-        return {
-            "status": status,
-            "room_id": room,
-            "turn_id": freed.turn_id,
-            "reserved_for": whom or None,
-            "claim_expires_at": freed.until or None,
-            "routed_to_parked": bool(whom) and self.attendance.is_parked(room, whom),
-            "event_seq": event.seq,
-        }
+        return FreedStick(
+            status=status,
+            room_id=room,
+            turn_id=freed.turn_id,
+            reserved_for=whom or None,
+            claim_expires_at=freed.until or None,
+            routed_to_parked=bool(whom) and self.attendance.is_parked(room, whom),
+            event_seq=event.seq,
+        )
 
-    async def _events_with_turn(self, caller: Caller, turn: Turn, after: int | None) -> RoomResult:
+    async def _events_with_turn(self, caller: Caller, turn: Turn, after: int | None) -> EventPage:
         """Return the events for the caller after a seq, without its own and without claims of ended turns."""
         if after is None:
             after = self.waits.cursor(caller, turn.room)
@@ -601,7 +643,7 @@ class TalkTools(RoomToolBase):
         to_agent_id: str | Sequence[str] | None = None,
         delivery_hint: str = "normal",
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> RoomSent:
         """Send to members or the whole room. Returns `event_seq event_id created_at delivered_to`."""
         if not room_id:
             raise BadRequest("room_id is empty: say in which room; nothing was sent")
@@ -612,12 +654,12 @@ class TalkTools(RoomToolBase):
         sent = await self.submit(caller, request, key)
         assert isinstance(sent, Sent)
         assert sent.event is not None  # not a dry run
-        return {
-            "event_seq": sent.event.seq,
-            "event_id": sent.event.id,
-            "created_at": sent.event.ts,
-            "delivered_to": list(sent.delivered_to),
-        }
+        return RoomSent(
+            event_seq=sent.event.seq,
+            event_id=sent.event.id,
+            created_at=sent.event.ts,
+            delivered_to=sent.delivered_to,
+        )
 
     async def wait_for_events(
         self,
@@ -632,7 +674,7 @@ class TalkTools(RoomToolBase):
         since_event_seq: int | None = None,
         limit: int = 100,
         limit_ms: int | None = LIMIT_WAIT_MS,
-    ) -> RoomResult:
+    ) -> EventPage:
         """Return the events after a seq, or wait for the first one: `events cursor_event_seq`.
 
         Waiting changes neither the room nor the order of the waiting members. Without `after_event_seq` the
@@ -666,7 +708,7 @@ class TalkTools(RoomToolBase):
 
     async def get_room_events(
         self, caller: Caller, *, room_id: str, after_event_seq: int = 0, limit: int = 100
-    ) -> RoomResult:
+    ) -> EventPage:
         """Return all events of a room after a seq, including archived ones: `events cursor_event_seq`."""
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
@@ -681,7 +723,7 @@ class TalkTools(RoomToolBase):
         body: str,
         turn_id: int | None = None,
         key: bytes | None = None,
-    ) -> RoomResult:
+    ) -> NoteView:
         """Store a note and return it."""
         event = await self.written(caller, AddNote(room=room_id, text=body, turn=turn_id), key)
         added = body_as(event, NoteAdded)
@@ -695,7 +737,7 @@ class TalkTools(RoomToolBase):
         after_note_id: str | None = None,
         include_resolved: bool = False,
         limit: int = 50,
-    ) -> RoomResult:
+    ) -> NoteList:
         """Return `notes`, oldest first."""
         self.attendance.saw(caller.name)
         room = find_room(self.log.rows, room_id)
@@ -703,11 +745,11 @@ class TalkTools(RoomToolBase):
         notes = read_notes(
             self.log.rows, room.id, after=after, include_resolved=include_resolved, limit=limit
         )
-        return {"room_id": room.id, "notes": [note_view(note) for note in notes]}
+        return NoteList(room_id=room.id, notes=tuple(map(note_view, notes)))
 
     async def resolve_note(
         self, caller: Caller, *, room_id: str, note_id: str, key: bytes | None = None
-    ) -> RoomResult:
+    ) -> NoteView:
         """Mark a note as resolved and return it."""
         room = find_room(self.log.rows, room_id)
         await self.submit(caller, ResolveNote(room=room.id, note=note_id), key)
@@ -720,7 +762,7 @@ class TalkTools(RoomToolBase):
         except UnknownMember:
             return word
 
-    def _note(self, room: str, id: str) -> RoomResult:
+    def _note(self, room: str, id: str) -> NoteView:
         return note_view(find_note(self.log.rows, room, id))
 
 
@@ -731,19 +773,19 @@ def _page(limit: int) -> int:
 # --------------------
 # The one implementation of rooms, the stick and notes for every door.
 #
-# Parameters and results are those of the room tools, as plain objects; a refused request raises an error. A
+# Parameters and results are those of the room tools; a refused request raises an error. A
 # door may change the wire but never the meaning. Paths must be absolute; the door completes relative ones.
 
 
 class RoomService(RoomTools, StickTools, TalkTools):
     """All room tools. Rooms are stored in the log; waiting callers are recorded in attendance."""
 
-    async def list_agents(self, caller: Caller) -> RoomResult:
+    async def list_agents(self, caller: Caller) -> AgentList:
         """Return `agents`, present ones first."""
         self.attendance.saw(caller.name)
-        return {"agents": await self.show_agents()}
+        return AgentList(agents=tuple(await self.show_agents()))
 
-    async def inbox(self, caller: Caller, *, limit: int = 50) -> RoomResult:
+    async def inbox(self, caller: Caller, *, limit: int = 50) -> InboxPage:
         """Return `messages`: the newest for the caller, each with its `state`. None is marked as read.
 
         To mark a message as read, the caller passes a cursor at or after it to `wait_for_events`.
@@ -752,11 +794,11 @@ class RoomService(RoomTools, StickTools, TalkTools):
             raise WhoAreYou("you have no mailbox: call join_path, or take a name with 'pal join'")
         self.attendance.saw(caller.name)
         messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
-        seqs = (int(str(message["seq"])) for message in messages)
+        seqs = (message.seq for message in messages)
         self.attendance.shown.add(
             caller.name, INBOX, (seq for seq in seqs if self._is_open(caller.name, seq))
         )
-        return {"messages": messages}
+        return InboxPage(messages=tuple(messages))
 
     def _is_open(self, name: str, seq: int) -> bool:
         """Return whether a message is unread and the inbox shows its text."""

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -15,14 +15,12 @@ from palaver.identity.tokens import Tickets, TokenBook
 from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
+from palaver.services.evidence import Conversations
 from palaver.services.holders import CompanionBook, Holds
 from palaver.services.messages import Delivering
+from palaver.services.permissions import PermissionBook
+from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
-
-if TYPE_CHECKING:  # These modules import this one.
-    from palaver.services.evidence import Conversations
-    from palaver.services.permissions import PermissionBook
-    from palaver.services.queries import Queries
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -83,10 +81,10 @@ class AgentBooks:
     """The daemon's knowledge about agents that is not in the log, because it ends with their connections."""
 
     holds: Holds
-    conversations: "Conversations"
+    conversations: Conversations
     subagents: Subagents
     transcripts: TranscriptBook
-    permissions: "PermissionBook"
+    permissions: PermissionBook
     consumers: Consumers
     companions: CompanionBook = field(default_factory=CompanionBook)
 
@@ -97,7 +95,7 @@ class Services:
 
     daemon: DaemonParts
     clock: Clock
-    queries: "Queries"
+    queries: Queries
     broker: Broker
     delivery: Delivering
     callers: CallerBooks

@@ -213,6 +213,7 @@ class Stage:
             parsed=parse(TABLE, words),
             place=nowhere,
             caller=self.caller,
+            table=TABLE,
         )
         return call, client
 

@@ -1,33 +1,41 @@
 """Agents and their receipts in text for people."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.doors.cli.agents import long_table, receipt_line, short_table, state_words
 from palaver.protocol.display import Paint, display_width
+from palaver.services.results import AgentDetails, RecentMessage
 
 PLAIN = Paint(colour=False, is_for_person=True)
 NOW = 10_000_000
 
 
-def agent(**fields: object) -> dict[str, object]:
-    view: dict[str, object] = {
+def agent(**fields: Any) -> AgentDetails:
+    usual: dict[str, Any] = {
         "name": "luna",
-        "state": "idle",
-        "since": NOW - 120_000,
-        "present": True,
-        "unread": 0,
+        "base": "luna",
+        "tag": None,
         "role": "worker",
         "harness": None,
+        "state": "idle",
         "detail": None,
-        "recent": [],
+        "since": NOW - 120_000,
+        "joined": 0,
+        "present": True,
+        "unread": 0,
+        "device": "BOXE",
+        "last_sent": None,
+        "recent": (),
     }
-    return {**view, **fields}
+    return AgentDetails(**usual | fields)
 
 
-def sent(*read_by: str, text: str = "hello", total: int = 3) -> dict[str, object]:
-    return {"seq": 42, "ts": NOW - 120_000, "text": text, "read_by": list(read_by), "total": total}
+def sent(*read_by: str, text: str = "hello", total: int = 3) -> RecentMessage:
+    return RecentMessage(seq=42, ts=NOW - 120_000, text=text, read_by=read_by, total=total)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +69,7 @@ def test_short_table_has_a_line_for_each_agent() -> None:
 
 def test_long_table_shows_receipts_of_agents_and_of_the_caller() -> None:
     views = [
-        agent(recent=[sent("nova", "kira"), sent(text="more")], pid=7, detail="tests"),
+        agent(recent=(sent("nova", "kira"), sent(text="more")), pid=7, detail="tests"),
         agent(name="nova"),
     ]
 
@@ -120,7 +128,7 @@ def test_stale_status_and_count_are_complete_at_eighty_columns() -> None:
         pid=123456,
         harness="claude",
         detail="x" * 60,
-        recent=[sent("luna", "kira", text="can you review this, please?")],
+        recent=(sent("luna", "kira", text="can you review this, please?"),),
     )
 
     lines = long_table([view], [], NOW, name="human", width=80, paint=PLAIN)

@@ -142,6 +142,7 @@ class Stage:
             parsed=parse(TABLE, words),
             place=nowhere,
             caller=self.caller,
+            table=TABLE,
         )
         assert await HANDLERS[words[0]](call) == 0
         connection.exit(0)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.cli.completion import DIRECTORIES, FILES, complete, completion_script
+from palaver.doors.cli.completion import DIRECTORIES, FILES, SHELLS, complete, completion_script
 from palaver.doors.cli.parser import parse
-from palaver.doors.cli.run import SHELLS, TABLE
+from palaver.doors.cli.run import TABLE
 from palaver.errors import UsageError
 
 NAMES = {

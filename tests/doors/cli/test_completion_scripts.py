@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver.doors.cli.completion import completion_script
-from palaver.doors.cli.run import SHELLS
+from palaver.doors.cli.completion import SHELLS, completion_script
 
 PAL = """#!/bin/sh
 "exec" "{python}" "$0" "$@"

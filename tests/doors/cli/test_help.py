@@ -65,6 +65,16 @@ def test_group_shows_its_commands_and_a_command_its_aliases() -> None:
     assert "Aliases: new\n" in render_help(table, add, 80, False)
 
 
+def test_help_has_exit_statuses_and_the_output_of_json() -> None:
+    text = render_help(TABLE, parse(TABLE, ["help", "recv"]).command, 100, False)
+    trace = render_help(TABLE, parse(TABLE, ["help", "trace"]).command, 100, False)
+
+    assert "Exit status\n  0  Done, also if there were no messages.\n  3  The time of --timeout" in text
+    assert "With --json: one object for each step: 'ts', " in trace
+    assert "Exit status" not in trace
+    assert "With --json" not in text
+
+
 def test_long_example_is_wrapped_so_that_a_shell_reads_one_line() -> None:
     text = render_help(TABLE, parse(TABLE, ["send", "-h"]).command, 40, False)
 

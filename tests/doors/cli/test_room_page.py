@@ -1,8 +1,10 @@
 """Rooms, turns and notes in text for people."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 import pytest
 from tests.fakes import FakeClock, nowhere
 
@@ -18,13 +20,15 @@ from palaver.doors.cli.rooms import (
     state_lines,
     turn_lines,
 )
-from palaver.doors.cli.spec import Command
+from palaver.doors.cli.spec import Command, build_table
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.display import display_width
 from palaver.protocol.thin import ThinRequest
+from palaver.services.results import DeniedTurn, GrantedTurn, NoteView, PolicyView, RoomLine, RoomView
 from palaver.services.services import Services
 
 NOW = 1_700_000_000_000  # 22:13:20 UTC
+NOTHING = Command(path=(), summary="x", is_group=True)
 MINUTE = 60_000
 HANDOFF: dict[str, object] = {"status": "parser done", "next_action": "wire it in", "do_not": ["publish"]}
 
@@ -52,9 +56,10 @@ def call(*, width: int = 80, is_terminal: bool = True) -> Call:
         services=cast(Services, OnlyAClock(FakeClock(NOW))),
         connection=cast(ArgvConnection, None),
         asked=asked,
-        parsed=Parsed(command=Command(path=("x",), summary="x")),
+        parsed=Parsed(command=NOTHING),
         place=nowhere,
         caller=Caller(name="luna", standing=Standing.WORKER, kind="instance"),
+        table=build_table(NOTHING, ()),
     )
 
 
@@ -82,13 +87,52 @@ def member(name: str, **fields: object) -> dict[str, object]:
         "agent_id": name,
         "harness": None,
         "status": "active",
+        "present": True,
         "state": "idle",
         "waiting": False,
         "parked": False,
         "is_owner": False,
+        "joined_at": NOW,
+        "last_seen_at": None,
         "last_turn_id": None,
     }
     return {**view, **fields}
+
+
+def room(view: Mapping[str, object]) -> RoomView:
+    usual: dict[str, object] = {
+        "name": "talk",
+        "canonical_path": "/src/talk",
+        "created_at": NOW,
+        "closed_at": None,
+        "prior_owner_agent_id": None,
+        "pending_handoff": None,
+        "members": [],
+        "policy": dict.fromkeys(PolicyView.__struct_fields__, 0),
+        "agent_id": "luna",
+        "cursor_event_seq": 0,
+    }
+    return msgspec.convert({**stick(), **usual, **view}, RoomView)
+
+
+def line(view: Mapping[str, object]) -> RoomLine:
+    usual = {"name": "talk", "created_at": NOW, "closed_at": None}
+    return msgspec.convert({**usual, **view}, RoomLine)
+
+
+def turn(**fields: object) -> GrantedTurn:
+    usual: dict[str, object] = {
+        "status": "your_turn",
+        "reason": None,
+        "room_id": "talk-x7qa",
+        "turn_id": 8,
+        "lease_id": "lease",
+        "lease_expires_at": NOW + 45 * MINUTE,
+        "heartbeat_interval_ms": MINUTE,
+        "handoff": None,
+        "from_agent_id": None,
+    }
+    return msgspec.convert({**usual, **fields}, GrantedTurn)
 
 
 def test_join_shows_room_path_members_and_warning() -> None:
@@ -99,7 +143,7 @@ def test_join_shows_room_path_members_and_warning() -> None:
         "warning": "Joined ancestor room",
     }
 
-    assert list(join_lines(call(), answer)) == [
+    assert list(join_lines(call(), room(answer))) == [
         "you are in talk-x7qa, the room of /src/talk",
         "members: luna, nova",
         "Joined ancestor room",
@@ -109,7 +153,7 @@ def test_join_shows_room_path_members_and_warning() -> None:
 def test_join_of_an_observer_can_show_no_members() -> None:
     answer: dict[str, object] = {"room_id": "talk-x7qa", "canonical_path": "/src/talk", "members": []}
 
-    assert list(join_lines(call(), answer))[1:] == ["members: nobody"]
+    assert list(join_lines(call(), room(answer)))[1:] == ["members: nobody"]
 
 
 def test_room_table_shows_the_stick_and_marks_own_rooms() -> None:
@@ -121,7 +165,7 @@ def test_room_table_shows_the_stick_and_marks_own_rooms() -> None:
         {**stick(conditions=["dormant"]), **counts, "is_member": False},
     ]
 
-    assert room_table(call(), {"rooms": rooms}) == [
+    assert room_table(call(), list(map(line, rooms))) == [
         "   ROOM       HERE  STICK              PATH",
         "*  talk-x7qa   2/3  nova (owner_idle)  /src/talk",
         "   talk-x7qa   2/3  for kira           /src/talk",
@@ -132,15 +176,13 @@ def test_room_table_shows_the_stick_and_marks_own_rooms() -> None:
 
 
 def test_empty_room_table_says_how_to_open_a_room() -> None:
-    assert room_table(call(), {"rooms": []}) == [
-        "there is no room; 'pal room join' opens one for the working directory"
-    ]
+    assert room_table(call(), []) == ["there is no room; 'pal room join' opens one for the working directory"]
 
 
 def test_rooms_of_others_need_no_legend() -> None:
-    room = {**stick(), "canonical_path": "/x", "member_count": 1, "present_count": 0, "is_member": False}
+    other = {**stick(), "canonical_path": "/x", "member_count": 1, "present_count": 0, "is_member": False}
 
-    assert len(room_table(call(), {"rooms": [room]})) == 2
+    assert len(room_table(call(), [line(other)])) == 2
 
 
 def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
@@ -153,10 +195,10 @@ def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
             member("kira", waiting=True, parked=True, state=None),
             member("mila", status="gone"),
         ],
-        "pending_handoff": {"from_agent_id": "nova", "handoff": HANDOFF},
+        "pending_handoff": {"from_agent_id": "nova", "event_seq": 5, "handoff": HANDOFF},
     }
 
-    assert list(state_lines(call(), answer)) == [
+    assert list(state_lines(call(), room(answer))) == [
         "talk-x7qa  /src/talk",
         "nova holds the stick: turn 7, lease over since 22:11:20 (2m ago)",
         "the holder's lease is over: 'pal stick takeover' is possible",
@@ -192,7 +234,7 @@ def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
 def test_room_page_says_where_the_stick_is(view: dict[str, object], sentence: str) -> None:
     answer: dict[str, object] = {**view, "canonical_path": "/src/talk", "members": []}
 
-    assert list(state_lines(call(), answer)) == ["talk-x7qa  /src/talk", sentence]
+    assert list(state_lines(call(), room(answer))) == ["talk-x7qa  /src/talk", sentence]
 
 
 @pytest.mark.parametrize(
@@ -213,33 +255,19 @@ def test_room_page_says_where_the_stick_is(view: dict[str, object], sentence: st
     ],
 )
 def test_turn_shows_how_it_was_obtained(fields: dict[str, object], head: str) -> None:
-    answer: dict[str, object] = {
-        "status": "your_turn",
-        "room_id": "talk-x7qa",
-        "turn_id": 8,
-        "lease_expires_at": NOW + 45 * MINUTE,
-        "handoff": None,
-        **fields,
-    }
-
-    assert list(turn_lines(call(), answer)) == [
+    assert list(turn_lines(call(), turn(**fields))) == [
         head,
         "your lease runs until 22:58:20 (in 45m) and is renewed while you work",
     ]
 
 
 def test_turn_shows_the_handoff_before_the_lease() -> None:
-    answer: dict[str, object] = {
-        "room_id": "talk-x7qa",
-        "turn_id": 8,
-        "lease_expires_at": NOW,
-        "handoff": HANDOFF,
-    }
+    mine = turn(lease_expires_at=NOW, handoff=HANDOFF)
 
-    lines = list(turn_lines(call(), answer))
+    lines = list(turn_lines(call(), mine))
 
     assert lines[1:-1] == ["  status:    parser done", "  next:      wire it in", "  do not:    publish"]
-    assert lines[-1:] == list(lease_lines(call(), answer))
+    assert lines[-1:] == list(lease_lines(call(), mine))
 
 
 @pytest.mark.parametrize(
@@ -276,23 +304,28 @@ def test_turn_shows_the_handoff_before_the_lease() -> None:
     ],
 )
 def test_refused_turn_shows_the_reason(answer: dict[str, object], sentence: str) -> None:
-    assert not_yet_line(call(), answer) == sentence
+    assert not_yet_line(call(), msgspec.convert({"reason": None, **answer}, DeniedTurn)) == sentence
 
 
-def note(**fields: object) -> dict[str, object]:
+def note(**fields: object) -> NoteView:
     view: dict[str, object] = {
         "note_id": "01HX9Y0000000000007F3Q9X2M",
+        "room_id": "talk-x7qa",
+        "turn_id": None,
+        "event_seq": 4,
+        "resolved_at": None,
+        "resolved_by_agent_id": None,
         "author_agent_id": "luna",
         "body": "no libpq\nuse the wheel",
         "created_at": NOW - 2 * MINUTE,
     }
-    return {**view, **fields}
+    return msgspec.convert({**view, **fields}, NoteView)
 
 
 def test_notes_show_author_time_and_who_resolved_them() -> None:
     notes = [note(), note(turn_id=3, resolved_at=NOW - MINUTE, resolved_by_agent_id="nova", body="x")]
 
-    assert list(note_lines(call(), {"notes": notes})) == [
+    assert list(note_lines(call(), notes)) == [
         "7f3q9x2m luna, 2m ago",
         "  no libpq",
         "  use the wheel",
@@ -302,15 +335,15 @@ def test_notes_show_author_time_and_who_resolved_them() -> None:
 
 
 def test_empty_note_list_says_how_to_add_a_note() -> None:
-    assert list(note_lines(call(), {"notes": []})) == ["no notes; 'pal note add TEXT' leaves one"]
+    assert list(note_lines(call(), [])) == ["no notes; 'pal note add TEXT' leaves one"]
 
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_long_note_is_wrapped_only_on_a_terminal(width: int) -> None:
     body = "word " * 60
 
-    shown = list(note_lines(call(width=width), {"notes": [note(body=body)]}))
-    elsewhere = list(note_lines(call(is_terminal=False), {"notes": [note(body=body)]}))
+    shown = list(note_lines(call(width=width), [note(body=body)]))
+    elsewhere = list(note_lines(call(is_terminal=False), [note(body=body)]))
 
     assert max(map(display_width, shown)) <= width
     assert elsewhere[1] == f"  {body}"
@@ -322,12 +355,12 @@ def test_text_from_others_cannot_control_the_terminal() -> None:
         **owned(owner_agent_id=evil, room_id=evil, conditions=[evil]),
         "canonical_path": evil,
         "members": [member(evil, harness=evil, state=evil)],
-        "pending_handoff": {"from_agent_id": evil, "handoff": {evil: evil}},
+        "pending_handoff": {"from_agent_id": evil, "event_seq": 5, "handoff": {evil: evil}},
     }
 
     lines = [
-        *state_lines(call(), answer),
-        *note_lines(call(), {"notes": [note(body=evil, author_agent_id=evil)]}),
+        *state_lines(call(), room(answer)),
+        *note_lines(call(), [note(body=evil, author_agent_id=evil)]),
     ]
 
     assert not any("\x1b" in line for line in lines)
@@ -336,7 +369,7 @@ def test_text_from_others_cannot_control_the_terminal() -> None:
 def test_sentences_wrap_between_words_in_a_narrow_terminal() -> None:
     answer: dict[str, object] = {**owned(), "canonical_path": "/src/talk", "members": []}
 
-    assert list(state_lines(call(width=40), answer))[1:] == [
+    assert list(state_lines(call(width=40), room(answer)))[1:] == [
         "nova holds the stick: turn 7, lease",
         "until 22:46:20 (in 33m)",
     ]

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from palaver.doors.http.address import Address, allowed_names
 from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, HttpGate
-from palaver.doors.http.server import Address, allowed_names
 from palaver.identity.tokens import FILE_NAME, Token, TokenBook
 
 NAMES = allowed_names(Address("127.0.0.1", 7420), "")

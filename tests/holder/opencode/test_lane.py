@@ -21,8 +21,8 @@ from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import Began
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.http_client import HttpClient
-from palaver.holder.integration import NativeLanes
 from palaver.holder.opencode import OpenCodeEndpoint, integrate_opencode, new_place, told_path, write_place
+from palaver.holder.subagents import NativeLanes
 from palaver.protocol.events import request_digest
 from palaver.protocol.lines import AnswerOp, GateOp, Op, PermissionOp
 

@@ -1,4 +1,7 @@
-"""Draw the attach screen: when to draw, and the bytes that turn one picture into the next."""
+"""Draw the attach screen: when to draw, and the bytes that turn one picture into the next.
+
+A separate module from `session.py`, because drawing is tested without a terminal or an agent.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""One user's view of one agent, from the first frame to the end. Connects the parts of the screen."""
+"""One user's view of one agent, from the first frame to the end. Connects the parts of the screen.
+
+A separate module from `attach.py`, because the unchanged terminal there needs none of it.
+"""
 
 import asyncio
 import os

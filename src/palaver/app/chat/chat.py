@@ -352,7 +352,7 @@ class RoomBus:
     async def newest(self, room: str, count: int) -> list[Answer]:
         """Return the newest events of a room, as the room tools show them."""
         found, _ = events_from_json(await self._calls.ask(EventsOp(rooms=(room,), last=count)))
-        return [room_event(event) for event in found]
+        return [_decode(msgspec.json.encode(room_event(event))) for event in found]
 
     async def deliveries(self) -> AsyncGenerator[Answer, None]:
         """Yield the delivery of messages from now on: delivery reports, and a reply as one more."""

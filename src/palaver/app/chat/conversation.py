@@ -1,4 +1,7 @@
-"""Parse a user's line in a chat: a message with its recipients, or a command. Pure; matches the help."""
+"""Parse a user's line in a chat: a message with its recipients, or a command. Pure; matches the help.
+
+A separate module from `chat.py`, because it needs no terminal.
+"""
 
 import asyncio
 import difflib

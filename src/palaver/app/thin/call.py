@@ -11,9 +11,9 @@ import os
 import select
 import signal
 
-from palaver import __version__
 from palaver.client.start import StartError
 from palaver.harness.marks import MARKS
+from palaver.version import __version__
 
 TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:

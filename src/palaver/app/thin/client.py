@@ -10,7 +10,6 @@ import signal
 import stat
 import sys
 
-from palaver import __version__
 from palaver.app.thin.call import (
     PIECE_BYTES,
     MalformedFrameError,
@@ -32,6 +31,7 @@ from palaver.app.thin.call import (
 from palaver.app.thin.reach import DaemonReach, SlowDaemonNotice, hide_ticket
 from palaver.client import start
 from palaver.client.start import CAUGHT_SIGNALS, StartError, above_stdio
+from palaver.version import __version__
 
 TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:

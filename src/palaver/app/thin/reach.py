@@ -2,6 +2,8 @@
 
 Help never has an effect, `down` starts nothing, `up` starts a stopped bus, and both refuse invalid arguments
 before they do anything. Knows nothing about the frames on the connection.
+
+A separate module, as in the client in C: native/connect.c is the same there.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ import os
 import signal
 import time
 
-from palaver import __version__
 from palaver.app.thin.call import write_all
 from palaver.client import start
 from palaver.client.start import NoHope, StartError
+from palaver.version import __version__
 
 TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from palaver.services.export import ExportFormat
 from palaver.services.holders import secret_hash
 
 # --------------------
-# The commands that archive, back up, export and redact events.
+# Rows of the commands that archive, back up, export and redact events.
 
 FORMATS: Final = ("jsonl", "markdown")
 """The formats of an export; the first is the default."""
@@ -47,8 +47,9 @@ ARCHIVE_COMMANDS: Final = (
         group=_GROUP,
         summary="Move old events from the log to an archive file.",
         description=(
-            "Archived events keep their numbers and receipts, and unread messages are still delivered. Read "
-            "archived events with 'pal show' or 'pal events --archived'. For an operator or a person."
+            "Archived events keep their numbers and receipts, and unread messages are still delivered. "
+            "Read archived events with 'pal show' or 'pal events --archived'. Prints how many events were "
+            "moved; 0 is not an error. For an operator or a person."
         ),
         options=(
             Option(
@@ -62,6 +63,7 @@ ARCHIVE_COMMANDS: Final = (
             ("pal archive --before 2026-03-01", "events before March"),
             ("pal archive --before 4200", "events before #4200"),
         ),
+        see=(("archive and export", "archive.md"),),
     ),
     Command(
         path=("backup",),
@@ -79,6 +81,8 @@ ARCHIVE_COMMANDS: Final = (
             ("pal backup palaver.tar", "back up everything"),
             ("pal backup palaver.tgz --yes", "compressed, replacing an older file"),
         ),
+        json="'file' and 'bytes'.",
+        see=(("backup and how to restore it", "log.md#backup"),),
     ),
     Command(
         path=("export",),
@@ -103,26 +107,44 @@ ARCHIVE_COMMANDS: Final = (
             ("pal export --thread pr-123 --format markdown", "a conversation as a page"),
             ("pal export --since 7d", "the last week, for a program"),
         ),
+        see=(
+            ("exporting", "archive.md#exporting"),
+            ("secrets", "archive.md#secrets"),
+        ),
     ),
     Command(
         path=("redact",),
         group=_GROUP,
         summary="Remove the text of a message permanently.",
         description=(
-            "Removes it from the log, the search index, archives, later exports and message files; readers "
-            "see [redacted]. An event of type redacted records who did it and when, with a salted hash of "
-            "the text. Copies in backups and in agents' sessions remain. Folders that 'pal doctor --repair' "
-            "has kept are listed, not changed. Only a person can do this."
+            "Removes it from the log, the search index, archives, later exports and message files; "
+            "readers see [redacted]. Works for the text of raw keys, of a line typed in the input bar, of "
+            "a note, a task, a bundle or an event of another program too. An event of type redacted "
+            "records who did it and when, with a salted hash of the text. Copies in files of 'pal backup' "
+            "and in agents' sessions remain. Folders that 'pal doctor --repair' has kept are listed, not "
+            "changed. Only a person can do this."
         ),
         positionals=(
             Positional(name="ID", help="A message: its number or the end of its long id.", completes="ids"),
         ),
         examples=(("pal redact 42", "message 42 contained a password"),),
+        statuses=(
+            (0, "The text is removed."),
+            (1, "The text could not be removed everywhere yet, or the command was refused."),
+        ),
+        json=(
+            "'redacted', 'event' (the number of the record; null if the event was redacted before), "
+            "'copies', 'files', 'also_in' (other events with the same text), 'kept' (folders), "
+            "'unsearched' (archive files that cannot be read completely) and 'unredacted' (events whose "
+            "text could not be removed yet)."
+        ),
+        see=(("removing a text", "archive.md#removing-a-text"),),
     ),
 )
 
+
 # --------------------
-# `pal archive`, `backup`, `export` and `redact`: move events to a file, copy them, or remove their text.
+# Functions of `pal archive`, `backup`, `export` and `redact`.
 
 _PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000

@@ -46,7 +46,7 @@ from palaver.protocol.transcript import (
 from palaver.state.bundles import BundleRow, read_newest_bundles, read_parents
 
 # --------------------
-# The commands that create and read bundles, and the bundle options of `pal send`.
+# Rows of the commands that create and read bundles, and the bundle options of `pal send`.
 
 DEFAULT_BUNDLES: Final = 20
 """How many bundles `pal bundle list` shows."""
@@ -62,7 +62,10 @@ CONTENT_OPTIONS: Final = (
     Option(
         name="--files",
         metavar="FILE,..",
-        help="Store these files as they are now, from the working directory or below. May be repeated.",
+        help=(
+            "Store these files as they are now, from the working directory or below; a person can name "
+            "others by their absolute path. Separate them with commas. May be repeated."
+        ),
         many=True,
         completes="files",
     ),
@@ -76,8 +79,8 @@ CONTENT_OPTIONS: Final = (
         name="--transcript",
         metavar="PART",
         help=(
-            "Store this part of a transcript: [NAME:]A-B[:LEVEL]. NAME is an agent (default: you); LEVEL is "
-            "normal (text), detailed (also tools) or full (default: normal). May be repeated."
+            "Store this part of a transcript: '[NAME:]A-B[:LEVEL]'. NAME is an agent (default: you); LEVEL "
+            "is normal (text), detailed (also tools) or full (default: normal). May be repeated."
         ),
         many=True,
     ),
@@ -117,14 +120,16 @@ BUNDLE_COMMANDS: Final = (
         description="A bundle is stored with its contents. Attach it to a message with 'pal send --bundle'.",
         is_group=True,
         examples=(("pal bundle list", "list recent bundles"),),
+        see=(("bundles", "bundles.md"),),
     ),
     Command(
         path=("bundle", "create"),
         group=_GROUP,
         summary="Create a bundle.",
         description=(
-            "The contents are stored as they are now and never change. Prints the id of the bundle, for 'pal "
-            "bundle show' and 'pal send --bundle'."
+            "The contents are stored as they are now and never change. Prints the id of the bundle, for "
+            "'pal bundle show' and 'pal send --bundle'. A file has at most 1 MiB, a bundle 4 MiB and 200 "
+            "files. If a limit is exceeded, or a file is outside the allowed folders, nothing is stored."
         ),
         positionals=(Positional(name="TITLE", help="The title, in one line."),),
         options=CONTENT_OPTIONS,
@@ -133,18 +138,23 @@ BUNDLE_COMMANDS: Final = (
             ('pal bundle create "How it broke" --events 100-120', "refer to events"),
             ('pal bundle create "Second round" --extends bundle:7f3q9x2m', "extend another bundle"),
         ),
+        see=(("limits", "bundles.md#limits"),),
     ),
     Command(
         path=("bundle", "show"),
         group=_GROUP,
         summary="Show the contents of a bundle.",
-        description="Shows its description, files, events and transcripts, and the bundles that it extends.",
+        description=(
+            "Shows its description, each file with its size and SHA-256, events and transcripts, and the "
+            "bundles that it extends."
+        ),
         positionals=(_BUNDLE_ID,),
         options=(Option(name="--full", help="Also print the contents of files, events and transcripts."),),
         examples=(
             ("pal bundle show bundle:7f3q9x2m", "list its contents"),
             ("pal bundle show 7f3q9x2m --full", "with full contents"),
         ),
+        json="one object; with --full the events follow, one per line.",
     ),
     Command(
         path=("bundle", "list"),
@@ -180,183 +190,9 @@ BUNDLE_COMMANDS: Final = (
     ),
 )
 
-# --------------------
-# Format bundles for programs and for people. Writes nothing.
-
-_SHORT_LINE: Final = 200
-"""Columns of an event in a summary that is not for a terminal."""
-
-
-def bundle_view(
-    event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]], *, is_full: bool
-) -> dict[str, object]:
-    """Return a bundle for JSON output; with the content of its parts only if `is_full`."""
-    return {
-        "bundle_id": bundle.bundle_id,
-        "seq": event.seq,
-        "id": event.id,
-        "ts": event.ts,
-        "from": event.sender,
-        "title": bundle.title,
-        "description": bundle.description,
-        "files": bundle.files if is_full else [_without(file, "content", "base64") for file in bundle.files],
-        "events": bundle.events,
-        "transcripts": (
-            bundle.transcripts if is_full else [_without(one, "entries") for one in bundle.transcripts]
-        ),
-        "extends": bundle.extends or None,
-        "parents": [bundle_row_view(bundle_id, row) for bundle_id, row in parents],
-    }
-
-
-def _without(part: KeptFile | Excerpt, *names: str) -> dict[str, object]:
-    return {name: value for name, value in msgspec.structs.asdict(part).items() if name not in names}
-
-
-def bundle_row_view(bundle_id: str, row: BundleRow) -> dict[str, object]:
-    return {
-        "bundle_id": bundle_id,
-        "seq": row.seq,
-        "ts": row.ts,
-        "from": row.by,
-        "title": row.title,
-        "files": row.files,
-        "extends": row.extends or None,
-    }
-
-
-def file_view(bundle_id: str, file: KeptFile) -> dict[str, object]:
-    """Return a file with its content for JSON output, and the id of its bundle."""
-    return {"bundle_id": bundle_id, **msgspec.to_builtins(file)}
-
-
-def headed_content(bundle_id: str, file: KeptFile, paint: Paint) -> bytes:
-    """Return a file's exact bytes below a heading, and a line end if the bytes have no final one."""
-    head = paint.safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
-    content = file_content(file)
-    end = b"" if content.endswith(b"\n") or not content else b"\n"
-    return head.encode("utf-8", "backslashreplace") + b"\n" + content + end
-
-
-def head_lines(
-    call: Call, event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]]
-) -> list[str]:
-    """Return the heading of a bundle, and one line for each of its parts."""
-    lines = [
-        call.paint.bold(call.safe(f"{bundle.bundle_id} {bundle.title}")),
-        call.safe(f"from {event.sender}, {call.clock_time(event.ts)}, #{event.seq}, {event.id}"),
-    ]
-    lines += [call.safe(f"extends {bundle_id} {row.title} (from {row.by})") for bundle_id, row in parents]
-    if bundle.description:
-        lines += ["", _body(call, bundle.description)]
-    if bundle.files:
-        rows = [[file.path, f"{file.size} bytes", file.sha256] for file in bundle.files]
-        columns = [
-            Column(title="FILE", least=12),
-            Column(title="SIZE", is_right=True),
-            Column(title="SHA-256"),
-        ]
-        # Do not shorten for a narrow terminal: a part of a hash proves nothing.
-        lines += ["", *lay_out(columns, rows, width=None, paint=call.paint)]
-    parts = [
-        f"transcript of {one.agent}, {format_range(one.first, one.last)}, {one.level}"
-        for one in bundle.transcripts
-    ]
-    parts += [f"events {format_range(*one)}" for one in bundle.events]
-    return [*lines, "", *map(call.safe, parts)] if parts else lines
-
-
-def content_lines(call: Call, bundle: Bundle) -> Iterator[list[str]]:
-    """Yield each file and transcript below a heading."""
-    for file in bundle.files:
-        text = "(no text)" if file.content is None else _body(call, file.content)
-        yield [call.paint.bold(call.safe(f"==> {file.path} <==")), text.removesuffix("\n")]
-    for excerpt in bundle.transcripts:
-        yield [
-            call.paint.bold(call.safe(f"==> transcript of {excerpt.agent} <==")),
-            *(_body(call, line) for entry in excerpt.entries for line in _entry_lines(entry)),
-        ]
-
-
-def _entry_lines(entry: dict[str, object]) -> Iterator[str]:
-    yield f"[{entry.get('number')}] {entry.get('role')}: {entry.get('text')}"
-    tools = entry.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        yield f"    {tool.get('name')} {tool.get('input')}".rstrip()
-        if tool.get("output"):
-            yield f"    {'✗' if tool.get('is_error') else '→'} {tool['output']}".rstrip()
-
-
-def event_line(call: Call, event: Event, *, is_full: bool) -> str:
-    paint = call.paint
-    to = f" → {paint.names(event.to)}" if event.to else ""
-    sender = f"{paint.safe(event.type)} {paint.name(event.sender)}"
-    head = f"#{event.seq} {call.clock_time(event.ts)} {sender}{to}: "
-    if is_full:
-        return head + _body(call, readable_text(event))
-    return truncate(head + paint.safe(readable_text(event)), call.width or _SHORT_LINE)
-
-
-def _body(call: Call, text: str) -> str:
-    return call.safe(text, keep_lines=True)
-
 
 # --------------------
-# Excerpts of transcripts for a bundle: the client reads them, and repeats its request with them.
-#
-# The reply to the first request says which sessions to read. The client reads the transcripts with its own
-# rights and makes the same request again, with a file of the excerpts. The daemon opens no file.
-
-_LIMIT_BYTES: Final = 2 * LIMIT_BUNDLE_BYTES
-"""Limit of that file. It is above the limit of a bundle, so that the check of the bundle reports the size."""
-
-
-def let_client_take(call: Call) -> bool:
-    """Let the client read the excerpts that `--transcript` names; return False if there is nothing to read.
-
-    After True the command is done: the client repeats it.
-    """
-    given = call.parsed.values("--transcript")
-    if not given or call.parsed.has("--transcript-file") or EXCERPTS in call.asked.environment:
-        return False
-    wanted = tuple(
-        (session_of_agent(call, _agent(call, stretch)), stretch) for stretch in map(parse_stretch, given)
-    )
-    order = ExcerptOrder(wanted=wanted, is_json=call.is_json)
-    call.connection.run_here(EXCERPT_VERB, order_to_word(order), *call.asked.argv)
-    return True
-
-
-async def read_excerpts(call: Call) -> tuple[Excerpt, ...]:
-    """Let the client send its excerpts; raise `BadRequest` if they do not match the options."""
-    content = await call.connection.read_file(call.asked.environment.get(EXCERPTS, ""), _LIMIT_BYTES)
-    try:
-        found = msgspec.json.decode(content, type=tuple[Excerpt, ...])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        found = ()
-    wanted = [
-        (_agent(call, stretch).name, stretch.first, stretch.last, stretch.level.value)
-        for stretch in map(parse_stretch, call.parsed.values("--transcript"))
-    ]
-    if [(one.agent, one.first, one.last, one.level) for one in found] != wanted:
-        raise BadRequest(f"the file that {EXCERPTS} names does not hold what --transcript asks for")
-    return found
-
-
-def _agent(call: Call, stretch: Stretch) -> Agent:
-    if stretch.agent:
-        return call.agent(stretch.agent)
-    own = call.services.broker.directory.get(call.caller.name)
-    if own is None:
-        raise NotFound(
-            f"transcript of {call.caller.name}",
-            "say whose it is with NAME:A-B, or name a file of JSON lines with --transcript-file",
-        )
-    return own
-
-
-# --------------------
-# `pal bundle`, and the bundle that `pal send --title` creates.
+# Functions of `pal bundle`, and the bundle that `pal send --title` creates.
 #
 # The client reads all files with its own rights. Nothing here opens a path.
 
@@ -479,7 +315,7 @@ async def cat(call: Call) -> int:
     return 0
 
 
-# Creating
+# Parts of `pal bundle create` and of `pal send --title`.
 
 
 async def _make(call: Call, title: str, key: bytes) -> Event:
@@ -548,7 +384,7 @@ def _divided(values: Iterable[str]) -> list[str]:
     return [part for value in values for part in value.split(",") if part]
 
 
-# Reading
+# Parts of the commands that read a bundle.
 
 
 def _with_parents(call: Call, bundle: Bundle) -> Iterator[str]:
@@ -578,3 +414,178 @@ async def _events(call: Call, bundle: Bundle) -> AsyncIterator[Event]:
         for place in range(first, last + 1):
             if (event := await call.services.queries.fetch(place)) is not None:
                 yield event
+
+
+# --------------------
+# Excerpts of transcripts for a bundle: the client reads them, and repeats its request with them.
+#
+# The reply to the first request says which sessions to read. The client reads the transcripts with its own
+# rights and makes the same request again, with a file of the excerpts. The daemon opens no file.
+
+_LIMIT_BYTES: Final = 2 * LIMIT_BUNDLE_BYTES
+"""Limit of that file. It is above the limit of a bundle, so that the check of the bundle reports the size."""
+
+
+def let_client_take(call: Call) -> bool:
+    """Let the client read the excerpts that `--transcript` names; return False if there is nothing to read.
+
+    After True the command is done: the client repeats it.
+    """
+    given = call.parsed.values("--transcript")
+    if not given or call.parsed.has("--transcript-file") or EXCERPTS in call.asked.environment:
+        return False
+    wanted = tuple(
+        (session_of_agent(call, _agent(call, stretch)), stretch) for stretch in map(parse_stretch, given)
+    )
+    order = ExcerptOrder(wanted=wanted, is_json=call.is_json)
+    call.connection.run_here(EXCERPT_VERB, order_to_word(order), *call.asked.argv)
+    return True
+
+
+async def read_excerpts(call: Call) -> tuple[Excerpt, ...]:
+    """Let the client send its excerpts; raise `BadRequest` if they do not match the options."""
+    content = await call.connection.read_file(call.asked.environment.get(EXCERPTS, ""), _LIMIT_BYTES)
+    try:
+        found = msgspec.json.decode(content, type=tuple[Excerpt, ...])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        found = ()
+    wanted = [
+        (_agent(call, stretch).name, stretch.first, stretch.last, stretch.level.value)
+        for stretch in map(parse_stretch, call.parsed.values("--transcript"))
+    ]
+    if [(one.agent, one.first, one.last, one.level) for one in found] != wanted:
+        raise BadRequest(f"the file that {EXCERPTS} names does not hold what --transcript asks for")
+    return found
+
+
+def _agent(call: Call, stretch: Stretch) -> Agent:
+    if stretch.agent:
+        return call.agent(stretch.agent)
+    own = call.services.broker.directory.get(call.caller.name)
+    if own is None:
+        raise NotFound(
+            f"transcript of {call.caller.name}",
+            "say whose it is with NAME:A-B, or name a file of JSON lines with --transcript-file",
+        )
+    return own
+
+
+# --------------------
+# Rendering: bundles for programs and for people. Writes nothing.
+
+_SHORT_LINE: Final = 200
+"""Columns of an event in a summary that is not for a terminal."""
+
+
+def bundle_view(
+    event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]], *, is_full: bool
+) -> dict[str, object]:
+    """Return a bundle for JSON output; with the content of its parts only if `is_full`."""
+    return {
+        "bundle_id": bundle.bundle_id,
+        "seq": event.seq,
+        "id": event.id,
+        "ts": event.ts,
+        "from": event.sender,
+        "title": bundle.title,
+        "description": bundle.description,
+        "files": bundle.files if is_full else [_without(file, "content", "base64") for file in bundle.files],
+        "events": bundle.events,
+        "transcripts": (
+            bundle.transcripts if is_full else [_without(one, "entries") for one in bundle.transcripts]
+        ),
+        "extends": bundle.extends or None,
+        "parents": [bundle_row_view(bundle_id, row) for bundle_id, row in parents],
+    }
+
+
+def _without(part: KeptFile | Excerpt, *names: str) -> dict[str, object]:
+    return {name: value for name, value in msgspec.structs.asdict(part).items() if name not in names}
+
+
+def bundle_row_view(bundle_id: str, row: BundleRow) -> dict[str, object]:
+    return {
+        "bundle_id": bundle_id,
+        "seq": row.seq,
+        "ts": row.ts,
+        "from": row.by,
+        "title": row.title,
+        "files": row.files,
+        "extends": row.extends or None,
+    }
+
+
+def file_view(bundle_id: str, file: KeptFile) -> dict[str, object]:
+    """Return a file with its content for JSON output, and the id of its bundle."""
+    return {"bundle_id": bundle_id, **msgspec.to_builtins(file)}
+
+
+def headed_content(bundle_id: str, file: KeptFile, paint: Paint) -> bytes:
+    """Return a file's exact bytes below a heading, and a line end if the bytes have no final one."""
+    head = paint.safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
+    content = file_content(file)
+    end = b"" if content.endswith(b"\n") or not content else b"\n"
+    return head.encode("utf-8", "backslashreplace") + b"\n" + content + end
+
+
+def head_lines(
+    call: Call, event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]]
+) -> list[str]:
+    """Return the heading of a bundle, and one line for each of its parts."""
+    lines = [
+        call.paint.bold(call.safe(f"{bundle.bundle_id} {bundle.title}")),
+        call.safe(f"from {event.sender}, {call.clock_time(event.ts)}, #{event.seq}, {event.id}"),
+    ]
+    lines += [call.safe(f"extends {bundle_id} {row.title} (from {row.by})") for bundle_id, row in parents]
+    if bundle.description:
+        lines += ["", _body(call, bundle.description)]
+    if bundle.files:
+        rows = [[file.path, f"{file.size} bytes", file.sha256] for file in bundle.files]
+        columns = [
+            Column(title="FILE", least=12),
+            Column(title="SIZE", is_right=True),
+            Column(title="SHA-256"),
+        ]
+        # Do not shorten for a narrow terminal: a part of a hash proves nothing.
+        lines += ["", *lay_out(columns, rows, width=None, paint=call.paint)]
+    parts = [
+        f"transcript of {one.agent}, {format_range(one.first, one.last)}, {one.level}"
+        for one in bundle.transcripts
+    ]
+    parts += [f"events {format_range(*one)}" for one in bundle.events]
+    return [*lines, "", *map(call.safe, parts)] if parts else lines
+
+
+def content_lines(call: Call, bundle: Bundle) -> Iterator[list[str]]:
+    """Yield each file and transcript below a heading."""
+    for file in bundle.files:
+        text = "(no text)" if file.content is None else _body(call, file.content)
+        yield [call.paint.bold(call.safe(f"==> {file.path} <==")), text.removesuffix("\n")]
+    for excerpt in bundle.transcripts:
+        yield [
+            call.paint.bold(call.safe(f"==> transcript of {excerpt.agent} <==")),
+            *(_body(call, line) for entry in excerpt.entries for line in _entry_lines(entry)),
+        ]
+
+
+def _entry_lines(entry: dict[str, object]) -> Iterator[str]:
+    yield f"[{entry.get('number')}] {entry.get('role')}: {entry.get('text')}"
+    tools = entry.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        yield f"    {tool.get('name')} {tool.get('input')}".rstrip()
+        if tool.get("output"):
+            yield f"    {'✗' if tool.get('is_error') else '→'} {tool['output']}".rstrip()
+
+
+def event_line(call: Call, event: Event, *, is_full: bool) -> str:
+    paint = call.paint
+    to = f" → {paint.names(event.to)}" if event.to else ""
+    sender = f"{paint.safe(event.type)} {paint.name(event.sender)}"
+    head = f"#{event.seq} {call.clock_time(event.ts)} {sender}{to}: "
+    if is_full:
+        return head + _body(call, readable_text(event))
+    return truncate(head + paint.safe(readable_text(event)), call.width or _SHORT_LINE)
+
+
+def _body(call: Call, text: str) -> str:
+    return call.safe(text, keep_lines=True)

@@ -1,4 +1,4 @@
-"""The commands for the bus itself: up, down, status, help and completion."""
+"""The commands for the bus itself: `pal up`, `down`, `status` and `doctor`."""
 
 import os
 import shutil
@@ -12,41 +12,31 @@ from typing import Final
 
 import msgspec
 
-from palaver.config import DEFAULTS, KEYS, SETTINGS_FILE, parse_file, typed
+from palaver.config import DEFAULTS, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.cli.agents import state_words
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.parser import Parsed
-from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.doors.http.server import DEFAULT as DEFAULT_HTTP
-from palaver.doors.http.server import check_reach, format_address, parse_address
+from palaver.doors.http.address import DEFAULT as DEFAULT_HTTP
+from palaver.doors.http.address import check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.display import ago
-from palaver.protocol.events import MessageSent
-from palaver.protocol.query import Query
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
 from palaver.services.archive import replaced_log
-from palaver.services.queries import (
-    agent_view,
-    daemon_view,
-    terminal_lines,
-    terminal_view,
-)
+from palaver.services.results import TerminalView
 from palaver.services.services import DOWN
+from palaver.services.views import agent_view, daemon_view, explain_gate, terminal_view
 from palaver.state.fold import SKIPPED
-from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.state.rows import decode_count
-from palaver.state.tasks import read_tasks
 
 # --------------------
-# The commands for the bus itself.
+# Rows of the commands for the bus itself.
 
 _GROUP: Final = "The bus"
 
@@ -57,7 +47,7 @@ BUS_COMMANDS: Final = (
         summary="Start the bus.",
         description="Other commands start the bus automatically, so you need this only after 'pal down'.",
         options=(
-            Option(name="--foreground", help="Run in the foreground until Ctrl-C."),
+            Option(name="--foreground", help="Run in the foreground until Ctrl-C, for service managers."),
             Option(
                 name="--http",
                 metavar="HOST:PORT",
@@ -81,6 +71,10 @@ BUS_COMMANDS: Final = (
             ("pal up", "start it in the background"),
             ("pal up --http", "also accept programs over HTTP, with tokens"),
             ("pal up --foreground", "run it here and watch its output"),
+        ),
+        see=(
+            ("HTTP", "http.md"),
+            ("the daemon", "daemon.md"),
         ),
     ),
     Command(
@@ -109,6 +103,7 @@ BUS_COMMANDS: Final = (
         examples=(
             ("pal status", "is the bus running, and where?"),
             ("pal status luna", "what is luna doing?"),
+            ("pal status -- set", "the agent with the name set"),
         ),
     ),
     Command(
@@ -116,12 +111,15 @@ BUS_COMMANDS: Final = (
         group=_GROUP,
         summary="Diagnose problems and suggest fixes.",
         description=(
-            "Checks the home, the log, its archives, the endpoints and your profile files. For each "
-            "installed harness it shows which features work with its version. A self-test starts a "
-            "throw-away session with a scripted model, delivers messages to it, and says how to fix each "
-            "failure; it takes about a minute per harness. The command changes nothing, except with "
-            "--repair: that rebuilds a damaged log from all readable pages and archives, while the bus is "
-            "stopped, and keeps the damaged files."
+            "Checks the home, the log, its archives, the endpoints and your profile files, names typed "
+            "lines that look like secrets, and shows how the client was built. For each harness on your "
+            "PATH it shows which features work with its version. A self-test starts a throw-away session "
+            "with its own home directory, bus and scripted model, delivers messages to it, and says how "
+            "to fix each failure; it takes about a minute per harness. The client runs the harnesses, not "
+            "the daemon. The command changes nothing, except with --repair: that rebuilds a damaged log "
+            "from all readable pages and archives, while the bus is stopped, and keeps the damaged files "
+            "in 'damaged-1/', 'damaged-2/' … in the home. If the log is whole, --repair only rebuilds the "
+            "state from its events."
         ),
         options=(
             Option(
@@ -138,8 +136,163 @@ BUS_COMMANDS: Final = (
             ("pal doctor", "check everything"),
             ("pal doctor --self-test --harness claude", "can messages reach Claude Code on this machine?"),
         ),
+        statuses=(
+            (0, "No problem was found."),
+            (1, "Something needs a fix."),
+        ),
+        json=(
+            "one object with 'ok', 'checks' and 'harnesses'. With --repair: 'whole', 'events', 'missing', "
+            "'lost' (how many events, by the name of their archive file), 'unfiled' (events whose "
+            "archive file is missing) and 'damaged_files'."
+        ),
+        see=(
+            ("known to work", "compatibility.md"),
+            ("what survives", "log.md#what-survives"),
+            ("your own profile", "terminals.md#your-own-profile"),
+        ),
     ),
 )
+
+
+# --------------------
+# Functions of `pal up`, `down`, `status` and `doctor`.
+
+
+async def up(call: Call) -> int:
+    """Report that the bus is up: the client has started it. Open or shut the HTTP door if asked to."""
+    await change_http(call)
+    lift_stop(call.services.daemon.home)
+    view = daemon_view(call.services)
+    if call.is_json:
+        await call.say_json(view)
+    else:
+        where = f", {call.services.daemon.http.where}" if call.services.daemon.http.where else ""
+        await call.say(f"the bus is up (process {view.pid}, home {view.home}{where})")
+    if (trouble := call.services.daemon.http.trouble) and not call.is_json:
+        call.warn(f"{trouble}; 'pal up --http HOST:PORT' opens it somewhere else")
+    return 0
+
+
+async def down(call: Call) -> int:
+    """Stop the bus, and create the marker after which only a person starts it again."""
+    require(call.caller, Standing.WORKER, "down")
+    marker = call.services.daemon.home / "down"
+    marker.touch(mode=0o600)
+    if call.is_json:
+        await call.say_json({"pid": os.getpid(), "stopped": True})
+    else:
+        await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
+    call.services.daemon.stop(DOWN)
+    return 0
+
+
+async def status(call: Call) -> int:
+    """Show the daemon, or one agent."""
+    now = call.services.clock.now_ms()
+    if call.parsed.positionals:
+        agent = call.agent(call.parsed.positionals[0])
+        shown, terminal = agent_view(call.services, agent), await terminal_view(call.services, agent)
+        if call.is_json:
+            page = msgspec.to_builtins(shown) | msgspec.to_builtins(terminal)
+            if children := _children(call, agent):
+                page["subagents"] = children
+            await call.say_json(page)
+            return 0
+        detail = f" {call.safe(f'({exact(agent.detail)})')}" if agent.detail else ""
+        lines = [
+            f"{agent.name}: {state_words(shown, now)}{detail} for {ago(now - agent.since)}",
+            f"role {agent.role}" + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
+            *_family_lines(call, agent),
+            f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
+            *map(call.safe, _terminal_lines(terminal, is_asleep=shown.asleep)),
+        ]
+        await call.say_lines(lines)
+        return 0
+    view = daemon_view(call.services)
+    if call.is_json:
+        await call.say_json(view)
+        return 0
+    await call.say_lines(
+        [
+            f"the bus is up for {ago(now - call.services.daemon.started_ms)}",
+            f"process  {view.pid}",
+            f"version  {view.version}",
+            f"home     {view.home}",
+            f"device   {view.device}",
+            f"doors    {', '.join(f'{name} {where}' for name, where in view.doors.items())}",
+            f"events   {view.last}",
+            f"agents   {view.agents} present",
+        ]
+    )
+    return 0
+
+
+def _family_lines(call: Call, agent: Agent) -> list[str]:
+    """Return lines that name the agent's parent, and its present sub-agents."""
+    lines = [f"sub-agent of {agent.parent}"] if agent.parent else []
+    children = _children(call, agent)
+    return [*lines, f"sub-agents: {', '.join(children)}"] if children else lines
+
+
+def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
+    """Return the queue, the gates and the terminal of an agent as lines for people."""
+    lines: list[str] = []
+    if any(view.queue.values()):
+        words = ", ".join(f"{count} {word}" for word, count in view.queue.items() if count)
+        lines.append(f"waiting: {words}")
+    if is_asleep:
+        lines.append("asleep: nothing can wake it; what is held comes with its next prompt")
+    if view.paused:
+        lines.append("paused: only interrupts are brought to it")
+    lines += [
+        f"{gate.lane} lane: " + ("paused" if gate.is_open else f"closed ({explain_gate(gate.reason)})")
+        for gate in view.gates
+        if gate.paused or not gate.is_open
+    ]
+    if view.cols:
+        lines.append(f"terminal {view.cols}x{view.rows}, holder process {view.holder}")
+    return lines
+
+
+def _children(call: Call, agent: Agent) -> list[str]:
+    return [child.name for child in call.services.agents.subagents.of(agent.name)]
+
+
+async def doctor(call: Call) -> int:
+    """Diagnose problems and suggest a fix for each.
+
+    The client then checks the harnesses, and exits with 1 if any finding needs attention.
+    """
+    findings = [
+        *_check_home(call.services.daemon.home),
+        *await _check_log(call),
+        *await _check_storage(call),
+        await _check_archives(call),
+        await _check_blobs(call),
+        await _check_secrets(call),
+        *_check_client(call),
+        *_check_http(call),
+        *_check_profiles(call.services.daemon.home),
+    ]
+    checks = [
+        {"ok": ok, "check": what, "advice": None if ok else advice or None} for ok, what, advice in findings
+    ]
+    if not call.is_json:
+        paint = call.paint
+        for ok, what, advice in findings:
+            mark = paint.green("ok  ") if ok else paint.red("look")
+            text = f"{what}\n     {advice}" if advice and not ok else what
+            await call.say(f"{mark} {paint.safe(text, keep_lines=True)}")
+    order = {
+        "checks": checks,
+        "is_json": call.is_json,
+        "harnesses": call.parsed.values("--harness"),
+        "is_self_test": call.parsed.has("--self-test"),
+    }
+    # The daemon never starts a harness: the client checks them, in its own process.
+    call.connection.run_here("__doctor", msgspec.json.encode(order).decode())
+    return 0
+
 
 # --------------------
 # `pal up --http` and `--no-http`: open or shut the HTTP door now, and in the settings for the next start.
@@ -209,133 +362,13 @@ def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str |
 
 
 # --------------------
-# `pal up`, `down`, `status`, `doctor` and `completion`.
-
-_LOW_DISK_BYTES = 200 * 1024 * 1024
-_SHOWN = 3
-"""How many lost files or possible secrets a finding names."""
-_OFFERED = 20
-"""How many notes or tasks completion offers, newest first."""
-
-
-async def up(call: Call) -> int:
-    """Report that the bus is up: the client has started it. Open or shut the HTTP door if asked to."""
-    await change_http(call)
-    lift_stop(call.services.daemon.home)
-    view = daemon_view(call.services)
-    if call.is_json:
-        await call.say_json(view)
-    else:
-        where = f", {call.services.daemon.http.where}" if call.services.daemon.http.where else ""
-        await call.say(f"the bus is up (process {view['pid']}, home {view['home']}{where})")
-    if (trouble := call.services.daemon.http.trouble) and not call.is_json:
-        call.warn(f"{trouble}; 'pal up --http HOST:PORT' opens it somewhere else")
-    return 0
-
-
-async def down(call: Call) -> int:
-    """Stop the bus, and create the marker after which only a person starts it again."""
-    require(call.caller, Standing.WORKER, "down")
-    marker = call.services.daemon.home / "down"
-    marker.touch(mode=0o600)
-    if call.is_json:
-        await call.say_json({"pid": os.getpid(), "stopped": True})
-    else:
-        await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
-    call.services.daemon.stop(DOWN)
-    return 0
-
-
-async def status(call: Call) -> int:
-    """Show the daemon, or one agent."""
-    now = call.services.clock.now_ms()
-    if call.parsed.positionals:
-        agent = call.agent(call.parsed.positionals[0])
-        view = agent_view(call.services, agent) | await terminal_view(call.services, agent)
-        if call.is_json:
-            if children := _children(call, agent):
-                view["subagents"] = children
-            await call.say_json(view)
-            return 0
-        detail = f" {call.safe(f'({exact(agent.detail)})')}" if agent.detail else ""
-        lines = [
-            f"{agent.name}: {state_words(view, now)}{detail} for {ago(now - agent.since)}",
-            f"role {agent.role}" + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
-            *_family_lines(call, agent),
-            f"{view['unread']} unread, {'present' if view['present'] else 'not present'}",
-            *map(call.safe, terminal_lines(view)),
-        ]
-        await call.say_lines(lines)
-        return 0
-    view = daemon_view(call.services)
-    if call.is_json:
-        await call.say_json(view)
-        return 0
-    doors = view["doors"]
-    assert isinstance(doors, dict)
-    await call.say_lines(
-        [
-            f"the bus is up for {ago(now - call.services.daemon.started_ms)}",
-            f"process  {view['pid']}",
-            f"version  {view['version']}",
-            f"home     {view['home']}",
-            f"device   {view['device']}",
-            f"doors    {', '.join(f'{name} {where}' for name, where in doors.items())}",
-            f"events   {view['last']}",
-            f"agents   {view['agents']} present",
-        ]
-    )
-    return 0
-
-
-def _family_lines(call: Call, agent: Agent) -> list[str]:
-    """Return lines that name the agent's parent, and its present sub-agents."""
-    lines = [f"sub-agent of {agent.parent}"] if agent.parent else []
-    children = _children(call, agent)
-    return [*lines, f"sub-agents: {', '.join(children)}"] if children else lines
-
-
-def _children(call: Call, agent: Agent) -> list[str]:
-    return [child.name for child in call.services.agents.subagents.of(agent.name)]
-
-
-async def doctor(call: Call) -> int:
-    """Diagnose problems and suggest a fix for each.
-
-    The client then checks the harnesses, and exits with 1 if any finding needs attention.
-    """
-    findings = [
-        *_check_home(call.services.daemon.home),
-        *await _check_log(call),
-        *await _check_storage(call),
-        await _check_archives(call),
-        await _check_blobs(call),
-        await _check_secrets(call),
-        *_check_client(call),
-        *_check_http(call),
-        *_check_profiles(call.services.daemon.home),
-    ]
-    checks = [
-        {"ok": ok, "check": what, "advice": None if ok else advice or None} for ok, what, advice in findings
-    ]
-    if not call.is_json:
-        paint = call.paint
-        for ok, what, advice in findings:
-            mark = paint.green("ok  ") if ok else paint.red("look")
-            text = f"{what}\n     {advice}" if advice and not ok else what
-            await call.say(f"{mark} {paint.safe(text, keep_lines=True)}")
-    order = {
-        "checks": checks,
-        "is_json": call.is_json,
-        "harnesses": call.parsed.values("--harness"),
-        "is_self_test": call.parsed.has("--self-test"),
-    }
-    # The daemon never starts a harness: the client checks them, in its own process.
-    call.connection.run_here("__doctor", msgspec.json.encode(order).decode())
-    return 0
-
+# The checks of `pal doctor`. Each returns whether all is well, what it found, and advice.
 
 Finding = tuple[bool, str, str]
+
+_LOW_DISK_BYTES: Final = 200 * 1024 * 1024
+_SHOWN: Final = 3
+"""How many lost files or possible secrets a finding names."""
 
 
 def _check_home(home: Path) -> list[Finding]:
@@ -450,47 +483,3 @@ def _check_http(call: Call) -> list[Finding]:
             (False, door.trouble, "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it")
         ]
     return [(True, f"HTTP at {door.where}", "")] if door.where else []
-
-
-async def completion(call: Call) -> int:
-    """Print the completion script of a shell."""
-    await call.say(completion_script(call.parsed.positionals[0]))
-    return 0
-
-
-async def complete_words(call: Call) -> int:
-    """Print the candidates for a completion script, one per line."""
-    words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
-    rows = call.services.queries.rows
-    recent = await call.services.queries.read(Query(types=("message",), last=100))
-
-    def candidates(kind: str) -> list[str]:
-        names = sorted(agent.name for agent in call.services.broker.directory.all())
-        if kind == "agents":
-            return names
-        if kind == "targets":
-            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
-            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
-        if kind == "threads":
-            bodies = (event.body for event in recent)
-            return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})
-        if kind == "ids":
-            return [str(event.seq) for event in reversed(recent)][:20]
-        if kind == "rooms":
-            return [f"{room.id}\t{room.path}" for room in read_open_rooms(rows)]
-        if kind == "notes":
-            rooms = read_rooms_of(rows, call.caller.name)
-            notes = [note for room in rooms for note in read_notes(rows, room.id, limit=_OFFERED)]
-            return [f"{short_id(note.id)}\t{note.text}" for note in notes]
-        if kind == "tasks":
-            return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
-        if kind == "permissions":
-            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.agents.permissions.all()]
-        if kind == "settings":
-            return list(KEYS)
-        return []
-
-    from palaver.doors.cli.run import TABLE
-
-    await call.say_lines(complete(TABLE, words, candidates))
-    return 0

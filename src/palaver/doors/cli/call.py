@@ -14,6 +14,7 @@ from palaver.broker.context import Outcome
 from palaver.domain.routing import Directory
 from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.parser import Parsed
+from palaver.doors.cli.spec import Table
 from palaver.errors import NotFound, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of
 from palaver.identity.caller import Anchor
@@ -47,6 +48,8 @@ class Call:
     parsed: Parsed
     place: Place
     caller: Caller
+    table: Table
+    """All commands. Completion reads it."""
 
     @property
     def is_json(self) -> bool:

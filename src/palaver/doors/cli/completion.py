@@ -1,4 +1,4 @@
-"""Complete a command line: the candidates at the cursor, and the shell scripts that request them. Pure.
+"""Complete a command line: `pal completion`, the candidates at the cursor, and the scripts that request them.
 
 The scripts call `pal __complete -- WORD...`. Such a call must never start the bus. On any error the scripts
 offer nothing and print nothing.
@@ -7,10 +7,98 @@ offer nothing and print nothing.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from palaver.config import KEYS
+from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Trace, is_option, trace
-from palaver.doors.cli.spec import GLOBAL_EXCLUSIVE, Completes, Option, Positional, Table
+from palaver.doors.cli.rooms import short_id
+from palaver.doors.cli.spec import GLOBAL_EXCLUSIVE, Command, Completes, Option, Positional, Table
 from palaver.errors import UsageError
 from palaver.protocol.display import safe_for_agent
+from palaver.protocol.events import MessageSent
+from palaver.protocol.query import Query
+from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
+from palaver.state.tasks import read_tasks
+
+# --------------------
+# Rows of the commands.
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+COMPLETION_COMMANDS: Final = (
+    Command(
+        path=("completion",),
+        group="Help",
+        summary="Print a completion script for your shell.",
+        description=(
+            "It completes commands, options, agents, threads and message numbers. While the bus is not "
+            "running it offers no names, and it never starts the bus."
+        ),
+        positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
+        examples=(
+            ('eval "$(pal completion bash)"', "in ~/.bashrc"),
+            ('eval "$(pal completion zsh)"', "in ~/.zshrc, after compinit"),
+            ("pal completion fish | source", "in ~/.config/fish/config.fish"),
+        ),
+    ),
+    Command(
+        path=("__complete",),
+        summary="Print completion candidates, one per line.",
+        rest="WORD...",
+        is_hidden=True,
+    ),
+)
+
+# --------------------
+# Functions of the commands.
+
+_OFFERED: Final = 20
+"""How many notes or tasks completion offers, newest first."""
+
+
+async def completion(call: Call) -> int:
+    """Print the completion script of a shell."""
+    await call.say(completion_script(call.parsed.positionals[0]))
+    return 0
+
+
+async def complete_words(call: Call) -> int:
+    """Print the candidates for a completion script, one per line."""
+    words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
+    rows = call.services.queries.rows
+    recent = await call.services.queries.read(Query(types=("message",), last=100))
+
+    def candidates(kind: str) -> list[str]:
+        names = sorted(agent.name for agent in call.services.broker.directory.all())
+        if kind == "agents":
+            return names
+        if kind == "targets":
+            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
+            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
+        if kind == "threads":
+            bodies = (event.body for event in recent)
+            return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})
+        if kind == "ids":
+            return [str(event.seq) for event in reversed(recent)][:20]
+        if kind == "rooms":
+            return [f"{room.id}\t{room.path}" for room in read_open_rooms(rows)]
+        if kind == "notes":
+            rooms = read_rooms_of(rows, call.caller.name)
+            notes = [note for room in rooms for note in read_notes(rows, room.id, limit=_OFFERED)]
+            return [f"{short_id(note.id)}\t{note.text}" for note in notes]
+        if kind == "tasks":
+            return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
+        if kind == "permissions":
+            return [f"{one.id}\t{one.agent}: {one.text}" for one in call.services.agents.permissions.all()]
+        if kind == "settings":
+            return list(KEYS)
+        return []
+
+    await call.say_lines(complete(call.table, words, candidates))
+    return 0
+
+
+# --------------------
+# The candidates at the cursor. Pure.
 
 Candidates = Callable[[str], Sequence[str]]
 """Returns the values of a kind (agents, threads, ids …), each optionally with a tab and a description."""
@@ -149,6 +237,10 @@ def _is_harmless(word: str) -> bool:
     if word.startswith("--"):
         word = word.replace("=", "", 1)
     return word != "" and all(char.isalnum() or char in _HARMLESS for char in word)
+
+
+# --------------------
+# The scripts for shells.
 
 
 def completion_script(shell: str) -> str:

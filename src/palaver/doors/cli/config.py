@@ -25,7 +25,7 @@ from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import format_value, parse_settings, with_setting
 
 # --------------------
-# The commands that show and change settings.
+# Rows of the commands that show and change settings.
 
 _GROUP: Final = "The bus"
 
@@ -42,13 +42,21 @@ CONFIG_COMMANDS: Final = (
         ),
         is_group=True,
         examples=(("pal config list", "show all settings and their values"),),
+        see=(("settings", "settings.md"),),
     ),
     Command(
         path=("config", "list"),
         group=_GROUP,
         summary="List all settings.",
-        description="Shows the current value of each setting, its source and its meaning.",
+        description=(
+            "Shows the current value of each setting, its source and its meaning. If the file has changed "
+            "since the start of the bus, it also shows the value after the next start."
+        ),
         examples=(("pal config list", "for people"), ("pal config list --json", "for programs")),
+        json=(
+            "one object for each setting: 'key', 'value', 'from' ('default', 'file' or 'environment'), "
+            "'default', 'meaning' and, if the file has changed, 'next'."
+        ),
     ),
     Command(
         path=("config", "get"),
@@ -62,8 +70,9 @@ CONFIG_COMMANDS: Final = (
         group=_GROUP,
         summary="Change a setting.",
         description=(
-            "Writes the value to config.toml and keeps comments and all other lines. It takes effect at the "
-            "next start of the bus. Only a person can do this."
+            "Writes the value to config.toml, keeps comments and all other lines, and records the change "
+            "in the log. It takes effect at the next start of the bus: 'pal down', 'pal up'. Only a "
+            "person can do this."
         ),
         positionals=(_KEY, Positional(name="VALUE", help="The new value.")),
         examples=(
@@ -75,13 +84,18 @@ CONFIG_COMMANDS: Final = (
         path=("config", "edit"),
         group=_GROUP,
         summary="Edit the settings file in your editor.",
-        description="Uses $VISUAL or $EDITOR (default: vi). An invalid file is not saved.",
+        description=(
+            "Opens a copy of the file in $VISUAL or $EDITOR (default: vi), with your own rights. A file "
+            "with which the bus would not start is not saved: the command prints the error, and you can "
+            "edit it again. Only a person can do this."
+        ),
         examples=(("pal config edit", "change several settings at once"),),
     ),
 )
 
+
 # --------------------
-# `pal config`: show and change the settings. The daemon reads them once, when it starts.
+# Functions of `pal config`. The daemon reads the settings once, when it starts.
 
 NEXT_START: Final = "takes effect when the bus starts again: pal down, pal up"
 
@@ -151,6 +165,10 @@ def _coming(call: Call) -> Settings | None:
     except PalaverError as error:
         call.warn(f"the bus would not start again: {error}")
         return None
+
+
+# --------------------
+# Rendering: for programs and for people.
 
 
 def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:

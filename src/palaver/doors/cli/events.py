@@ -1,4 +1,4 @@
-"""The commands that read the log: events, search and receipts."""
+"""The command that reads the log, and the filters that other commands share with it."""
 
 import asyncio
 import dataclasses
@@ -31,7 +31,7 @@ from palaver.services.consumers import Consumer
 from palaver.state.rooms import find_past_room
 
 # --------------------
-# The commands that read the log.
+# Row of the command that reads the log.
 
 DEFAULT_EVENTS: Final = 20
 """The default number of events that `pal events` shows."""
@@ -59,13 +59,20 @@ LOG_COMMANDS: Final = (
         summary="Read, search and follow the log.",
         description=(
             "Everything that happens is an event: messages, joins, states, deliveries. Events have a number, "
-            "the seq. Values of one repeated filter are combined with 'or', different filters with 'and'. "
-            "Reading does not mark messages as seen."
+            "the seq. A filter that is repeated accepts any of its values; different filters must all match. "
+            "Reading does not mark messages as seen. Every user of this machine can read all events. An "
+            "unknown name or type in a filter causes a hint on standard error. With --follow, SIGTERM and "
+            "SIGHUP end the command cleanly."
         ),
         options=(
             _filter("--type", "TYPE", "Event type: message, status, life, delivery, agent.hello, …"),
             _filter("--agent", "NAME", "From, to or about this agent.", "agents"),
-            _filter("--from", "NAME", "Sent by this agent.", "agents"),
+            _filter(
+                "--from",
+                "NAME",
+                "Sent by this agent, or by the bus on behalf of a room's member that was offline.",
+                "agents",
+            ),
             _filter("--to", "NAME", "Sent to this agent.", "agents"),
             _filter("--mention", "NAME", "The text mentions this agent.", "agents"),
             _filter(
@@ -76,23 +83,39 @@ LOG_COMMANDS: Final = (
                 "agents",
             ),
             _filter("--thread", "NAME", "In this thread.", "threads"),
-            _filter("--room", "NAME", "In this room, open or closed: its id or short name."),
+            _filter(
+                "--room",
+                "NAME",
+                (
+                    "In this room, open or closed: its id or short name. The short name of a closed room "
+                    "works if no other room has had it."
+                ),
+            ),
             _filter("--intent", "INTENT", "With this intent: request, inform or ack.", choices=INTENTS),
             _filter("--file", "PATH", "About this file.", "files"),
             _filter(
                 "--status",
                 "STATE",
-                "The state of an agent or message changed to this one.",
+                (
+                    "The state of an agent or message changed to this one. 'listening' is an alias of idle, "
+                    "'inactive' of exited."
+                ),
                 choices=tuple(map(str, _STATES)),
             ),
-            Option(name="--after", metavar="SEQ", help="After this seq."),
+            Option(
+                name="--after", metavar="SEQ", help="After this seq. Overrides the stored seq of a consumer."
+            ),
             Option(name="--before", metavar="SEQ", help="Before this seq."),
             Option(
                 name="--since", metavar="TIME", help="Not before this time: 10m (ago) or 2026-03-01T09:00."
             ),
             Option(name="--until", metavar="TIME", help="Not after this time, written as for --since."),
             Option(name="--search", metavar="WORDS", help="The text contains all these words."),
-            Option(name="--sql", metavar="WHERE", help="This SQL condition is true."),
+            Option(
+                name="--sql",
+                metavar="WHERE",
+                help="This SQL condition is true. It can only read, and is stopped when it takes too long.",
+            ),
             Option(
                 name="--last",
                 metavar="N",
@@ -102,7 +125,7 @@ LOG_COMMANDS: Final = (
                 ),
             ),
             Option(name="--all", help="All events, from the first."),
-            Option(name="--archived", help="All events, including archived ones."),
+            Option(name="--archived", help="All events, including archived ones. Not with --sql."),
             Option(
                 name="--wait",
                 metavar="TIME",
@@ -112,7 +135,10 @@ LOG_COMMANDS: Final = (
             Option(
                 name="--consumer",
                 metavar="NAME",
-                help="Continue where the consumer of this name stopped.",
+                help=(
+                    "Continue where the consumer of this name stopped, and store its seq. With --follow or "
+                    "--wait."
+                ),
             ),
         ),
         exclusive=(("--wait", "--follow", "--archived"), ("--last", "--all", "--archived")),
@@ -126,85 +152,264 @@ LOG_COMMANDS: Final = (
             ("pal events --follow --consumer ci", "continue where ci stopped"),
             ("pal events --sql \"intent = 'request'\"", "filter with SQL"),
         ),
+        statuses=(
+            (0, "Done, also if no event matches."),
+            (3, "The time of --wait is over, and no event came."),
+        ),
+        see=(
+            ("events", "events.md"),
+            ("archive and export", "archive.md"),
+            ("the receive contract", "receive-contract.md"),
+        ),
     ),
 )
 
+
 # --------------------
-# Format an event as a line of `pal events`, and the line about skipped events. Writes nothing.
+# Function of `pal events`: read, search, wait for and follow the log. Does not change the ledger.
 
-_MESSAGE_SENT: Final = "message_sent"
-_NO_FILTERS: Final = frozenset(
-    {"--after", "--before", "--last", "--all", "--archived", "--wait", "--follow", "--consumer"}
+_PAGE: Final = 1000
+_FILTERS: Final = (
+    *("--type", "--agent", "--from", "--to", "--mention", "--target", "--thread", "--room", "--intent"),
+    *("--file", "--status", "--search"),
 )
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
-def event_line(call: Call, event: Event) -> bytes:
-    """Return one line with its line end: JSON if asked for, and for streams under a harness; else text."""
-    types = call.parsed.values("--type")
-    name = event.type
-    if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
-        name = _MESSAGE_SENT  # another name of the type, and the one in the filter
-    if _is_json(call):
-        return encode_event(event if name == event.type else dataclasses.replace(event, type=name)) + b"\n"
-    return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
+_ALL_SHOWN: Final = b"shown"
+"""The token of a wait whose events were all shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedEvents:
-    """A number of events that are left out after one seq and before another."""
+async def events(call: Call) -> int:
+    """Show the stored events that pass the filters; with --wait or --follow wait for new ones."""
+    query = await _query(call, call.parsed)
+    await doubt_names(call, (*query.agents, *query.senders))
+    await doubt_types(call, query.types)
+    if call.parsed.has("--all") or call.parsed.has("--after"):
+        _tell_of_archive(call, query)
+    if call.parsed.has("--wait"):
+        return await _wait(call, query)
+    if call.parsed.has("--follow"):
+        return await _follow(call, query)
+    if call.parsed.has("--archived"):
+        await _read_all(call, query)
+    else:
+        shown = await _read(call, query)
+        if query.last is not None and shown < query.last and _can_be_archived(call.parsed):
+            _tell_of_archive(call, query)
+    return 0
 
-    count: int
-    after: int
-    before: int
-    is_archived: bool = False
-    """Some of them are archived."""
+
+async def _read(call: Call, query: Query) -> int:
+    """Show the events in the log, page by page; return how many were shown."""
+    shown = 0
+    if query.last is not None and query.last > _PAGE:
+        end = call.services.queries.last() + 1 if query.before is None else query.before
+        after = await call.services.queries.place_before_newest(query, query.last)
+        query = replace(query, after=after, before=end, last=None)
+    while found := await call.services.queries.read(query):
+        for event in found:
+            await call.write(event_line(call, event))
+        shown += len(found)
+        if query.last is not None or len(found) < query.limit:
+            break
+        query = replace(query, after=found[-1].seq)
+    return shown
 
 
-def skipped_line(call: Call, skipped: SkippedEvents) -> bytes:
-    """Return a line with the number of skipped events and the command that shows them.
+async def _read_all(call: Call, query: Query) -> None:
+    """Show the archived events, then those in the log."""
+    async with aclosing(call.services.queries.pages(query)) as found:
+        async for page in found:
+            for event in page:
+                await call.write(event_line(call, event))
 
-    In JSON it has `skipped` and neither `type` nor `id`, so that no program takes it for an event.
+
+def _can_be_archived(parsed: Parsed) -> bool:
+    """Return whether a filter is given that archived events could match. SQL never reads archives."""
+    return any(map(parsed.has, _FILTERS)) and not parsed.has("--sql")
+
+
+def _tell_of_archive(call: Call, query: Query) -> None:
+    archived = call.services.queries.archived()
+    if query.after < archived:
+        where = call.services.daemon.home / "archive"
+        call.warn(f"events up to #{archived} are archived in {where}; --archived shows them too")
+
+
+async def _wait(call: Call, query: Query) -> int:
+    """Show the next events. A client that lost the daemon continues from where it began, without a gap."""
+    if call.asked.resume == _ALL_SHOWN:
+        return 0
+    timeout_s = call.parsed.duration_s("--wait")
+    async with following(call, query) as follower:
+        place = await follower.begin()
+        async with aclosing(call.services.queries.follow(query, after=place, with_archives=True)) as pages:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    with call.connection.waiting():
+                        found = await anext(pages, None)
+            except TimeoutError:
+                found = None
+        if found is None:
+            return EXIT_NOTHING
+        await follower.show(found, _ALL_SHOWN)
+        await follower.flushed()
+    return 0
+
+
+async def _follow(call: Call, query: Query) -> int:
+    """Show new events until the client ends. After SIGTERM or SIGHUP, flush them and print the cursor."""
+    async with following(call, query) as follower:
+        with call.connection.ending_gently():
+            place = await follower.begin()
+            async with aclosing(
+                call.services.queries.follow(query, after=place, with_archives=True)
+            ) as pages:
+                while True:
+                    with call.connection.waiting():
+                        found = await anext(pages, None)
+                    if found is None:
+                        break
+                    await follower.show(found)
+        await follower.flushed()
+        if call.connection.is_asked_to_end and follower.flushed_place is not None:
+            call.say_cursor(follower.flushed_place)
+    return 0
+
+
+async def _query(call: Call, parsed: Parsed) -> Query:
+    if parsed.has("--archived") and parsed.has("--sql"):
+        raise UsageError("--sql reads only the log: it cannot be combined with --archived")
+    if (parsed.has("--follow") or parsed.has("--wait")) and (parsed.has("--search") or parsed.has("--sql")):
+        raise UsageError("--search and --sql cannot be combined with --wait or --follow")
+    if parsed.has("--consumer") and not (parsed.has("--follow") or parsed.has("--wait")):
+        raise UsageError("--consumer requires --follow or --wait")
+    last = parsed.number("--last")
+    if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
+        last = DEFAULT_EVENTS
+    return await query_from(call, last=last, limit=_PAGE)
+
+
+# --------------------
+# Parse the filters that commands on the log share: a query, and points in time.
+
+_SELF: Final = "self"
+_ANY: Final = "any"
+
+
+def files_from(call: Call) -> tuple[str, ...]:
+    """Return the file filter: each path as given, and as an absolute path."""
+    given = call.parsed.values("--file")
+    return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
+
+
+def targets_from(call: Call) -> tuple[str, ...]:
+    """Return the filter by recipient: `self` is the caller, and `any` means no filter."""
+    given = _targets(call)
+    if _ANY in given or concerns_from(call):
+        return ()
+    return tuple(call.caller.name if name == _SELF else name for name in given)
+
+
+def concerns_from(call: Call) -> str:
+    """Return the caller if `self` is the only target in a room: then all events that concern it match."""
+    return call.caller.name if _targets(call) == [_SELF] and call.parsed.values("--room") else ""
+
+
+def _targets(call: Call) -> list[str]:
+    return [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
+
+
+async def rooms_from(call: Call) -> tuple[str, ...]:
+    """Return the filter by room: an id, a path, or the short name of an open room or of one closed room.
+
+    Raises `AmbiguousRecipient` when several rooms have the name, and `RoomNotFound`.
     """
-    command = shlex.join(_command(call, skipped))
-    if _is_json(call):
-        said = {
-            "skipped": skipped.count,
-            "after": skipped.after,
-            "before": skipped.before,
-            "command": command,
-        }
-        return _encode(said) + b"\n"
-    events = f"{skipped.count} older event{'' if skipped.count == 1 else 's'}"
-    line = f"… {events} left out; to see them: {call.safe(command)}"
-    return f"{call.paint.dim(line)}\n".encode("utf-8", "backslashreplace")
+    rows = call.services.queries.rows
+    named = [await named_room(call, word) for word in call.parsed.values("--room")]
+    return tuple(find_past_room(rows, word).id for word in named)
 
 
-def _is_json(call: Call) -> bool:
-    is_stream = call.parsed.has("--follow") or call.parsed.has("--wait")
-    return call.is_json or (is_stream and call.is_json_stream)
+async def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
+    """Return the query of a command that has all filters."""
+    parsed = call.parsed
+    return Query(
+        types=tuple(parsed.values("--type")),
+        agents=tuple(parsed.values("--agent")),
+        senders=tuple(parsed.values("--from")),
+        to=tuple(parsed.values("--to")),
+        mentions=tuple(parsed.values("--mention")),
+        targets=targets_from(call),
+        concerns=concerns_from(call),
+        threads=tuple(parsed.values("--thread")),
+        rooms=await rooms_from(call),
+        intents=tuple(parsed.values("--intent")),
+        files=files_from(call),
+        statuses=tuple(parsed.values("--status")),
+        after=parsed.number("--after") or 0,
+        before=parsed.number("--before"),
+        since=moment_from(call, "--since"),
+        until=moment_from(call, "--until"),
+        search=parsed.value("--search") or "",
+        sql=parsed.value("--sql") or "",
+        last=last,
+        limit=limit,
+    )
 
 
-def _command(call: Call, skipped: SkippedEvents) -> Iterator[str]:
-    yield from ("pal", "events", "--after", str(skipped.after), "--before", str(skipped.before))
-    yield "--archived" if skipped.is_archived else "--all"
-    for name, value in call.parsed.options.items():
-        if name not in _NO_FILTERS:
-            for one in value if isinstance(value, list) else [value]:
-                yield from (name, str(one))
+def moment_from(call: Call, name: str) -> int | None:
+    """Return a time: an age (10m), or a date with or without a time, in the caller's time zone."""
+    given = call.parsed.value(name)
+    if given is None:
+        return None
+    try:
+        seconds = call.parsed.duration_s(name)
+    except UsageError:
+        seconds = None
+    if seconds is not None:
+        return call.services.clock.now_ms() - int(seconds * 1000)
+    try:
+        moment = datetime.fromisoformat(given)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
+        return int(moment.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{name} requires a time such as 10m (ago) or 2026-03-01T09:00, not {shown(given)}"
+        ) from None
 
 
-def _text(call: Call, event: Event, name: str) -> str:
-    """Return an event as text for people, with the given name of its type."""
-    paint = call.paint
-    to = f" → {paint.names(event.to)}" if event.to else ""
-    text, kind, sender = paint.safe(summary(event)), paint.safe(name), paint.name(event.sender)
-    plain = f"#{event.seq} {call.clock_time(event.ts)} {kind} {sender}{to}: "
-    if call.width is not None:
-        text = Safe(truncate(text, max(20, call.width - len(plain))))
-    place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
-    return f"{place} {moment} {paint.green(kind)} {paint.cyan(sender)}{to}: {text}"
+# --------------------
+# Warn about unknown names and event types in filters, on standard error. Refuses nothing.
+#
+# An unknown name or type may appear later, so it is allowed; but most often it is a typing error.
+
+
+async def doubt_names(call: Call, names: Iterable[str]) -> None:
+    """Warn about names that no agent has ever had here. A client that reconnects gets no second warning."""
+    for name in () if call.asked.resume else names:
+        if not await _is_known(call, name):
+            near = call.services.broker.directory.nearest(name.removeprefix("@").lower())
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else "'pal list -v' shows present and past agents"
+            )
+            call.warn(f"unknown agent: {name}; {hint}")
+
+
+async def doubt_types(call: Call, types: Iterable[str]) -> None:
+    """Warn about types that no event has, if a known type is similar."""
+    known = [*EVENT_TYPES, *STORED_TYPES]
+    for type_ in () if call.asked.resume else types:
+        near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
+        if near and not await call.services.queries.read(Query(types=(type_,), last=1)):
+            call.warn(f"the log has no event of type {type_}; did you mean {near[0]}?")
+
+
+async def _is_known(call: Call, name: str) -> bool:
+    plain = name.removeprefix("@").lower()
+    if plain in RESERVED or call.services.broker.directory.find(plain) is not None:
+        return True
+    return bool(await call.services.queries.read(Query(senders=(name,), last=1)))
 
 
 # --------------------
@@ -216,6 +421,17 @@ def _text(call: Call, event: Event, name: str) -> str:
 _FOLLOW_PAGE: Final = 1000
 _LIMIT_WRITE_BYTES: Final = 16 * 1024
 """Events that are available together are written together, up to about this size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedEvents:
+    """A number of events that are left out after one seq and before another."""
+
+    count: int
+    after: int
+    before: int
+    is_archived: bool = False
+    """Some of them are archived."""
 
 
 @asynccontextmanager
@@ -353,247 +569,67 @@ def _resumed(call: Call) -> int | None:
 
 
 # --------------------
-# Parse the filters that commands on the log share: a query, and points in time.
+# Rendering: an event as a line of `pal events`, and the line about skipped events. Writes nothing.
 
-_SELF: Final = "self"
-_ANY: Final = "any"
-
-
-def files_from(call: Call) -> tuple[str, ...]:
-    """Return the file filter: each path as given, and as an absolute path."""
-    given = call.parsed.values("--file")
-    return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
-
-
-def targets_from(call: Call) -> tuple[str, ...]:
-    """Return the filter by recipient: `self` is the caller, and `any` means no filter."""
-    given = _targets(call)
-    if _ANY in given or concerns_from(call):
-        return ()
-    return tuple(call.caller.name if name == _SELF else name for name in given)
-
-
-def concerns_from(call: Call) -> str:
-    """Return the caller if `self` is the only target in a room: then all events that concern it match."""
-    return call.caller.name if _targets(call) == [_SELF] and call.parsed.values("--room") else ""
-
-
-def _targets(call: Call) -> list[str]:
-    return [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
-
-
-async def rooms_from(call: Call) -> tuple[str, ...]:
-    """Return the filter by room: an id, a path, or the short name of an open room or of one closed room.
-
-    Raises `AmbiguousRecipient` when several rooms have the name, and `RoomNotFound`.
-    """
-    rows = call.services.queries.rows
-    named = [await named_room(call, word) for word in call.parsed.values("--room")]
-    return tuple(find_past_room(rows, word).id for word in named)
-
-
-async def query_from(call: Call, *, last: int | None = None, limit: int) -> Query:
-    """Return the query of a command that has all filters."""
-    parsed = call.parsed
-    return Query(
-        types=tuple(parsed.values("--type")),
-        agents=tuple(parsed.values("--agent")),
-        senders=tuple(parsed.values("--from")),
-        to=tuple(parsed.values("--to")),
-        mentions=tuple(parsed.values("--mention")),
-        targets=targets_from(call),
-        concerns=concerns_from(call),
-        threads=tuple(parsed.values("--thread")),
-        rooms=await rooms_from(call),
-        intents=tuple(parsed.values("--intent")),
-        files=files_from(call),
-        statuses=tuple(parsed.values("--status")),
-        after=parsed.number("--after") or 0,
-        before=parsed.number("--before"),
-        since=moment_from(call, "--since"),
-        until=moment_from(call, "--until"),
-        search=parsed.value("--search") or "",
-        sql=parsed.value("--sql") or "",
-        last=last,
-        limit=limit,
-    )
-
-
-def moment_from(call: Call, name: str) -> int | None:
-    """Return a time: an age (10m), or a date with or without a time, in the caller's time zone."""
-    given = call.parsed.value(name)
-    if given is None:
-        return None
-    try:
-        seconds = call.parsed.duration_s(name)
-    except UsageError:
-        seconds = None
-    if seconds is not None:
-        return call.services.clock.now_ms() - int(seconds * 1000)
-    try:
-        moment = datetime.fromisoformat(given)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
-        return int(moment.astimezone(UTC).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{name} requires a time such as 10m (ago) or 2026-03-01T09:00, not {shown(given)}"
-        ) from None
-
-
-# --------------------
-# Warn about unknown names and event types in filters, on standard error. Refuses nothing.
-#
-# An unknown name or type may appear later, so it is allowed; but most often it is a typing error.
-
-
-async def doubt_names(call: Call, names: Iterable[str]) -> None:
-    """Warn about names that no agent has ever had here. A client that reconnects gets no second warning."""
-    for name in () if call.asked.resume else names:
-        if not await _is_known(call, name):
-            near = call.services.broker.directory.nearest(name.removeprefix("@").lower())
-            hint = (
-                f"did you mean {' or '.join(near)}?"
-                if near
-                else "'pal list -v' shows present and past agents"
-            )
-            call.warn(f"unknown agent: {name}; {hint}")
-
-
-async def doubt_types(call: Call, types: Iterable[str]) -> None:
-    """Warn about types that no event has, if a known type is similar."""
-    known = [*EVENT_TYPES, *STORED_TYPES]
-    for type_ in () if call.asked.resume else types:
-        near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
-        if near and not await call.services.queries.read(Query(types=(type_,), last=1)):
-            call.warn(f"the log has no event of type {type_}; did you mean {near[0]}?")
-
-
-async def _is_known(call: Call, name: str) -> bool:
-    plain = name.removeprefix("@").lower()
-    if plain in RESERVED or call.services.broker.directory.find(plain) is not None:
-        return True
-    return bool(await call.services.queries.read(Query(senders=(name,), last=1)))
-
-
-# --------------------
-# `pal events`: read, search, wait for and follow the log. Does not change the ledger.
-
-_PAGE: Final = 1000
-_FILTERS: Final = (
-    *("--type", "--agent", "--from", "--to", "--mention", "--target", "--thread", "--room", "--intent"),
-    *("--file", "--status", "--search"),
+_MESSAGE_SENT: Final = "message_sent"
+_NO_FILTERS: Final = frozenset(
+    {"--after", "--before", "--last", "--all", "--archived", "--wait", "--follow", "--consumer"}
 )
-_ALL_SHOWN: Final = b"shown"
-"""The token of a wait whose events were all shown."""
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
-async def events(call: Call) -> int:
-    """Show the stored events that pass the filters; with --wait or --follow wait for new ones."""
-    query = await _query(call, call.parsed)
-    await doubt_names(call, (*query.agents, *query.senders))
-    await doubt_types(call, query.types)
-    if call.parsed.has("--all") or call.parsed.has("--after"):
-        _tell_of_archive(call, query)
-    if call.parsed.has("--wait"):
-        return await _wait(call, query)
-    if call.parsed.has("--follow"):
-        return await _follow(call, query)
-    if call.parsed.has("--archived"):
-        await _read_all(call, query)
-    else:
-        shown = await _read(call, query)
-        if query.last is not None and shown < query.last and _can_be_archived(call.parsed):
-            _tell_of_archive(call, query)
-    return 0
+def event_line(call: Call, event: Event) -> bytes:
+    """Return one line with its line end: JSON if asked for, and for streams under a harness; else text."""
+    types = call.parsed.values("--type")
+    name = event.type
+    if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
+        name = _MESSAGE_SENT  # another name of the type, and the one in the filter
+    if _is_json(call):
+        return encode_event(event if name == event.type else dataclasses.replace(event, type=name)) + b"\n"
+    return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
 
 
-async def _read(call: Call, query: Query) -> int:
-    """Show the events in the log, page by page; return how many were shown."""
-    shown = 0
-    if query.last is not None and query.last > _PAGE:
-        end = call.services.queries.last() + 1 if query.before is None else query.before
-        after = await call.services.queries.place_before_newest(query, query.last)
-        query = replace(query, after=after, before=end, last=None)
-    while found := await call.services.queries.read(query):
-        for event in found:
-            await call.write(event_line(call, event))
-        shown += len(found)
-        if query.last is not None or len(found) < query.limit:
-            break
-        query = replace(query, after=found[-1].seq)
-    return shown
+def skipped_line(call: Call, skipped: SkippedEvents) -> bytes:
+    """Return a line with the number of skipped events and the command that shows them.
+
+    In JSON it has `skipped` and neither `type` nor `id`, so that no program takes it for an event.
+    """
+    command = shlex.join(_command(call, skipped))
+    if _is_json(call):
+        said = {
+            "skipped": skipped.count,
+            "after": skipped.after,
+            "before": skipped.before,
+            "command": command,
+        }
+        return _encode(said) + b"\n"
+    events = f"{skipped.count} older event{'' if skipped.count == 1 else 's'}"
+    line = f"… {events} left out; to see them: {call.safe(command)}"
+    return f"{call.paint.dim(line)}\n".encode("utf-8", "backslashreplace")
 
 
-async def _read_all(call: Call, query: Query) -> None:
-    """Show the archived events, then those in the log."""
-    async with aclosing(call.services.queries.pages(query)) as found:
-        async for page in found:
-            for event in page:
-                await call.write(event_line(call, event))
+def _is_json(call: Call) -> bool:
+    is_stream = call.parsed.has("--follow") or call.parsed.has("--wait")
+    return call.is_json or (is_stream and call.is_json_stream)
 
 
-def _can_be_archived(parsed: Parsed) -> bool:
-    """Return whether a filter is given that archived events could match. SQL never reads archives."""
-    return any(map(parsed.has, _FILTERS)) and not parsed.has("--sql")
+def _command(call: Call, skipped: SkippedEvents) -> Iterator[str]:
+    yield from ("pal", "events", "--after", str(skipped.after), "--before", str(skipped.before))
+    yield "--archived" if skipped.is_archived else "--all"
+    for name, value in call.parsed.options.items():
+        if name not in _NO_FILTERS:
+            for one in value if isinstance(value, list) else [value]:
+                yield from (name, str(one))
 
 
-def _tell_of_archive(call: Call, query: Query) -> None:
-    archived = call.services.queries.archived()
-    if query.after < archived:
-        where = call.services.daemon.home / "archive"
-        call.warn(f"events up to #{archived} are archived in {where}; --archived shows them too")
-
-
-async def _wait(call: Call, query: Query) -> int:
-    """Show the next events. A client that lost the daemon continues from where it began, without a gap."""
-    if call.asked.resume == _ALL_SHOWN:
-        return 0
-    timeout_s = call.parsed.duration_s("--wait")
-    async with following(call, query) as follower:
-        place = await follower.begin()
-        async with aclosing(call.services.queries.follow(query, after=place, with_archives=True)) as pages:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    with call.connection.waiting():
-                        found = await anext(pages, None)
-            except TimeoutError:
-                found = None
-        if found is None:
-            return EXIT_NOTHING
-        await follower.show(found, _ALL_SHOWN)
-        await follower.flushed()
-    return 0
-
-
-async def _follow(call: Call, query: Query) -> int:
-    """Show new events until the client ends. After SIGTERM or SIGHUP, flush them and print the cursor."""
-    async with following(call, query) as follower:
-        with call.connection.ending_gently():
-            place = await follower.begin()
-            async with aclosing(
-                call.services.queries.follow(query, after=place, with_archives=True)
-            ) as pages:
-                while True:
-                    with call.connection.waiting():
-                        found = await anext(pages, None)
-                    if found is None:
-                        break
-                    await follower.show(found)
-        await follower.flushed()
-        if call.connection.is_asked_to_end and follower.flushed_place is not None:
-            call.say_cursor(follower.flushed_place)
-    return 0
-
-
-async def _query(call: Call, parsed: Parsed) -> Query:
-    if parsed.has("--archived") and parsed.has("--sql"):
-        raise UsageError("--sql reads only the log: it cannot be combined with --archived")
-    if (parsed.has("--follow") or parsed.has("--wait")) and (parsed.has("--search") or parsed.has("--sql")):
-        raise UsageError("--search and --sql cannot be combined with --wait or --follow")
-    if parsed.has("--consumer") and not (parsed.has("--follow") or parsed.has("--wait")):
-        raise UsageError("--consumer requires --follow or --wait")
-    last = parsed.number("--last")
-    if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
-        last = DEFAULT_EVENTS
-    return await query_from(call, last=last, limit=_PAGE)
+def _text(call: Call, event: Event, name: str) -> str:
+    """Return an event as text for people, with the given name of its type."""
+    paint = call.paint
+    to = f" → {paint.names(event.to)}" if event.to else ""
+    text, kind, sender = paint.safe(summary(event)), paint.safe(name), paint.name(event.sender)
+    plain = f"#{event.seq} {call.clock_time(event.ts)} {kind} {sender}{to}: "
+    if call.width is not None:
+        text = Safe(truncate(text, max(20, call.width - len(plain))))
+    place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
+    return f"{place} {moment} {paint.green(kind)} {paint.cyan(sender)}{to}: {text}"

@@ -1,4 +1,4 @@
-"""The commands that start harnesses, and the commands that harnesses run."""
+"""The commands that start harnesses, set them up, or are run by them."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ from palaver.services.evidence import Conversation, Natives, Wake
 from palaver.services.messages import Delivering
 
 # --------------------
-# The commands that start harnesses, and the commands that harnesses run.
+# Rows of the commands that start harnesses, and of the commands that harnesses run.
 
 _GROUP: Final = "Harnesses"
 
@@ -62,6 +62,7 @@ HARNESS_COMMANDS: Final = (
             ('pal claude -p "run the tests"', "run one prompt without a terminal"),
             ("pal claude --continue", "resume the last conversation under its name"),
         ),
+        see=(("Claude Code", "claude.md"),),
     ),
     Command(
         path=("codex",),
@@ -81,6 +82,10 @@ HARNESS_COMMANDS: Final = (
             ('pal codex exec "run the tests"', "run one prompt without a terminal"),
             ("pal codex resume --last", "resume the last conversation under its name"),
         ),
+        see=(
+            ("Codex", "codex.md"),
+            ("hooks", "codex.md#hooks"),
+        ),
     ),
     Command(
         path=("opencode",),
@@ -98,7 +103,9 @@ HARNESS_COMMANDS: Final = (
             ("pal opencode", "start a session in this folder"),
             ("pal opencode --name kira --agent plan", "choose the name; --agent goes to OpenCode"),
             ("pal opencode --continue", "resume the last conversation under its name"),
+            ('pal opencode run "run the tests"', "run one prompt without a terminal"),
         ),
+        see=(("OpenCode", "opencode.md"),),
     ),
     Command(
         path=("gemini",),
@@ -118,15 +125,16 @@ HARNESS_COMMANDS: Final = (
             ('pal gemini -p "run the tests"', "run one prompt without a terminal"),
             ("pal gemini --resume latest", "resume the last conversation under its name"),
         ),
+        see=(("Gemini CLI", "gemini.md"),),
     ),
     Command(
         path=("hook",),
         group=_GROUP,
         summary="Forward a harness hook to the bus and print the reply.",
         description=(
-            "Harnesses run this command. It reads the input of the hook from standard input. It never blocks "
-            "the harness: if the bus is not running, or after an error, it prints nothing and exits with "
-            "status 0."
+            "Harnesses run this command. It reads the input of the hook from standard input. It never "
+            "blocks the harness and never starts the bus: if the bus is not running, or after an error, "
+            "it prints nothing and exits with status 0."
         ),
         positionals=(
             Positional(name="HARNESS", help="The harness.", choices=("claude", "codex", "gemini")),
@@ -136,6 +144,7 @@ HARNESS_COMMANDS: Final = (
             Option(name="--installed", help="The hook was set up by 'pal install', not for one session."),
         ),
         examples=(("pal hook claude Stop", "as the command of a hook"),),
+        see=(("hooks", "hooks.md"),),
     ),
     Command(
         path=("monitor",),
@@ -153,8 +162,82 @@ HARNESS_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# `pal claude`, `codex`, `opencode` and `gemini`: check the request, and let the client start the harness.
+# Rows of the commands that install files for harnesses.
+
+_INSTALL_GROUP: Final = "Setup"
+
+_WHAT: Final = Positional(
+    name="WHAT",
+    help="The skill, a harness, or everything.",
+    choices=("skill", "claude", "codex", "opencode", "gemini", "all"),
+)
+_YES: Final = Option(name="--yes", help="Do not ask for confirmation.")
+_DIR: Final = Positional(
+    name="DIR",
+    help="Folder for the skill (default: the skill folders of all harnesses).",
+    optional=True,
+    completes="directories",
+)
+
+INSTALL_COMMANDS: Final = (
+    Command(
+        path=("install",),
+        group=_INSTALL_GROUP,
+        summary="Set up a harness, or install the skill for agents.",
+        description=(
+            "With a harness: connects sessions that you start without 'pal' to the bus too. The command "
+            "shows the changes to your settings and asks first. Existing settings are kept, and 'pal "
+            "uninstall' restores the original file. The skill is a text that teaches agents when and how to "
+            "send messages, pass the stick and add notes; it is written to DIR/palaver/SKILL.md. Run the "
+            "command again to update. A different skill with that name is not changed. 'all' is the skill "
+            "and every harness on your PATH."
+        ),
+        positionals=(_WHAT, _DIR),
+        options=(Option(name="--print", help="Print the changes and write nothing."), _YES),
+        exclusive=(("--print", "--yes"),),
+        examples=(
+            ("pal install claude", "connect every Claude Code session"),
+            ("pal install gemini --print", "show the changes first"),
+            ("pal install skill", "for all harnesses and projects"),
+            ("pal install skill .claude/skills", "for Claude Code in this project"),
+            ("pal install skill --print", "print the skill"),
+            ("pal install all", "every harness on your PATH, and the skill"),
+        ),
+        see=(
+            ("install", "install.md"),
+            ("the skill", "skill.md"),
+        ),
+    ),
+    Command(
+        path=("uninstall",),
+        group=_INSTALL_GROUP,
+        summary="Undo 'pal install'.",
+        description=(
+            "Restores the settings of a harness byte for byte. If the file has changed since, only "
+            "entries of Palaver are removed, and the command says so. Nothing else is changed. The "
+            "command acts on the folder that the harness would use now ($CLAUDE_CONFIG_DIR, $CODEX_HOME, "
+            "$XDG_CONFIG_HOME, $GEMINI_CLI_HOME). If nothing is installed there, it says so, with exit "
+            "status 0. 'all' undoes every installation in all folders, removes the line of 'pal "
+            "completion' from the start file of your shell, and prints the commands that remove Palaver "
+            "itself."
+        ),
+        positionals=(_WHAT, _DIR),
+        options=(Option(name="--print", help="Print what would be removed and remove nothing."), _YES),
+        exclusive=(("--print", "--yes"),),
+        examples=(
+            ("pal uninstall claude", "restore the settings of Claude Code"),
+            ("pal uninstall skill", "remove the skill everywhere"),
+            ("pal uninstall all", "undo every 'pal install'"),
+        ),
+        see=(("removing everything", "install.md#removing-everything"),),
+    ),
+)
+
+
+# --------------------
+# Functions of `pal claude`, `codex`, `opencode` and `gemini`. The client starts the harness.
 #
 # Hooks have a separate door, `doors/hooks`.
 
@@ -185,57 +268,19 @@ async def hook(call: Call) -> int:
 
 
 # --------------------
-# Offers that a client writes to a harness as lines: record cut messages, and return unsent offers.
-
-Offers = asyncio.Queue[Offer | None]
-"""Offers for the client, in order; None means the end. No limit: delivery offers nothing to a busy lane."""
+# Function of `pal install` and `pal uninstall`: the client writes the files, with its own rights.
 
 
-def remember_cut(
-    conversation: Conversation | None, offer: Offer, written: Sequence[tuple[str, bool]]
-) -> None:
-    """Record the messages of which only the beginning was written: the hook that shows them adds the rest.
-
-    `written` has a line for each message, and whether it is complete. Without hooks nothing is recorded.
-    """
-    if conversation is not None:
-        is_whole = zip(offer.seqs, written, strict=True)
-        conversation.cut.update(seq for seq, (_, whole) in is_whole if not whole)
-
-
-async def give_back(delivery: Delivering, lane: Lane, offers: Offers, reason: str) -> None:
-    """Queue the offers again that were not sent to the client."""
-    while not offers.empty():
-        if (offer := offers.get_nowait()) is not None:
-            await delivery.answer(lane, offer.number, OfferOutcome.DEFERRED, reason=reason)
+async def install(call: Call) -> int:
+    """Let the client run the command in its own process."""
+    if call.parsed.positionals[0] != "skill" and len(call.parsed.positionals) > 1:
+        raise UsageError("only the skill takes a folder; a harness decides itself where its settings are")
+    call.connection.run_here(*format_argv(call.parsed))
+    return 0
 
 
 # --------------------
-# While a client waits next to a harness, use it to read the harness's own record of its state.
-
-_logger: Final = logging.getLogger("palaver.doors")
-
-
-@asynccontextmanager
-async def looked_after(call: Call) -> AsyncIterator[None]:
-    """During the block, check the caller's state in the record of its harness if hooks leave it in doubt."""
-    if call.caller.harness not in LOOKED_UP:
-        yield
-        return
-    home, read = next(iter(home_folders()), ""), call.connection.read_file
-    doubts = ClaudeDoubts(call.services, call.caller.name, read, home=home)
-    looking = asyncio.ensure_future(doubts.run())
-    try:
-        yield
-    finally:
-        looking.cancel()
-        (ended,) = await asyncio.gather(looking, return_exceptions=True)
-        if isinstance(ended, Exception):
-            _logger.error("no client reads the state of %s any more", call.caller.name, exc_info=ended)
-
-
-# --------------------
-# `pal monitor`: a process that a harness keeps running during a session, and whose output lines it reads.
+# Function of `pal monitor`: a process that a harness keeps running, and whose output lines it reads.
 #
 # It is a native lane that can carry messages at any time. An offer stays open until a hook shows its lines
 # in a prompt; without hooks, the only evidence is that the lines were written out. The lane is closed while
@@ -417,7 +462,7 @@ class _Monitor:
 
 
 # --------------------
-# `pal rewake`: a process that a hook of Claude Code leaves running, to wake an idle session once.
+# Function of `pal rewake`: a process that a hook of Claude Code leaves running, to wake an idle session once.
 #
 # It is a native lane for one offer. It ends at once if a monitor runs, and when a newer rewake process waits.
 # While the agent works, hooks carry its messages. On any error the client prints nothing and exits with 0.
@@ -591,76 +636,50 @@ async def let_pass(delivery: Delivering, lane: Lane, wait_s: float) -> None:
 
 
 # --------------------
-# The commands that install files for harnesses.
+# Offers that a client writes to a harness as lines: record cut messages, and return unsent offers.
 
-_INSTALL_GROUP: Final = "Setup"
+Offers = asyncio.Queue[Offer | None]
+"""Offers for the client, in order; None means the end. No limit: delivery offers nothing to a busy lane."""
 
-_WHAT: Final = Positional(
-    name="WHAT",
-    help="The skill, a harness, or everything.",
-    choices=("skill", "claude", "codex", "opencode", "gemini", "all"),
-)
-_YES: Final = Option(name="--yes", help="Do not ask for confirmation.")
-_DIR: Final = Positional(
-    name="DIR",
-    help="Folder for the skill (default: the skill folders of all harnesses).",
-    optional=True,
-    completes="directories",
-)
 
-INSTALL_COMMANDS: Final = (
-    Command(
-        path=("install",),
-        group=_INSTALL_GROUP,
-        summary="Set up a harness, or install the skill for agents.",
-        description=(
-            "With a harness: connects sessions that you start without 'pal' to the bus too. The command "
-            "shows the changes to your settings and asks first. Existing settings are kept, and 'pal "
-            "uninstall' restores the original file. The skill is a text that teaches agents when and how to "
-            "send messages, pass the stick and add notes; it is written to DIR/palaver/SKILL.md. Run the "
-            "command again to update. A different skill with that name is not changed. 'all' is the skill "
-            "and every harness on your PATH."
-        ),
-        positionals=(_WHAT, _DIR),
-        options=(Option(name="--print", help="Print the changes and write nothing."), _YES),
-        exclusive=(("--print", "--yes"),),
-        examples=(
-            ("pal install claude", "connect every Claude Code session"),
-            ("pal install gemini --print", "show the changes first"),
-            ("pal install skill", "for all harnesses and projects"),
-            ("pal install skill .claude/skills", "for Claude Code in this project"),
-            ("pal install skill --print", "print the skill"),
-            ("pal install all", "every harness on your PATH, and the skill"),
-        ),
-    ),
-    Command(
-        path=("uninstall",),
-        group=_INSTALL_GROUP,
-        summary="Undo 'pal install'.",
-        description=(
-            "Restores the settings of a harness byte for byte. If the file has changed since, only entries "
-            "of Palaver are removed, and the command says so. Nothing else is changed. 'all' undoes every "
-            "installation in all folders, removes the line of 'pal completion' from the start file of your "
-            "shell, and prints the commands that remove Palaver itself."
-        ),
-        positionals=(_WHAT, _DIR),
-        options=(Option(name="--print", help="Print what would be removed and remove nothing."), _YES),
-        exclusive=(("--print", "--yes"),),
-        examples=(
-            ("pal uninstall claude", "restore the settings of Claude Code"),
-            ("pal uninstall skill", "remove the skill everywhere"),
-            ("pal uninstall all", "undo every 'pal install'"),
-        ),
-    ),
-)
+def remember_cut(
+    conversation: Conversation | None, offer: Offer, written: Sequence[tuple[str, bool]]
+) -> None:
+    """Record the messages of which only the beginning was written: the hook that shows them adds the rest.
+
+    `written` has a line for each message, and whether it is complete. Without hooks nothing is recorded.
+    """
+    if conversation is not None:
+        is_whole = zip(offer.seqs, written, strict=True)
+        conversation.cut.update(seq for seq, (_, whole) in is_whole if not whole)
+
+
+async def give_back(delivery: Delivering, lane: Lane, offers: Offers, reason: str) -> None:
+    """Queue the offers again that were not sent to the client."""
+    while not offers.empty():
+        if (offer := offers.get_nowait()) is not None:
+            await delivery.answer(lane, offer.number, OfferOutcome.DEFERRED, reason=reason)
+
 
 # --------------------
-# `pal install` and `pal uninstall`: let the client write the files, with its own rights. Opens no file.
+# While a client waits next to a harness, use it to read the harness's own record of its state.
+
+_logger: Final = logging.getLogger("palaver.doors")
 
 
-async def install(call: Call) -> int:
-    """Let the client run the command in its own process."""
-    if call.parsed.positionals[0] != "skill" and len(call.parsed.positionals) > 1:
-        raise UsageError("only the skill takes a folder; a harness decides itself where its settings are")
-    call.connection.run_here(*format_argv(call.parsed))
-    return 0
+@asynccontextmanager
+async def looked_after(call: Call) -> AsyncIterator[None]:
+    """During the block, check the caller's state in the record of its harness if hooks leave it in doubt."""
+    if call.caller.harness not in LOOKED_UP:
+        yield
+        return
+    home, read = next(iter(home_folders()), ""), call.connection.read_file
+    doubts = ClaudeDoubts(call.services, call.caller.name, read, home=home)
+    looking = asyncio.ensure_future(doubts.run())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        (ended,) = await asyncio.gather(looking, return_exceptions=True)
+        if isinstance(ended, Exception):
+            _logger.error("no client reads the state of %s any more", call.caller.name, exc_info=ended)

@@ -1,8 +1,8 @@
-"""Render help texts for a terminal of any width. Pure."""
+"""Render the table of commands: as help for a terminal of any width, and as the page docs/cli.md. Pure."""
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from palaver.doors.cli.spec import (
@@ -12,9 +12,34 @@ from palaver.doors.cli.spec import (
     Positional,
     Table,
     option_usage,
+    positional_usage,
     usage_line,
 )
 from palaver.protocol.display import Paint
+
+# --------------------
+# Row of the command `pal help`, which the client and the door run without a function in the map of commands.
+
+HELP_COMMANDS: Final = (
+    Command(
+        path=("help",),
+        group="Help",
+        summary="Show all commands, or help for one command.",
+        positionals=(
+            Positional(
+                name="COMMAND",
+                help="The command to explain (default: list all commands).",
+                many=True,
+                optional=True,
+                completes="commands",
+            ),
+        ),
+        examples=(("pal help send", "the same as pal send --help"),),
+    ),
+)
+
+# --------------------
+# Help for a terminal.
 
 _NARROWEST: Final = 30
 _WIDEST: Final = 100
@@ -72,13 +97,18 @@ class _Page:
         if children:
             rows = [(" ".join(one.path), one.summary.rstrip(".")) for one in children]
             parts.append(self._section("Subcommands", self._pairs(rows)))
-        arguments = [(_positional_name(one), _explained(one)) for one in command.positionals]
+        arguments = [(positional_usage(one), _explained(one)) for one in command.positionals]
         options = _option_rows(command.options)
         names = max((len(name) for name, _ in arguments + options), default=0)
         if arguments:
             parts.append(self._section("Arguments", self._pairs(arguments, names)))
         if options:
             parts.append(self._section("Options", self._pairs(options, names)))
+        if command.statuses:
+            rows = [(str(status), meaning) for status, meaning in command.statuses]
+            parts.append(self._section("Exit status", self._pairs(rows)))
+        if command.json:
+            parts.append(self._prose(f"With --json: {command.json}"))
         if command.examples:
             parts.append(self._section("Examples", self._examples(command.examples)))
         if command.aliases:
@@ -144,15 +174,163 @@ def _option_rows(options: Sequence[Option]) -> list[tuple[str, str]]:
 
 def _explained(one: Option | Positional) -> str:
     """Return the help text, followed by the choices if the text does not name them."""
-    if all(choice in one.help for choice in one.choices):
-        return one.help
-    return f"{one.help} One of: {', '.join(one.choices)}."
+    return one.help if _names_choices(one) else f"{one.help} One of: {', '.join(one.choices)}."
 
 
-def _positional_name(one: Positional) -> str:
-    name = one.name + ("..." if one.many else "")
-    return f"[{name}]" if one.optional else name
+def _names_choices(one: Option | Positional) -> bool:
+    return all(choice in one.help for choice in one.choices)
 
 
 def _lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
+
+
+# --------------------
+# The page docs/cli.md. `make docs` writes it, and a test compares the file with it.
+
+_PAGE_WIDTH: Final = 120
+_EXAMPLE_COLUMNS: Final = 70
+"""Comments of examples are aligned, except after a line that is longer than this."""
+
+_CODE: Final = re.compile(
+    r"""(?<![\w'])'(?P<quoted>[^']*)'(?![\w'])      # 'pal down', 'room'
+    |(?<![\w-])(?P<option>--(?:[a-z][a-z-]*[a-z])?)(?![\w-])  # --json, --
+    |(?<![\w.])(?P<name>!?@[a-z]+(?:-[a-z]+)*-?)    # @luna, @api-
+    |(?P<variable>\$[A-Z_]+|~/[.\w/]+)              # $EDITOR, ~/.palaver
+    """,
+    re.VERBOSE,
+)
+"""The parts of a plain text that the page shows as code."""
+
+_INTRODUCTION: Final = """\
+# The command line
+
+<!-- `make docs` writes this page. Change the texts in src/palaver/doors/cli instead. -->
+
+People, scripts and agents use the bus with `pal`. The first command starts it; no setup is needed.
+"""
+
+_READING: Final = """\
+`pal help COMMAND` and `pal COMMAND --help` show the help of one command and do nothing else, whatever other
+arguments are given. `pal --version` prints the version; with `--json` as one object, `{"version": …}`.
+
+## How a line is read
+
+Options and arguments may be mixed. A value follows its option, `--thread pr-123` or `--thread=pr-123`; a
+value that begins with a dash needs the second form. Options cannot be abbreviated, and an option that takes
+one value is refused when it is given twice. `--` ends the options: after it everything is an argument. A
+lone `-` and a negative number are arguments too.
+
+These options may be given before or after any command:
+"""
+
+_NOTATION: Final = """\
+A person may act as any agent with `--as`, a script as a worker, an agent only as agents that it opened.
+
+**Recipients.** `@luna` is every agent with the base name luna, `@api-luna` the one with that full name,
+`@luna:BOXE` the one on the device BOXE, `@api-` all with the tag api, `@claude-*` all whose name begins
+with `claude-` (quote it, because `*` is special in a shell). `@all`, `@workers`, `@operators`,
+`@orchestrators` and `@observers` are groups, `@human` is the person. The `@` may be left out. A word with a
+slash is a path. See [addresses](addresses.md).
+
+**Messages.** `42` or `#42`, `42:BOXE` for one from another device, or the end of its long id, at least four
+characters, if no other id ends with them.
+
+**Bundles.** `bundle:` and eight characters, or only these eight, in upper or lower case.
+
+**Durations.** `30` is seconds; `90s`, `10m`, `2h`, `1d` have a unit.
+
+**Exit status.** 0 done, 1 refused or failed, 2 the line could not be read, 3 waited and nothing came. An
+error is a sentence on standard error, or with `--json` an object with `error`, a code that never changes,
+and `message`.
+"""
+
+
+def render_page(table: Table) -> str:
+    """Return the text of docs/cli.md: all commands that are not hidden, in the groups and order of help."""
+    program = table.root.command
+    options = [(option_usage(one), _meaning(one)) for one in GLOBAL_OPTIONS]
+    parts = [_INTRODUCTION, _shell_block(program.examples), _READING, _table("option", options), _NOTATION]
+    group = ""
+    for command in table.commands:
+        if command.is_hidden:
+            continue
+        if command.group != group:
+            group = command.group
+            parts.append(f"## {group}\n")
+        parts += _section_of(table, command)
+    return "\n".join(parts)
+
+
+def _section_of(table: Table, command: Command) -> Iterator[str]:
+    yield f"### `pal {' '.join(command.path)}`\n"
+    yield f"```text\n{usage_line(command)}\n```\n"
+    words = [_marked(command.summary), _marked(command.description)]
+    if command.see:
+        words.append(f"See {_listed([f'[{text}]({target})' for text, target in command.see])}.")
+    yield _paragraph(" ".join(filter(None, words)))
+    entry = table.find(command.path)
+    children = table.children_of(entry) if entry is not None else ()
+    if children:
+        names = [f"pal {' '.join(child.path)}" for child in children]
+        links = [f"[`{name}`](#{name.replace(' ', '-')})" for name in names]
+        yield _paragraph(f"Subcommands: {_listed(links)}.")
+    arguments = [(positional_usage(one), _meaning(one)) for one in command.positionals]
+    options = [(option_usage(one), _meaning(one) + _excluded(command, one)) for one in command.options]
+    if arguments or options:
+        kinds = [kind for kind, rows in (("argument", arguments), ("option", options)) if rows]
+        yield _table(" or ".join(kinds), arguments + options)
+    if command.statuses:
+        yield _table("exit status", [(str(one), _marked(meaning)) for one, meaning in command.statuses])
+    if command.json:
+        yield _paragraph(f"With `--json`: {_marked(command.json)}")
+    if command.examples:
+        yield _shell_block(command.examples)
+    if command.aliases:
+        yield f"Aliases: {_listed(_as_code(command.aliases))}.\n"
+
+
+def _meaning(one: Option | Positional) -> str:
+    """Return the help text as Markdown, followed by the choices if the text does not name them."""
+    text = _marked(one.help)
+    return text if _names_choices(one) else f"{text} One of: {_listed(_as_code(one.choices), 'or')}."
+
+
+def _excluded(command: Command, option: Option) -> str:
+    """Return a sentence with the options that this one excludes; empty without such options."""
+    sets = [names for names in command.exclusive if option.name in names]
+    others = dict.fromkeys(name for names in sets for name in names if name != option.name)
+    return f" Not together with {_listed(_as_code(others), 'or')}." if others else ""
+
+
+def _as_code(words: Iterable[str]) -> list[str]:
+    return [f"`{word}`" for word in words]
+
+
+def _marked(text: str) -> str:
+    """Return a plain text as Markdown, with the parts to type as code."""
+    return _CODE.sub(lambda found: f"`{found['quoted'] if found['quoted'] else found[0]}`", text)
+
+
+def _paragraph(text: str) -> str:
+    # A line break inside code would be hard to read, so spaces there do not count as spaces.
+    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(whole, _PAGE_WIDTH, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(lines).replace("\0", " ") + "\n"
+
+
+def _table(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    lines = [f"| {title} | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {text} |" for name, text in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _shell_block(examples: Sequence[tuple[str, str]]) -> str:
+    column = max((len(line) for line, _ in examples if len(line) <= _EXAMPLE_COLUMNS), default=0)
+    lines = [f"{line:<{column}}  # {meaning}" for line, meaning in examples]
+    return "\n".join(("```sh", *lines, "```")) + "\n"
+
+
+def _listed(words: Sequence[str], last: str = "and") -> str:
+    """Return words as a list in a sentence: `a, b and c`."""
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -11,7 +11,7 @@ from palaver.protocol.display import ago
 from palaver.protocol.message import EXTERNAL
 
 # --------------------
-# The commands for MCP and for the tokens of HTTP.
+# Rows of the commands for MCP and for the tokens of HTTP.
 
 _GROUP: Final = "MCP and HTTP"
 
@@ -40,6 +40,7 @@ DOOR_COMMANDS: Final = (
             ("codex mcp add palaver -- pal mcp", "add it to Codex"),
             ("pal mcp --tools rooms,messages", "offer only some tools"),
         ),
+        see=(("MCP", "mcp.md"),),
     ),
     Command(
         path=("token",),
@@ -51,6 +52,7 @@ DOOR_COMMANDS: Final = (
             ("pal token create luna", "create a token for luna"),
             ("pal token list", "list tokens"),
         ),
+        see=(("HTTP", "http.md"),),
     ),
     Command(
         path=("token", "create"),
@@ -88,8 +90,9 @@ DOOR_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# The commands for the other doors: `pal mcp` and `pal token`.
+# Functions of `pal mcp` and `pal token`.
 
 
 async def mcp(call: Call) -> int:
@@ -160,6 +163,10 @@ def _check_whose(call: Call, name: str, verb: str) -> None:
 
 def _book(call: Call) -> TokenBook:
     return call.services.callers.tokens
+
+
+# --------------------
+# Rendering: for programs and for people.
 
 
 def _view(token: Token) -> dict[str, object]:

@@ -51,7 +51,7 @@ from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Relea
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
 from palaver.services.holders import hide_keys
 from palaver.services.messages import MailboxReader
-from palaver.services.queries import (
+from palaver.services.views import (
     inbox_view,
     message_view,
     open_mail,
@@ -64,126 +64,7 @@ from palaver.state.fold import agent_of
 from palaver.state.rows import LedgerEntry, reply_place
 
 # --------------------
-# Write messages to the client, batch by batch: as JSON, for people, or fenced for an agent.
-#
-# Does not mark messages as seen: the calling command does that.
-
-_LIMIT_TEXT: Final = 1024 * 1024
-"""Characters of text in a batch, except for a single longer message. A batch is one write."""
-
-JSON: Final = "json"
-PAGE: Final = "page"
-FENCE: Final = "fence"
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
-def tips_for_agent(call: Call, events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
-    """Return the tips for an agent with these messages. A tip is repeated until it is stored as shown."""
-    if form_of(call) != FENCE or call.caller.kind != INSTANCE:
-        return {}
-    return tips_for(events, frozenset(told))
-
-
-def told_tips(call: Call) -> set[str]:
-    """Return the tips that are stored as shown."""
-    return set(read_tips(call.services.queries.rows, call.owner))
-
-
-def form_of(call: Call) -> str:
-    """Return the form of the output: JSON, a page for people, or fenced for an agent."""
-    if call.is_json or (call.parsed.has("--follow") and call.is_json_stream):
-        return JSON
-    return PAGE if call.is_terminal else FENCE
-
-
-def batches(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """Split messages into batches, each for one write."""
-    batch: list[Event] = []
-    size = 0
-    for event in events:
-        length = len(readable_text(event))
-        if batch and (size + length > _LIMIT_TEXT or len(batch) == LIMIT_INJECTION):
-            yield batch
-            batch, size = [], 0
-        batch.append(event)
-        size += length
-    if batch:
-        yield batch
-
-
-def count_rest(call: Call, events: Sequence[Event]) -> int:
-    """Return how many unread messages remain after those that are shown; 0 with --follow."""
-    if call.parsed.has("--follow"):
-        return 0
-    return max(0, read_unread(call.services.queries.rows, call.owner) - len(events))
-
-
-async def show_mail(
-    call: Call,
-    events: Sequence[Event],
-    token: bytes = b"",
-    *,
-    rest: int = 0,
-    told: set[str] | None = None,
-    flushed: Callable[[], None] | None = None,
-) -> None:
-    """Write one batch in one piece: if the client is cut off before it has written all, no message counts.
-
-    The tips in the batch are added to `told`.
-    """
-    form = form_of(call)
-    write: Callable[[Sequence[Event]], bytes] = _to_json_lines
-    if form == PAGE:
-        write = partial(_to_page, call)
-    elif form == FENCE:
-        tips = tips_for_agent(call, events, told_tips(call) if told is None else told)
-        write = partial(_to_fence, call, rest, tuple(tips.values()))
-        if told is not None:
-            told.update(tips)
-    # Encoding or escaping a payload of megabytes would block the event loop.
-    is_quick = all(is_small(event.payload) for event in events)
-    data = write(events) if is_quick else await asyncio.to_thread(write, events)
-    await call.write(data, token, flushed=flushed)
-
-
-def _to_json_lines(events: Sequence[Event]) -> bytes:
-    return b"".join(_encode(message_view(event)) + b"\n" for event in events)
-
-
-def _to_page(call: Call, events: Sequence[Event]) -> bytes:
-    return "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
-
-
-def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
-    """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
-    services, name = call.services, call.owner
-    fence = format_injection(
-        [injection_line(event, name, services.queries.device) for event in events],
-        rest=rest,
-        hints=services.daemon.settings.hints,
-        tips=(bundle_hint(events), *tips),
-    )
-    return f"{fence}\n".encode()
-
-
-def mail_filter(call: Call) -> Passes | None:
-    """Return the filter by sender and thread; None lets everything through."""
-    senders = {name.removeprefix("@").lower() for name in call.parsed.values("--from")}
-    threads = set(call.parsed.values("--thread"))
-    if not senders and not threads:
-        return None
-    return lambda event: (
-        (not senders or event.sender.lower() in senders) and (not threads or _thread(event) in threads)
-    )
-
-
-def _thread(event: Event) -> str | None:
-    return event.body.thread if isinstance(event.body, MessageSent) else None
-
-
-# --------------------
-# The commands that send, receive and manage messages.
+# Rows of the commands that send, receive and manage messages.
 
 DEFAULT_INBOX: Final = 20
 """How many messages `pal inbox` shows."""
@@ -202,11 +83,12 @@ MESSAGE_COMMANDS: Final = (
         group=_GROUP,
         summary="Send a message to one, several or all agents.",
         description=(
-            "The last argument is the text, the arguments before it are the recipients. Without recipients, "
-            "the message goes to all present agents. Everything after -- is text, including words that start "
-            "with a dash; an @name in it does not add a recipient. Without --, every @name in the text is a "
-            "recipient too. If a name is unknown, nothing is sent. Routing is not privacy: every agent on "
-            "this bus can read every message, in rooms and elsewhere."
+            "The last argument is the text, the arguments before it are the recipients. Without "
+            "recipients, the message goes to all present agents, or with --reply-to to the author of that "
+            "message. A single @name without a text is refused. Everything after -- is text, including "
+            "words that start with a dash; an @name in it does not add a recipient. Without --, every "
+            "@name in the text is a recipient too. If a name is unknown, nothing is sent. Routing is not "
+            "privacy: every agent on this bus can read every message, in rooms and elsewhere."
         ),
         positionals=(
             Positional(
@@ -231,7 +113,12 @@ MESSAGE_COMMANDS: Final = (
                 ),
                 choices=("request", "inform", "ack"),
             ),
-            Option(name="--thread", metavar="NAME", help="The thread of the message.", completes="threads"),
+            Option(
+                name="--thread",
+                metavar="NAME",
+                help="The thread of the message, at most 64 characters. It does not change the recipients.",
+                completes="threads",
+            ),
             Option(
                 name="--reply-to", metavar="ID", help="The message that this one answers.", completes="ids"
             ),
@@ -249,7 +136,7 @@ MESSAGE_COMMANDS: Final = (
                 name="--raw",
                 help=(
                     "Type exactly these keys into the agent's terminal, even into an open dialog: no header, "
-                    "no Enter. Exit status 1 if they were not typed. For a person only."
+                    "no Enter. Waits until they are typed; exit status 1 if they were not. For a person only."
                 ),
             ),
             Option(
@@ -264,10 +151,20 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--id",
                 metavar="ULID",
-                help="Your own id for the message. The same id again sends nothing.",
+                help=(
+                    "Your own id for the message. The same id again sends nothing and returns the first "
+                    "message."
+                ),
             ),
-            Option(name="--file", metavar="FILE", help="Read the text from this file.", completes="files"),
-            Option(name="--stdin", help="Read the text from standard input."),
+            Option(
+                name="--file",
+                metavar="FILE",
+                help="Read the text from this file; all arguments are recipients then.",
+                completes="files",
+            ),
+            Option(
+                name="--stdin", help="Read the text from standard input; all arguments are recipients then."
+            ),
             Option(
                 name="--room",
                 metavar="ROOM",
@@ -301,14 +198,23 @@ MESSAGE_COMMANDS: Final = (
                 "attach a bundle with a file",
             ),
         ),
+        see=(
+            ("messages", "messages.md"),
+            ("addresses", "addresses.md"),
+            ("rooms", "rooms.md"),
+            ("raw keys", "terminals.md#raw-keys"),
+            ("waiting for an answer", "terminals.md#waiting-for-an-answer"),
+            ("bundles", "bundles.md"),
+        ),
     ),
     Command(
         path=("recv",),
         group=_GROUP,
         summary="Receive your waiting messages.",
         description=(
-            "Prints your waiting messages and marks them as seen after printing. Exit status 0, also if "
-            "there are no messages; 3 if --timeout ended the wait."
+            "Prints your waiting messages and marks them as seen after printing: if the reader ends "
+            "before, they are still unread. Only you can take your messages. With --follow, SIGTERM and "
+            "SIGHUP end the command cleanly."
         ),
         options=(
             Option(name="--wait", help="Wait for a message if none is waiting."),
@@ -351,6 +257,14 @@ MESSAGE_COMMANDS: Final = (
             ("pal recv --peek --from nova", "read without marking as seen"),
             ("pal recv --follow --after 42", "follow from #42 without marking as seen"),
         ),
+        statuses=(
+            (0, "Done, also if there were no messages."),
+            (3, "The time of --timeout is over, and no message came."),
+        ),
+        see=(
+            ("priorities", "delivery.md#priorities"),
+            ("the receive contract", "receive-contract.md"),
+        ),
     ),
     Command(
         path=("inbox",),
@@ -366,8 +280,14 @@ MESSAGE_COMMANDS: Final = (
         path=("show",),
         group=_GROUP,
         summary="Show one message in full.",
+        description=(
+            "A person at a terminal sees the text itself. For all other readers it is escaped as in the "
+            "form for agents."
+        ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal show 42", "read message 42"), ("pal show 42 --json", "all fields of message 42")),
+        json="all fields of the message, with the exact text.",
+        see=(("form for agents", "messages.md#form-for-agents"),),
     ),
     Command(
         path=("receipts",),
@@ -379,6 +299,7 @@ MESSAGE_COMMANDS: Final = (
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal receipts 42", "who has read message 42?"),),
+        see=(("receipts", "receipts.md"),),
     ),
     Command(
         path=("trace",),
@@ -392,14 +313,20 @@ MESSAGE_COMMANDS: Final = (
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal trace 42", "why has nova not read message 42?"),),
+        json=(
+            "one object for each step: 'ts', 'source' ('log', 'delivery' or 'holder'), 'agent', 'step', "
+            "'lane', 'detail', and 'seq' for a step from the log."
+        ),
+        see=(("every step of one message", "receipts.md#every-step-of-one-message"),),
     ),
     Command(
         path=("ack",),
         group=_GROUP,
         summary="Mark messages as seen.",
         description=(
-            "For messages that you have read in another way, such as 'pal recv --peek'. A message that was "
-            "not sent to you is refused."
+            "For messages that you have read in another way, such as 'pal recv --peek'. Messages that are "
+            "already seen stay seen. If one of the messages was not sent to you, the command is refused "
+            "and nothing is marked."
         ),
         positionals=(
             Positional(
@@ -418,6 +345,7 @@ MESSAGE_COMMANDS: Final = (
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal release 42", "deliver message 42"),),
+        see=(("brakes", "delivery.md#brakes"),),
     ),
     Command(
         path=("redeliver",),
@@ -432,252 +360,227 @@ MESSAGE_COMMANDS: Final = (
     ),
 )
 
-# --------------------
-# `pal inbox`, `show`, `receipts`, `ack`, `release` and `redeliver`. Only the last three change anything.
-
-
-async def inbox(call: Call) -> int:
-    """Show the newest messages to the caller, read or not."""
-    limit = call.parsed.number("--limit", least=1) or DEFAULT_INBOX
-    found = await inbox_view(call.services, call.owner, limit)
-    if call.is_json:
-        for event, state in found:
-            await call.say_json({**message_view(event), "state": state})
-        return 0
-    if not found:
-        await call.say("no messages yet")
-        return 0
-    columns = [
-        Column(title="ID", is_right=True),
-        Column(title="FROM", least=8),
-        Column(title="STATE"),
-        Column(title="AGE", is_right=True),
-        Column(title="TEXT", least=12),
-    ]
-    now = call.services.clock.now_ms()
-    rows = [
-        [f"#{event.seq}", call.paint.name(event.sender), state, ago(now - event.ts), readable_text(event)]
-        for event, state in found
-    ]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
-    return 0
-
-
-async def show(call: Call) -> int:
-    """Show one message or event in full."""
-    event = await call.services.queries.fetch_event(call.parsed.positionals[0])
-    is_mail = event.type == "message" or bool(event.delivered_to)
-    if call.is_json:
-        if is_mail:
-            await call.say_json(message_view(event))
-        else:
-            await call.write(encode_event(event) + b"\n")
-        return 0
-    text = readable_text(event)
-    paint = call.paint
-    kind, sender = paint.safe(f"{event.type} from"), paint.name(event.sender)
-    lines = [f"#{event.seq} {kind} {sender}, {call.clock_time(event.ts)}, {paint.safe(event.id)}"]
-    if event.to:
-        lines.append(f"to {paint.names(event.to)}")
-    lines += [paint.safe(f"{label} {value}") for label, value in _labels(event) if value]
-    if is_mail:
-        lines += _receipt_table(call, event)
-    await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
-    return 0
-
-
-async def receipts(call: Call) -> int:
-    """Show the delivery state of a message, one line per recipient."""
-    event = call.services.queries.message(call.parsed.positionals[0])
-    if call.is_json:
-        await call.say_json(receipts_view(call.services, event))
-        return 0
-    lines = _receipt_table(call, event)
-    await call.say_lines(lines or [f"#{event.seq} was for nobody"])
-    return 0
-
-
-def _receipt_table(call: Call, event: Event) -> list[str]:
-    rows = []
-    for receipt in receipts_of(call.services, event):
-        entry = receipt.entry
-        state = f"{entry.state} (unconfirmed)" if entry.unconfirmed else entry.state
-        evidence = [word for word in (entry.lane, entry.grade, entry.reason) if word]
-        evidence += [GATE_ADVICE[reason] for reason in evidence if reason in GATE_ADVICE]
-        if entry.answer:
-            evidence.append(f"answered in #{entry.answer}")
-        if entry.by:
-            evidence.append(f"by {entry.by}")
-        rows.append([receipt.name, state, call.clock_time(entry.ts), ", ".join(evidence)])
-    columns = [Column(least=8), Column(), Column(), Column()]
-    return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
-
-
-def _labels(event: Event) -> Sequence[tuple[str, str | None]]:
-    """Return the names and values that are shown above the text of an event."""
-    match event.body:
-        case MessageSent() as message:
-            return (
-                ("intent", message.intent),
-                ("thread", message.thread),
-                ("reply to", message.reply_to),
-                ("priority", message.priority),
-                ("path", message.path),
-                ("bundle id", message.bundle_id),
-            )
-        case ForeignBody() as foreign:
-            return (
-                ("intent", foreign.intent),
-                ("thread", foreign.thread),
-                ("reply to", foreign.reply_to),
-                ("bundle id", foreign.bundle_id),
-            )
-        case DeliveryReport(priority=priority):
-            return (("priority", priority),)
-        case MemberJoined(path=path):
-            return (("path", path),)
-        case Bundle(bundle_id=bundle_id):
-            return (("bundle id", bundle_id),)
-    return ()
-
-
-async def ack(call: Call) -> int:
-    """Mark messages to the caller as seen. Messages to other recipients are refused."""
-    name = call.owner
-    events = [call.services.queries.message(reference) for reference in call.parsed.positionals]
-    seqs = tuple(event.seq for event in events)
-    request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
-    written = await call.submit(request)
-    assert isinstance(written, Written)
-    moved = body_as(written.event, DeliveryReport).messages if written.event is not None else ()
-    if call.is_json:
-        await call.say_json({"name": name, "state": State.SEEN, "messages": moved})
-    elif not moved:
-        call.warn("nothing to mark: you have seen these already")
-    return 0
-
-
-async def release(call: Call) -> int:
-    """Queue a held message for delivery."""
-    reference = call.parsed.positionals[0]
-    await call.submit(Release(message=reference))
-    return await _say_queued(call, reference, "is in line now")
-
-
-async def redeliver(call: Call) -> int:
-    """Queue a message again for the recipients that may not have it."""
-    reference = call.parsed.positionals[0]
-    await call.submit(Redeliver(message=reference))
-    return await _say_queued(call, reference, "is in line again")
-
-
-async def _say_queued(call: Call, reference: str, words: str) -> int:
-    event = call.services.queries.message(reference)
-    if call.is_json:
-        await call.say_json(receipts_view(call.services, event))
-    else:
-        await call.say(f"#{event.seq} {words}")
-    return 0
-
 
 # --------------------
-# `pal recv --peek` and `--after`: show the caller's messages, once or continuously, and mark nothing.
-
-_LONGEST_TOKEN: Final = 15
-_PAGE: Final = 1000
+# Function of `pal send`: read recipients and text from the command line, and send the message.
 
 
-async def peek(call: Call, name: str, limit: int) -> int:
-    """Show messages without marking them: the open ones, or with --after all messages after a seq."""
+async def send(call: Call) -> int:
+    """Store a message for its recipients, and report them."""
     parsed = call.parsed
-    after, timeout_s = parsed.number("--after"), parsed.duration_s("--timeout")
-    if parsed.has("--follow"):
-        return await _follow_peek(call, name, after, timeout_s)
-    events: Sequence[Event] | None
-    if after is None:
-        events = open_mail(call.services, name, limit, mail_filter(call))
+    if parsed.has("--title") and not parsed.has("--dry-run") and let_client_take(call):
+        return 0  # the client reads the transcripts first, and then repeats the command
+    targets, text, has_mentions = await _read(call)
+    expires_s = parsed.duration_s("--expires")
+    request = Send(
+        text=text,
+        to=tuple(targets),
+        has_mentions=has_mentions,
+        intent=parsed.value("--intent") or "",
+        thread=parsed.value("--thread") or "",
+        reply_to=parsed.value("--reply-to") or "",
+        priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
+        expires_in_ms=_milliseconds(expires_s),
+        id=(parsed.value("--id") or "").upper(),
+        bundle_id=parsed.value("--bundle") or "",
+        is_confirmed=parsed.has("--yes"),
+        is_dry_run=parsed.has("--dry-run"),
+        expects_reply=parsed.has("--expects-reply"),
+        room=await _room(call, targets),
+    )
+    if parsed.has("--raw"):
+        request = _as_keys(call, request)
+        await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
+        request = await hide_keys(call.services.agents.holds, request)
+    request = await with_bundle(call, request)
+    sent = await call.submit(request)
+    assert isinstance(sent, Sent)
+    if request.raw and sent.event is not None and is_raw(sent.event):  # --id may name an earlier text
+        return await say_outcome(call, sent)
+    if call.is_json:
+        await call.say_json(sent_view(sent))
     else:
-        events = await _all_behind(call, _behind(call, name, after, limit))
-    if not events and (parsed.has("--wait") or timeout_s is not None):
-        place = call.services.queries.last() if after is None else after
-        events = await call.first(_behind(call, name, place, limit), timeout_s)
-        if events is None:
-            return EXIT_NOTHING
-    events = events[:limit]
-    rest = count_rest(call, events) if after is None else 0
-    for batch in batches(events):
-        await show_mail(call, batch, rest=rest if batch[-1] is events[-1] else 0)
+        await call.say(call.safe(_sentence(sent), keep_lines=True))
     return 0
 
 
-async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: float | None) -> int:
-    """Show the messages after a seq as they arrive. After SIGTERM or SIGHUP, print the cursor.
+async def _room(call: Call, targets: Sequence[str]) -> str:
+    """Return the room of the message: the one that --room names, or for the recipient `room` the caller's.
 
-    A client that reconnects continues after the last message that it had written out.
+    Return an empty string if the message is not for a room. Raises RoomNotFound if the caller has no room.
     """
-    if after is None:
-        raise UsageError(
-            "say where it begins: pal recv --follow --after SEQ; without --peek it takes your mail"
-        )
-    shown = _Written(max(after, _resumed(call)))
-    status = EXIT_NOTHING
-    with call.connection.ending_gently(shown.place):
-        query = _behind(call, name, shown.place, _PAGE)
-        async with aclosing(
-            call.services.queries.follow(query, after=shown.place, with_archives=True)
-        ) as found:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    while True:
-                        with call.connection.waiting():
-                            events = await anext(found)
-                        for event in events:
-                            token = str(event.seq).encode()
-                            await show_mail(call, [event], token, flushed=partial(shown.move, event.seq))
-                        status = 0
-            except TimeoutError:
-                pass
-    await call.connection.output.flushed()
-    if call.connection.is_asked_to_end:
-        call.say_cursor(shown.place)
+    named = call.parsed.value("--room")
+    is_said = any(target.startswith("#") for target in targets)
+    if named is None and not is_said and any(_is_here(target) for target in targets):
+        return await room_of(call)
+    if named == "":
+        raise UsageError("--room needs a room: its name, or a path in its workspace")
+    return "" if named is None else await named_room(call, named)
+
+
+def _is_here(target: str) -> bool:
+    return target.lower().removeprefix("@") == "room"
+
+
+def _as_keys(call: Call, request: Send) -> Send:
+    """Return the request with the text as raw keys, for exactly one agent."""
+    if len(request.to) != 1:
+        raise UsageError("raw keys go into one terminal: pal send NAME --raw -- KEYS")
+    return structs.replace(
+        request,
+        raw=request.text.encode("utf-8", "surrogateescape"),
+        text="",
+        to=(),
+        recipient=call.agent(request.to[0]).name,
+        has_mentions=False,
+    )
+
+
+def _milliseconds(expires_s: float | None) -> int:
+    if expires_s is None:
         return 0
-    return status
+    if expires_s < 0.001:
+        raise UsageError("--expires needs a time above 0")
+    return int(expires_s * 1000)
 
 
-class _Written:
-    """The seq up to which everything was written out."""
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-
-    def move(self, place: int) -> None:
-        self.place = place
-
-
-def _resumed(call: Call) -> int:
-    """Return the seq up to which a reconnected client had written everything; 0 for a new client."""
-    token = call.asked.resume
-    return int(token) if token is not None and token.isdigit() and len(token) <= _LONGEST_TOKEN else 0
-
-
-async def _all_behind(call: Call, query: Query) -> list[Event]:
-    """Return the messages after a seq, archived or not, up to the limit."""
-    found: list[Event] = []
-    async with aclosing(call.services.queries.pages(query)) as some:
-        async for page in some:
-            found += page
-            if len(found) >= query.limit:
-                break
-    return found[: query.limit]
+async def _read(call: Call) -> tuple[list[str], str, bool]:
+    """Return the recipients, the text, and whether `@words` in the text are also recipients."""
+    parsed = call.parsed
+    words = list(parsed.positionals)
+    path = parsed.value("--file")
+    if path is not None or parsed.has("--stdin"):
+        if parsed.after:
+            raise UsageError("the text comes from --file or --stdin: leave out the text after --")
+        return words, await _content(call, path), False
+    if parsed.after is not None:
+        if not parsed.after:
+            raise UsageError("there is no text after --")
+        return words, " ".join(parsed.after), False
+    if not words:
+        raise UsageError("there is no text: pal send [TARGET...] [--] TEXT")
+    *targets, text = words
+    if not targets and text.startswith("@") and " " not in text.strip():
+        raise UsageError(f"{text!r} is a recipient without a text: pal send {text} -- TEXT")
+    return targets, text, True
 
 
-def _behind(call: Call, name: str, place: int, limit: int) -> Query:
-    senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
-    return Query(targets=(name,), senders=senders, threads=threads, after=place, limit=limit)
+async def _content(call: Call, path: str | None) -> str:
+    """Let the client read a file or standard input, with its own rights."""
+    if path is None:
+        content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
+    else:
+        content = await call.connection.read_file(path, LIMIT_BODY_BYTES)
+    try:
+        return content.decode("utf-8", "surrogateescape" if call.parsed.has("--raw") else "strict")
+    except UnicodeDecodeError:
+        raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
+
+
+def _room_of(sent: Sent) -> str:
+    """Return the room of a sent message; empty if it was not for a room."""
+    if sent.event is not None:
+        return room_id_of(sent.event) or ""
+    return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
+
+
+def _sentence(sent: Sent) -> str:
+    """Return the result in one line, and one more line for each group or path without recipients."""
+    names = ", ".join(sent.delivered_to) or "nobody"
+    if room := _room_of(sent):
+        names = f"{names} in {room}"
+    if sent.event is None:
+        lines = [f"would go to {names}"]
+    elif sent.is_repeat:
+        lines = [f"#{sent.event.seq} was sent before, to {names}"]
+    else:
+        lines = [f"sent #{sent.event.seq} to {names}"]
+    lines += [f"nobody is in {group} now; the message is kept" for group in sent.empty_groups]
+    lines += [f"nobody is subscribed to {path}: dead letter" for path in sent.dead]
+    return "\n".join(lines)
 
 
 # --------------------
-# `pal recv`: read the caller's mailbox. Messages are shown, flushed, and only then stored as seen.
+# `pal send --raw`: wait for the outcome of the keys, and show it to their sender.
+#
+# Keys are typed, refused or expired within seconds. The ledger is not polled: new events in the log cause the
+# next read.
+
+_TYPED: Final = frozenset({State.SEEN, State.ANSWERED})
+_KNOWN: Final = _TYPED | ENDS | {State.HELD}
+_WORDS: Final[Mapping[str, str]] = {State.REFUSED: "was refused", State.EXPIRED: "expired"}
+_GRACE_S: Final = 10.0
+"""Seconds after the expiry of the keys in which a terminal that has received them may still report."""
+
+
+async def say_outcome(call: Call, sent: Sent) -> int:
+    """Wait for the outcome of raw keys and show it. Return 0 if they were typed, else 1."""
+    assert sent.event is not None  # a dry run types nothing
+    (name,) = sent.delivered_to
+    entry = await _wait(call, sent.event, name)
+    is_typed = entry.state in _TYPED
+    if call.is_json:
+        await call.say_json(msgspec.to_builtins(sent_view(sent)) | _view(entry))
+    elif is_typed:
+        seq = sent.event.seq
+        await call.say(
+            f"#{seq} was typed before, into {name}" if sent.is_repeat else f"typed #{seq} into {name}"
+        )
+    else:
+        call.warn(_raw_sentence(sent.event.seq, name, entry))
+    return 0 if is_typed else 1
+
+
+def _raw_sentence(seq: int, name: str, entry: LedgerEntry) -> str:
+    """Return why the keys were not typed, or that it is unknown whether they were."""
+    if entry.state == State.SUBMITTED:
+        return (
+            f"#{seq} was handed to the terminal of {name} and never confirmed: it may or may not have been "
+            f"typed. 'pal peek {name}' shows its screen"
+        )
+    why = f" ({entry.reason})" if entry.reason else ""
+    return f"nothing was typed into {name}: #{seq} {_WORDS.get(entry.state, f'is {entry.state}')}{why}"
+
+
+async def _wait(call: Call, event: Event, name: str) -> LedgerEntry:
+    """Return the final ledger entry of the keys; after the time limit the present one."""
+    queries, news = call.services.queries, asyncio.Event()
+    stop = queries.subscribe(lambda _: news.set())
+    try:
+        async with asyncio.timeout(_limit_s(call, event)):
+            with call.connection.waiting():
+                while not _is_known(entry := read_entry(queries.rows, event.seq, name)):
+                    await news.wait()
+                    news.clear()
+    except TimeoutError:
+        entry = read_entry(queries.rows, event.seq, name)
+    finally:
+        stop()
+    return entry or LedgerEntry(state=State.QUEUED, ts=event.ts)
+
+
+def _is_known(entry: LedgerEntry | None) -> bool:
+    """Return whether the outcome is final. A submitted and unconfirmed entry stays unconfirmed."""
+    return entry is not None and (entry.state in _KNOWN or entry.unconfirmed)
+
+
+def _limit_s(call: Call, event: Event) -> float:
+    expires = event.body.expires if isinstance(event.body, MessageSent) else 0
+    left_ms = expires - call.services.clock.now_ms()
+    return max(0, left_ms) / 1000 + _GRACE_S
+
+
+def _view(entry: LedgerEntry) -> dict[str, object]:
+    view: dict[str, object] = {"state": entry.state}
+    if entry.reason:
+        view["reason"] = entry.reason
+    if entry.unconfirmed:
+        view["unconfirmed"] = True
+    return view
+
+
+# --------------------
+# Function of `pal recv`: read the caller's mailbox. Messages are stored as seen after they are flushed.
 
 _tokens: Final = msgspec.json.Decoder(list[Place])
 _encode_mail: Final = msgspec.json.Encoder().encode
@@ -828,225 +731,251 @@ async def _has_resumed(call: Call) -> bool:
 
 
 # --------------------
-# Wait for the outcome of raw keys, and show it to their sender.
-#
-# Keys are typed, refused or expired within seconds. The ledger is not polled: new events in the log cause the
-# next read.
+# `pal recv --peek` and `--after`: show the caller's messages, once or continuously, and mark nothing.
 
-_TYPED: Final = frozenset({State.SEEN, State.ANSWERED})
-_KNOWN: Final = _TYPED | ENDS | {State.HELD}
-_WORDS: Final[Mapping[str, str]] = {State.REFUSED: "was refused", State.EXPIRED: "expired"}
-_GRACE_S: Final = 10.0
-"""Seconds after the expiry of the keys in which a terminal that has received them may still report."""
+_LONGEST_TOKEN: Final = 15
+_PAGE: Final = 1000
 
 
-async def say_outcome(call: Call, sent: Sent) -> int:
-    """Wait for the outcome of raw keys and show it. Return 0 if they were typed, else 1."""
-    assert sent.event is not None  # a dry run types nothing
-    (name,) = sent.delivered_to
-    entry = await _wait(call, sent.event, name)
-    is_typed = entry.state in _TYPED
-    if call.is_json:
-        await call.say_json(sent_view(sent) | _view(entry))
-    elif is_typed:
-        seq = sent.event.seq
-        await call.say(
-            f"#{seq} was typed before, into {name}" if sent.is_repeat else f"typed #{seq} into {name}"
-        )
-    else:
-        call.warn(_raw_sentence(sent.event.seq, name, entry))
-    return 0 if is_typed else 1
-
-
-def _raw_sentence(seq: int, name: str, entry: LedgerEntry) -> str:
-    """Return why the keys were not typed, or that it is unknown whether they were."""
-    if entry.state == State.SUBMITTED:
-        return (
-            f"#{seq} was handed to the terminal of {name} and never confirmed: it may or may not have been "
-            f"typed. 'pal peek {name}' shows its screen"
-        )
-    why = f" ({entry.reason})" if entry.reason else ""
-    return f"nothing was typed into {name}: #{seq} {_WORDS.get(entry.state, f'is {entry.state}')}{why}"
-
-
-async def _wait(call: Call, event: Event, name: str) -> LedgerEntry:
-    """Return the final ledger entry of the keys; after the time limit the present one."""
-    queries, news = call.services.queries, asyncio.Event()
-    stop = queries.subscribe(lambda _: news.set())
-    try:
-        async with asyncio.timeout(_limit_s(call, event)):
-            with call.connection.waiting():
-                while not _is_known(entry := read_entry(queries.rows, event.seq, name)):
-                    await news.wait()
-                    news.clear()
-    except TimeoutError:
-        entry = read_entry(queries.rows, event.seq, name)
-    finally:
-        stop()
-    return entry or LedgerEntry(state=State.QUEUED, ts=event.ts)
-
-
-def _is_known(entry: LedgerEntry | None) -> bool:
-    """Return whether the outcome is final. A submitted and unconfirmed entry stays unconfirmed."""
-    return entry is not None and (entry.state in _KNOWN or entry.unconfirmed)
-
-
-def _limit_s(call: Call, event: Event) -> float:
-    expires = event.body.expires if isinstance(event.body, MessageSent) else 0
-    left_ms = expires - call.services.clock.now_ms()
-    return max(0, left_ms) / 1000 + _GRACE_S
-
-
-def _view(entry: LedgerEntry) -> dict[str, object]:
-    view: dict[str, object] = {"state": entry.state}
-    if entry.reason:
-        view["reason"] = entry.reason
-    if entry.unconfirmed:
-        view["unconfirmed"] = True
-    return view
-
-
-# --------------------
-# `pal send`: read recipients and text from the command line, and send the message.
-
-
-async def send(call: Call) -> int:
-    """Store a message for its recipients, and report them."""
+async def peek(call: Call, name: str, limit: int) -> int:
+    """Show messages without marking them: the open ones, or with --after all messages after a seq."""
     parsed = call.parsed
-    if parsed.has("--title") and not parsed.has("--dry-run") and let_client_take(call):
-        return 0  # the client reads the transcripts first, and then repeats the command
-    targets, text, has_mentions = await _read(call)
-    expires_s = parsed.duration_s("--expires")
-    request = Send(
-        text=text,
-        to=tuple(targets),
-        has_mentions=has_mentions,
-        intent=parsed.value("--intent") or "",
-        thread=parsed.value("--thread") or "",
-        reply_to=parsed.value("--reply-to") or "",
-        priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
-        expires_in_ms=_milliseconds(expires_s),
-        id=(parsed.value("--id") or "").upper(),
-        bundle_id=parsed.value("--bundle") or "",
-        is_confirmed=parsed.has("--yes"),
-        is_dry_run=parsed.has("--dry-run"),
-        expects_reply=parsed.has("--expects-reply"),
-        room=await _room(call, targets),
-    )
-    if parsed.has("--raw"):
-        request = _as_keys(call, request)
-        await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
-        request = await hide_keys(call.services.agents.holds, request)
-    request = await with_bundle(call, request)
-    sent = await call.submit(request)
-    assert isinstance(sent, Sent)
-    if request.raw and sent.event is not None and is_raw(sent.event):  # --id may name an earlier text
-        return await say_outcome(call, sent)
-    if call.is_json:
-        await call.say_json(sent_view(sent))
+    after, timeout_s = parsed.number("--after"), parsed.duration_s("--timeout")
+    if parsed.has("--follow"):
+        return await _follow_peek(call, name, after, timeout_s)
+    events: Sequence[Event] | None
+    if after is None:
+        events = open_mail(call.services, name, limit, mail_filter(call))
     else:
-        await call.say(call.safe(_sentence(sent), keep_lines=True))
+        events = await _all_behind(call, _behind(call, name, after, limit))
+    if not events and (parsed.has("--wait") or timeout_s is not None):
+        place = call.services.queries.last() if after is None else after
+        events = await call.first(_behind(call, name, place, limit), timeout_s)
+        if events is None:
+            return EXIT_NOTHING
+    events = events[:limit]
+    rest = count_rest(call, events) if after is None else 0
+    for batch in batches(events):
+        await show_mail(call, batch, rest=rest if batch[-1] is events[-1] else 0)
     return 0
 
 
-async def _room(call: Call, targets: Sequence[str]) -> str:
-    """Return the room of the message: the one that --room names, or for the recipient `room` the caller's.
+async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: float | None) -> int:
+    """Show the messages after a seq as they arrive. After SIGTERM or SIGHUP, print the cursor.
 
-    Return an empty string if the message is not for a room. Raises RoomNotFound if the caller has no room.
+    A client that reconnects continues after the last message that it had written out.
     """
-    named = call.parsed.value("--room")
-    is_said = any(target.startswith("#") for target in targets)
-    if named is None and not is_said and any(_is_here(target) for target in targets):
-        return await room_of(call)
-    if named == "":
-        raise UsageError("--room needs a room: its name, or a path in its workspace")
-    return "" if named is None else await named_room(call, named)
-
-
-def _is_here(target: str) -> bool:
-    return target.lower().removeprefix("@") == "room"
-
-
-def _as_keys(call: Call, request: Send) -> Send:
-    """Return the request with the text as raw keys, for exactly one agent."""
-    if len(request.to) != 1:
-        raise UsageError("raw keys go into one terminal: pal send NAME --raw -- KEYS")
-    return structs.replace(
-        request,
-        raw=request.text.encode("utf-8", "surrogateescape"),
-        text="",
-        to=(),
-        recipient=call.agent(request.to[0]).name,
-        has_mentions=False,
-    )
-
-
-def _milliseconds(expires_s: float | None) -> int:
-    if expires_s is None:
+    if after is None:
+        raise UsageError(
+            "say where it begins: pal recv --follow --after SEQ; without --peek it takes your mail"
+        )
+    shown = _Written(max(after, _resumed(call)))
+    status = EXIT_NOTHING
+    with call.connection.ending_gently(shown.place):
+        query = _behind(call, name, shown.place, _PAGE)
+        async with aclosing(
+            call.services.queries.follow(query, after=shown.place, with_archives=True)
+        ) as found:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while True:
+                        with call.connection.waiting():
+                            events = await anext(found)
+                        for event in events:
+                            token = str(event.seq).encode()
+                            await show_mail(call, [event], token, flushed=partial(shown.move, event.seq))
+                        status = 0
+            except TimeoutError:
+                pass
+    await call.connection.output.flushed()
+    if call.connection.is_asked_to_end:
+        call.say_cursor(shown.place)
         return 0
-    if expires_s < 0.001:
-        raise UsageError("--expires needs a time above 0")
-    return int(expires_s * 1000)
+    return status
 
 
-async def _read(call: Call) -> tuple[list[str], str, bool]:
-    """Return the recipients, the text, and whether `@words` in the text are also recipients."""
-    parsed = call.parsed
-    words = list(parsed.positionals)
-    path = parsed.value("--file")
-    if path is not None or parsed.has("--stdin"):
-        if parsed.after:
-            raise UsageError("the text comes from --file or --stdin: leave out the text after --")
-        return words, await _content(call, path), False
-    if parsed.after is not None:
-        if not parsed.after:
-            raise UsageError("there is no text after --")
-        return words, " ".join(parsed.after), False
-    if not words:
-        raise UsageError("there is no text: pal send [TARGET...] [--] TEXT")
-    *targets, text = words
-    if not targets and text.startswith("@") and " " not in text.strip():
-        raise UsageError(f"{text!r} is a recipient without a text: pal send {text} -- TEXT")
-    return targets, text, True
+class _Written:
+    """The seq up to which everything was written out."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def move(self, place: int) -> None:
+        self.place = place
 
 
-async def _content(call: Call, path: str | None) -> str:
-    """Let the client read a file or standard input, with its own rights."""
-    if path is None:
-        content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
-    else:
-        content = await call.connection.read_file(path, LIMIT_BODY_BYTES)
-    try:
-        return content.decode("utf-8", "surrogateescape" if call.parsed.has("--raw") else "strict")
-    except UnicodeDecodeError:
-        raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
+def _resumed(call: Call) -> int:
+    """Return the seq up to which a reconnected client had written everything; 0 for a new client."""
+    token = call.asked.resume
+    return int(token) if token is not None and token.isdigit() and len(token) <= _LONGEST_TOKEN else 0
 
 
-def _room_of(sent: Sent) -> str:
-    """Return the room of a sent message; empty if it was not for a room."""
-    if sent.event is not None:
-        return room_id_of(sent.event) or ""
-    return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
+async def _all_behind(call: Call, query: Query) -> list[Event]:
+    """Return the messages after a seq, archived or not, up to the limit."""
+    found: list[Event] = []
+    async with aclosing(call.services.queries.pages(query)) as some:
+        async for page in some:
+            found += page
+            if len(found) >= query.limit:
+                break
+    return found[: query.limit]
 
 
-def _sentence(sent: Sent) -> str:
-    """Return the result in one line, and one more line for each group or path without recipients."""
-    names = ", ".join(sent.delivered_to) or "nobody"
-    if room := _room_of(sent):
-        names = f"{names} in {room}"
-    if sent.event is None:
-        lines = [f"would go to {names}"]
-    elif sent.is_repeat:
-        lines = [f"#{sent.event.seq} was sent before, to {names}"]
-    else:
-        lines = [f"sent #{sent.event.seq} to {names}"]
-    lines += [f"nobody is in {group} now; the message is kept" for group in sent.empty_groups]
-    lines += [f"nobody is subscribed to {path}: dead letter" for path in sent.dead]
-    return "\n".join(lines)
+def _behind(call: Call, name: str, place: int, limit: int) -> Query:
+    senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
+    return Query(targets=(name,), senders=senders, threads=threads, after=place, limit=limit)
 
 
 # --------------------
-# `pal trace`: show every step of one message, from the log, delivery and the holders. Changes nothing.
+# Functions of `pal inbox`, `show`, `receipts`, `ack`, `release` and `redeliver`.
+
+
+async def inbox(call: Call) -> int:
+    """Show the newest messages to the caller, read or not."""
+    limit = call.parsed.number("--limit", least=1) or DEFAULT_INBOX
+    found = await inbox_view(call.services, call.owner, limit)
+    if call.is_json:
+        for event, state in found:
+            await call.say_json(msgspec.structs.replace(message_view(event), state=state))
+        return 0
+    if not found:
+        await call.say("no messages yet")
+        return 0
+    columns = [
+        Column(title="ID", is_right=True),
+        Column(title="FROM", least=8),
+        Column(title="STATE"),
+        Column(title="AGE", is_right=True),
+        Column(title="TEXT", least=12),
+    ]
+    now = call.services.clock.now_ms()
+    rows = [
+        [f"#{event.seq}", call.paint.name(event.sender), state, ago(now - event.ts), readable_text(event)]
+        for event, state in found
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def show(call: Call) -> int:
+    """Show one message or event in full."""
+    event = await call.services.queries.fetch_event(call.parsed.positionals[0])
+    is_mail = event.type == "message" or bool(event.delivered_to)
+    if call.is_json:
+        if is_mail:
+            await call.say_json(message_view(event))
+        else:
+            await call.write(encode_event(event) + b"\n")
+        return 0
+    text = readable_text(event)
+    paint = call.paint
+    kind, sender = paint.safe(f"{event.type} from"), paint.name(event.sender)
+    lines = [f"#{event.seq} {kind} {sender}, {call.clock_time(event.ts)}, {paint.safe(event.id)}"]
+    if event.to:
+        lines.append(f"to {paint.names(event.to)}")
+    lines += [paint.safe(f"{label} {value}") for label, value in _labels(event) if value]
+    if is_mail:
+        lines += _receipt_table(call, event)
+    await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
+    return 0
+
+
+async def receipts(call: Call) -> int:
+    """Show the delivery state of a message, one line per recipient."""
+    event = call.services.queries.message(call.parsed.positionals[0])
+    if call.is_json:
+        await call.say_json(receipts_view(call.services, event))
+        return 0
+    lines = _receipt_table(call, event)
+    await call.say_lines(lines or [f"#{event.seq} was for nobody"])
+    return 0
+
+
+def _receipt_table(call: Call, event: Event) -> list[str]:
+    rows = []
+    for receipt in receipts_of(call.services, event):
+        entry = receipt.entry
+        state = f"{entry.state} (unconfirmed)" if entry.unconfirmed else entry.state
+        evidence = [word for word in (entry.lane, entry.grade, entry.reason) if word]
+        evidence += [GATE_ADVICE[reason] for reason in evidence if reason in GATE_ADVICE]
+        if entry.answer:
+            evidence.append(f"answered in #{entry.answer}")
+        if entry.by:
+            evidence.append(f"by {entry.by}")
+        rows.append([receipt.name, state, call.clock_time(entry.ts), ", ".join(evidence)])
+    columns = [Column(least=8), Column(), Column(), Column()]
+    return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
+
+
+def _labels(event: Event) -> Sequence[tuple[str, str | None]]:
+    """Return the names and values that are shown above the text of an event."""
+    match event.body:
+        case MessageSent() as message:
+            return (
+                ("intent", message.intent),
+                ("thread", message.thread),
+                ("reply to", message.reply_to),
+                ("priority", message.priority),
+                ("path", message.path),
+                ("bundle id", message.bundle_id),
+            )
+        case ForeignBody() as foreign:
+            return (
+                ("intent", foreign.intent),
+                ("thread", foreign.thread),
+                ("reply to", foreign.reply_to),
+                ("bundle id", foreign.bundle_id),
+            )
+        case DeliveryReport(priority=priority):
+            return (("priority", priority),)
+        case MemberJoined(path=path):
+            return (("path", path),)
+        case Bundle(bundle_id=bundle_id):
+            return (("bundle id", bundle_id),)
+    return ()
+
+
+async def ack(call: Call) -> int:
+    """Mark messages to the caller as seen. Messages to other recipients are refused."""
+    name = call.owner
+    events = [call.services.queries.message(reference) for reference in call.parsed.positionals]
+    seqs = tuple(event.seq for event in events)
+    request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
+    written = await call.submit(request)
+    assert isinstance(written, Written)
+    moved = body_as(written.event, DeliveryReport).messages if written.event is not None else ()
+    if call.is_json:
+        await call.say_json({"name": name, "state": State.SEEN, "messages": moved})
+    elif not moved:
+        call.warn("nothing to mark: you have seen these already")
+    return 0
+
+
+async def release(call: Call) -> int:
+    """Queue a held message for delivery."""
+    reference = call.parsed.positionals[0]
+    await call.submit(Release(message=reference))
+    return await _say_queued(call, reference, "is in line now")
+
+
+async def redeliver(call: Call) -> int:
+    """Queue a message again for the recipients that may not have it."""
+    reference = call.parsed.positionals[0]
+    await call.submit(Redeliver(message=reference))
+    return await _say_queued(call, reference, "is in line again")
+
+
+async def _say_queued(call: Call, reference: str, words: str) -> int:
+    event = call.services.queries.message(reference)
+    if call.is_json:
+        await call.say_json(receipts_view(call.services, event))
+    else:
+        await call.say(f"#{event.seq} {words}")
+    return 0
+
+
+# --------------------
+# Function of `pal trace`: show every step of one message, from the log, delivery and the holders.
 
 _TRACE_PAGE: Final = 1000
 _LIMIT_EVENTS: Final = 20_000
@@ -1108,8 +1037,7 @@ async def trace(call: Call) -> int:
 
 
 async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over: bool) -> list[TraceStep]:
-    fields = flat(message)
-    sent = f"{fields['priority']}, from {message.sender} to {', '.join(names) or 'nobody'}"
+    sent = f"{flat(message).priority}, from {message.sender} to {', '.join(names) or 'nobody'}"
     steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
     states: list[TraceStep] = []
     place, seen = message.seq, 0
@@ -1229,3 +1157,122 @@ def _gate(is_open: bool, reason: str) -> str:
 def _time(call: Call, ts_ms: int) -> str:
     moment = datetime.fromtimestamp(ts_ms / 1000, call.zone)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}"
+
+
+# --------------------
+# Rendering: write messages batch by batch, as JSON, for people, or fenced for an agent.
+#
+# Does not mark messages as seen: the calling command does that.
+
+_LIMIT_TEXT: Final = 1024 * 1024
+"""Characters of text in a batch, except for a single longer message. A batch is one write."""
+
+JSON: Final = "json"
+PAGE: Final = "page"
+FENCE: Final = "fence"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def tips_for_agent(call: Call, events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
+    """Return the tips for an agent with these messages. A tip is repeated until it is stored as shown."""
+    if form_of(call) != FENCE or call.caller.kind != INSTANCE:
+        return {}
+    return tips_for(events, frozenset(told))
+
+
+def told_tips(call: Call) -> set[str]:
+    """Return the tips that are stored as shown."""
+    return set(read_tips(call.services.queries.rows, call.owner))
+
+
+def form_of(call: Call) -> str:
+    """Return the form of the output: JSON, a page for people, or fenced for an agent."""
+    if call.is_json or (call.parsed.has("--follow") and call.is_json_stream):
+        return JSON
+    return PAGE if call.is_terminal else FENCE
+
+
+def batches(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Split messages into batches, each for one write."""
+    batch: list[Event] = []
+    size = 0
+    for event in events:
+        length = len(readable_text(event))
+        if batch and (size + length > _LIMIT_TEXT or len(batch) == LIMIT_INJECTION):
+            yield batch
+            batch, size = [], 0
+        batch.append(event)
+        size += length
+    if batch:
+        yield batch
+
+
+def count_rest(call: Call, events: Sequence[Event]) -> int:
+    """Return how many unread messages remain after those that are shown; 0 with --follow."""
+    if call.parsed.has("--follow"):
+        return 0
+    return max(0, read_unread(call.services.queries.rows, call.owner) - len(events))
+
+
+async def show_mail(
+    call: Call,
+    events: Sequence[Event],
+    token: bytes = b"",
+    *,
+    rest: int = 0,
+    told: set[str] | None = None,
+    flushed: Callable[[], None] | None = None,
+) -> None:
+    """Write one batch in one piece: if the client is cut off before it has written all, no message counts.
+
+    The tips in the batch are added to `told`.
+    """
+    form = form_of(call)
+    write: Callable[[Sequence[Event]], bytes] = _to_json_lines
+    if form == PAGE:
+        write = partial(_to_page, call)
+    elif form == FENCE:
+        tips = tips_for_agent(call, events, told_tips(call) if told is None else told)
+        write = partial(_to_fence, call, rest, tuple(tips.values()))
+        if told is not None:
+            told.update(tips)
+    # Encoding or escaping a payload of megabytes would block the event loop.
+    is_quick = all(is_small(event.payload) for event in events)
+    data = write(events) if is_quick else await asyncio.to_thread(write, events)
+    await call.write(data, token, flushed=flushed)
+
+
+def _to_json_lines(events: Sequence[Event]) -> bytes:
+    return b"".join(_encode(message_view(event)) + b"\n" for event in events)
+
+
+def _to_page(call: Call, events: Sequence[Event]) -> bytes:
+    return "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
+
+
+def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
+    """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
+    services, name = call.services, call.owner
+    fence = format_injection(
+        [injection_line(event, name, services.queries.device) for event in events],
+        rest=rest,
+        hints=services.daemon.settings.hints,
+        tips=(bundle_hint(events), *tips),
+    )
+    return f"{fence}\n".encode()
+
+
+def mail_filter(call: Call) -> Passes | None:
+    """Return the filter by sender and thread; None lets everything through."""
+    senders = {name.removeprefix("@").lower() for name in call.parsed.values("--from")}
+    threads = set(call.parsed.values("--thread"))
+    if not senders and not threads:
+        return None
+    return lambda event: (
+        (not senders or event.sender.lower() in senders) and (not threads or _thread(event) in threads)
+    )
+
+
+def _thread(event: Event) -> str | None:
+    return event.body.thread if isinstance(event.body, MessageSent) else None

@@ -20,7 +20,7 @@ from palaver.services.permissions import Pending
 from palaver.state.agents import read_entry, read_held
 
 # --------------------
-# The commands for permission requests of agents.
+# Rows of the commands for permission requests of agents.
 
 _GROUP: Final = "Permissions"
 
@@ -33,13 +33,22 @@ PERMISSION_COMMANDS: Final = (
         summary="List requests that wait for a person's decision.",
         description=(
             "Shows blocked agents and their permission requests. Requests with an id can be answered with "
-            "'pal approve' or 'pal deny'; this requires the setting 'approvals' and a harness that supports "
-            "it. Answer all others in the agent's own terminal. Then it shows messages that are held until "
-            "'pal release'."
+            "'pal approve' or 'pal deny'; this requires the setting 'approvals' and a harness that "
+            "supports it. Answer all others in the agent's own terminal. Then it shows the newest 50 "
+            "messages that are held until 'pal release', by brakes or because their content is lost."
         ),
         examples=(
             ("pal pending", "what must I decide?"),
             ("pal pending --json", "with the full text of each request"),
+        ),
+        json=(
+            "one object for each. For a held message 'id' is null, 'agent' the sender, 'text' the reason, "
+            "'answerable' false, 'held' its number and 'to' its recipients; 'since' is the time."
+        ),
+        see=(
+            ("permissions", "permissions.md"),
+            ("brakes", "delivery.md#brakes"),
+            ("what survives", "log.md#what-survives"),
         ),
     ),
     Command(
@@ -64,72 +73,9 @@ PERMISSION_COMMANDS: Final = (
     ),
 )
 
-# --------------------
-# Messages that are held until a person releases them, for `pal pending`. Changes nothing.
-#
-# Messages that are held because of a usage limit are left out: they continue by themselves.
-
-_SHOWN: Final = 50
-"""How many messages are shown; the newest ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMessage:
-    """A message, the recipients it is held for, and the reason."""
-
-    event: Event
-    names: list[str]
-    reason: str
-    since_ms: int
-
-
-def held_messages(call: Call) -> list[HeldMessage]:
-    """Return the messages that a person must release, oldest first; above the limit only the newest."""
-    queries = call.services.queries
-    found: list[HeldMessage] = []
-    for seq, names in read_held(queries.rows).items():
-        entries = {name: read_entry(queries.rows, seq, name) for name in sorted(names)}
-        waiting = {name: one for name, one in entries.items() if one and not one.reason.startswith(USED_UP)}
-        event = queries.event(seq) if waiting else None
-        if event is not None:
-            first = next(iter(waiting.values()))
-            found.append(HeldMessage(event, list(waiting), first.reason, first.ts))
-        if len(found) == _SHOWN:
-            break
-    return found[::-1]
-
-
-def held_view(one: HeldMessage) -> dict[str, object]:
-    """Return a held message for JSON output, in the form of a permission request."""
-    return {
-        "id": None,
-        "agent": one.event.sender,
-        "harness": None,
-        "session": None,
-        "text": one.reason,
-        "since": one.since_ms,
-        "answerable": False,
-        "held": one.event.seq,
-        "to": one.names,
-    }
-
-
-def held_lines(call: Call, one: HeldMessage) -> list[str]:
-    """Return lines with the message, the reason, and the command that releases it."""
-    paint, seq = call.paint, one.event.seq
-    sender, names = paint.name(one.event.sender), paint.names(one.names)
-    since = ago(call.services.clock.now_ms() - one.since_ms)
-    way = f"pal show {seq} | pal release {seq}"
-    if one.reason == LOST:
-        way = f"put its file back into blobs/, 'pal doctor' names it; then: pal release {seq}"
-    return [
-        f"{paint.bold(f'#{seq}')} from {sender} to {names} is held: {paint.safe(one.reason)}",
-        f"    since {since}: {way}",
-    ]
-
 
 # --------------------
-# `pal pending`, `approve` and `deny`: show permission requests to all; only the human in person decides.
+# Functions of `pal pending`, `approve` and `deny`. Only the human in person decides.
 
 _ARRIVE_S: Final = 30.0
 """Seconds that a harness may take to accept a decision; some must first confirm that the request is open."""
@@ -248,6 +194,45 @@ def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
     )
 
 
+# --------------------
+# Messages that are held until a person releases them, for `pal pending`. Changes nothing.
+#
+# Messages that are held because of a usage limit are left out: they continue by themselves.
+
+_SHOWN: Final = 50
+"""How many messages are shown; the newest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
+    """A message, the recipients it is held for, and the reason."""
+
+    event: Event
+    names: list[str]
+    reason: str
+    since_ms: int
+
+
+def held_messages(call: Call) -> list[HeldMessage]:
+    """Return the messages that a person must release, oldest first; above the limit only the newest."""
+    queries = call.services.queries
+    found: list[HeldMessage] = []
+    for seq, names in read_held(queries.rows).items():
+        entries = {name: read_entry(queries.rows, seq, name) for name in sorted(names)}
+        waiting = {name: one for name, one in entries.items() if one and not one.reason.startswith(USED_UP)}
+        event = queries.event(seq) if waiting else None
+        if event is not None:
+            first = next(iter(waiting.values()))
+            found.append(HeldMessage(event, list(waiting), first.reason, first.ts))
+        if len(found) == _SHOWN:
+            break
+    return found[::-1]
+
+
+# --------------------
+# Rendering: permission requests and held messages, for programs and for people.
+
+
 def _view(one: Pending) -> dict[str, object]:
     return {
         "id": one.id,
@@ -280,3 +265,32 @@ def _input_lines(one: Pending) -> list[str]:
     """Return the complete input of a request: a person must not allow anything that was not shown."""
     written = json.dumps(one.input, indent=2, ensure_ascii=False, default=str)
     return [exact(line) for line in written.split("\n")]
+
+
+def held_view(one: HeldMessage) -> dict[str, object]:
+    """Return a held message for JSON output, in the form of a permission request."""
+    return {
+        "id": None,
+        "agent": one.event.sender,
+        "harness": None,
+        "session": None,
+        "text": one.reason,
+        "since": one.since_ms,
+        "answerable": False,
+        "held": one.event.seq,
+        "to": one.names,
+    }
+
+
+def held_lines(call: Call, one: HeldMessage) -> list[str]:
+    """Return lines with the message, the reason, and the command that releases it."""
+    paint, seq = call.paint, one.event.seq
+    sender, names = paint.name(one.event.sender), paint.names(one.names)
+    since = ago(call.services.clock.now_ms() - one.since_ms)
+    way = f"pal show {seq} | pal release {seq}"
+    if one.reason == LOST:
+        way = f"put its file back into blobs/, 'pal doctor' names it; then: pal release {seq}"
+    return [
+        f"{paint.bold(f'#{seq}')} from {sender} to {names} is held: {paint.safe(one.reason)}",
+        f"    since {since}: {way}",
+    ]

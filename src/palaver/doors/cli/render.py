@@ -1,4 +1,4 @@
-"""Format a message for a person at a terminal, and as one line for an agent."""
+"""Format messages for a person or an agent, and errors for standard error."""
 
 import json
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""The commands about rooms and their notes."""
+"""The commands about rooms: their members, notes and conversations."""
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,10 +17,20 @@ from palaver.protocol.display import Column, Paint, display_width, lay_out, trun
 from palaver.protocol.envelope import room_id_of
 from palaver.protocol.requests import LeaveRoom
 from palaver.protocol.text import LIMIT_BODY_BYTES
-from palaver.services.rooms import RoomResult
+from palaver.services.results import (
+    DeniedTurn,
+    GrantedTurn,
+    LeaseView,
+    MemberView,
+    NoteView,
+    RoomLine,
+    RoomView,
+    ServiceResult,
+    StickView,
+)
 
 # --------------------
-# The commands about rooms and their notes.
+# Rows of the commands about rooms and their notes.
 
 DEFAULT_NOTES: Final = 50
 """How many notes `pal note list` shows."""
@@ -60,6 +70,7 @@ ROOM_COMMANDS: Final = (
             ("pal room join", "join the room of the working directory"),
             ("pal room state", "show members and the owner of the stick"),
         ),
+        see=(("rooms", "rooms.md"),),
     ),
     Command(
         path=("room", "join"),
@@ -91,7 +102,10 @@ ROOM_COMMANDS: Final = (
         path=("room", "list"),
         group=_ROOMS,
         summary="List rooms.",
-        description="Lists the open rooms, or the rooms of a path and its parent folders.",
+        description=(
+            "Lists the open rooms, or the rooms of a path and its parent folders. Your rooms are marked "
+            "with a star."
+        ),
         positionals=(
             Positional(
                 name="PATH",
@@ -111,6 +125,10 @@ ROOM_COMMANDS: Final = (
         path=("room", "state"),
         group=_ROOMS,
         summary="Show a room's members and the owner of its stick.",
+        description=(
+            "Shows the members, the waiting members, the owner of the stick and its lease, unusual "
+            "conditions, and a waiting handoff."
+        ),
         positionals=(_PATH,),
         options=(ROOM,),
         examples=(
@@ -159,6 +177,7 @@ NOTE_COMMANDS: Final = (
             ('pal note add "CI has no libpq"', "a note for the other members"),
             ("pal note list", "show open notes"),
         ),
+        see=(("notes", "notes.md"),),
     ),
     Command(
         path=("note", "add"),
@@ -204,6 +223,246 @@ NOTE_COMMANDS: Final = (
         examples=(("pal note resolve 7f3q9x2m", "the note no longer applies"),),
     ),
 )
+
+
+# --------------------
+# Row of the command for a conversation in a room.
+
+CHAT_COMMANDS: Final = (
+    Command(
+        path=("chat",),
+        group="Rooms",
+        summary="Chat in a room, as a person at a terminal.",
+        description=(
+            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
+            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
+            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
+            "in the room can read everything. You do not become a member and never own the stick. Type /help "
+            "in the chat for more."
+        ),
+        positionals=(
+            Positional(
+                name="PATH",
+                help="Folder or file in the workspace (default: working directory).",
+                optional=True,
+                completes="directories",
+            ),
+        ),
+        options=(ROOM,),
+        examples=(
+            ("pal chat", "chat in the room of this folder"),
+            ("pal chat --room shop-x4kd", "chat in another room"),
+        ),
+        see=(("chat", "chat.md"),),
+    ),
+)
+
+
+# --------------------
+# Functions of `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
+
+
+async def room_of(call: Call, path: str = "") -> str:
+    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
+
+    The caller's room is the one that it is in at the current directory, else the only one that it is in.
+    """
+    if (named := call.parsed.value("--room")) is not None:
+        if path:
+            raise UsageError("--room and PATH both say which room: leave one out")
+        return await named_room(call, named)
+    return await _room_at(call, path) if path else await _own_room(call)
+
+
+async def room_here_or_named(call: Call, path: str = "") -> str:
+    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
+    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
+
+
+async def named_room(call: Call, word: str) -> str:
+    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
+    is_path = "/" in word or word.startswith(".")
+    return await _room_at(call, word) if is_path else word
+
+
+async def _room_at(call: Call, path: str) -> str:
+    where = call.absolute(path)
+    room = await call.services.rooms.room_here(call.caller, where) or await room_of_repeat(call)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it")
+    return room
+
+
+async def _own_room(call: Call) -> str:
+    desk, where = call.services.rooms, call.absolute(".")
+    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
+    room = room or await desk.room_meant(call.caller, where)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it, and you are in no other")
+    return room
+
+
+async def room_of_repeat(call: Call) -> str | None:
+    """Return the room in which this same request was already done; None if it was not.
+
+    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
+    """
+    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
+    event = done.event if isinstance(done, Written) else None
+    return None if event is None else room_id_of(event)
+
+
+async def text_from_stdin(call: Call, limit_bytes: int) -> str:
+    """Let the client read its standard input; raise BadRequest if it is not UTF-8."""
+    try:
+        return (await call.connection.read_stdin(limit_bytes)).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("standard input is not UTF-8; nothing was done") from None
+
+
+async def join(call: Call) -> int:
+    """Make the caller a member of the room at a path."""
+    answer = await call.services.rooms.join_path(
+        call.caller,
+        context_path=call.absolute(_path(call)),
+        force_new=call.parsed.has("--new"),
+        home=read_home(call.connection.peer.pid),
+        key=call.asked.key,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(join_lines(call, answer))
+    return 0
+
+
+async def leave(call: Call) -> int:
+    """End the caller's membership in a room."""
+    room = await room_of(call, _path(call, ""))
+    answer = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
+    return await _said(call, answer, f"you have left {room}")
+
+
+async def list_rooms(call: Call) -> int:
+    """Show all rooms, or the rooms around a path."""
+    path = _path(call, "")
+    answer = await call.services.rooms.list_rooms(
+        call.caller,
+        context_path=call.absolute(path) if path else None,
+        include_closed=call.parsed.has("--all"),
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(room_table(call, answer.rooms))
+    return 0
+
+
+async def state(call: Call) -> int:
+    """Show the present state of one room."""
+    answer = await call.services.rooms.get_room_state(
+        call.caller, room_id=await room_of(call, _path(call, ""))
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(state_lines(call, answer))
+    return 0
+
+
+async def kick(call: Call) -> int:
+    """Remove a member."""
+    name, *rest = call.parsed.positionals
+    room = await room_here_or_named(call, rest[0] if rest else "")
+    answer = await call.services.rooms.kick_member(
+        call.caller,
+        room_id=room,
+        target_agent_id=name,
+        force=call.parsed.has("--force"),
+        reason=call.parsed.value("--reason") or "",
+        key=call.asked.key,
+    )
+    had_it = "; the stick is free" if answer.target_was_owner else ""
+    return await _said(call, answer, f"{answer.target_agent_id} was removed from {room}{had_it}")
+
+
+async def close(call: Call) -> int:
+    """Close a room permanently."""
+    room = await room_here_or_named(call, _path(call, ""))
+    answer = await call.services.rooms.close_room(
+        call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
+    )
+    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
+
+
+async def add_note(call: Call) -> int:
+    """Add a note to a room."""
+    room = await room_of(call)
+    turn = call.parsed.number("--turn")
+    answer = await call.services.rooms.add_note(
+        call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
+    )
+    return await _said(call, answer, f"note {short_id(answer.note_id)} is kept in {room}")
+
+
+async def list_notes(call: Call) -> int:
+    """Show the notes of a room."""
+    limit = call.parsed.number("--limit", least=1)
+    answer = await call.services.rooms.list_notes(
+        call.caller,
+        room_id=await room_of(call),
+        after_note_id=call.parsed.value("--after"),
+        include_resolved=call.parsed.has("--all"),
+        limit=DEFAULT_NOTES if limit is None else limit,
+    )
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say_lines(note_lines(call, answer.notes))
+    return 0
+
+
+async def resolve_note(call: Call) -> int:
+    """Mark a note as resolved."""
+    answer = await call.services.rooms.resolve_note(
+        call.caller,
+        room_id=await room_of(call),
+        note_id=call.parsed.positionals[0],
+        key=call.asked.key,
+    )
+    return await _said(call, answer, f"note {short_id(answer.note_id)} is resolved")
+
+
+def _path(call: Call, otherwise: str = ".") -> str:
+    return call.parsed.positionals[0] if call.parsed.positionals else otherwise
+
+
+async def _text(call: Call) -> str:
+    words = call.parsed.positionals
+    if call.parsed.has("--stdin") == bool(words):
+        raise UsageError("a note has one text: pal note add TEXT, or --stdin to read it")
+    return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
+
+
+async def _said(call: Call, answer: ServiceResult, sentence: str) -> int:
+    if call.is_json:
+        await call.say_json(answer)
+    else:
+        await call.say(call.safe(sentence))
+    return 0
+
+
+# --------------------
+# Function of `pal chat`: find the room; the client runs the conversation in its own process.
+
+
+async def chat(call: Call) -> int:
+    """Let the client open a conversation in the named room, or in the caller's room."""
+    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
+    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
+    call.connection.run_here("chat", "--room", state.room_id)
+    return 0
+
 
 # --------------------
 # Read handoffs from the options of a command line, and format them for a terminal.
@@ -301,7 +560,7 @@ def _words(value: object) -> str:
 
 
 # --------------------
-# Format rooms, the stick and notes for people, from results of the service for rooms. Makes no requests.
+# Rendering: rooms, the stick and notes for people, from results of the service for rooms. Makes no requests.
 
 _SHORT: Final = 8
 """Characters of a note's id that are shown."""
@@ -327,85 +586,17 @@ _TAKEOVERS: Final = {
 }
 
 
-class _Stick(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the stick."""
-
-    room_id: str
-    room_state: str
-    turn_id: int = 0
-    owner_agent_id: str | None = None
-    lease_expires_at: int | None = None
-    reserved_for: str | None = None
-    claim_expires_at: int | None = None
-    conditions: list[str] = []
-    status: str = ""
-    reason: str | None = None
-    hint: str = ""
-
-
-class _Member(msgspec.Struct, frozen=True, kw_only=True):
-    agent_id: str
-    harness: str | None
-    status: str
-    state: str | None
-    waiting: bool
-    parked: bool
-    is_owner: bool
-    last_turn_id: int | None
-
-
-class _Left(msgspec.Struct, frozen=True, kw_only=True):
-    """A handoff that waits for the next owner."""
-
-    from_agent_id: str
-    handoff: dict[str, object]
-
-
-class _State(_Stick, frozen=True, kw_only=True):
-    canonical_path: str
-    members: list[_Member]
-    pending_handoff: _Left | None = None
-
-
-class _StickLine(_Stick, frozen=True, kw_only=True):
-    canonical_path: str
-    member_count: int
-    present_count: int
-    is_member: bool
-
-
-class _Granted(msgspec.Struct, frozen=True, kw_only=True):
-    room_id: str
-    turn_id: int
-    lease_expires_at: int
-    handoff: dict[str, object] | None = None
-    from_agent_id: str | None = None
-    reason: str | None = None
-    revoked: str = ""
-
-
-class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    note_id: str
-    author_agent_id: str
-    body: str
-    created_at: int
-    turn_id: int | None = None
-    resolved_at: int | None = None
-    resolved_by_agent_id: str | None = None
-
-
-def join_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def join_lines(call: Call, room: RoomView) -> Iterator[str]:
     """Show the room that was joined, and its members."""
-    yield from _sentence(call, f"you are in {answer['room_id']}, the room of {answer['canonical_path']}")
-    members = msgspec.convert(answer["members"], list[_Member])
-    yield from _sentence(call, f"members: {', '.join(member.agent_id for member in members) or 'nobody'}")
-    if warning := answer.get("warning"):
-        yield from _sentence(call, str(warning), call.paint.yellow)
+    yield from _sentence(call, f"you are in {room.room_id}, the room of {room.canonical_path}")
+    names = ", ".join(member.agent_id for member in room.members)
+    yield from _sentence(call, f"members: {names or 'nobody'}")
+    if room.warning:
+        yield from _sentence(call, room.warning, call.paint.yellow)
 
 
-def room_table(call: Call, answer: RoomResult) -> list[str]:
+def room_table(call: Call, rooms: Sequence[RoomLine]) -> list[str]:
     """Return the rooms as a table; rooms of which the caller is a member have a star."""
-    rooms = msgspec.convert(answer["rooms"], list[_StickLine])
     if not rooms:
         return ["there is no room; 'pal room join' opens one for the working directory"]
     columns = [
@@ -431,9 +622,9 @@ def room_table(call: Call, answer: RoomResult) -> list[str]:
     return lines
 
 
-def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def state_lines(call: Call, room: RoomView) -> Iterator[str]:
     """Show one room: the stick, unusual conditions, the members, and a waiting handoff."""
-    room, paint = msgspec.convert(answer, _State), call.paint
+    paint = call.paint
     yield f"{paint.bold(paint.safe(room.room_id))}  {paint.safe(room.canonical_path)}"
     yield from _sentence(call, _stick_sentence(call, room))
     for one in room.conditions:
@@ -468,9 +659,9 @@ def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
         yield from handoff_lines(room.pending_handoff.handoff, width=call.width, paint=paint)
 
 
-def turn_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def turn_lines(call: Call, turn: GrantedTurn) -> Iterator[str]:
     """Show that it is the caller's turn, the handoff of the previous owner, and the lease."""
-    turn, paint = msgspec.convert(answer, _Granted), call.paint
+    paint = call.paint
     how = f"taken from {turn.revoked}" if turn.revoked else _GRANTS.get(turn.reason or "", "")
     if turn.from_agent_id is None and "{}" in how:
         how = ""
@@ -478,19 +669,18 @@ def turn_lines(call: Call, answer: RoomResult) -> Iterator[str]:
     yield from _sentence(call, f"it is your turn: turn {turn.turn_id} in {turn.room_id}{why}", paint.green)
     if turn.handoff is not None:
         yield from handoff_lines(turn.handoff, width=call.width, paint=paint)
-    yield from lease_lines(call, answer)
+    yield from lease_lines(call, turn)
 
 
-def lease_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def lease_lines(call: Call, lease: GrantedTurn | LeaseView) -> Iterator[str]:
     """Show when the lease expires."""
-    moment = _moment(call, int(str(answer["lease_expires_at"])))
+    moment = _moment(call, lease.lease_expires_at or 0)
     text = f"your lease runs until {moment} and is renewed while you work"
     return _sentence(call, text, call.paint.dim)
 
 
-def not_yet_line(call: Call, answer: RoomResult) -> str:
+def not_yet_line(call: Call, room: DeniedTurn) -> str:
     """Return why it is not the caller's turn, and what the caller can do."""
-    room = msgspec.convert(answer, _Stick)
     if room.status == "closed":
         return f"{room.room_id} is closed; 'pal room join' opens a new room"
     if room.status == "takeover_available":
@@ -501,9 +691,8 @@ def not_yet_line(call: Call, answer: RoomResult) -> str:
     return f"not yet: {_stick_sentence(call, room)}{hint}"
 
 
-def note_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def note_lines(call: Call, notes: Sequence[NoteView]) -> Iterator[str]:
     """Show notes, each with a head and its text."""
-    notes = msgspec.convert(answer["notes"], list[_Note])
     if not notes:
         yield "no notes; 'pal note add TEXT' leaves one"
     for note in notes:
@@ -537,7 +726,7 @@ def _pieces(call: Call, line: str, indent: int) -> list[str]:
     return textwrap.wrap(line, max(width, 1), break_on_hyphens=False)
 
 
-def _stick_words(room: _Stick) -> str:
+def _stick_words(room: StickView) -> str:
     """Return the state of the stick for a table."""
     marks = f" ({', '.join(room.conditions)})" if room.conditions else ""
     if room.owner_agent_id:
@@ -545,7 +734,7 @@ def _stick_words(room: _Stick) -> str:
     return f"for {room.reserved_for}{marks}" if room.reserved_for else f"{room.room_state}{marks}"
 
 
-def _stick_sentence(call: Call, room: _Stick) -> str:
+def _stick_sentence(call: Call, room: StickView | DeniedTurn) -> str:
     if room.owner_agent_id:
         until = room.lease_expires_at or 0
         word = "over since" if until <= call.services.clock.now_ms() else "until"
@@ -559,14 +748,14 @@ def _stick_sentence(call: Call, room: _Stick) -> str:
     return f"the stick is free; {turns}" if room.turn_id else "the stick is free"
 
 
-def _member_words(member: _Member) -> str:
+def _member_words(member: MemberView) -> str:
     """Return a member's state if it is active, else its status."""
     if member.status != "active":
         return member.status
     return member.state or "here"
 
 
-def _stick_of(member: _Member) -> str:
+def _stick_of(member: MemberView) -> str:
     """Return whether a member has the stick, waits for it, or is parked."""
     if member.is_owner:
         return "has it"
@@ -579,240 +768,3 @@ def _moment(call: Call, moment_ms: int) -> str:
 
 def _from_now(call: Call, moment_ms: int) -> str:
     return relative_time(moment_ms - call.services.clock.now_ms())
-
-
-# --------------------
-# `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
-
-
-async def room_of(call: Call, path: str = "") -> str:
-    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
-
-    The caller's room is the one that it is in at the current directory, else the only one that it is in.
-    """
-    if (named := call.parsed.value("--room")) is not None:
-        if path:
-            raise UsageError("--room and PATH both say which room: leave one out")
-        return await named_room(call, named)
-    return await _room_at(call, path) if path else await _own_room(call)
-
-
-async def room_here_or_named(call: Call, path: str = "") -> str:
-    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
-    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
-
-
-async def named_room(call: Call, word: str) -> str:
-    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
-    is_path = "/" in word or word.startswith(".")
-    return await _room_at(call, word) if is_path else word
-
-
-async def _room_at(call: Call, path: str) -> str:
-    where = call.absolute(path)
-    room = await call.services.rooms.room_here(call.caller, where) or await room_of_repeat(call)
-    if room is None:
-        raise RoomNotFound(f"at {where} or above it")
-    return room
-
-
-async def _own_room(call: Call) -> str:
-    desk, where = call.services.rooms, call.absolute(".")
-    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
-    room = room or await desk.room_meant(call.caller, where)
-    if room is None:
-        raise RoomNotFound(f"at {where} or above it, and you are in no other")
-    return room
-
-
-async def room_of_repeat(call: Call) -> str | None:
-    """Return the room in which this same request was already done; None if it was not.
-
-    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
-    """
-    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
-    event = done.event if isinstance(done, Written) else None
-    return None if event is None else room_id_of(event)
-
-
-async def text_from_stdin(call: Call, limit_bytes: int) -> str:
-    """Let the client read its standard input; raise BadRequest if it is not UTF-8."""
-    try:
-        return (await call.connection.read_stdin(limit_bytes)).decode()
-    except UnicodeDecodeError:
-        raise BadRequest("standard input is not UTF-8; nothing was done") from None
-
-
-async def join(call: Call) -> int:
-    """Make the caller a member of the room at a path."""
-    answer = await call.services.rooms.join_path(
-        call.caller,
-        context_path=call.absolute(_path(call)),
-        force_new=call.parsed.has("--new"),
-        home=read_home(call.connection.peer.pid),
-        key=call.asked.key,
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(join_lines(call, answer))
-    return 0
-
-
-async def leave(call: Call) -> int:
-    """End the caller's membership in a room."""
-    room = await room_of(call, _path(call, ""))
-    answer = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
-    return await _said(call, answer, f"you have left {room}")
-
-
-async def list_rooms(call: Call) -> int:
-    """Show all rooms, or the rooms around a path."""
-    path = _path(call, "")
-    answer = await call.services.rooms.list_rooms(
-        call.caller,
-        context_path=call.absolute(path) if path else None,
-        include_closed=call.parsed.has("--all"),
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(room_table(call, answer))
-    return 0
-
-
-async def state(call: Call) -> int:
-    """Show the present state of one room."""
-    answer = await call.services.rooms.get_room_state(
-        call.caller, room_id=await room_of(call, _path(call, ""))
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(state_lines(call, answer))
-    return 0
-
-
-async def kick(call: Call) -> int:
-    """Remove a member."""
-    name, *rest = call.parsed.positionals
-    room = await room_here_or_named(call, rest[0] if rest else "")
-    answer = await call.services.rooms.kick_member(
-        call.caller,
-        room_id=room,
-        target_agent_id=name,
-        force=call.parsed.has("--force"),
-        reason=call.parsed.value("--reason") or "",
-        key=call.asked.key,
-    )
-    had_it = "; the stick is free" if answer.get("target_was_owner") else ""
-    return await _said(call, answer, f"{answer.get('target_agent_id', name)} was removed from {room}{had_it}")
-
-
-async def close(call: Call) -> int:
-    """Close a room permanently."""
-    room = await room_here_or_named(call, _path(call, ""))
-    answer = await call.services.rooms.close_room(
-        call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
-    )
-    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
-
-
-async def add_note(call: Call) -> int:
-    """Add a note to a room."""
-    room = await room_of(call)
-    turn = call.parsed.number("--turn")
-    answer = await call.services.rooms.add_note(
-        call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
-    )
-    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is kept in {room}")
-
-
-async def list_notes(call: Call) -> int:
-    """Show the notes of a room."""
-    limit = call.parsed.number("--limit", least=1)
-    answer = await call.services.rooms.list_notes(
-        call.caller,
-        room_id=await room_of(call),
-        after_note_id=call.parsed.value("--after"),
-        include_resolved=call.parsed.has("--all"),
-        limit=DEFAULT_NOTES if limit is None else limit,
-    )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say_lines(note_lines(call, answer))
-    return 0
-
-
-async def resolve_note(call: Call) -> int:
-    """Mark a note as resolved."""
-    answer = await call.services.rooms.resolve_note(
-        call.caller,
-        room_id=await room_of(call),
-        note_id=call.parsed.positionals[0],
-        key=call.asked.key,
-    )
-    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is resolved")
-
-
-def _path(call: Call, otherwise: str = ".") -> str:
-    return call.parsed.positionals[0] if call.parsed.positionals else otherwise
-
-
-async def _text(call: Call) -> str:
-    words = call.parsed.positionals
-    if call.parsed.has("--stdin") == bool(words):
-        raise UsageError("a note has one text: pal note add TEXT, or --stdin to read it")
-    return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
-
-
-async def _said(call: Call, answer: RoomResult, sentence: str) -> int:
-    if call.is_json:
-        await call.say_json(answer)
-    else:
-        await call.say(call.safe(sentence))
-    return 0
-
-
-# --------------------
-# The command for a conversation in a room.
-
-CHAT_COMMANDS: Final = (
-    Command(
-        path=("chat",),
-        group="Rooms",
-        summary="Chat in a room, as a person at a terminal.",
-        description=(
-            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
-            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
-            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
-            "in the room can read everything. You do not become a member and never own the stick. Type /help "
-            "in the chat for more."
-        ),
-        positionals=(
-            Positional(
-                name="PATH",
-                help="Folder or file in the workspace (default: working directory).",
-                optional=True,
-                completes="directories",
-            ),
-        ),
-        options=(ROOM,),
-        examples=(
-            ("pal chat", "chat in the room of this folder"),
-            ("pal chat --room shop-x4kd", "chat in another room"),
-        ),
-    ),
-)
-
-# --------------------
-# `pal chat`: find the room, and let the client run the conversation in its own process.
-
-
-async def chat(call: Call) -> int:
-    """Let the client open a conversation in the named room, or in the caller's room."""
-    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
-    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
-    call.connection.run_here("chat", "--room", str(state["room_id"]))
-    return 0

@@ -13,52 +13,31 @@ from typing import Final
 
 import msgspec
 
-from palaver.doors.cli import agents as commands_agents
-from palaver.doors.cli import archive as commands_archive
-from palaver.doors.cli import bundles as commands_bundle
-from palaver.doors.cli import bus as commands_bus
-from palaver.doors.cli import config as commands_config
-from palaver.doors.cli import events as commands_events
-from palaver.doors.cli import harness as commands_harness
-from palaver.doors.cli import harness as commands_install
-from palaver.doors.cli import harness as commands_monitor
-from palaver.doors.cli import harness as commands_rewake
-from palaver.doors.cli import http as commands_doors
-from palaver.doors.cli import messages as commands_mail
-from palaver.doors.cli import messages as commands_recv
-from palaver.doors.cli import messages as commands_send
-from palaver.doors.cli import messages as commands_trace
-from palaver.doors.cli import permissions as commands_permissions
-from palaver.doors.cli import rooms as commands_chat
-from palaver.doors.cli import rooms as commands_rooms
-from palaver.doors.cli import stick as commands_stick
-from palaver.doors.cli import subscriptions as commands_subs
-from palaver.doors.cli import tasks as commands_tasks
-from palaver.doors.cli import terminals as commands_terminals
-from palaver.doors.cli import threads as commands_threads
-from palaver.doors.cli import threads as commands_transcript
-from palaver.doors.cli.agents import AGENT_COMMANDS
-from palaver.doors.cli.archive import ARCHIVE_COMMANDS
-from palaver.doors.cli.bundles import BUNDLE_COMMANDS
-from palaver.doors.cli.bus import BUS_COMMANDS
+from palaver.doors.cli import (
+    agents,
+    archive,
+    bundles,
+    bus,
+    completion,
+    config,
+    events,
+    harness,
+    http,
+    messages,
+    permissions,
+    rooms,
+    stick,
+    subscriptions,
+    tasks,
+    terminals,
+    threads,
+)
 from palaver.doors.cli.call import Call, check_utf8, no_agent
-from palaver.doors.cli.config import CONFIG_COMMANDS
 from palaver.doors.cli.connection import ArgvConnection
-from palaver.doors.cli.events import LOG_COMMANDS
-from palaver.doors.cli.harness import HARNESS_COMMANDS, INSTALL_COMMANDS
-from palaver.doors.cli.help import render_help
-from palaver.doors.cli.http import DOOR_COMMANDS
-from palaver.doors.cli.messages import MESSAGE_COMMANDS
+from palaver.doors.cli.help import HELP_COMMANDS, render_help
 from palaver.doors.cli.parser import Parsed, parse, trace
-from palaver.doors.cli.permissions import PERMISSION_COMMANDS
 from palaver.doors.cli.render import before_the_text, format_refusal, status_of
-from palaver.doors.cli.rooms import CHAT_COMMANDS, NOTE_COMMANDS, ROOM_COMMANDS
-from palaver.doors.cli.spec import Command, Positional, Table, build_table
-from palaver.doors.cli.stick import STICK_COMMANDS
-from palaver.doors.cli.subscriptions import SUBSCRIPTION_COMMANDS
-from palaver.doors.cli.tasks import TASK_COMMANDS
-from palaver.doors.cli.terminals import TERMINAL_COMMANDS
-from palaver.doors.cli.threads import THREAD_COMMANDS, TRANSCRIPT_COMMANDS
+from palaver.doors.cli.spec import Command, Table, build_table
 from palaver.errors import PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK, harness_of
 from palaver.identity.caller import CallerClaim, Doorstep, act_as
@@ -70,103 +49,99 @@ from palaver.services.queries import read_failure
 from palaver.services.services import REPLACED, Services
 
 # --------------------
-# Map each command to its function. A test compares this map with the table of commands.
+# The function of each command. A test compares this map with the table of commands.
 
 Handler = Callable[[Call], Awaitable[int]]
 
 HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
-    ("up",): commands_bus.up,
-    ("down",): commands_bus.down,
-    ("status",): commands_bus.status,
-    ("doctor",): commands_bus.doctor,
-    ("config", "list"): commands_config.list_settings,
-    ("config", "get"): commands_config.get_setting,
-    ("config", "set"): commands_config.set_setting,
-    ("config", "edit"): commands_config.edit_settings,
-    ("completion",): commands_bus.completion,
-    ("__complete",): commands_bus.complete_words,
-    ("join",): commands_agents.join,
-    ("leave",): commands_agents.leave,
-    ("whoami",): commands_agents.whoami,
-    ("list",): commands_agents.list_agents,
-    ("status", "set"): commands_agents.set_status,
-    ("run",): commands_terminals.run,
-    ("attach",): commands_terminals.attach,
-    ("peek",): commands_terminals.peek,
-    ("pause",): commands_terminals.pause,
-    ("unpause",): commands_terminals.unpause,
-    ("stop",): commands_terminals.stop,
-    ("kill",): commands_terminals.kill,
-    ("resume",): commands_terminals.resume,
-    ("transcript",): commands_transcript.transcript,
-    ("claude",): commands_harness.claude,
-    ("codex",): commands_harness.codex,
-    ("opencode",): commands_harness.opencode,
-    ("gemini",): commands_harness.gemini,
-    ("hook",): commands_harness.hook,
-    ("monitor",): commands_monitor.monitor,
-    ("rewake",): commands_rewake.rewake,
-    ("pending",): commands_permissions.pending,
-    ("approve",): commands_permissions.approve,
-    ("deny",): commands_permissions.deny,
-    ("send",): commands_send.send,
-    ("recv",): commands_recv.recv,
-    ("inbox",): commands_mail.inbox,
-    ("show",): commands_mail.show,
-    ("receipts",): commands_mail.receipts,
-    ("trace",): commands_trace.trace,
-    ("ack",): commands_mail.ack,
-    ("release",): commands_mail.release,
-    ("redeliver",): commands_mail.redeliver,
-    ("thread", "list"): commands_threads.list_threads,
-    ("thread", "show"): commands_threads.show_thread,
-    ("bundle", "create"): commands_bundle.create,
-    ("bundle", "show"): commands_bundle.show,
-    ("bundle", "list"): commands_bundle.list_bundles,
-    ("bundle", "cat"): commands_bundle.cat,
-    ("chat",): commands_chat.chat,
-    ("room", "join"): commands_rooms.join,
-    ("room", "leave"): commands_rooms.leave,
-    ("room", "list"): commands_rooms.list_rooms,
-    ("room", "state"): commands_rooms.state,
-    ("room", "kick"): commands_rooms.kick,
-    ("room", "close"): commands_rooms.close,
-    ("stick", "wait"): commands_stick.wait,
-    ("stick", "claim"): commands_stick.claim,
-    ("stick", "heartbeat"): commands_stick.heartbeat,
-    ("stick", "release"): commands_stick.release,
-    ("stick", "pass"): commands_stick.pass_on,
-    ("stick", "takeover"): commands_stick.takeover,
-    ("note", "add"): commands_rooms.add_note,
-    ("note", "list"): commands_rooms.list_notes,
-    ("note", "resolve"): commands_rooms.resolve_note,
-    ("task", "create"): commands_tasks.create,
-    ("task", "update"): commands_tasks.update,
-    ("task", "complete"): commands_tasks.complete,
-    ("task", "list"): commands_tasks.list_tasks,
-    ("task", "show"): commands_tasks.show,
-    ("events",): commands_events.events,
-    ("events", "sub"): commands_subs.subscribe,
-    ("events", "subs"): commands_subs.subscriptions,
-    ("events", "unsub"): commands_subs.unsubscribe,
-    ("mcp",): commands_doors.mcp,
-    ("token", "create"): commands_doors.create_token,
-    ("token", "list"): commands_doors.list_tokens,
-    ("token", "revoke"): commands_doors.revoke_token,
-    ("install",): commands_install.install,
-    ("uninstall",): commands_install.install,
-    ("archive",): commands_archive.archive,
-    ("backup",): commands_archive.backup,
-    ("export",): commands_archive.export,
-    ("redact",): commands_archive.redact,
+    ("up",): bus.up,
+    ("down",): bus.down,
+    ("status",): bus.status,
+    ("doctor",): bus.doctor,
+    ("config", "list"): config.list_settings,
+    ("config", "get"): config.get_setting,
+    ("config", "set"): config.set_setting,
+    ("config", "edit"): config.edit_settings,
+    ("completion",): completion.completion,
+    ("__complete",): completion.complete_words,
+    ("join",): agents.join,
+    ("leave",): agents.leave,
+    ("whoami",): agents.whoami,
+    ("list",): agents.list_agents,
+    ("status", "set"): agents.set_status,
+    ("run",): terminals.run,
+    ("attach",): terminals.attach,
+    ("peek",): terminals.peek,
+    ("pause",): terminals.pause,
+    ("unpause",): terminals.unpause,
+    ("stop",): terminals.stop,
+    ("kill",): terminals.kill,
+    ("resume",): terminals.resume,
+    ("transcript",): threads.transcript,
+    ("claude",): harness.claude,
+    ("codex",): harness.codex,
+    ("opencode",): harness.opencode,
+    ("gemini",): harness.gemini,
+    ("hook",): harness.hook,
+    ("monitor",): harness.monitor,
+    ("rewake",): harness.rewake,
+    ("pending",): permissions.pending,
+    ("approve",): permissions.approve,
+    ("deny",): permissions.deny,
+    ("send",): messages.send,
+    ("recv",): messages.recv,
+    ("inbox",): messages.inbox,
+    ("show",): messages.show,
+    ("receipts",): messages.receipts,
+    ("trace",): messages.trace,
+    ("ack",): messages.ack,
+    ("release",): messages.release,
+    ("redeliver",): messages.redeliver,
+    ("thread", "list"): threads.list_threads,
+    ("thread", "show"): threads.show_thread,
+    ("bundle", "create"): bundles.create,
+    ("bundle", "show"): bundles.show,
+    ("bundle", "list"): bundles.list_bundles,
+    ("bundle", "cat"): bundles.cat,
+    ("chat",): rooms.chat,
+    ("room", "join"): rooms.join,
+    ("room", "leave"): rooms.leave,
+    ("room", "list"): rooms.list_rooms,
+    ("room", "state"): rooms.state,
+    ("room", "kick"): rooms.kick,
+    ("room", "close"): rooms.close,
+    ("stick", "wait"): stick.wait,
+    ("stick", "claim"): stick.claim,
+    ("stick", "heartbeat"): stick.heartbeat,
+    ("stick", "release"): stick.release,
+    ("stick", "pass"): stick.pass_on,
+    ("stick", "takeover"): stick.takeover,
+    ("note", "add"): rooms.add_note,
+    ("note", "list"): rooms.list_notes,
+    ("note", "resolve"): rooms.resolve_note,
+    ("task", "create"): tasks.create,
+    ("task", "update"): tasks.update,
+    ("task", "complete"): tasks.complete,
+    ("task", "list"): tasks.list_tasks,
+    ("task", "show"): tasks.show,
+    ("events",): events.events,
+    ("events", "sub"): subscriptions.subscribe,
+    ("events", "subs"): subscriptions.subscriptions,
+    ("events", "unsub"): subscriptions.unsubscribe,
+    ("mcp",): http.mcp,
+    ("token", "create"): http.create_token,
+    ("token", "list"): http.list_tokens,
+    ("token", "revoke"): http.revoke_token,
+    ("install",): harness.install,
+    ("uninstall",): harness.install,
+    ("archive",): archive.archive,
+    ("backup",): archive.backup,
+    ("export",): archive.export,
+    ("redact",): archive.redact,
 }
 
 # --------------------
-# All commands with their help texts. Data only: handlers are in `commands_*.py`.
-#
-# `docs/cli.md` describes the same commands, and a test compares the two.
-
-SHELLS: Final = ("bash", "zsh", "fish")
+# The table of all commands, in the order of help and of docs/cli.md.
 
 PROGRAM: Final = Command(
     path=(),
@@ -180,67 +155,35 @@ PROGRAM: Final = Command(
     ),
 )
 
-_HELP_COMMANDS: Final = (
-    Command(
-        path=("completion",),
-        group="Help",
-        summary="Print a completion script for your shell.",
-        description="It completes commands, options, agents, threads and message numbers.",
-        positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
-        examples=(
-            ('eval "$(pal completion bash)"', "in ~/.bashrc"),
-            ('eval "$(pal completion zsh)"', "in ~/.zshrc, after compinit"),
-            ("pal completion fish | source", "in ~/.config/fish/config.fish"),
-        ),
-    ),
-    Command(
-        path=("help",),
-        group="Help",
-        summary="Show all commands, or help for one command.",
-        positionals=(
-            Positional(
-                name="COMMAND",
-                help="The command to explain (default: list all commands).",
-                many=True,
-                optional=True,
-                completes="commands",
-            ),
-        ),
-        examples=(("pal help send", "the same as pal send --help"),),
-    ),
-    Command(
-        path=("__complete",),
-        summary="Print completion candidates, one per line.",
-        rest="WORD...",
-        is_hidden=True,
-    ),
-)
-
 COMMANDS: Final[tuple[Command, ...]] = (
-    *BUS_COMMANDS,
-    *CONFIG_COMMANDS,
-    *AGENT_COMMANDS,
-    *TRANSCRIPT_COMMANDS,
-    *TERMINAL_COMMANDS,
-    *HARNESS_COMMANDS,
-    *PERMISSION_COMMANDS,
-    *MESSAGE_COMMANDS,
-    *THREAD_COMMANDS,
-    *BUNDLE_COMMANDS,
-    *ROOM_COMMANDS,
-    *CHAT_COMMANDS,
-    *STICK_COMMANDS,
-    *NOTE_COMMANDS,
-    *TASK_COMMANDS,
-    *LOG_COMMANDS,
-    *SUBSCRIPTION_COMMANDS,
-    *ARCHIVE_COMMANDS,
-    *DOOR_COMMANDS,
-    *INSTALL_COMMANDS,
-    *_HELP_COMMANDS,
+    *bus.BUS_COMMANDS,
+    *config.CONFIG_COMMANDS,
+    *agents.AGENT_COMMANDS,
+    *threads.TRANSCRIPT_COMMANDS,
+    *terminals.TERMINAL_COMMANDS,
+    *harness.HARNESS_COMMANDS,
+    *permissions.PERMISSION_COMMANDS,
+    *messages.MESSAGE_COMMANDS,
+    *threads.THREAD_COMMANDS,
+    *bundles.BUNDLE_COMMANDS,
+    *rooms.ROOM_COMMANDS,
+    *rooms.CHAT_COMMANDS,
+    *stick.STICK_COMMANDS,
+    *rooms.NOTE_COMMANDS,
+    *tasks.TASK_COMMANDS,
+    *events.LOG_COMMANDS,
+    *subscriptions.SUBSCRIPTION_COMMANDS,
+    *archive.ARCHIVE_COMMANDS,
+    *http.DOOR_COMMANDS,
+    *harness.INSTALL_COMMANDS,
+    *completion.COMPLETION_COMMANDS,
+    *HELP_COMMANDS,
 )
 
 TABLE: Final[Table] = build_table(PROGRAM, COMMANDS)
+
+# --------------------
+# The door: run one command line for its caller.
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _SERVED_BY_ANY_VERSION: Final = frozenset({("help",), ("down",)})
@@ -305,6 +248,7 @@ class ArgvDoor:
             asked=asked,
             parsed=parsed,
             place=partial(self.doorstep.place, chain, claim),
+            table=TABLE,
             caller=self._acting(self.doorstep.who(chain, claim), parsed),
         )
         if parsed.command.path[0] not in _NO_SIGN:

@@ -66,6 +66,8 @@ class Command:
     `rest` names the arguments after `--`. Such a command gets them separately from its other arguments, and
     counts them itself. A group only has subcommands and cannot be run by itself.
     `exclusive` lists sets of options of which at most one can be given.
+
+    Texts are plain: a command line or a word to type is in 'quotes', and the documentation shows it as code.
     """
 
     path: tuple[str, ...]
@@ -76,6 +78,12 @@ class Command:
     positionals: tuple[Positional, ...] = ()
     exclusive: tuple[tuple[str, ...], ...] = ()
     examples: tuple[tuple[str, str], ...] = ()
+    json: str = ""
+    """An explanation of the JSON output, where its fields need one. Shown after `With --json:`."""
+    statuses: tuple[tuple[int, str], ...] = ()
+    """Exit statuses that mean something special, such as 3 after a wait."""
+    see: tuple[tuple[str, str], ...] = ()
+    """Links of docs/cli.md to other pages in `docs`: a text and its target."""
     aliases: tuple[str, ...] = ()
     rest: str | None = None
     hands_on: bool = False
@@ -196,14 +204,18 @@ def usage_line(command: Command) -> str:
     words = ["pal", *command.path]
     if command.is_group:
         words.append("COMMAND")
-    for one in command.positionals:
-        name = one.name + ("..." if one.many else "")
-        words.append(f"[{name}]" if one.optional else name)
+    words += [positional_usage(one) for one in command.positionals]
     if command.options:
         words.append("[OPTIONS]")
     if command.rest is not None:
         words.append(f"[--] {command.rest}")
     return " ".join(words)
+
+
+def positional_usage(one: Positional) -> str:
+    """Return an argument as help and documentation show it: `ID...` or `[NAME]`."""
+    name = one.name + ("..." if one.many else "")
+    return f"[{name}]" if one.optional else name
 
 
 def option_usage(option: Option) -> str:
@@ -218,7 +230,11 @@ def option_usage(option: Option) -> str:
 # Options that several commands share.
 
 NAME: Final = Option(name="--name", metavar="NAME", help="Name of the agent (default: a free name).")
-TAG: Final = Option(name="--tag", metavar="TAG", help="Add it to a group: with tag api, luna is api-luna.")
+TAG: Final = Option(
+    name="--tag",
+    metavar="TAG",
+    help="Add it to a group: with tag api, luna is api-luna, and @api- is the group.",
+)
 ROLE: Final = Option(
     name="--role",
     metavar="ROLE",

@@ -1,6 +1,6 @@
 """The commands about the stick."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -22,11 +22,12 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError
 from palaver.harness.marks import harness_of
 from palaver.protocol.display import Paint, paint_for
-from palaver.services.rooms import RoomResult
+from palaver.protocol.query import RoomEvent
+from palaver.services.results import FreedStick, GrantedTurn, TurnView
 from palaver.state.rooms import find_room
 
 # --------------------
-# The commands about the stick.
+# Rows of the commands about the stick.
 
 _GROUP: Final = "The stick"
 
@@ -81,15 +82,14 @@ STICK_COMMANDS: Final = (
         ),
         is_group=True,
         examples=(("pal stick wait", "wait for my turn"),),
+        see=(("the stick", "stick.md"),),
     ),
     Command(
         path=("stick", "wait"),
         group=_GROUP,
         summary="Wait until you own the stick.",
         description=(
-            "Then shows the handoff of the previous owner. Exit status: 0 if it is your turn; 3 after the "
-            "timeout; 1 if the room was closed, or if 'pal stick takeover' is possible because the owner has "
-            "exited or its lease has expired."
+            "Then shows the handoff of the previous owner. An owner that is only idle does not end the wait."
         ),
         options=(
             Option(
@@ -112,17 +112,30 @@ STICK_COMMANDS: Final = (
             ("pal stick wait --park", "only if it is passed to me"),
             ("pal stick wait --events", "also show what I have missed"),
         ),
+        statuses=(
+            (0, "It is your turn."),
+            (
+                1,
+                (
+                    "The room was closed, or 'pal stick takeover' is possible because the owner has exited "
+                    "or its lease has expired."
+                ),
+            ),
+            (3, "The time of --timeout is over, and it is not your turn."),
+        ),
     ),
     Command(
         path=("stick", "claim"),
         group=_GROUP,
         summary="Take the stick if it is free.",
-        description=(
-            "Tries once and does not wait. Exit status: 0 if it is your turn, 3 if not, 1 as for 'pal stick "
-            "wait'."
-        ),
+        description="Tries once and does not wait.",
         options=_WAITING,
         examples=(("pal stick claim", "take it now, if possible"),),
+        statuses=(
+            (0, "It is your turn."),
+            (1, "As for 'pal stick wait'."),
+            (3, "It is not your turn."),
+        ),
     ),
     Command(
         path=("stick", "heartbeat"),
@@ -153,6 +166,7 @@ STICK_COMMANDS: Final = (
             ),
             ("cat handoff.json | pal stick release --handoff -", "handoff from a program"),
         ),
+        see=(("handoffs", "stick.md#handoffs"),),
     ),
     Command(
         path=("stick", "pass"),
@@ -173,6 +187,7 @@ STICK_COMMANDS: Final = (
         examples=(
             ('pal stick pass nova --status "done" --next "review src/auth"', "nova is the next owner"),
         ),
+        see=(("handoffs", "stick.md#handoffs"),),
     ),
     Command(
         path=("stick", "takeover"),
@@ -193,47 +208,10 @@ STICK_COMMANDS: Final = (
     ),
 )
 
-# --------------------
-# Format the events of a room for people, from a result of the service for rooms. Makes no requests.
-
-
-class _Content(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of an event of a room: only a message has a body."""
-
-    body: object = None
-
-
-class _Happened(msgspec.Struct, frozen=True, kw_only=True):
-    event_seq: int
-    event_type: str
-    from_agent_id: str | None
-    to_agent_id: str | list[str] | None
-    reason: str | None
-    payload: _Content | None
-    created_at: int
-
-
-def event_lines(call: Call, answer: RoomResult) -> Iterator[str]:
-    """Yield messages and other events, each starting on a separate line; a text may have several lines."""
-    for one in msgspec.convert(answer["events"], list[_Happened]):
-        to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
-        paint = call.paint
-        whom = f" → {paint.names(to)}" if to else ""
-        head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
-        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_event_text(paint, one)}"
-
-
-def _event_text(paint: Paint, one: _Happened) -> str:
-    body = None if one.payload is None else one.payload.body
-    if one.event_type == "message_sent" and isinstance(body, str):
-        return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
-    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")
-
 
 # --------------------
-# `pal stick`: read the options, call the service for rooms, and show the result.
+# Functions of `pal stick`: read the options, call the service for rooms, and show the result.
 
-_YOUR_TURN: Final = "your_turn"
 _OWNER_IDLE: Final = "owner_idle"
 _LEASE_EXPIRED: Final = "lease_expired"
 _HANDOVER_WAITS: Final = "auto_claim_disabled"
@@ -249,8 +227,8 @@ async def wait(call: Call) -> int:
     if after is not None and not call.parsed.has("--events"):
         raise UsageError("--after requires --events")
     room = await room_of(call)
-    _murmur(call, f"waiting for the stick of {room}; Ctrl-C ends it")
-    told: RoomResult = {}
+    _print_hint(call, f"waiting for the stick of {room}; Ctrl-C ends it")
+    told: dict[str, str | None] = {}
     while True:
         left = None if end_s is None else max(0, round((end_s - clock.monotonic_s()) * 1000))
         with call.connection.waiting():
@@ -265,14 +243,14 @@ async def wait(call: Call) -> int:
                 limit_ms=None,
                 key=call.asked.key,
             )
-        if answer.get("reason") != _HANDOVER_WAITS or left == 0:
-            if answer.get("status") == "not_yet" and answer.get("reason") is None:
+        if answer.reason != _HANDOVER_WAITS or left == 0:
+            if answer.status == "not_yet" and answer.reason is None:
                 # The service reports it only once, and this command received it earlier.
-                answer = {**answer, **told}
+                answer = msgspec.structs.replace(answer, **told)
             return await _turn(call, answer, can_be_idle=True)
         # A parked member is notified of a waiting handoff, and continues to wait.
-        told = {name: answer[name] for name in ("reason", "hint") if name in answer}
-        _murmur(call, str(answer.get("hint", "")))
+        told = {"reason": answer.reason, "hint": answer.hint}
+        _print_hint(call, answer.hint or "")
 
 
 async def claim(call: Call) -> int:
@@ -372,38 +350,65 @@ async def _handoff(call: Call) -> dict[str, object]:
     return handoff_from(call.parsed, written)
 
 
-async def _turn(call: Call, answer: RoomResult, *, can_be_idle: bool = False) -> int:
+async def _turn(call: Call, answer: TurnView, *, can_be_idle: bool = False) -> int:
     """Show the result, and return its exit status; with `can_be_idle` an idle owner counts as waiting."""
-    status, reason = answer.get("status"), answer.get("reason")
+    status, reason = answer.status, answer.reason
     is_waiting = status == "not_yet" or (can_be_idle and reason == _OWNER_IDLE)
     if call.is_json:
         await call.say_json(answer)
-    elif status == _YOUR_TURN:
+    elif isinstance(answer, GrantedTurn):
         await call.say_lines(turn_lines(call, answer))
     else:
         call.warn(not_yet_line(call, answer))
-    if not call.is_json and "events" in answer:
-        await call.say_lines(event_lines(call, answer))
-    if status == _YOUR_TURN:
+    if not call.is_json and answer.events is not None:
+        await call.say_lines(event_lines(call, answer.events))
+    if isinstance(answer, GrantedTurn):
         return 0
     return EXIT_NOTHING if is_waiting and reason != _LEASE_EXPIRED else EXIT_REFUSED
 
 
-async def _given(call: Call, answer: RoomResult) -> int:
+async def _given(call: Call, answer: FreedStick) -> int:
     if call.is_json:
         await call.say_json(answer)
         return 0
-    whose = answer.get("reserved_for")
+    whose = answer.reserved_for
     await call.say(
         call.safe(f"the stick waits for {whose}" if whose else "the stick is free; nobody waits for it now")
     )
     return 0
 
 
-def _murmur(call: Call, text: str) -> None:
+def _print_hint(call: Call, text: str) -> None:
     """Print a hint on a terminal: a command that is silent for a long time looks as if it hangs."""
     asked = call.asked
     if asked.stderr_is_terminal and not call.is_json:
         harness = call.caller.harness or harness_of(asked.environment)
         paint = paint_for(asked.environment, is_terminal=True, harness=harness)
         call.connection.write_error(paint.dim(paint.safe(text)) + "\n")
+
+
+# --------------------
+# Rendering: events of a room for people, from a result of the service for rooms. Makes no requests.
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of an event of a room: only a message has a body."""
+
+    body: object = None
+
+
+def event_lines(call: Call, events: Sequence[RoomEvent]) -> Iterator[str]:
+    """Yield messages and other events, each starting on a separate line; a text may have several lines."""
+    for one in events:
+        to = [one.to_agent_id] if isinstance(one.to_agent_id, str) else one.to_agent_id or []
+        paint = call.paint
+        whom = f" → {paint.names(to)}" if to else ""
+        head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
+        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_event_text(paint, one)}"
+
+
+def _event_text(paint: Paint, one: RoomEvent) -> str:
+    body = msgspec.convert(one.payload or {}, _Content).body
+    if one.event_type == "message_sent" and isinstance(body, str):
+        return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
+    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")

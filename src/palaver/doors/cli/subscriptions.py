@@ -29,7 +29,7 @@ from palaver.protocol.subscriptions import (
 from palaver.state.watches import read_subscriptions, read_watches
 
 # --------------------
-# The commands for subscriptions to events.
+# Rows of the commands for subscriptions to events.
 
 _GROUP: Final = "The log"
 
@@ -49,7 +49,8 @@ SUBSCRIPTION_COMMANDS: Final = (
         description=(
             "From now on you get a message for each event that matches the filters, which work as in 'pal "
             "events'. Events of the bus itself do not match. Your own actions match only if --agent or "
-            "--from names you."
+            "--from names you. Only one of --idle, --stopped, --blocked and --collision is possible, "
+            "without --type and --status; the first three also without --agent."
         ),
         options=(
             *FILTERS,
@@ -82,6 +83,7 @@ SUBSCRIPTION_COMMANDS: Final = (
             ("pal events sub --collision", "when two agents edit the same file"),
             ('pal events sub --stopped nova --text "take over its task"', "with an instruction"),
         ),
+        see=(("subscriptions", "subscriptions.md"),),
     ),
     Command(
         path=("events", "subs"),
@@ -112,8 +114,9 @@ SUBSCRIPTION_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# `pal events sub`, `subs` and `unsub`: subscriptions to events, and watches of unanswered requests.
+# Functions of `pal events sub`, `subs` and `unsub`.
 
 _OPTIONS: Final = {
     "types": "--type",
@@ -215,6 +218,10 @@ def _filter(call: Call, preset: str) -> Filter:
     )
     wanted = preset_filter(preset, names)
     return msgspec.structs.replace(given, types=wanted.types, agents=wanted.agents, statuses=wanted.statuses)
+
+
+# --------------------
+# Rendering: for programs and for people.
 
 
 def _asked_for(made: Subscription) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from palaver.broker.context import Sent
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Option, Positional
@@ -19,11 +21,11 @@ from palaver.protocol.tasks import (
     TaskRequest,
     UpdateTask,
 )
-from palaver.services.queries import sent_view
+from palaver.services.views import sent_view
 from palaver.state.tasks import read_tasks
 
 # --------------------
-# The commands about tasks.
+# Rows of the commands about tasks.
 
 DEFAULT_TASKS: Final = 50
 """How many tasks `pal task list` shows."""
@@ -53,6 +55,7 @@ TASK_COMMANDS: Final = (
             ("pal task list", "list open tasks"),
             ('pal task create "Refactor auth" --assignee @nova', "assign a task to nova"),
         ),
+        see=(("tasks", "tasks.md"),),
     ),
     Command(
         path=("task", "create"),
@@ -154,8 +157,9 @@ TASK_COMMANDS: Final = (
     ),
 )
 
+
 # --------------------
-# `pal task`: create, change, complete and show tasks.
+# Functions of `pal task`.
 
 _PAGE: Final = 500
 _SINGULAR: Final = {"--status", "--title", "--description", "--assignee"}
@@ -238,24 +242,6 @@ async def show(call: Call) -> int:
     return 0
 
 
-def task_view(task: Task) -> dict[str, object]:
-    """Return one task for JSON output."""
-    return {
-        "task_id": task.id,
-        "seq": task.seq,
-        "title": task.title,
-        "description": task.description,
-        "status": task.status,
-        "assignee": task.assignee or None,
-        "assignees": list(task.assignees),
-        "from": task.by,
-        "created": task.created,
-        "updated": task.updated,
-        "summary": task.summary or None,
-        "completed_by": task.completed_by or None,
-    }
-
-
 async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     sent = await call.submit(request)
     assert isinstance(sent, Sent)
@@ -264,7 +250,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     reference = body.task_id if isinstance(body, TaskUpdated | TaskCompleted) else sent.event.id
     task = call.services.queries.task(reference)
     if call.is_json:
-        await call.say_json({**sent_view(sent), "task": task_view(task)})
+        await call.say_json({**msgspec.to_builtins(sent_view(sent)), "task": task_view(task)})
         return 0
     lines = [f"{word} task #{task.seq}{_for(task)}: {task.title}"]
     names = ", ".join(sent.delivered_to)
@@ -297,6 +283,28 @@ def _newest(call: Call, limit: int) -> list[Task]:
                 return found[::-1]
         before = page[-1].seq
     return found[::-1]
+
+
+# --------------------
+# Rendering: tasks for programs and for people.
+
+
+def task_view(task: Task) -> dict[str, object]:
+    """Return one task for JSON output."""
+    return {
+        "task_id": task.id,
+        "seq": task.seq,
+        "title": task.title,
+        "description": task.description,
+        "status": task.status,
+        "assignee": task.assignee or None,
+        "assignees": list(task.assignees),
+        "from": task.by,
+        "created": task.created,
+        "updated": task.updated,
+        "summary": task.summary or None,
+        "completed_by": task.completed_by or None,
+    }
 
 
 def _whose(task: Task) -> str:

@@ -42,7 +42,7 @@ from palaver.protocol.text import check_text
 from palaver.services.holders import KILL, PEEK, STOP
 
 # --------------------
-# The commands for agents that run in a terminal.
+# Rows of the commands for agents that run in a terminal.
 
 _GROUP: Final = "Terminals"
 
@@ -51,7 +51,7 @@ _NAME: Final = Positional(name="NAME", help="Full name of the agent.", completes
 _PROMPT: Final = Option(
     name="--prompt",
     metavar="REGEX",
-    help="Prompt at which an unknown program accepts a message.",
+    help="The prompt (a regular expression) at which an unknown program accepts a message.",
 )
 
 TERMINAL_COMMANDS: Final = (
@@ -60,10 +60,14 @@ TERMINAL_COMMANDS: Final = (
         group=_GROUP,
         summary="Run a program as an agent in its own terminal.",
         description=(
-            "The program and all processes that it starts are that agent. Closing your window only detaches: "
-            "the terminal keeps running. Messages are typed when the program can accept them, and never into "
-            "a dialog, a shell, a tool that the program started, or a draft of a person. For a program that "
-            "Palaver does not know, describe its prompt with --prompt."
+            "The program and all processes that it starts are that agent. Closing your window only "
+            "detaches: the terminal keeps running. At a terminal you see the program at once; otherwise "
+            "the command waits for its end and exits with its status. Messages are typed when the program "
+            "can accept them, and never into a dialog, a shell, a tool that the program started, or a "
+            "draft of a person. For a program that Palaver does not know, describe its prompt with "
+            "--prompt. With --detach, the command waits until the program shows that it runs, at most a "
+            "second (a harness: 30 seconds); if the program fails before that, its output is printed, and "
+            "the exit status is that of the program."
         ),
         rest="COMMAND...",
         options=(
@@ -83,6 +87,10 @@ TERMINAL_COMMANDS: Final = (
             ("pal run --name luna -- claude", "run Claude Code; detach with Ctrl-\\ d"),
             ("pal run --detach --tag api -- codex", "run Codex in the background"),
             ("pal run --prompt 'you> ' -- ./chat.py", "your own program, with the prompt 'you> '"),
+        ),
+        see=(
+            ("terminals", "terminals.md"),
+            ("programs without a profile", "terminals.md#programs-without-a-profile"),
         ),
     ),
     Command(
@@ -104,6 +112,7 @@ TERMINAL_COMMANDS: Final = (
             ("pal attach luna", "open luna's terminal"),
             ("pal attach luna --plain", "without status line and input bar"),
         ),
+        see=(("attaching", "attach.md"),),
     ),
     Command(
         path=("peek",),
@@ -115,21 +124,23 @@ TERMINAL_COMMANDS: Final = (
             Option(
                 name="--lines",
                 metavar="N",
-                help="The last N lines, including scrollback (default: the screen).",
+                help="The last N lines, including scrollback, at most 10,000 (default: the screen).",
             ),
         ),
         examples=(
             ("pal peek luna", "see what luna is doing"),
             ("pal peek luna --lines 200", "with earlier lines"),
         ),
+        json="'name', 'text', 'cols' and 'rows'.",
     ),
     Command(
         path=("pause",),
         group=_GROUP,
         summary="Deliver only interrupts to an agent.",
         description=(
-            "Other messages wait until 'pal unpause', or until the agent reads them with 'pal recv'. For an "
-            "operator or a person."
+            "Other messages wait until 'pal unpause', or until the agent reads them with 'pal recv'. This "
+            "holds on every path: terminals, programs on the SDK, 'pal recv --follow'. For an operator "
+            "or a person."
         ),
         positionals=(_NAME,),
         examples=(("pal pause luna", "let luna work undisturbed"),),
@@ -147,8 +158,9 @@ TERMINAL_COMMANDS: Final = (
         group=_GROUP,
         summary="Stop an agent gracefully.",
         description=(
-            "Uses the program's own quit command, then SIGTERM, then SIGKILL, and prints how the program "
-            "ended. For an operator or a person."
+            "Uses the program's own quit command, then SIGTERM, then SIGKILL. Processes that it has "
+            "started and left running end with it. The steps are printed on standard error, the way the "
+            "program ended on standard output. For an operator or a person."
         ),
         positionals=(_NAME,),
         examples=(("pal stop luna", "stop luna"),),
@@ -175,112 +187,9 @@ TERMINAL_COMMANDS: Final = (
     ),
 )
 
-# --------------------
-# Ask a holder to end its agent, and wait for the end. Does not check the caller's rights.
-#
-# A holder whose connection breaks while its program ends connects again to report the end. The caller waits
-# for that too: the end counts, not the connection.
-
-BACK_S: Final = 10.0
-"""Seconds that a lost holder may take to reconnect, or that the end of its agent may take to be noticed."""
-_WRITTEN_S: Final = 2.0
-"""Seconds that the end of an agent may take to be stored, after its program has ended."""
-
-
-async def end_of(call: Call, agent: Agent, verb: str) -> str:
-    """Ask the holder to end the agent, print its progress, and return how the program ended.
-
-    Raises Unavailable if the holder is lost, and it neither reconnects nor is the agent's end stored in time.
-    """
-    with _watching(call, agent.name) as changed:
-        while True:
-            try:
-                reason = await _asked(call, agent, verb)
-                await _until_left(call, agent, changed)
-                return reason
-            except Unavailable as lost:
-                last_word = await _after(call, agent, changed, lost)
-            if last_word is not None:
-                return last_word
-
-
-async def wait_for_holder(call: Call, name: str) -> None:
-    """Wait until the holder of an agent is connected, for at most BACK_S; return at once without a holder.
-
-    After a start of the daemon every holder reconnects by itself, and a command may come before that.
-    """
-    with _watching(call, name) as changed, suppress(TimeoutError):
-        async with asyncio.timeout(BACK_S):
-            while True:
-                changed.clear()
-                known = call.services.broker.directory.get(name)
-                if known is None or known.left or not known.holder:
-                    return
-                if call.services.agents.holds.get(name) is not None:
-                    return
-                await changed.wait()
-
-
-async def _asked(call: Call, agent: Agent, verb: str) -> str:
-    async with aclosing(call.services.agents.holds.ask(agent.name, verb, by=call.caller.name)) as words:
-        with call.connection.waiting():
-            async for told in words:
-                if told.error:
-                    raise error_from_wire(told.error, told.message, {})
-                if told.done:
-                    return str(told.ok.get("reason", "ended"))
-                call.warn(f"{agent.name}: {told.message}")
-    raise AssertionError("the last word is done, or an error")
-
-
-async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
-    """Wait a short time until the end is stored, so that the next command sees that the agent has left."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_WRITTEN_S):
-            while True:
-                changed.clear()
-                known = call.services.broker.directory.get(agent.name)
-                if known is None or known.left:
-                    return
-                await changed.wait()
-
-
-async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavailable) -> str | None:
-    """Wait until the agent has left, and return its last detail; None if its holder has reconnected."""
-    try:
-        async with asyncio.timeout(BACK_S):
-            while True:
-                changed.clear()
-                known = call.services.broker.directory.get(agent.name)
-                if known is None or known.left:
-                    return known.detail if known is not None else "ended"
-                if call.services.agents.holds.get(agent.name) is not None:
-                    return None
-                await changed.wait()
-    except TimeoutError:
-        raise lost from None
-
-
-@contextmanager
-def _watching(call: Call, name: str) -> Iterator[asyncio.Event]:
-    """Yield an event that is set whenever an agent may have left, or may have a holder again."""
-    changed = asyncio.Event()
-
-    def hear(events: Sequence[Event]) -> None:
-        if any(event.sender == name for event in events):
-            changed.set()
-
-    unsubscribe = call.services.queries.subscribe(hear)
-    unwatch = call.services.agents.holds.watch(changed.set)
-    try:
-        yield changed
-    finally:
-        unwatch()
-        unsubscribe()
-
 
 # --------------------
-# The commands for terminal agents. They check the request; the client and the holder do the work.
+# Functions of the commands. They check the request; the client and the holder do the work.
 
 _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
@@ -539,3 +448,107 @@ async def _held(call: Call, name: str) -> Agent:
         hint = f"it is a sub-agent, inside the session of {agent.parent}" if agent.parent else hint
         raise NotFound(f"terminal of {agent.name}", hint)
     return agent
+
+
+# --------------------
+# The end of an agent: ask its holder, and wait. Does not check the caller's rights.
+#
+# A holder whose connection breaks while its program ends connects again to report the end. The caller waits
+# for that too: the end counts, not the connection.
+
+BACK_S: Final = 10.0
+"""Seconds that a lost holder may take to reconnect, or that the end of its agent may take to be noticed."""
+_WRITTEN_S: Final = 2.0
+"""Seconds that the end of an agent may take to be stored, after its program has ended."""
+
+
+async def end_of(call: Call, agent: Agent, verb: str) -> str:
+    """Ask the holder to end the agent, print its progress, and return how the program ended.
+
+    Raises Unavailable if the holder is lost, and it neither reconnects nor is the agent's end stored in time.
+    """
+    with _watching(call, agent.name) as changed:
+        while True:
+            try:
+                reason = await _asked(call, agent, verb)
+                await _until_left(call, agent, changed)
+                return reason
+            except Unavailable as lost:
+                last_word = await _after(call, agent, changed, lost)
+            if last_word is not None:
+                return last_word
+
+
+async def wait_for_holder(call: Call, name: str) -> None:
+    """Wait until the holder of an agent is connected, for at most BACK_S; return at once without a holder.
+
+    After a start of the daemon every holder reconnects by itself, and a command may come before that.
+    """
+    with _watching(call, name) as changed, suppress(TimeoutError):
+        async with asyncio.timeout(BACK_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(name)
+                if known is None or known.left or not known.holder:
+                    return
+                if call.services.agents.holds.get(name) is not None:
+                    return
+                await changed.wait()
+
+
+async def _asked(call: Call, agent: Agent, verb: str) -> str:
+    async with aclosing(call.services.agents.holds.ask(agent.name, verb, by=call.caller.name)) as words:
+        with call.connection.waiting():
+            async for told in words:
+                if told.error:
+                    raise error_from_wire(told.error, told.message, {})
+                if told.done:
+                    return str(told.ok.get("reason", "ended"))
+                call.warn(f"{agent.name}: {told.message}")
+    raise AssertionError("the last word is done, or an error")
+
+
+async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
+    """Wait a short time until the end is stored, so that the next command sees that the agent has left."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_WRITTEN_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(agent.name)
+                if known is None or known.left:
+                    return
+                await changed.wait()
+
+
+async def _after(call: Call, agent: Agent, changed: asyncio.Event, lost: Unavailable) -> str | None:
+    """Wait until the agent has left, and return its last detail; None if its holder has reconnected."""
+    try:
+        async with asyncio.timeout(BACK_S):
+            while True:
+                changed.clear()
+                known = call.services.broker.directory.get(agent.name)
+                if known is None or known.left:
+                    return known.detail if known is not None else "ended"
+                if call.services.agents.holds.get(agent.name) is not None:
+                    return None
+                await changed.wait()
+    except TimeoutError:
+        raise lost from None
+
+
+@contextmanager
+def _watching(call: Call, name: str) -> Iterator[asyncio.Event]:
+    """Yield an event that is set whenever an agent may have left, or may have a holder again."""
+    changed = asyncio.Event()
+
+    def hear(events: Sequence[Event]) -> None:
+        if any(event.sender == name for event in events):
+            changed.set()
+
+    unsubscribe = call.services.queries.subscribe(hear)
+    unwatch = call.services.agents.holds.watch(changed.set)
+    try:
+        yield changed
+    finally:
+        unwatch()
+        unsubscribe()

@@ -1,4 +1,4 @@
-"""The commands that show conversations."""
+"""The commands that show conversations: threads of messages, and transcripts of sessions."""
 
 from contextlib import aclosing
 from difflib import get_close_matches
@@ -14,11 +14,11 @@ from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.transcript import Detail, parse_span
-from palaver.services.queries import message_view
+from palaver.services.views import message_view
 from palaver.state.threads import read_thread, read_threads
 
 # --------------------
-# The commands that show conversations.
+# Rows of the commands that show conversations.
 
 DEFAULT_THREADS: Final = 20
 """How many threads `pal thread list` shows."""
@@ -30,7 +30,10 @@ THREAD_COMMANDS: Final = (
         path=("thread",),
         group=_GROUP,
         summary="Read conversations.",
-        description="A thread is a name that messages share. It does not change their recipients.",
+        description=(
+            "A thread is a name that messages share: 'pal send --thread NAME'. It does not change their "
+            "recipients. A reply with --reply-to is in the thread of the message that it answers."
+        ),
         is_group=True,
         examples=(("pal thread list", "list recent conversations"),),
     ),
@@ -38,6 +41,7 @@ THREAD_COMMANDS: Final = (
         path=("thread", "list"),
         group=_GROUP,
         summary="List the most recently active threads.",
+        description="Shows the newest first, with the number of messages in each and the participants.",
         options=(
             Option(name="--limit", metavar="N", help=f"At most N threads (default: {DEFAULT_THREADS})."),
         ),
@@ -47,14 +51,70 @@ THREAD_COMMANDS: Final = (
         path=("thread", "show"),
         group=_GROUP,
         summary="Show a thread as a conversation.",
+        description="Shows all messages, from the first to the last.",
         positionals=(Positional(name="THREAD", help="The name of the thread.", completes="threads"),),
         options=(Option(name="--last", metavar="N", help="Only the newest N messages (default: all)."),),
         examples=(("pal thread show pr-123", "read a conversation from the start"),),
     ),
 )
 
+
 # --------------------
-# `pal thread`: show threads. Changes nothing.
+# Row of the command that reads transcripts.
+
+DEFAULT_ENTRIES: Final = 20
+"""The default number of entries that `pal transcript` shows."""
+
+TRANSCRIPT_COMMANDS: Final = (
+    Command(
+        path=("transcript",),
+        group="Agents",
+        summary="Read the transcript of an agent's session.",
+        description=(
+            "Reads the transcript that the agent's harness stores (Claude Code, Codex, Gemini CLI, "
+            "OpenCode), with your own rights."
+        ),
+        positionals=(
+            Positional(name="NAME", help="Full name of the agent.", completes="agents"),
+            Positional(
+                name="RANGE",
+                help=(
+                    "Entries, counted from 1: 10-15, 10, or 10- for all from there on "
+                    f"(default: the last {DEFAULT_ENTRIES}; all with --search)."
+                ),
+                optional=True,
+            ),
+        ),
+        options=(
+            Option(
+                name="--detail",
+                metavar="LEVEL",
+                help="Detail: normal (text), detailed (also tools) or full (default: normal).",
+                choices=tuple(Detail),
+            ),
+            Option(
+                name="--search",
+                metavar="RE",
+                help=(
+                    "Only entries that match this regular expression, in the shown parts. Case matters only "
+                    "if it has a capital letter."
+                ),
+            ),
+            Option(name="--last", metavar="N", help="Only the last N of these entries."),
+        ),
+        examples=(
+            ("pal transcript luna", "the latest entries"),
+            ("pal transcript luna 10-15 --detail detailed", "six entries, with tools"),
+            ("pal transcript luna --search 'flaky|timeout'", "find entries about a topic"),
+        ),
+        json="one line for each entry. This is also the default if the caller is an agent.",
+        see=(("transcripts", "transcripts.md"),),
+    ),
+)
+
+
+# --------------------
+# Functions of `pal thread`. They change nothing.
 
 _PAGE: Final = 500
 _LOOKED_AT: Final = 500
@@ -123,58 +183,7 @@ async def _show(call: Call, event: Event) -> None:
 
 
 # --------------------
-# The command that reads transcripts.
-
-DEFAULT_ENTRIES: Final = 20
-"""The default number of entries that `pal transcript` shows."""
-
-TRANSCRIPT_COMMANDS: Final = (
-    Command(
-        path=("transcript",),
-        group="Agents",
-        summary="Read the transcript of an agent's session.",
-        description=(
-            "Reads the transcript that the agent's harness stores (Claude Code, Codex, Gemini CLI, "
-            "OpenCode), with your own rights."
-        ),
-        positionals=(
-            Positional(name="NAME", help="Full name of the agent.", completes="agents"),
-            Positional(
-                name="RANGE",
-                help=(
-                    "Entries, counted from 1: 10-15, 10, or 10- for all from there on "
-                    f"(default: the last {DEFAULT_ENTRIES}; all with --search)."
-                ),
-                optional=True,
-            ),
-        ),
-        options=(
-            Option(
-                name="--detail",
-                metavar="LEVEL",
-                help="Detail: normal (text), detailed (also tools) or full (default: normal).",
-                choices=tuple(Detail),
-            ),
-            Option(
-                name="--search",
-                metavar="RE",
-                help=(
-                    "Only entries that match this regular expression. Case matters only if it has a capital "
-                    "letter."
-                ),
-            ),
-            Option(name="--last", metavar="N", help="Only the last N of these entries."),
-        ),
-        examples=(
-            ("pal transcript luna", "the latest entries"),
-            ("pal transcript luna 10-15 --detail detailed", "six entries, with tools"),
-            ("pal transcript luna --search 'flaky|timeout'", "find entries about a topic"),
-        ),
-    ),
-)
-
-# --------------------
-# `pal transcript`: tell the client which session to read. The daemon itself reads no transcript.
+# Function of `pal transcript`: tell the client which session to read. The daemon reads no transcript.
 
 _LIMIT_SEARCH: Final = 1000
 

@@ -35,8 +35,8 @@ from palaver.protocol.requests import Join
 from palaver.protocol.thin import FrameReader, ThinRequest, asked_from_bytes, frame
 from palaver.services.evidence import HookRequest
 from palaver.services.permissions import Pending, PermissionDesk
-from palaver.services.queries import free_session
 from palaver.services.services import Services
+from palaver.services.views import free_session
 
 # --------------------
 # Hooks that carry a permission request: which of them wait, which later hooks settle them, and the reply.
@@ -55,7 +55,13 @@ class HookPermissions:
 
     def __init__(self, services: Services) -> None:
         self._book = services.agents.permissions
-        self._desk = PermissionDesk(services)
+        self._desk = PermissionDesk(
+            services.agents.permissions,
+            broker=services.broker,
+            queries=services.queries,
+            clock=services.clock,
+            settings=services.daemon.settings,
+        )
 
     def hear(self, caller: Caller, news: HookNews) -> None:
         """End requests that a later hook shows to be settled; the harness does not notify the waiting hook.

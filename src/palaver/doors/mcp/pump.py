@@ -37,8 +37,8 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.message import EXTERNAL
 from palaver.protocol.requests import Join
 from palaver.protocol.thin import FrameReader, ThinRequest, asked_from_bytes, frame
-from palaver.services.queries import free_session
 from palaver.services.services import Services
+from palaver.services.views import free_session
 
 if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams

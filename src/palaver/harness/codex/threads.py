@@ -3,6 +3,8 @@
 One thread is the agent's: the newest one that the user works in, or only the thread named by `only`.
 Sub-agents have child threads of it. Threads of titles and reviews are ignored. Unknown reports are ignored
 too, because a newer Codex may send more.
+
+A separate module from `integration.py`, because only that one does input and output.
 """
 
 import re

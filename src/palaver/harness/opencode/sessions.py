@@ -3,6 +3,8 @@
 One session is the agent's: the one that last received a prompt from the user or from us, or always the one
 named by `only`. Its child sessions are its sub-agents: their open questions block the agent too, but each has
 its own status. Other sessions have no effect here and never prove that a text was seen.
+
+A separate module from `integration.py`, because only that one does input and output.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,0 +1,438 @@
+"""The state as doors show it: agents, callers, receipts, inboxes, terminals, the daemon. Changes nothing."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from palaver.broker.context import Sent
+from palaver.broker.messages import recipients_of
+from palaver.delivery.offers import ASLEEP
+from palaver.errors import NotFound, Unavailable
+from palaver.identity.process import is_alive
+from palaver.protocol.agents import Agent, Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState, MessageSent, State
+from palaver.protocol.message import (
+    MESSAGE,
+    FlatMessage,
+    flat,
+    is_lost,
+    readable_text,
+)
+from palaver.protocol.priority import Priority, format_priority
+from palaver.protocol.query import Query
+from palaver.protocol.requests import GATE_ADVICE
+from palaver.services.holders import STATUS
+from palaver.services.results import (
+    AgentDetails,
+    AgentView,
+    CallerView,
+    DaemonView,
+    GateView,
+    LastSent,
+    MessageReceipts,
+    ReceiptView,
+    RecentMessage,
+    SentView,
+    TerminalView,
+)
+from palaver.services.services import Services
+from palaver.state.agents import (
+    find_mail,
+    read_entry,
+    read_mail,
+    read_receivers,
+    read_session,
+    read_unread,
+    read_unsure,
+)
+from palaver.state.rows import MAIL, LedgerEntry, Rows, decode_mail, mail_prefix, priority_of_key
+
+_LATELY: Final = 200
+"""Messages of a sender that are searched for the last one to each recipient."""
+_RECENT: Final = 3
+_LOOKED_AT: Final = 50
+_SHOWN_AT_ONCE: Final = 20
+"""Agents rendered in one step of the event loop: a few milliseconds of work."""
+_DAY_MS: Final = 24 * 3600 * 1000
+_ENDED_MS: Final = 3600 * 1000
+_CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
+_READ: Final = frozenset({State.SEEN, State.ANSWERED})
+
+
+def agent_view(services: Services, agent: Agent) -> AgentView:
+    """Return one agent as programs read it."""
+    rows, is_present = services.queries.rows, services.callers.presence.is_present(agent.name)
+    return AgentView(
+        name=agent.name,
+        base=agent.base,
+        tag=agent.tag or None,
+        role=agent.role,
+        harness=agent.harness or None,
+        state=agent.state,
+        detail=agent.detail or None,
+        since=agent.since,
+        joined=agent.joined,
+        present=is_present,
+        unread=read_unread(rows, agent.name),
+        device=agent.device or services.queries.device,
+        pid=None if agent.seat is None else agent.seat.pid,
+        by=agent.by or None,
+        parent=agent.parent or None,
+        left=agent.left,
+        paused=agent.paused,
+        asleep=_is_asleep(services, agent),
+        stale=is_present and _is_stale(services, agent),
+        unconfirmed=tuple(read_unsure(rows, agent.name)),
+    )
+
+
+def agent_with_queue(services: Services, agent: Agent) -> AgentView:
+    """Return one agent together with the number of its waiting messages."""
+    queue = queue_view(services.queries.rows, agent.name)
+    return msgspec.structs.replace(agent_view(services, agent), queue=queue)
+
+
+def _is_asleep(services: Services, agent: Agent) -> bool:
+    """Return whether an idle agent has held messages because nothing can wake it. Reads a limited number."""
+    if agent.left or agent.state != AgentState.IDLE:
+        return False
+    rows = services.queries.rows
+    for mail in islice(read_mail(rows, agent.name), _LOOKED_AT):
+        entry = read_entry(rows, mail.seq, agent.name) if mail.is_gated else None
+        if entry is not None and entry.reason == ASLEEP:
+            return True
+    return False
+
+
+def _is_stale(services: Services, agent: Agent) -> bool:
+    """Return whether an active agent has not reported for longer than the limit. Not stored."""
+    limit_ms = services.daemon.settings.stale_after_s * 1000
+    silent_ms = services.clock.now_ms() - agent.since
+    return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
+
+
+async def agents_view(services: Services) -> list[AgentView]:
+    """Return all agents by name, present ones first; sub-agents follow their parents.
+
+    Ended sub-agents are included for one hour.
+    """
+    since = services.clock.now_ms() - _ENDED_MS
+    shown = (
+        one for one in services.broker.directory.all() if not (one.parent and one.left and one.since < since)
+    )
+    families = [(_family(services, agent), agent) for agent in shown]
+    families.sort(key=lambda one: (not services.callers.presence.is_present(one[0][0]), one[0]))
+    views = []
+    for at, (_, agent) in enumerate(families):
+        if at % _SHOWN_AT_ONCE == 0:
+            await asyncio.sleep(0)  # Lets other callers run while hundreds of agents are rendered.
+        views.append(agent_view(services, agent))
+    return views
+
+
+def _family(services: Services, agent: Agent) -> tuple[str, ...]:
+    """Return the names from the topmost parent down to an agent."""
+    names = [agent.name]
+    above: Agent | None = agent
+    while above is not None and above.parent:
+        names.append(above.parent)
+        above = services.broker.directory.get(above.parent)
+    return tuple(reversed(names))
+
+
+def caller_view(services: Services, caller: Caller) -> CallerView:
+    """Return the identity of a caller as the daemon determined it."""
+    agent = services.broker.directory.get(caller.name)
+    return CallerView(
+        name=caller.name,
+        kind=caller.kind,
+        standing=caller.standing.word,
+        device=services.queries.device,
+        harness=caller.harness or None,
+        by=caller.by or None,
+        pid=None if caller.seat is None else caller.seat.pid,
+        role=None if agent is None else agent.role,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientReceipt:
+    """The delivery state of one message for one recipient."""
+
+    name: str
+    entry: LedgerEntry
+
+
+def receipts_of(services: Services, event: Event) -> list[RecipientReceipt]:
+    """Return the receipts of one message, one for each recipient, in the order of sending."""
+    if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
+        return [_receipt(services, event, name) for name in read_receivers(services.queries.rows, event.seq)]
+    lines = [_receipt(services, event, name) for name in recipients_of(event)]
+    dead = event.body.dead if isinstance(event.body, MessageSent) else ()
+    return lines + [_receipt(services, event, path) for path in dead]
+
+
+def _receipt(services: Services, event: Event, name: str) -> RecipientReceipt:
+    entry = read_entry(services.queries.rows, event.seq, name)
+    return RecipientReceipt(name, entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
+
+
+def receipts_view(services: Services, event: Event) -> MessageReceipts:
+    """Return one message with its receipts as programs read them."""
+    return MessageReceipts(
+        seq=event.seq,
+        id=event.id,
+        sender=event.sender,
+        ts=event.ts,
+        text=readable_text(event),
+        priority=flat(event).priority,
+        receipts=tuple(
+            ReceiptView(name=one.name, **msgspec.structs.asdict(one.entry))
+            for one in receipts_of(services, event)
+        ),
+    )
+
+
+def message_view(event: Event) -> FlatMessage:
+    """Return a message, or a foreign envelope that was delivered as one, as a flat object."""
+    view = flat(event)
+    if event.type == MESSAGE:
+        return view
+    return msgspec.structs.replace(
+        view,
+        type=event.type,
+        text=readable_text(event),
+        delivered_to=event.delivered_to,
+        payload=event.payload,
+    )
+
+
+async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
+    """Return the newest messages to a name, oldest first, each with its state there.
+
+    Archived messages are included while they are open. Held messages are listed without their text.
+    """
+    events = await services.queries.read(Query(targets=(name,), last=limit, limit=limit))
+    events = [*_archived_mail(services, name, events, limit), *events]
+    found = [(event, _state(services, event, name)) for event in events]
+    return [
+        (_without_text(event) if _is_kept_back(services, event, name) else event, state)
+        for event, state in found
+    ]
+
+
+def _is_kept_back(services: Services, event: Event, name: str) -> bool:
+    found = find_mail(services.queries.rows, name, event.seq)
+    return found is not None and found[1].is_kept_back
+
+
+async def mail_view(services: Services, name: str, limit: int) -> list[FlatMessage]:
+    """Return the newest messages to a name as programs read them, each with its state there."""
+    found = await inbox_view(services, name, limit)
+    return [msgspec.structs.replace(message_view(event), state=state) for event, state in found]
+
+
+def _without_text(event: Event) -> Event:
+    kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
+    return replace(event, payload=kept | {"text": "(held)"})
+
+
+def open_mail(
+    services: Services, name: str, limit: int, passes: Callable[[Event], bool] | None
+) -> list[Event]:
+    """Return up to `limit` unread messages of a name in delivery order, including those being delivered.
+
+    Held messages are left out, because the recipient may not read them yet, and so are raw keys.
+    """
+    found: list[Event] = []
+    for mail in read_mail(services.queries.rows, name):
+        event = None if mail.is_kept_back or mail.raw else services.queries.event(mail.seq)
+        if event is not None and (passes is None or passes(event)):
+            found.append(event)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit: int) -> list[Event]:
+    """Return the newest open archived messages before the others, up to `limit` together with them."""
+    before = min(services.queries.archived() + 1, behind[0].seq if behind else sys.maxsize)
+    if before == 1 or len(behind) == limit:
+        return []
+    seqs = sorted({mail.seq for mail in read_mail(services.queries.rows, name) if mail.seq < before})
+    return list(filter(None, map(services.queries.event, seqs[len(behind) - limit :])))
+
+
+async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
+    """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
+    events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
+    newest = {name: event for event in events for name in recipients_of(event)}
+    return {
+        name: LastSent(seq=event.seq, state=_state(services, event, name)) for name, event in newest.items()
+    }
+
+
+async def agents_with_messages(services: Services, caller: str) -> list[AgentDetails]:
+    """Return all agents as `agents_view` does, each with its latest messages and those of a caller to it."""
+    sent = await last_sent(services, caller)
+    return [
+        AgentDetails(
+            **msgspec.structs.asdict(view),
+            last_sent=sent.get(view.name),
+            recent=tuple(await recently_sent(services, view.name)),
+            closed=closed_gates(services, view.name) or None,
+        )
+        for view in await agents_view(services)
+    ]
+
+
+async def recently_sent(services: Services, sender: str) -> list[RecentMessage]:
+    """Return the newest messages of a sender within a day, newest first, each with its readers."""
+    since = services.clock.now_ms() - _DAY_MS
+    query = Query(types=("message",), senders=(sender,), since=since, last=_RECENT)
+    return [_read_by(services, event) for event in reversed(await services.queries.read(query))]
+
+
+def _read_by(services: Services, event: Event) -> RecentMessage:
+    names = recipients_of(event)
+    return RecentMessage(
+        seq=event.seq,
+        ts=event.ts,
+        text=readable_text(event),
+        read_by=tuple(name for name in names if _state(services, event, name) in _READ),
+        total=len(names),
+    )
+
+
+def _state(services: Services, event: Event, name: str) -> str:
+    entry = read_entry(services.queries.rows, event.seq, name)
+    return State.QUEUED.value if entry is None else entry.state
+
+
+def sent_view(sent: Sent) -> SentView:
+    """Return the result of a send as programs read it."""
+    event = sent.event
+    return SentView(
+        seq=None if event is None else event.seq,
+        id=None if event is None else event.id,
+        to=sent.to,
+        delivered_to=sent.delivered_to,
+        empty_groups=sent.empty_groups,
+        dead=sent.dead,
+        repeat=sent.is_repeat,
+        dry_run=event is None,
+    )
+
+
+def daemon_view(services: Services) -> DaemonView:
+    """Return the state of the daemon itself."""
+    present = map(services.callers.presence.is_present, (one.name for one in services.broker.directory.all()))
+    return DaemonView(
+        pid=os.getpid(),
+        version=services.daemon.version,
+        home=str(services.daemon.home),
+        device=services.queries.device,
+        doors={"unix": str(services.daemon.home / "daemon.sock"), **services.daemon.http.describe()},
+        started=services.daemon.started_ms,
+        last=services.queries.last(),
+        agents=sum(present),
+    )
+
+
+# --------------------
+# Details of an agent for its page: queue, gates and terminal. Changes nothing.
+
+_PAGE: Final = 1000
+_ASK_S: Final = 1.0
+_TOLD: Final = ("cols", "rows", "last_activity")
+
+
+def queue_view(rows: Rows, name: str) -> dict[str, int]:
+    """Count the waiting messages of an agent by priority, and the held ones."""
+    counts = {format_priority(priority): 0 for priority in Priority} | {"held": 0}
+    after = ""
+    while page := rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
+        for key, value in page:
+            state = decode_mail(value).state
+            if state == State.HELD:
+                counts["held"] += 1
+            elif state == State.QUEUED:
+                counts[format_priority(priority_of_key(key))] += 1
+        after = page[-1][0]
+    return counts
+
+
+async def terminal_view(services: Services, agent: Agent) -> TerminalView:
+    """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
+    hold = services.agents.holds.get(agent.name)
+    view = TerminalView(
+        queue=queue_view(services.queries.rows, agent.name),
+        paused=agent.paused,
+        last_activity=agent.since,
+        gates=tuple(
+            GateView(lane=lane, is_open=level.is_open, paused=level.is_paused, reason=level.reason or None)
+            for lane, level in services.delivery.levels(agent.name)
+        ),
+        cols=None if hold is None else hold.cols,
+        rows=None if hold is None else hold.rows,
+        holder=None if hold is None else hold.holder.pid,
+    )
+    if hold is None:
+        return view
+    try:
+        told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
+    except (Unavailable, NotFound):
+        return view
+    fields = {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
+    return msgspec.structs.replace(view, **fields)
+
+
+def explain_gate(reason: str | None) -> str:
+    """Return why a gate is closed and, where that is known, how to open it."""
+    advice = GATE_ADVICE.get(reason or "")
+    return f"{reason}: {advice}" if advice else reason or "no reason given"
+
+
+def closed_gates(services: Services, name: str) -> str:
+    """Return which lanes of an agent are closed, why, and how to open them; empty if all are open."""
+    levels = services.delivery.levels(name)
+    return "; ".join(
+        f"{lane} lane closed ({explain_gate(level.reason)})" for lane, level in levels if not level.is_open
+    )
+
+
+# --------------------
+# The agent of a harness session, and whether the session is free for a new process.
+
+
+def free_session(services: Services, harness: str, session: str) -> str:
+    """Return the session, or "" while a present agent is in it: two processes may share a conversation."""
+    holder = holder_of_session(services, harness, session)
+    if holder is None or not services.callers.presence.is_present(holder.name):
+        return session
+    # Its process may have ended just now, before presence was updated.
+    return session if holder.seat is not None and not is_alive(holder.seat) else ""
+
+
+def holder_of_session(services: Services, harness: str, session: str) -> Agent | None:
+    """Return the agent whose current session this is, present or not; None if there is no such agent."""
+    name = read_session(services.queries.rows, harness, session) if session else None
+    known = services.broker.directory.get(name or "")
+    return known if known is not None and known.session == session else None
+
+
+def only_session(services: Services, harness: str, among: Iterable[str]) -> str:
+    """Return the current session of the only agent that ever had one of these sessions; else "".
+
+    Then the result does not depend on which of them the user chooses.
+    """
+    names = {name for session in among if (name := read_session(services.queries.rows, harness, session))}
+    known = services.broker.directory.get(next(iter(names))) if len(names) == 1 else None
+    return known.session if known is not None else ""
