@@ -16,7 +16,7 @@ from palaver.errors import RateLimited
 from palaver.log.api import Archived
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.bundles import BundleFile, CreateBundle
-from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import (
     DAEMON_STARTED,
     EVENT_TYPES,
@@ -134,7 +134,7 @@ class Play:
         await self.ask(HUMAN, Register(name="luna:BOXE"))
         mila = await self.join("mila", has_link=True, session="s")
         await self.join("mila", has_link=True, session="s", runtime="python")
-        hello = Envelope(type="agent.hello", id="h", sender="mila", payload={"runtime": "x", "version": "2"})
+        hello = Draft(type="agent.hello", id="h", sender="mila", payload={"runtime": "x", "version": "2"})
         await self.ask(mila, Put(envelope=hello))
         await self.ask(mila, SetStatus(state="idle", detail="all ears", tool="Edit", file="a.py"))
         await self.ask(mila, Leave())

@@ -1,11 +1,10 @@
 """The content of events: one struct per type, decoded once, and readable whatever the payload is."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palaver.protocol.envelope import Draft, Event, body_as, event_from, room_id_of
 from palaver.protocol.events import (

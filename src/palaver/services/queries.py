@@ -10,11 +10,12 @@ import re
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from palaver.broker.bundles import find_bundle
 from palaver.broker.context import Sent

@@ -1,7 +1,6 @@
 """The commands that read the log: events, search and receipts."""
 
 import asyncio
-import dataclasses
 import shlex
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -147,7 +146,7 @@ def event_line(call: Call, event: Event) -> bytes:
     if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
         name = _MESSAGE_SENT  # another name of the type, and the one in the filter
     if _is_json(call):
-        return encode_event(event if name == event.type else dataclasses.replace(event, type=name)) + b"\n"
+        return encode_event(event if name == event.type else replace(event, type=name)) + b"\n"
     return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
 
 
