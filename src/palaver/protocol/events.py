@@ -647,8 +647,14 @@ class MemberLeft(RoomBody, frozen=True, kw_only=True):
     """The id of the kick."""
 
 
-class Ended(RoomBody, frozen=True, kw_only=True):
-    """A kick of the member in `to`, or a close."""
+class Kicked(RoomBody, frozen=True, kw_only=True):
+    """A kick of the member in `to`."""
+
+    reason: str = ""
+
+
+class Closed(RoomBody, frozen=True, kw_only=True):
+    """The end of the room."""
 
     reason: str = ""
 
@@ -674,16 +680,28 @@ class TakenOver(RoomBody, frozen=True, kw_only=True):
 
 
 class Freed(RoomBody, frozen=True, kw_only=True):
-    """A release, a pass, or an expired reservation, with the next recipient and its time limit.
-
-    `from` is the previous owner if the bus writes the event for it.
-    """
+    """The stick has no owner. If it is reserved, the next recipient and its time limit are here."""
 
     turn_id: int
     handoff: dict[str, object] | None = None
     reserved_for: str = ""
     until: int = 0
+
+
+class Released(Freed, frozen=True, kw_only=True):
+    """A release. `from` is the previous owner if the bus writes the event for it."""
+
     reason: str = ""
+    sender: str | None = msgspec.field(default=None, name="from")
+
+
+class Passed(Freed, frozen=True, kw_only=True):
+    """A pass to a named member."""
+
+
+class ReservationExpired(Freed, frozen=True, kw_only=True):
+    """A reservation that was not used in time; the handoff stays. `from` is the previous owner."""
+
     sender: str | None = msgspec.field(default=None, name="from")
 
 
@@ -701,13 +719,30 @@ class NoteResolved(RoomBody, frozen=True, kw_only=True):
     note: str
 
 
-Payload = MemberJoined | MemberLeft | Ended | Granted | TakenOver | Freed | NoteAdded | NoteResolved
+Payload = (
+    MemberJoined
+    | MemberLeft
+    | Kicked
+    | Closed
+    | Granted
+    | TakenOver
+    | Released
+    | Passed
+    | ReservationExpired
+    | NoteAdded
+    | NoteResolved
+)
 
 
 def payload_of(payload: Payload) -> dict[str, object]:
-    """Encode a payload; the pair of `read_payload`."""
+    """Encode a payload; `read_body` decodes it."""
     made: dict[str, object] = msgspec.to_builtins(payload)
     return made
+
+
+def type_of(payload: Payload) -> str:
+    """Return the type of the room event with this payload."""
+    return _ROOM_EVENTS[type(payload)]
 
 
 # --------------------
@@ -721,13 +756,13 @@ BODIES: Final[Mapping[str, type[EventBody]]] = {
     "bundle": Bundle,
     MEMBER_JOINED: MemberJoined,
     MEMBER_LEFT: MemberLeft,
-    KICK: Ended,
-    CLOSE: Ended,
+    KICK: Kicked,
+    CLOSE: Closed,
     CLAIM: Granted,
     TAKEOVER: TakenOver,
-    RELEASE: Freed,
-    PASS: Freed,
-    RESERVATION_EXPIRED: Freed,
+    RELEASE: Released,
+    PASS: Passed,
+    RESERVATION_EXPIRED: ReservationExpired,
     NOTE_ADDED: NoteAdded,
     NOTE_RESOLVED: NoteResolved,
     "task.create": TaskCreated,
@@ -747,6 +782,8 @@ BODIES: Final[Mapping[str, type[EventBody]]] = {
     "redacted": TextRemoved,
 }
 """The struct of each type. A type that is not in the table is foreign."""
+
+_ROOM_EVENTS: Final = {body: type_ for type_, body in BODIES.items() if issubclass(body, RoomBody)}
 
 
 def read_body(type: str, payload: Mapping[str, object]) -> tuple[EventBody, frozenset[str]]:
