@@ -22,7 +22,7 @@ from palaver.errors import PalaverError, UsageError
 from palaver.protocol.agents import RESERVED
 from palaver.protocol.display import Safe, truncate
 from palaver.protocol.envelope import Event, encode_event
-from palaver.protocol.events import EVENT_TYPES, AgentState, State
+from palaver.protocol.events import BODIES, AgentState, State
 from palaver.protocol.message import INTENTS, MESSAGE
 from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query
 from palaver.protocol.summary import summary
@@ -461,7 +461,7 @@ async def doubt_names(call: Call, names: Iterable[str]) -> None:
 
 async def doubt_types(call: Call, types: Iterable[str]) -> None:
     """Warn about types that no event has, if a known type is similar."""
-    known = [*EVENT_TYPES, *STORED_TYPES]
+    known = [*BODIES, *STORED_TYPES]
     for type_ in () if call.asked.resume else types:
         near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
         if near and not await call.services.queries.read(Query(types=(type_,), last=1)):
