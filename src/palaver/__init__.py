@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from palaver.client.values import AgentInfo as Agent
     from palaver.client.values import Delivery, Message, Receipt
     from palaver.domain.paths import path_matches
-    from palaver.protocol.envelope import Envelope, Event, matches_recipient
+    from palaver.protocol.envelope import Draft as Envelope
+    from palaver.protocol.envelope import Event, matches_recipient
     from palaver.version import __version__
 
 __all__ = [
@@ -34,7 +35,7 @@ _HOMES = {
     "Agent": "palaver.client.values.AgentInfo",
     "Connection": "palaver.client.connection.Connection",
     "Delivery": "palaver.client.values.Delivery",
-    "Envelope": "palaver.protocol.envelope.Envelope",
+    "Envelope": "palaver.protocol.envelope.Draft",
     "Event": "palaver.protocol.envelope.Event",
     "Message": "palaver.client.values.Message",
     "Receipt": "palaver.client.values.Receipt",

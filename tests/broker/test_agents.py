@@ -11,7 +11,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus, seat
 from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.errors import BadName, BadText, NameTaken, NotPerson
 from palaver.protocol.agents import Agent, Caller, Standing, spare_name
-from palaver.protocol.envelope import Draft, Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.events import LifeChanged
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Gone, Join, Leave, Put, Register, Request, SetStatus
@@ -378,7 +378,7 @@ async def test_hello_envelope_changes_the_runtime_and_not_the_identity(bus: Bus)
         "runtime": "py",
     }
 
-    await bus.submit(luna, Put(envelope=Envelope(type="agent.hello", id="h1", sender="luna", payload=forged)))
+    await bus.submit(luna, Put(envelope=Draft(type="agent.hello", id="h1", sender="luna", payload=forged)))
 
     assert (bus.agent("luna").role, bus.agent("luna").runtime) == ("worker", "py")
 

@@ -23,13 +23,13 @@ from palaver.errors import (
 from palaver.ids import UlidSource
 from palaver.log.memory import MemoryLog
 from palaver.protocol.agents import Agent, Caller
-from palaver.protocol.envelope import Envelope, matches_recipient
+from palaver.protocol.envelope import Draft, matches_recipient
 from palaver.protocol.requests import Leave, Put
 from palaver.state.fold import apply
 
 
 async def put(bus: Bus, asking: Caller, type: str, *to: str, id: str = "e1", **payload: object) -> Sent:
-    envelope = Envelope(type=type, id=id, sender=asking.name, to=to, payload=payload or None, ts=1)
+    envelope = Draft(type=type, id=id, sender=asking.name, to=to, payload=payload, ts=1)
     outcome = await bus.broker.submit(asking, Put(envelope=envelope))
     assert isinstance(outcome, Sent)
     return outcome
@@ -94,7 +94,7 @@ async def test_reserved_type_is_refused(bus: Bus, type_: str) -> None:
 
 async def test_envelope_in_another_name_is_refused(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
-    forged = Envelope(type="x", id="e1", sender="nova")
+    forged = Draft(type="x", id="e1", sender="nova")
 
     with pytest.raises(NotYou):
         await bus.submit(luna, Put(envelope=forged))
@@ -209,7 +209,7 @@ def test_envelope_reaches_the_recipients_that_the_wire_rules_select(to: list[str
         is_present=lambda name: True,
         draw=lambda: 0,
     )
-    envelope = Envelope(type="x", id="e1", sender="human", to=tuple(to))
+    envelope = Draft(type="x", id="e1", sender="human", to=tuple(to))
 
     found = resolve_exactly(context, HUMAN, to)
 

@@ -10,7 +10,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus, open_sqlite, opened_bus
 from palaver.errors import BadRequest, NotAllowed, NotPerson, WhoAreYou
 from palaver.log.records import LIMIT_ROW_BYTES
 from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.events import DeliveryReport
 from palaver.protocol.requests import Acknowledge, Put, Redeliver, Release, ReportDelivery
 from palaver.state.agents import read_tips, read_unread, read_unsure
@@ -168,7 +168,7 @@ async def test_redelivery_keeps_the_priority(bus: Bus) -> None:
 
 async def test_foreign_envelope_is_redelivered_whatever_its_priority_field(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
-    envelope = Envelope(type="x", id="e", sender="luna", to=("nova",), payload={"priority": "high"})
+    envelope = Draft(type="x", id="e", sender="luna", to=("nova",), payload={"priority": "high"})
     event = await bus.submit(luna, Put(envelope=envelope))
     assert event is not None
     await bus.report("nova", "submitted", event.seq)

@@ -6,7 +6,7 @@ from tests.fakes import SCRIPT, Bus, seat
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import IdTaken
 from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Gone, Join, Leave, Put, Register, Request, SetStatus
 
@@ -59,7 +59,7 @@ async def test_agent_is_ready_at_its_first_idle_status(bus: Bus) -> None:
         ("luna", SetStatus(state="inactive", detail="done"), "done"),
         (
             "luna",
-            Put(envelope=Envelope(type="agent.bye", id="e1", sender="luna", payload={"reason": "x"})),
+            Put(envelope=Draft(type="agent.bye", id="e1", sender="luna", payload={"reason": "x"})),
             "x",
         ),
         ("[pal-events]", Gone(name="luna", reason="its process ended", seat=seat(1)), "its process ended"),
@@ -86,9 +86,9 @@ async def test_second_bye_writes_no_second_stopped_event(bus: Bus) -> None:
 
 async def test_bye_with_a_used_id_stops_no_agent(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
-    await bus.broker.submit(luna, Put(envelope=Envelope(type="x", id="e1", sender="luna", to=("nova",))))
+    await bus.broker.submit(luna, Put(envelope=Draft(type="x", id="e1", sender="luna", to=("nova",))))
     with pytest.raises(IdTaken):
-        await bus.broker.submit(luna, Put(envelope=Envelope(type="agent.bye", id="e1", sender="luna")))
+        await bus.broker.submit(luna, Put(envelope=Draft(type="agent.bye", id="e1", sender="luna")))
 
     assert await actions(bus) == ["started", "started"]
     assert not bus.agent("luna").left

@@ -5,7 +5,7 @@ from tests.fakes import HUMAN, Bus
 
 from palaver.broker.messages import find_event, find_message
 from palaver.errors import BadRequest, NotFound
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.requests import Put
 
 
@@ -63,7 +63,7 @@ async def test_too_short_reference_is_refused_with_the_minimum_length(bus: Bus) 
 
 async def test_envelope_with_recipients_is_a_message_and_a_hello_is_not(bus: Bus) -> None:
     await bus.join("nova")
-    envelope = Envelope(type="x", id="e", sender="human", to=("nova",))
+    envelope = Draft(type="x", id="e", sender="human", to=("nova",))
     event = await bus.submit(HUMAN, Put(envelope=envelope))
     assert event is not None
 

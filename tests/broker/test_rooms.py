@@ -9,7 +9,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus
 from palaver.broker.context import SYSTEM_CALLER, Seated
 from palaver.errors import BadRequest, BadText, NotAllowed, RoomNotFound, WhoAreYou
 from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.query import Query
 from palaver.protocol.requests import (
     CloseRoom,
@@ -78,7 +78,7 @@ async def test_agent_that_exited_and_returned_is_still_a_member(scene: Scene) ->
 async def test_agent_that_leaves_the_bus_leaves_its_rooms(scene: Scene) -> None:
     await scene.join("ann", "bob")
     await seat(scene, scene.callers["ann"], "/other")
-    bye = Envelope(type="agent.bye", id="b", sender="bob", payload={})
+    bye = Draft(type="agent.bye", id="b", sender="bob", payload={})
 
     await scene.bus.submit(scene.callers["ann"], Leave())
     await scene.bus.submit(scene.callers["bob"], Put(envelope=bye))

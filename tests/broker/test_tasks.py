@@ -10,7 +10,7 @@ from palaver.broker.context import Sent
 from palaver.broker.tasks import find_task
 from palaver.errors import AmbiguousRecipient, BadRequest, NotAllowed, NotFound, UnknownRecipient
 from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.query import Query
 from palaver.protocol.requests import CloseRoom, JoinRoom, Put
 from palaver.protocol.tasks import CompleteTask, CreateTask, Task, TaskRequest, UpdateTask
@@ -24,7 +24,7 @@ async def ask(bus: Bus, asking: Caller, request: TaskRequest, key: bytes | None 
 
 
 async def put(bus: Bus, asking: Caller, type: str, *to: str, id: str = "e1", **payload: object) -> Sent:
-    envelope = Envelope(type=type, id=id, sender=asking.name, to=to, payload=payload or None, ts=1)
+    envelope = Draft(type=type, id=id, sender=asking.name, to=to, payload=payload, ts=1)
     outcome = await bus.broker.submit(asking, Put(envelope=envelope))
     assert isinstance(outcome, Sent)
     return outcome

@@ -27,7 +27,7 @@ from tests.daemon.test_terminals import at_once, send_keys
 from tests.daemon.wires import ThinWire
 
 from palaver.client.connection import connect
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 
 SECRET = "hunter2-correcthorse"
 OWN_ID = "01K0ABCDEFGHJKMNPQRSTVWXYZ"
@@ -322,7 +322,7 @@ def test_request_repeated_at_the_next_daemon_writes_nothing(
 async def test_program_that_repeats_a_message_or_envelope_gets_the_redacted_one(
     bus: Home, luna: FakeHolder
 ) -> None:
-    envelope = Envelope(
+    envelope = Draft(
         type="deploy.done", sender="orion", to=("luna",), id=OWN_ID[::-1], payload={"token": SECRET}
     )
     async with connect("orion", home=bus.path) as orion:

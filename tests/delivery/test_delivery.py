@@ -9,7 +9,7 @@ from tests.limits import LIMIT_S
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.delivery.lanes import FIRST_PAUSE_S
 from palaver.errors import DiskFull
-from palaver.protocol.envelope import Draft, Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.lanes import LaneKind, OfferOutcome
 from palaver.protocol.requests import (
     DaemonStarted,
@@ -397,7 +397,7 @@ async def test_foreign_envelope_goes_through_a_lane_like_a_message(bus: Bus) -> 
     payload: dict[str, object] = {"dead": "x/y", "expires": 5, "reply_to": "1", "delivered_to": 7}
 
     await bus.submit(
-        luna, Put(envelope=Envelope(type="x", id="e", sender="luna", to=("nova",), payload=payload))
+        luna, Put(envelope=Draft(type="x", id="e", sender="luna", to=("nova",), payload=payload))
     )
 
     assert await lane.next_texts() == ["x"]
@@ -406,9 +406,7 @@ async def test_foreign_envelope_goes_through_a_lane_like_a_message(bus: Bus) -> 
 async def test_envelope_without_recipients_is_not_mail(bus: Bus) -> None:
     luna = await bus.join("luna")
 
-    event = await bus.submit(
-        luna, Put(envelope=Envelope(type="x", id="e", sender="luna", to=("@observers",)))
-    )
+    event = await bus.submit(luna, Put(envelope=Draft(type="x", id="e", sender="luna", to=("@observers",))))
 
     assert event is not None
     assert bus.state(event, "luna") == ""

@@ -1,8 +1,7 @@
 """The texts of notices to a sender."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from palaver.delivery.ledger import held_notices, notice
 from palaver.protocol.envelope import Event

@@ -29,7 +29,7 @@ from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
 from palaver.errors import error_codes
 from palaver.harness.marks import MARKS
-from palaver.protocol.events import EVENT_TYPES
+from palaver.protocol.events import BODIES
 from palaver.protocol.lines import Op
 
 # Settings and errors
@@ -140,7 +140,7 @@ def test_protocol_page_has_exactly_the_fields_of_the_client_request() -> None:
 def test_log_page_names_every_written_event_type() -> None:
     chapter = sections(page("log.md"), "##")["Event types"]
 
-    assert set(re.findall(r"`([\w.]+)`", chapter.partition(". ")[0])) == EVENT_TYPES.keys()
+    assert set(re.findall(r"`([\w.]+)`", chapter.partition(". ")[0])) == BODIES.keys()
 
 
 def test_identity_page_names_every_mark() -> None:

@@ -1,4 +1,4 @@
-"""The page of events, the table of types and the events of the broker agree, in both directions."""
+"""The page of events, the structs of their types and the events of the broker agree, in both directions."""
 
 import re
 from collections import defaultdict
@@ -16,10 +16,10 @@ from palaver.errors import RateLimited
 from palaver.log.api import Archived
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.bundles import BundleFile, CreateBundle
-from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import (
+    BODIES,
     DAEMON_STARTED,
-    EVENT_TYPES,
     READY,
     RESUMED,
     SESSION,
@@ -30,6 +30,7 @@ from palaver.protocol.events import (
     ClosePermission,
     DeliveryReport,
     Filter,
+    fields_of,
     unlisted_fields,
 )
 from palaver.protocol.query import Query
@@ -83,17 +84,17 @@ def shown() -> dict[str, str]:
 
 
 def test_page_has_exactly_the_written_types() -> None:
-    assert sorted(shown()) == sorted(EVENT_TYPES)
+    assert sorted(shown()) == sorted(BODIES)
 
 
-@pytest.mark.parametrize("type_", EVENT_TYPES)
+@pytest.mark.parametrize("type_", BODIES)
 def test_page_has_exactly_the_fields_of_a_type(type_: str) -> None:
     text = shown()[type_].rpartition("| field | meaning |")[2]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE))
 
-    assert set(first_cells(text)) == EVENT_TYPES[type_].all
+    assert set(first_cells(text)) == fields_of(type_).all
     assert {name for name, meaning in rows.items() if meaning.endswith("; always there")} == (
-        EVENT_TYPES[type_].always
+        fields_of(type_).always
     )
 
 
@@ -104,7 +105,7 @@ def test_page_has_exactly_the_actions_of_a_life_event() -> None:
 
 
 def test_table_has_every_type_that_the_broker_names() -> None:
-    assert set(re.findall(r'\btype="([\w.]+)"', source("src/palaver/broker"))) <= EVENT_TYPES.keys()
+    assert set(re.findall(r'\btype="([\w.]+)"', source("src/palaver/broker"))) <= BODIES.keys()
 
 
 class Play:
@@ -134,7 +135,7 @@ class Play:
         await self.ask(HUMAN, Register(name="luna:BOXE"))
         mila = await self.join("mila", has_link=True, session="s")
         await self.join("mila", has_link=True, session="s", runtime="python")
-        hello = Envelope(type="agent.hello", id="h", sender="mila", payload={"runtime": "x", "version": "2"})
+        hello = Draft(type="agent.hello", id="h", sender="mila", payload={"runtime": "x", "version": "2"})
         await self.ask(mila, Put(envelope=hello))
         await self.ask(mila, SetStatus(state="idle", detail="all ears", tool="Edit", file="a.py"))
         await self.ask(mila, Leave())
@@ -301,5 +302,5 @@ async def test_everything_in_the_table_is_written_and_nothing_else(tmp_path: Pat
         assert unlisted_fields(event.type, event.payload) == set(), event
         written[event.type] |= event.payload.keys()
     assert play.asked == set(TABLE) - {Archive}, "only archiving writes no event"
-    assert written == {type_: set(fields.all) for type_, fields in EVENT_TYPES.items()}
+    assert written == {type_: set(fields_of(type_).all) for type_ in BODIES}
     assert {event.payload["action"] for event in events if event.type == "life"} == ACTIONS

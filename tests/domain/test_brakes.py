@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from palaver.domain import brakes
 from palaver.domain.brakes import Brakes, Chain, chain_of
@@ -45,7 +46,7 @@ def test_human_in_between_restarts_the_chain() -> None:
 
 
 def test_human_that_speaks_as_an_agent_counts_as_human() -> None:
-    answered = replace(message(sender_kind="instance", chain="first", hops=39), by="human")
+    answered = structs.replace(message(sender_kind="instance", chain="first", hops=39), by="human")
 
     assert chain_of(CODER, answered) == Chain(id="01M7", hops=1)
 

@@ -28,7 +28,7 @@ from palaver.errors import (
     TurnMismatch,
     UnknownMember,
 )
-from palaver.protocol.events import Freed, Granted, TakenOver
+from palaver.protocol.events import Freed, Granted, Released, ReservationExpired, TakenOver
 from palaver.state.rooms import Room, apply_to_room
 
 IDLE = room_of("ann", "bob", "cat")
@@ -60,7 +60,6 @@ def test_claim_event_contains_all_of_its_effects() -> None:
     move = claim(moment(released(OWNED)), "bob")
 
     assert move == Move(
-        type="claim",
         payload=Granted(
             room="repo-abcd",
             turn_id=2,
@@ -269,7 +268,6 @@ def test_takeover_event_contains_all_of_its_effects() -> None:
     move = stick.take_over(moment(OWNED, late), "bob", 1, "new", "stuck", is_override=False)
 
     assert move == Move(
-        type="takeover",
         payload=TakenOver(
             room="repo-abcd",
             turn_id=2,
@@ -299,7 +297,14 @@ def test_stick_of_an_exited_owner_goes_to_a_waiter_without_a_handoff() -> None:
     move = stick.hand_on(now, 1, "harness_gone")
 
     assert move is not None
-    assert (freed(move).reserved_for, freed(move).handoff, freed(move).sender) == ("cat", None, "ann")
+    assert move.payload == Released(
+        room="repo-abcd",
+        turn_id=1,
+        reserved_for="cat",
+        until=now.facts.now_ms + POLICY.claim_ms,
+        reason="harness_gone",
+        sender="ann",
+    )
     assert written(OWNED, "[pal-events]", move).pending is None
     assert stick.hand_on(now, 2, "harness_gone") is None
     assert stick.hand_on(moment(OWNED), 1, "harness_gone") is None
@@ -313,7 +318,10 @@ def test_expired_reservation_goes_to_the_next_waiter() -> None:
     move = stick.expire(now, 1)
 
     assert move is not None
-    assert (move.to, freed(move).reserved_for, freed(move).sender) == (("bob",), "cat", "ann")
+    assert move.to == ("bob",)
+    assert move.payload == ReservationExpired(
+        room="repo-abcd", turn_id=1, reserved_for="cat", until=LONG_MS + POLICY.claim_ms, sender="ann"
+    )
     assert stick.expire(now, 2) is None
     assert stick.expire(moment(room), 1) is None
     assert stick.expire(moment(IDLE), 0) is None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 
 
 class Refused(Exception):
@@ -105,7 +105,7 @@ class Seat(Protocol):
         """Give up the name."""
         ...
 
-    async def put(self, envelope: Envelope) -> Sent:
+    async def put(self, envelope: Draft) -> Sent:
         """Store an envelope, or raise Refused; for doors that offer `put`."""
         ...
 

@@ -9,7 +9,7 @@ from tests.flows.door import Letter, Refused, Sent, Step
 from tests.flows.shell import Result, Shell
 from tests.limits import LIMIT_S
 
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 
 
 class CliSeat:
@@ -95,7 +95,7 @@ class CliSeat:
     async def leave(self) -> None:
         await self.pal("leave", "--json")
 
-    async def put(self, envelope: Envelope) -> Sent:
+    async def put(self, envelope: Draft) -> Sent:
         raise NotImplementedError
 
     async def take_fence(self) -> str:

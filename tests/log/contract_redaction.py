@@ -1,7 +1,6 @@
 """The contract suite of every log: texts that are removed permanently."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from tests.log.logs import all_rows, draft, put, writes
 
 from palaver.log.api import Log

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.log.logs import draft
 
 from palaver.log.api import ANY_EVENT, EventKey, EventKind

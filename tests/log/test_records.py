@@ -1,6 +1,5 @@
 """Rows and events convert into each other, also for large payloads."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,9 +10,9 @@ from palaver.log.records import (
     COLUMNS,
     LIMIT_ROW_BYTES,
     Blobs,
-    Record,
-    event_from_record,
-    record_from_event,
+    EventRow,
+    decode_event_row,
+    encode_event_row,
     searched_text,
 )
 from palaver.protocol.envelope import Event, event_from, is_small
@@ -21,8 +20,8 @@ from palaver.protocol.envelope import Event, event_from, is_small
 LARGE = "x" * (LIMIT_ROW_BYTES + 1)
 
 
-def column(record: Record, name: str) -> object:
-    return record[COLUMNS.split(", ").index(name)]
+def column(row: EventRow, name: str) -> object:
+    return row[COLUMNS.split(", ").index(name)]
 
 
 def event(**payload: object) -> Event:
@@ -32,41 +31,41 @@ def event(**payload: object) -> Event:
 def test_small_payload_has_no_blob(tmp_path: Path) -> None:
     made = event(thread="t")
 
-    record = record_from_event(made, b"key", Blobs(tmp_path))
+    row = encode_event_row(made, b"key", Blobs(tmp_path))
 
-    assert column(record, "blob") is None
-    assert column(record, "thread") == "t"
-    assert column(record, "request_key") == b"key"
-    assert event_from_record(record, Blobs(tmp_path)) == made
+    assert column(row, "blob") is None
+    assert column(row, "thread") == "t"
+    assert column(row, "request_key") == b"key"
+    assert decode_event_row(row, Blobs(tmp_path)) == made
 
 
 def test_large_payload_leaves_its_short_fields_in_the_row(tmp_path: Path) -> None:
     made = event(large=LARGE, thread="t", priority=2, room="r" * 2000, file=["a", "list"])
 
-    record = record_from_event(made, None, Blobs(tmp_path))
+    row = encode_event_row(made, None, Blobs(tmp_path))
 
-    assert json.loads(str(column(record, "payload"))) == {"thread": "t", "priority": 2}
-    assert event_from_record(record, Blobs(tmp_path)) == made
+    assert json.loads(str(column(row, "payload"))) == {"thread": "t", "priority": 2}
+    assert decode_event_row(row, Blobs(tmp_path)) == made
 
 
 def test_large_payload_leaves_its_short_lists_of_names_in_the_row(tmp_path: Path) -> None:
     many = [f"agent_{number}" for number in range(2000)]
     made = event(large=LARGE, mentions=["nova"], delivered_to=["nova", "kira"], wakes=(), dead=many)
 
-    record = record_from_event(made, None, Blobs(tmp_path))
+    row = encode_event_row(made, None, Blobs(tmp_path))
 
-    kept = json.loads(str(column(record, "payload")))
+    kept = json.loads(str(column(row, "payload")))
     assert kept == {"mentions": ["nova"], "delivered_to": ["nova", "kira"], "wakes": []}
 
 
 def test_event_with_a_lost_blob_reports_it(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
-    record = record_from_event(event(large=LARGE, thread="t"), None, blobs)
-    blob = str(column(record, "blob"))
+    row = encode_event_row(event(large=LARGE, thread="t"), None, blobs)
+    blob = str(column(row, "blob"))
 
     (tmp_path / blob).unlink()
 
-    assert event_from_record(record, blobs).payload == {"thread": "t", "missing_blob": blob}
+    assert decode_event_row(row, blobs).payload == {"thread": "t", "missing_blob": blob}
 
 
 @pytest.mark.parametrize("key", ["thread", "room"])
@@ -74,9 +73,9 @@ def test_event_with_a_lost_blob_reports_it(tmp_path: Path) -> None:
 def test_thread_or_room_that_is_not_a_string_is_marked(
     tmp_path: Path, key: str, word: object, kept: str | None
 ) -> None:
-    record = record_from_event(event(**{key: word}), None, Blobs(tmp_path))
+    row = encode_event_row(event(**{key: word}), None, Blobs(tmp_path))
 
-    assert column(record, key) == kept
+    assert column(row, key) == kept
 
 
 def test_only_texts_of_certain_fields_are_searched() -> None:
@@ -87,7 +86,7 @@ def test_only_texts_of_certain_fields_are_searched() -> None:
 
 def test_every_field_of_an_event_has_its_column() -> None:
     renamed = {"to": "recipients", "by": "by_"}
-    fields = {renamed.get(field.name, field.name) for field in dataclasses.fields(Event) if field.init}
+    fields = {renamed.get(name, name) for name in Event.__struct_fields__}
 
     assert fields <= set(COLUMNS.split(", "))
 

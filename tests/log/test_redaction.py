@@ -3,10 +3,10 @@
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.log.contract_redaction import scrub
 from tests.log.logs import fold, put
 

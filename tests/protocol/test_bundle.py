@@ -2,13 +2,13 @@
 
 import hashlib
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palaver.errors import BadRequest, NotFound, NotPerson
 from palaver.ids import ulid

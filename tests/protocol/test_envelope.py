@@ -9,8 +9,8 @@ from palaver.errors import BadRequest
 from palaver.ids import is_ulid
 from palaver.protocol.envelope import (
     Draft,
-    Envelope,
     Event,
+    decode_draft,
     decode_event,
     encode_event,
     event_from,
@@ -42,20 +42,19 @@ events = st.builds(
     delivered_to=st.lists(texts).map(tuple),
 )
 envelopes = st.builds(
-    Envelope,
+    Draft,
     type=words,
     id=words,
     sender=words,
     to=st.lists(texts).map(tuple),
     ts=int64,
-    payload=st.none() | payloads.filter(bool),
-    seq=st.none() | int64,
+    payload=payloads,
 )
 
 
 @given(envelopes)
-def test_envelope_survives_encoding_and_decoding(envelope: Envelope) -> None:
-    assert Envelope.from_json(envelope.to_json()) == envelope
+def test_envelope_survives_encoding_and_decoding(envelope: Draft) -> None:
+    assert Draft.from_json(envelope.to_json()) == envelope
 
 
 @given(events)
@@ -71,30 +70,72 @@ def test_event_is_one_line(event: Event) -> None:
 @given(st.binary() | texts)
 def test_input_that_is_not_an_envelope_is_a_bad_request(text: str | bytes) -> None:
     with pytest.raises(BadRequest):
-        Envelope.from_json(text)
+        Draft.from_json(text)
 
 
 def test_envelope_is_encoded_in_the_order_of_its_fields() -> None:
-    envelope = Envelope(
-        type="t", id="i", sender="luna", to=("@workers", "@claude-*"), ts=5, payload={"a": 1}, seq=7
-    )
+    envelope = Draft(type="t", id="i", sender="luna", to=("@workers", "@claude-*"), ts=5, payload={"a": 1})
 
     text = envelope.to_json()
 
     assert text == (
-        '{"v":1,"type":"t","id":"i","from":"luna","to":["@workers","@claude-*"],"ts":5,"payload":{"a":1},"seq":7}'
+        '{"v":1,"type":"t","id":"i","from":"luna","to":["@workers","@claude-*"],"ts":5,"payload":{"a":1}}'
     )
 
 
-@pytest.mark.parametrize("payload", [None, {}])
-def test_empty_fields_are_left_out(payload: dict[str, object] | None) -> None:
-    envelope = Envelope(type="t", id="i", sender="luna", payload=payload)
+def test_event_is_encoded_in_the_order_of_its_fields() -> None:
+    event = Event(
+        type="t",
+        id="i",
+        sender="luna",
+        to=("@workers",),
+        ts=5,
+        payload={"a": 1},
+        seq=7,
+        device="BOXE",
+        by="human",
+        delivered_to=("nova",),
+    )
+
+    line = encode_event(event)
+
+    assert line.decode() == event.to_json()
+    assert line == (
+        b'{"v":1,"type":"t","id":"i","from":"luna","to":["@workers"],"ts":5,"payload":{"a":1},"seq":7,'
+        b'"device":"BOXE","by":"human","delivered_to":["nova"]}'
+    )
+
+
+def test_empty_fields_are_left_out() -> None:
+    envelope = Draft(type="t", id="i", sender="luna")
+    event = Event(type="t", id="i", sender="luna", ts=0, seq=0, device="")
 
     assert list(json.loads(envelope.to_json())) == ["v", "type", "id", "from", "ts"]
+    assert list(json.loads(event.to_json())) == ["v", "type", "id", "from", "ts", "seq", "device"]
+
+
+@given(events)
+def test_stored_envelope_is_read_as_its_event(event: Event) -> None:
+    assert Draft.from_json(event.to_json()) == event
+
+
+def test_envelope_with_only_its_seq_is_read_as_an_event() -> None:
+    stored = Draft.from_json('{"v":1,"type":"t","id":"i","from":"a","seq":7}')
+
+    assert stored == Event(type="t", id="i", sender="a", seq=7, device="")
+
+
+@given(events)
+def test_envelope_to_be_stored_has_no_field_that_only_the_broker_may_set(event: Event) -> None:
+    draft = decode_draft(encode_event(event))
+
+    assert (draft.seq, draft.by, draft.delivered_to) == (None, None, ())
+    assert (draft.type, draft.id, draft.sender) == (event.type, event.id, event.sender)
+    assert (draft.to, draft.ts, draft.payload) == (event.to, event.ts, event.payload)
 
 
 def test_new_envelope_has_its_own_id_and_time() -> None:
-    made = [Envelope.new("task.create", "luna", {"title": "x"}, ["@workers"]) for _ in range(100)]
+    made = [Draft.new("task.create", "luna", {"title": "x"}, ["@workers"]) for _ in range(100)]
 
     assert len({envelope.id for envelope in made}) == 100
     assert all(is_ulid(envelope.id) and envelope.ts > 0 for envelope in made)
@@ -103,9 +144,9 @@ def test_new_envelope_has_its_own_id_and_time() -> None:
 
 
 def test_new_broadcast_envelope_has_neither_recipients_nor_payload() -> None:
-    envelope = Envelope.new("agent.bye", "luna")
+    envelope = Draft.new("agent.bye", "luna")
 
-    assert (envelope.to, envelope.payload, envelope.seq) == ((), None, None)
+    assert (envelope.to, envelope.payload, envelope.seq) == ((), {}, None)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +154,13 @@ def test_new_broadcast_envelope_has_neither_recipients_nor_payload() -> None:
 )
 def test_new_envelope_needs_the_same_fields_as_a_decoded_one(type_: str, sender: str, field: str) -> None:
     with pytest.raises(BadRequest, match=f"`{field}` is empty"):
-        Envelope.new(type_, sender, None)
+        Draft.new(type_, sender, None)
 
 
 @pytest.mark.parametrize("row", json.loads((_VECTORS / "envelope_decode.json").read_text()))
 def test_bad_envelope_is_refused_by_the_name_of_its_field(row: dict[str, str | None]) -> None:
     with pytest.raises(BadRequest) as caught:
-        Envelope.from_json(row["text"] or "")
+        Draft.from_json(row["text"] or "")
 
     assert f"`{row['field']}`" in str(caught.value) or row["field"] is None
 
@@ -142,7 +183,7 @@ def test_bad_envelope_is_refused_by_the_name_of_its_field(row: dict[str, str | N
 )
 def test_wrong_field_is_named(text: str, field: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        Envelope.from_json(text)
+        Draft.from_json(text)
 
     assert field in str(caught.value)
 
@@ -152,7 +193,7 @@ def test_null_or_missing_or_unknown_fields_are_ignored() -> None:
         b'{"v":1,"type":"t","id":"i","from":"a","to":null,"ts":null,"payload":null,"seq":null,"colour":"red"}'
     )
 
-    assert Envelope.from_json(text) == Envelope(type="t", id="i", sender="a")
+    assert Draft.from_json(text) == Draft(type="t", id="i", sender="a")
 
 
 @pytest.mark.parametrize(("field", "rest"), [("seq", ',"device":"BOXE"'), ("device", ',"seq":1')])
@@ -184,10 +225,10 @@ def test_draft_keeps_every_field_when_it_gets_its_seq() -> None:
 @pytest.mark.parametrize("row", json.loads((_VECTORS / "recipient_matching.json").read_text()))
 def test_envelope_matches_the_recipients_of_its_tokens(row: dict[str, object]) -> None:
     to = row["to"]
-    envelope = Envelope(type="t", id="i", sender="ann", to=tuple(to) if isinstance(to, list) else ())
+    envelope = Draft(type="t", id="i", sender="ann", to=tuple(to) if isinstance(to, list) else ())
 
     assert matches_recipient(envelope, str(row["name"]), str(row["role"])) is row["expected"]
 
 
 def test_empty_token_does_not_match_even_an_empty_name() -> None:
-    assert not matches_recipient(Envelope(type="t", id="i", sender="ann", to=("",)), "", "worker")
+    assert not matches_recipient(Draft(type="t", id="i", sender="ann", to=("",)), "", "worker")

@@ -1,12 +1,12 @@
 """The filter of room events, checked with test vectors, and the view of an event."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
 from palaver.protocol.envelope import Event

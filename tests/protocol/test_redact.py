@@ -2,12 +2,12 @@
 
 import json
 from base64 import b64encode
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palaver.protocol.envelope import Event
 from palaver.protocol.redaction import REDACTED, redact, redact_event

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, BadText, MessageTooLarge, PalaverError
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask, check_task, task_request_from
 
 
-def envelope(type: str, *to: str, **payload: object) -> Envelope:
-    return Envelope(type=type, id="e1", sender="luna", to=to, payload=payload or None)
+def envelope(type: str, *to: str, **payload: object) -> Draft:
+    return Draft(type=type, id="e1", sender="luna", to=to, payload=payload)
 
 
 def test_envelope_creates_a_task_with_all_its_fields() -> None:

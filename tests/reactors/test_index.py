@@ -1,11 +1,9 @@
 """The index finds the same subscriptions as a full scan."""
 
-from dataclasses import replace
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import Filter
@@ -132,7 +130,7 @@ def test_matching_one_of_a_thousand_similar_subscriptions_is_found(field: str) -
     alike = Filter(types=("message",), agents=("nova",), threads=("pr-7",), intents=("request",))
     index = SubscriptionIndex()
     for number in range(1000):
-        index.put(made(number, msgspec.structs.replace(alike, **{field: (f"word{number}",)})))
+        index.put(made(number, replace(alike, **{field: (f"word{number}",)})))
 
     index.put(made(1000, alike))
 

@@ -16,7 +16,7 @@ from palaver.errors import RequestError
 from palaver.log.api import Log
 from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import BeginSubagent, Caller
-from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import DeliveryReport, can_rise
 from palaver.protocol.priority import PRIORITY_WORDS
 from palaver.protocol.requests import (
@@ -368,7 +368,7 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
     st.tuples(
         callers,
         st.builds(
-            lambda type_, to, id_: Put(envelope=Envelope(type=type_, id=id_, sender="luna", to=tuple(to))),
+            lambda type_, to, id_: Put(envelope=Draft(type=type_, id=id_, sender="luna", to=tuple(to))),
             st.sampled_from(["x", "agent.hello", "agent.bye", "task.create"]),
             st.lists(st.sampled_from(["nova", "@workers"]), max_size=2),
             st.sampled_from(["e1", "e2"]),

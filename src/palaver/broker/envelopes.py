@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context, Sent
@@ -21,7 +22,7 @@ from palaver.domain.routing import Resolved, resolve
 from palaver.errors import BadRequest, IdTaken, NotYou, UnknownRecipient, WhoAreYou
 from palaver.protocol.address import Everyone, Glob, RoleGroup, format_address, parse_address
 from palaver.protocol.agents import INSTANCE, Caller
-from palaver.protocol.envelope import Draft, Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.events import BYE, HELLO
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, MESSAGE
 from palaver.protocol.query import STORED_TYPES
@@ -49,16 +50,9 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     if envelope.type == HELLO:
         payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
     else:
-        payload, resolved = dict(envelope.payload or {}), resolve_exactly(context, caller, envelope.to)
-    draft = Draft(
-        type=envelope.type,
-        sender=caller.name,
-        payload=payload,
-        to=envelope.to,
-        id=envelope.id,
-        ts=context.clock.now_ms(),
-        by=caller.by,
-        delivered_to=resolved.recipients,
+        payload, resolved = envelope.payload, resolve_exactly(context, caller, envelope.to)
+    draft = replace(
+        envelope, payload=payload, ts=context.clock.now_ms(), by=caller.by, delivered_to=resolved.recipients
     )
     return await store(context, draft, resolved, key)
 
@@ -101,7 +95,7 @@ def _is_group(token: str) -> bool:
     return isinstance(address, Everyone | RoleGroup | Glob) and format_address(address) == token
 
 
-def _hello(caller: Caller, envelope: Envelope) -> dict[str, object]:
+def _hello(caller: Caller, envelope: Draft) -> dict[str, object]:
     """Return the runtime and version in a hello. The identity of the agent was decided when it joined."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("only an agent can send a hello; join first with 'pal join'")
@@ -112,7 +106,7 @@ def _hello(caller: Caller, envelope: Envelope) -> dict[str, object]:
     return {"runtime": runtime, "version": version}
 
 
-async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes | None) -> Sent:
+async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | None) -> Sent:
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
     reason = _word(_fields(envelope).reason) or LEFT
@@ -126,7 +120,7 @@ async def _bye(context: Context, caller: Caller, envelope: Envelope, key: bytes 
     return Sent(event=written.event, to=(), delivered_to=())
 
 
-def _send_from(envelope: Envelope) -> Send:
+def _send_from(envelope: Draft) -> Send:
     asked = _fields(envelope)
     if not isinstance(asked.text, str):
         raise BadRequest("a message envelope needs its text in payload.text")
@@ -156,8 +150,8 @@ class _EnvelopeRequest(msgspec.Struct, frozen=True, kw_only=True):
     reason: object = None
 
 
-def _fields(envelope: Envelope) -> _EnvelopeRequest:
-    return msgspec.convert(envelope.payload or {}, _EnvelopeRequest)
+def _fields(envelope: Draft) -> _EnvelopeRequest:
+    return msgspec.convert(envelope.payload, _EnvelopeRequest)
 
 
 def _word(value: object) -> str:

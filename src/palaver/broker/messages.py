@@ -612,14 +612,14 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     new, old = decode_payload(encode_payload(draft.payload)), stored.payload
     is_foreign = is_foreign_type(stored.type)
     if is_removed(stored, is_foreign=is_foreign):  # The text was removed: compare the rest.
-        new = without_text(replace(stored, payload=new), is_foreign=is_foreign).payload
+        new = without_text(structs.replace(stored, payload=new), is_foreign=is_foreign).payload
     if draft.type in TASK_TYPES:
         return _without_assignees(new) == _without_assignees(old)
     if draft.to != stored.to:
         return False
     if draft.type != MESSAGE:
         return new == old
-    said, known = body_as(replace(draft, payload=new), MessageSent), body_as(stored, MessageSent)
+    said, known = body_as(structs.replace(draft, payload=new), MessageSent), body_as(stored, MessageSent)
     # A repeated command does not create its bundle again, and in a room the bus decides the priority.
     return (
         (said.text, said.intent, said.thread, said.reply_to, said.room)

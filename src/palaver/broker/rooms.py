@@ -12,13 +12,12 @@ from palaver.protocol import events as payloads
 from palaver.protocol.agents import INSTANCE, Caller, Standing
 from palaver.protocol.envelope import Draft, Event, body_as
 from palaver.protocol.events import (
-    NOTE_ADDED,
-    NOTE_RESOLVED,
     MemberJoined,
     NoteAdded,
     NoteResolved,
     Payload,
     payload_of,
+    type_of,
 )
 from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import (
@@ -358,7 +357,7 @@ async def add(context: Context, caller: Caller, request: AddNote, key: bytes | N
     room = find_room(context.log.rows, request.room)
     id_ = context.ids.next()
     payload = NoteAdded(room=room.id, note=id_, text=text, turn_id=request.turn)
-    draft = _draft(context, caller, NOTE_ADDED, payload, id_)
+    draft = _draft(context, caller, payload, id_)
 
     def decide(rows: Rows) -> Draft:
         _check(rows, room.id, caller)
@@ -374,7 +373,7 @@ async def resolve(context: Context, caller: Caller, request: ResolveNote, key: b
     _check(context.log.rows, room.id, caller)
     note = find_note(context.log.rows, room.id, request.note)
     payload = NoteResolved(room=room.id, note=note.id)
-    draft = _draft(context, caller, NOTE_RESOLVED, payload, context.ids.next())
+    draft = _draft(context, caller, payload, context.ids.next())
 
     def decide(rows: Rows) -> Draft | None:
         _check(rows, room.id, caller)
@@ -392,9 +391,9 @@ def _check(rows: Rows, id: str, caller: Caller) -> None:
     check_may_write(room, caller)
 
 
-def _draft(context: Context, caller: Caller, type: str, payload: Payload, id: str) -> Draft:
+def _draft(context: Context, caller: Caller, payload: Payload, id: str) -> Draft:
     return Draft(
-        type=type,
+        type=type_of(payload),
         sender=caller.name,
         payload=payload_of(payload),
         id=id,

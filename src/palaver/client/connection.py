@@ -44,7 +44,7 @@ from palaver.client.wire import ReplyLine, Wire, default_home, open_wire
 from palaver.clock import SystemClock
 from palaver.errors import Disconnected, PalaverError, ShuttingDown
 from palaver.ids import UlidSource
-from palaver.protocol.envelope import Envelope, Event
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.lines import (
     AckOp,
     EventsOp,
@@ -644,7 +644,7 @@ class Connection:
         )
         return receipt_from_json(await self._lifeline.ask(request))
 
-    async def put(self, envelope: Envelope) -> Receipt:
+    async def put(self, envelope: Draft | Event) -> Receipt:
         """Store an envelope of a custom type; its sender must be your name. A repeated id is stored once."""
         return receipt_from_json(
             await self._lifeline.ask(PutOp(envelope=msgspec.Raw(envelope.to_json().encode())))

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from palaver.config import Settings
 from palaver.errors import UnknownMember
-from palaver.protocol.events import Payload
+from palaver.protocol.events import Payload, type_of
 from palaver.protocol.message import HUMAN
 from palaver.state.rooms import Member, Room, StickState
 
@@ -413,13 +413,17 @@ def _owner_moments(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """An event to write: its type, its payload and the other party."""
+    """An event to write: its payload and the other party."""
 
-    type: str
     payload: Payload
     to: tuple[str, ...] = ()
     id: str = ""
     """The id that the event must have, so that a repeat is the same event. Empty for a new id."""
+
+    @property
+    def type(self) -> str:
+        """The type of the event."""
+        return type_of(self.payload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

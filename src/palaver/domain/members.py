@@ -7,7 +7,7 @@ from palaver.errors import CannotKickSelf, NotAllowed, RoomClosed, TargetActive,
 from palaver.ids import derived_id
 from palaver.protocol import events as payloads
 from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.events import Ended, MemberLeft
+from palaver.protocol.events import Closed, Kicked, MemberLeft
 from palaver.protocol.requests import KICKED
 from palaver.state.rooms import Room, find_member
 
@@ -16,14 +16,14 @@ def leave(room: Room, name: str, reason: str) -> Move:
     """Decide about a member that leaves."""
     _check_open(room)
     member_of(room, name)
-    return Move(type=payloads.MEMBER_LEFT, payload=MemberLeft(room=room.id, reason=reason))
+    return Move(payload=MemberLeft(room=room.id, reason=reason))
 
 
 def retire(room: Room, name: str, reason: str) -> Move | None:
     """Decide about a member that the bus removes; None if it is not a member."""
     if not room.is_open or room.member(name) is None:
         return None
-    return Move(type=payloads.MEMBER_LEFT, payload=MemberLeft(room=room.id, reason=reason, member=name))
+    return Move(payload=MemberLeft(room=room.id, reason=reason, member=name))
 
 
 def tell_kick(room: Room, name: str, kick: str) -> Move | None:
@@ -31,7 +31,7 @@ def tell_kick(room: Room, name: str, kick: str) -> Move | None:
     if not room.is_open:
         return None
     left = MemberLeft(room=room.id, reason=KICKED, member=name, kick=kick)
-    return Move(type=payloads.MEMBER_LEFT, payload=left, id=derived_id(kick, payloads.MEMBER_LEFT, name))
+    return Move(payload=left, id=derived_id(kick, payloads.MEMBER_LEFT, name))
 
 
 def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bool) -> Move:
@@ -48,7 +48,7 @@ def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bo
             raise TargetActive(found, _gone_in_s(now, found))
         if not _is_operator(caller):
             raise NotAllowed("room kick --force", caller.standing.word, Standing.OPERATOR.word)
-    return Move(type=payloads.KICK, payload=Ended(room=room.id, reason=reason), to=(found,))
+    return Move(payload=Kicked(room=room.id, reason=reason), to=(found,))
 
 
 def _gone_in_s(now: Moment, name: str) -> int | None:
@@ -75,7 +75,7 @@ def _target(now: Moment, caller: Caller, target: str) -> str:
 def close(room: Room, reason: str) -> Move:
     """Decide about closing a room."""
     _check_open(room)
-    return Move(type=payloads.CLOSE, payload=Ended(room=room.id, reason=reason))
+    return Move(payload=Closed(room=room.id, reason=reason))
 
 
 def _check_open(room: Room) -> None:

@@ -35,8 +35,7 @@ from palaver.errors import (
     TakeoverNotAvailable,
     TurnMismatch,
 )
-from palaver.protocol import events as payloads
-from palaver.protocol.events import Freed, Granted, TakenOver
+from palaver.protocol.events import Granted, Passed, Released, ReservationExpired, TakenOver
 from palaver.protocol.text import check_text
 from palaver.state.rooms import Member, Room, StickState, find_member
 
@@ -133,7 +132,7 @@ def _grant(now: Moment, name: str, lease: str, reason: str) -> Move:
         sender=room.prior_owner or None,
         until=now.facts.now_ms + now.policy.lease_ms,
     )
-    return Move(type=payloads.CLAIM, payload=granted, to=(name,))
+    return Move(payload=granted, to=(name,))
 
 
 def check_holder(room: Room, name: str, turn: int, lease: str) -> None:
@@ -157,7 +156,7 @@ def check_turn(room: Room, turn: int) -> None:
 def release(now: Moment, name: str, turn: int, lease: str, handoff: dict[str, object]) -> Move:
     """Decide about an owner that releases the stick for the next member."""
     check_holder(now.room, name, turn, lease)
-    return _free(now, payloads.RELEASE, Freed(room=now.room.id, turn_id=turn, handoff=handoff), giver=name)
+    return _free(now, Released(room=now.room.id, turn_id=turn, handoff=handoff), giver=name)
 
 
 def pass_on(
@@ -171,14 +170,14 @@ def pass_on(
         raise BadRequest("you already own the stick; release it, or pass it to another member")
     if not is_override and not now.facts.of(member.name).is_present:
         raise RecipientUnreachable(member.name)
-    freed = Freed(
+    passed = Passed(
         room=room.id,
         turn_id=turn,
         handoff=handoff,
         reserved_for=member.name,
         until=now.facts.now_ms + now.policy.claim_ms,
     )
-    return Move(type=payloads.PASS, payload=freed, to=(member.name,))
+    return Move(payload=passed, to=(member.name,))
 
 
 def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_override: bool) -> Move:
@@ -204,7 +203,7 @@ def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_
         until=now.facts.now_ms + now.policy.lease_ms,
         reason=reason,
     )
-    return Move(type=payloads.TAKEOVER, payload=taken, to=(loser,))
+    return Move(payload=taken, to=(loser,))
 
 
 def _cause(now: Moment, name: str) -> Cause:
@@ -231,8 +230,8 @@ def hand_on(now: Moment, turn: int, reason: str) -> Move | None:
     is_over = room.state == StickState.OWNED and room.turn == turn
     if not is_over or not is_gone(room, room.owner, now.facts, now.policy):
         return None
-    freed = Freed(room=room.id, turn_id=turn, reason=reason, sender=room.owner)
-    return _free(now, payloads.RELEASE, freed, giver=room.owner)
+    freed = Released(room=room.id, turn_id=turn, reason=reason, sender=room.owner)
+    return _free(now, freed, giver=room.owner)
 
 
 def expire(now: Moment, turn: int) -> Move | None:
@@ -242,18 +241,18 @@ def expire(now: Moment, turn: int) -> Move | None:
     if not is_reserved or reservation_until_ms(room, now.facts, now.policy) > now.facts.now_ms:
         return None
     late = room.reserved_for
-    freed = Freed(room=room.id, turn_id=turn, sender=room.prior_owner or None)
-    return _free(now, payloads.RESERVATION_EXPIRED, freed, giver=room.prior_owner, late=late)
+    freed = ReservationExpired(room=room.id, turn_id=turn, sender=room.prior_owner or None)
+    return _free(now, freed, giver=room.prior_owner, late=late)
 
 
-def _free(now: Moment, type: str, freed: Freed, *, giver: str, late: str = "") -> Move:
+def _free(now: Moment, freed: Released | ReservationExpired, *, giver: str, late: str = "") -> Move:
     """Reserve the stick for the fairest waiter, or free it if no member waits."""
     following = now.next_waiter(giver, late)
     if following is not None:
         until = now.facts.now_ms + now.policy.claim_ms
         freed = replace(freed, reserved_for=following.name, until=until)
     to = late or freed.reserved_for
-    return Move(type=type, payload=freed, to=(to,) if to else ())
+    return Move(payload=freed, to=(to,) if to else ())
 
 
 # --------------------

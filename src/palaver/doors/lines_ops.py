@@ -19,7 +19,7 @@ from palaver.protocol import lines as program
 from palaver.protocol import lines as wire
 from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.display import safe
-from palaver.protocol.envelope import Envelope, Event, encode_event
+from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
 from palaver.protocol.lines import Op, ToolOp
 from palaver.protocol.message import HUMAN
@@ -148,7 +148,7 @@ class LineSession:
                 self._unlisten(left)
                 await self._lanes.close(left)
             case program.PutOp():
-                return await self._sent(op.name, Put(envelope=Envelope.from_json(bytes(op.envelope))))
+                return await self._sent(op.name, Put(envelope=decode_draft(bytes(op.envelope))))
             case program.ListenOp():
                 self._listen(op.name)
             case program.UnlistenOp():

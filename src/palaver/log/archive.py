@@ -13,7 +13,7 @@ from typing import Final
 from palaver.errors import BadQuery, ShuttingDown, StorageFailed
 from palaver.log.api import Scrub
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.log.records import COLUMNS, Blobs, Record, readable_events, searched_text
+from palaver.log.records import COLUMNS, Blobs, EventRow, readable_events, searched_text
 from palaver.log.redaction import redact_archives
 from palaver.log.search import check_search, is_found, parse_search
 from palaver.log.storage import connect_reader
@@ -146,11 +146,11 @@ class Copier:
         seq = self._archives.last()
         while True:
             self._check_running()
-            records = connection.execute(_BETWEEN, (seq, before)).fetchall()
-            if not records:
+            rows = connection.execute(_BETWEEN, (seq, before)).fetchall()
+            if not rows:
                 return
-            yield from readable_events(records, self._blobs)
-            seq = records[-1][0]
+            yield from readable_events(rows, self._blobs)
+            seq = rows[-1][0]
 
 
 def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs) -> int:
@@ -164,15 +164,15 @@ def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs
     events: list[Event] = []
     seq = 0
     while not events:
-        records: list[Record] = connection.execute(_UP_TO, (seq, archives.last())).fetchall()
-        if not records:
+        rows: list[EventRow] = connection.execute(_UP_TO, (seq, archives.last())).fetchall()
+        if not rows:
             return 0
-        events = list(readable_events(records, blobs))
-        seq = records[-1][0]
+        events = list(readable_events(rows, blobs))
+        seq = rows[-1][0]
     _check_archived(archives, events)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        keys = {record[0]: record[-1] for record in records}
+        keys = {row[0]: row[-1] for row in rows}
         _remove(connection, events, [keys[event.seq] for event in events])
         connection.execute("COMMIT")
     finally:

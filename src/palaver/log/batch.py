@@ -13,12 +13,12 @@ from palaver.log.records import (
     ROWS_AT_ONCE,
     BatchRows,
     Blobs,
-    Record,
-    event_from_record,
+    EventRow,
+    decode_event_row,
+    encode_event_row,
     in_pieces,
     insert_many,
     readable_events,
-    record_from_event,
     searched_text,
 )
 from palaver.log.redaction import redact_rows
@@ -59,13 +59,13 @@ class _Taken:
 
     by_key: dict[bytes, Event]
     by_id: dict[tuple[str, str], Event] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    rows: list[EventRow] = field(default_factory=list)
     texts: list[tuple[int, str]] = field(default_factory=list)
 
-    def add(self, event: Event, record: Record) -> None:
-        self.records.append(record)
+    def add(self, event: Event, row: EventRow) -> None:
+        self.rows.append(row)
         self.by_id[event.sender, event.id] = event
-        request_key = record[-1]
+        request_key = row[-1]
         if request_key is not None:
             self.by_key[request_key] = event
         if text := searched_text(event.payload):
@@ -134,12 +134,12 @@ class Batches:
                 if count % _EVENTS_AT_ONCE == 0:
                     self._rows.flush()
             self._rows.flush()
-            while records := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
-                for event in readable_events(records, self._blobs):
+            while rows := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
+                for event in readable_events(rows, self._blobs):
                     self._rows.change(self._apply(self._rows, event))
                 self._rows.flush()
-                count += len(records)
-                seq = records[-1][0]
+                count += len(rows)
+                seq = rows[-1][0]
             self._connection.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -175,7 +175,7 @@ class Batches:
         before = self._last
         taken = _Taken(by_key=self._known_request_keys(orders))
         outcomes = [self._outcome(order, taken) for order in orders]
-        insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.records)
+        insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.rows)
         if len(taken.texts) >= _MANY_TEXTS:
             if self.words.behind:
                 self.words.take_in(before)
@@ -200,7 +200,7 @@ class Batches:
             if order.is_quick and not is_small(draft.payload):
                 raise LargeDraftError
             event = event_from(draft, self._last + 1, self._device)
-            record = record_from_event(event, key, self._blobs)
+            row = encode_event_row(event, key, self._blobs)
             changes = self._apply(self._rows, event)
         except (sqlite3.Error, OSError, LargeDraftError):
             raise
@@ -212,7 +212,7 @@ class Batches:
         self._last = event.seq
         self._largest_id = max(self._largest_id, event.id)
         self._rows.change(changes)
-        taken.add(event, record)
+        taken.add(event, row)
         return Commit(event)
 
     def _known_request_keys(self, orders: Sequence[CommitOrder]) -> dict[bytes, Event]:
@@ -228,19 +228,19 @@ class Batches:
         return known
 
     def _look_up(self, known: dict[bytes, Event], statement: str, keys: list[bytes]) -> None:
-        for record in self._connection.execute(statement, keys):
-            known[record[-1]] = event_from_record(record, self._blobs)
+        for row in self._connection.execute(statement, keys):
+            known[row[-1]] = decode_event_row(row, self._blobs)
 
     def _stored(self, draft: Draft) -> Event | None:
         if draft.id > self._largest_id:  # As are all ids that our generator makes.
             return None
         try:
-            record = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
+            row = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
         except UnicodeError as error:
             raise failure_from(error) from error
-        if record is None:
+        if row is None:
             return self._archived.by_sender(draft.id, draft.sender)
-        return event_from_record(record, self._blobs)
+        return decode_event_row(row, self._blobs)
 
     def _roll_back(self) -> None:
         self._rows.forget()

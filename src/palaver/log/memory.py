@@ -9,10 +9,11 @@ import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import cycle, islice
 from operator import attrgetter
 from typing import Final
+
+from msgspec.structs import replace
 
 from palaver.errors import BadQuery, ShuttingDown
 from palaver.ids import is_ulid

@@ -85,7 +85,7 @@ class Blobs:
 # --------------------
 # An event as the SQLite engine stores it: one row, and a blob if the payload is large.
 
-Record: TypeAlias = tuple[
+EventRow: TypeAlias = tuple[
     int,  # seq
     str,  # id
     str,  # type
@@ -139,7 +139,7 @@ decode_payload: Final = msgspec.json.Decoder(dict[str, object]).decode
 _decode_list: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> Record:
+def encode_event_row(event: Event, request_key: bytes | None, blobs: Blobs) -> EventRow:
     """Return the row of an event; a large payload is durable in its blob on return.
 
     Raises BadRequest for a payload that JSON cannot represent, and OSError if there is no space for a blob.
@@ -167,12 +167,12 @@ def record_from_event(event: Event, request_key: bytes | None, blobs: Blobs) -> 
     )
 
 
-def event_from_record(record: Record, blobs: Blobs) -> Event:
+def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
     """Return the event of a row. If its blob is lost, the payload has its short fields and `missing_blob`.
 
     Raises StorageFailed for a row that is not an event.
     """
-    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, _, payload, blob, _ = record
+    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, _, payload, blob, _ = row
     try:
         fields = decode_payload(payload)
         if blob is not None:
@@ -198,11 +198,11 @@ def event_from_record(record: Record, blobs: Blobs) -> Event:
     )
 
 
-def readable_events(records: Iterable[Record], blobs: Blobs) -> Iterator[Event]:
+def readable_events(rows: Iterable[EventRow], blobs: Blobs) -> Iterator[Event]:
     """Yield the events of rows, and skip unreadable ones: one bad row must not stop every reader."""
-    for record in records:
+    for row in rows:
         try:
-            event = event_from_record(record, blobs)
+            event = decode_event_row(row, blobs)
         except StorageFailed:
             continue
         yield event
@@ -421,7 +421,7 @@ def count_unreadable(path: Path, blobs: Blobs) -> int:
     """Read the log and return how many events cannot be read. Call it in a thread."""
     count = seq = 0
     with closing(connect_reader(path)) as connection:
-        while records := connection.execute(_AFTER, (seq,)).fetchall():
-            count += len(records) - sum(1 for _ in readable_events(records, blobs))
-            seq = records[-1][0]
+        while rows := connection.execute(_AFTER, (seq,)).fetchall():
+            count += len(rows) - sum(1 for _ in readable_events(rows, blobs))
+            seq = rows[-1][0]
     return count

@@ -26,10 +26,10 @@ from palaver.log.archive_file import (
 from palaver.log.records import (
     COLUMNS,
     Blobs,
-    Record,
-    event_from_record,
+    EventRow,
+    decode_event_row,
+    encode_event_row,
     readable_events,
-    record_from_event,
     searched_text,
 )
 from palaver.log.storage import connect_reader
@@ -50,14 +50,14 @@ _SEARCH: Final = "INSERT INTO events_fts (rowid, text) VALUES (?, ?)"
 
 def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int], scrub: Scrub) -> int:
     """Replace events in the log, and return how many there were. Belongs to the writer's thread."""
-    old = [record for seq in seqs for record in connection.execute(_BY_PLACE, (seq,)).fetchall()]
+    old = [row for seq in seqs for row in connection.execute(_BY_PLACE, (seq,)).fetchall()]
     connection.execute("PRAGMA secure_delete = ON")
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
             indexed = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
-            for record in old:
-                _replace(connection, blobs, record, scrub, indexed=0 if indexed is None else int(indexed[0]))
+            for row in old:
+                _replace(connection, blobs, row, scrub, indexed=0 if indexed is None else int(indexed[0]))
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -101,9 +101,9 @@ def write_mark(connection: sqlite3.Connection, seq: int, unfinished: Sequence[in
 
 
 def _replace(
-    connection: sqlite3.Connection, blobs: Blobs, record: Record, scrub: Scrub, *, indexed: int
+    connection: sqlite3.Connection, blobs: Blobs, row: EventRow, scrub: Scrub, *, indexed: int
 ) -> None:
-    event = event_from_record(record, blobs)
+    event = decode_event_row(row, blobs)
     scrubbed = scrub(event)
     if event.seq <= indexed:
         # The words of a lost blob are not known any more.
@@ -111,7 +111,7 @@ def _replace(
             connection.execute(_UNSEARCH, (event.seq, text))
         if text := searched_text(scrubbed.payload):
             connection.execute(_SEARCH, (event.seq, text))
-    *_, payload, blob, _ = record_from_event(scrubbed, None, blobs)
+    *_, payload, blob, _ = encode_event_row(scrubbed, None, blobs)
     connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
 
 

@@ -22,7 +22,7 @@ from palaver.errors import BadRequest, DiskFull, NewerSchema, PalaverError, Stor
 from palaver.home import file_id, sync
 from palaver.log.api import Apply
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.log.records import COLUMNS, Blobs, Record, event_from_record, insert_many
+from palaver.log.records import COLUMNS, Blobs, EventRow, decode_event_row, insert_many
 from palaver.log.sqlite import SqliteLog, put_saved_back
 from palaver.log.storage import (
     FILE_NAME,
@@ -113,8 +113,8 @@ async def _repair(home: Path, kept: Path, apply: Apply, clock: Clock) -> Repaire
                 )
             shutil.rmtree(kept)
             return Repaired(is_whole=True, events=count)
-    records = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
-    highest = _write_anew(home, records, max((one.file.last for one in archived), default=0))
+    rows = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
+    highest = _write_anew(home, rows, max((one.file.last for one in archived), default=0))
     count = await _rebuild_rows(home, apply, clock)
     return Repaired(is_whole=False, events=count, missing=highest - count, kept=kept, lost=unreadable)
 
@@ -226,12 +226,12 @@ def _rescue_archives(home: Path, kept: Path, damaged: list[_Checked]) -> dict[st
     if not damaged:
         return lost
     blobs = Blobs(home / "blobs")
-    records = _readable(salvage(kept / FILE_NAME), blobs)
+    rows = _readable(salvage(kept / FILE_NAME), blobs)
     folder = kept / "archive"
     folder.mkdir(mode=0o700)
     for one in damaged:
         path = one.file.path
-        in_log = [seq for seq in sorted(records) if one.file.first <= seq <= one.file.last]
+        in_log = [seq for seq in sorted(rows) if one.file.first <= seq <= one.file.last]
         in_log = [seq for seq in in_log if seq not in one.seqs]
         if not one.seqs and not in_log:
             path.rename(folder / path.name)
@@ -239,7 +239,7 @@ def _rescue_archives(home: Path, kept: Path, damaged: list[_Checked]) -> dict[st
             _link(path, folder / path.name)
             sync(folder)
             sync(kept)
-            from_log = (event_from_record(records[seq], blobs) for seq in in_log)
+            from_log = (decode_event_row(rows[seq], blobs) for seq in in_log)
             readable = (event for event in _lines(one.file) if event is not None)
             new = write_archive(path.parent, heapq.merge(readable, from_log, key=attrgetter("seq")))
             if new is None or new.path != path:
@@ -283,20 +283,20 @@ def _forget_missing(path: Path, archived: list[_Checked]) -> tuple[dict[str, int
     return lost, unfiled
 
 
-def _readable(rows: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, Record]:
-    found: dict[int, Record] = {}
-    for row in rows:
-        values = (*row, None)[: len(_STORED)]
+def _readable(salvaged: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, EventRow]:
+    found: dict[int, EventRow] = {}
+    for stored in salvaged:
+        values = (*stored, None)[: len(_STORED)]
         try:
-            record = msgspec.convert([values[at] for at in _ORDER], Record, strict=True)
-            event = event_from_record(record, blobs)
+            row = msgspec.convert([values[at] for at in _ORDER], EventRow, strict=True)
+            event = decode_event_row(row, blobs)
         except (msgspec.MsgspecError, ValueError, TypeError, PalaverError):
             continue
-        found[event.seq] = record
+        found[event.seq] = row
     return found
 
 
-def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> int:
+def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> int:
     """Write the rows into a new file, move it to its path, and return the highest seq ever used."""
     beside = home / f"{FILE_NAME}.repaired"
     _remove(beside)
@@ -308,14 +308,14 @@ def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> i
         connection.execute("BEGIN IMMEDIATE")
         for file in archive_files(home / "archive"):
             for event in file.events():
-                records.pop(event.seq, None)
+                rows.pop(event.seq, None)
                 highest = max(highest, event.seq)
                 remembered = (event.seq, event.id, event.sender)
                 connection.execute(
                     "INSERT OR IGNORE INTO archived (seq, id, sender) VALUES (?, ?, ?)", remembered
                 )
-        kept = [records[seq] for seq in sorted(records)]
-        highest = max([highest, *records])
+        kept = [rows[seq] for seq in sorted(rows)]
+        highest = max([highest, *rows])
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
         device = device or (kept[-1][6] if kept else "")
         if device:

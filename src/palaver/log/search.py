@@ -114,11 +114,11 @@ class Words:
     def take_in(self, last: int) -> None:
         """Index missing events up to a seq, in the open transaction."""
         seq = self._indexed
-        while records := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
-            events = readable_events(records, self._blobs)
+        while rows := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
+            events = readable_events(rows, self._blobs)
             texts = [(event.seq, text) for event in events if (text := searched_text(event.payload))]
             insert_many(self._connection, _INSERT, texts)
-            seq = records[-1][0]
+            seq = rows[-1][0]
         self._reach(last)
 
     def add(self, texts: Sequence[tuple[int, str]], last: int) -> None:

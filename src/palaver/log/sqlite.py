@@ -143,8 +143,8 @@ class Reader:
     ) -> Generator[Event, None, None]:
         statement, values = statement_from(query, among or ())
         with contextlib.closing(connection.execute(statement, values)) as cursor:
-            while records := cursor.fetchmany(_EVENTS_AT_ONCE):
-                for event in readable_events(records, self._blobs):
+            while rows := cursor.fetchmany(_EVENTS_AT_ONCE):
+                for event in readable_events(rows, self._blobs):
                     if matches(query, event):
                         yield event
 
@@ -434,8 +434,8 @@ class SqliteLog:
         self._mark.close()
 
     def _events(self, statement: str, value: object) -> list[Event]:
-        records = self._point.execute(statement, (value,)).fetchall()
-        return list(readable_events(records, self._blobs))
+        rows = self._point.execute(statement, (value,)).fetchall()
+        return list(readable_events(rows, self._blobs))
 
 
 def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, str]:

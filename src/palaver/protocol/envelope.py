@@ -1,12 +1,12 @@
-"""The envelope of every fact, and its three forms: draft, event, line on a wire.
+"""The two values of a fact, a draft and its stored event, and the line that represents both.
 
-Pure, with one exception for external programs: `Envelope.new` asks the system for an id and a time. Checks no
+Pure, with one exception for external programs: `Draft.new` asks the system for an id and a time. Checks no
 rights.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Final, TypeVar
+from functools import cached_property
+from typing import Annotated, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -20,17 +20,46 @@ _SMALL: Final = 16 * 1024
 """Characters and values of a payload that the event loop may encode by itself."""
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact in its wire form. `seq` is set once it is stored."""
+class _Fact(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="v", tag=VERSION
+):
+    """The fields of every fact, in the order of a line. Empty fields are not written."""
 
-    v: int = VERSION
+    v: ClassVar[int] = VERSION
     type: str
     id: str
     sender: str = msgspec.field(name="from")
     to: tuple[str, ...] = ()
-    ts: int = 0
-    payload: dict[str, object] | None = None
-    seq: int | None = None
+    ts: int = msgspec.field(default_factory=int)  # a plain default of 0 would not be written
+    payload: dict[str, object] = msgspec.field(default_factory=dict)
+    """The content as it is stored and passed on. Readers use `body`."""
+
+    @property
+    def body(self) -> EventBody:
+        """The content as the struct of its type, decoded at the first use. Never fails."""
+        return self._read[0]
+
+    @property
+    def odd_fields(self) -> frozenset[str]:
+        """The names of the payload fields that could not be read; they have their defaults in `body`."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[EventBody, frozenset[str]]:
+        return read_body(self.type, self.payload)
+
+    def to_json(self) -> str:
+        """Encode it on one line, without empty fields."""
+        return _encode(self).decode()
+
+
+class Draft(_Fact, frozen=True, kw_only=True):
+    """A fact that is not stored yet and has no seq. Programs know it as `palaver.Envelope`."""
+
+    seq: ClassVar[None] = None
+    by: str | None = None
+    delivered_to: tuple[str, ...] = ()
+    """The recipients of a foreign envelope; a message has them in its payload."""
 
     @classmethod
     def new(
@@ -39,7 +68,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         sender: str,
         payload: Mapping[str, object] | None = None,
         to: Sequence[str] | None = None,
-    ) -> "Envelope":
+    ) -> "Draft":
         """Create an envelope with a new id and time, for a program that is not the daemon.
 
         Raises `BadRequest`, as `from_json` does, if the type or the sender is empty.
@@ -52,91 +81,23 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
             sender=sender,
             to=tuple(to or ()),
             ts=ulid_ms(made),
-            payload=dict(payload) if payload else None,
+            payload=dict(payload or {}),
         )
-
-    def to_json(self) -> str:
-        """Encode the envelope on one line, without empty fields."""
-        line = _WireEnvelope(
-            v=self.v,
-            type=self.type,
-            id=self.id,
-            sender=self.sender,
-            to=self.to or msgspec.UNSET,
-            ts=self.ts,
-            payload=self.payload or msgspec.UNSET,
-            seq=msgspec.UNSET if self.seq is None else self.seq,
-        )
-        return _encode(line).decode()
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "Envelope":
-        """Decode an envelope; unknown keys are ignored.
+    def from_json(cls, text: str | bytes) -> "Draft | Event":
+        """Decode an envelope: an event if it has a seq, else a draft. Unknown keys are ignored.
 
         Raises `BadRequest` with a sentence that names the missing or wrong field.
         """
-        line = _read(text)
-        return cls(
-            v=line.v,
-            type=line.type,
-            id=line.id,
-            sender=line.sender,
-            to=line.to or (),
-            ts=line.ts or 0,
-            payload=line.payload or None,
-            seq=line.seq if isinstance(line.seq, int) else None,
-        )
+        line = _read_line(text)
+        return _draft_from(line) if line.seq is None else _event_from(line, line.seq, line.device or "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fact:
-    """The content of a fact: as it is stored, and as the struct of its type."""
-
-    type: str
-    payload: dict[str, object]
-    """The content as it is stored and passed on. Readers use `body`."""
-    _read: tuple[EventBody, frozenset[str]] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
-
-    @property
-    def body(self) -> EventBody:
-        """The content as the struct of its type, decoded at the first use. Never fails."""
-        return (self._read or self._decode())[0]
-
-    @property
-    def odd_fields(self) -> frozenset[str]:
-        """The names of the payload fields that could not be read; they have their defaults in `body`."""
-        return (self._read or self._decode())[1]
-
-    def _decode(self) -> tuple[EventBody, frozenset[str]]:
-        read = read_body(self.type, self.payload)
-        object.__setattr__(self, "_read", read)  # only a cache: no field changes
-        return read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft(_Fact):
-    """A fact that is not stored yet and has no seq."""
-
-    sender: str
-    to: tuple[str, ...] = ()
-    id: str
-    ts: int
-    by: str | None = None
-    delivered_to: tuple[str, ...] = ()
-    """The recipients of a foreign envelope; a message has them in its payload."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event(_Fact):
+class Event(_Fact, frozen=True, kw_only=True):
     """A fact with its seq in the log."""
 
     seq: int
-    id: str
-    sender: str
-    to: tuple[str, ...]
-    ts: int
     device: str
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
@@ -197,63 +158,23 @@ def check_draft(draft: Draft) -> None:
 def event_from(draft: Draft, seq: int, device: str) -> Event:
     """Return the event of a draft with its seq."""
     return Event(
-        seq=seq,
-        id=draft.id,
         type=draft.type,
+        id=draft.id,
         sender=draft.sender,
         to=draft.to,
         ts=draft.ts,
-        device=device,
         payload=draft.payload,
+        seq=seq,
+        device=device,
         by=draft.by,
         delivered_to=draft.delivered_to,
-    )
-
-
-def encode_event(event: Event) -> bytes:
-    """Encode an event as one line of JSON without a line end; the pair of `decode_event`."""
-    return _encode(
-        _WireEnvelope(
-            v=VERSION,
-            type=event.type,
-            id=event.id,
-            sender=event.sender,
-            to=event.to or msgspec.UNSET,
-            ts=event.ts,
-            payload=event.payload or msgspec.UNSET,
-            seq=event.seq,
-            device=event.device,
-            by=msgspec.UNSET if event.by is None else event.by,
-            delivered_to=event.delivered_to or msgspec.UNSET,
-        )
-    )
-
-
-def decode_event(line: bytes | str) -> Event:
-    """Decode an event; raise `BadRequest` if it is invalid."""
-    read = _read(line)
-    if not isinstance(read.seq, int):
-        raise BadRequest("not an event: the field `seq` is missing")
-    if not isinstance(read.device, str):
-        raise BadRequest("not an event: the field `device` is missing")
-    return Event(
-        seq=read.seq,
-        id=read.id,
-        type=read.type,
-        sender=read.sender,
-        to=read.to or (),
-        ts=read.ts or 0,
-        device=read.device,
-        payload=read.payload or {},
-        by=read.by if isinstance(read.by, str) else None,
-        delivered_to=read.delivered_to or (),
     )
 
 
 _ROLE_TOKENS: Final = {f"@{role}s": role for role in ROLES}
 
 
-def matches_recipient(envelope: Envelope, name: str, role: str) -> bool:
+def matches_recipient(envelope: Draft | Event, name: str, role: str) -> bool:
     """Return whether an envelope on the wire is meant for a name with a role.
 
     The exact rules of the wire: case matters, `@name` is not a name, a glob ends in `-*`, no `to` is
@@ -272,30 +193,82 @@ def _token_matches(token: str, name: str, role: str) -> bool:
     return bool(token) and token == name
 
 
+# --------------------
+# A fact as one line of JSON, on a wire, in an archive and in an export.
+
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _WireEnvelope(msgspec.Struct, kw_only=True):
-    """The keys of a line in their order, for encoding and decoding."""
+class _Line(msgspec.Struct, kw_only=True):
+    """The fields that a line may have. Other programs may write null for an empty field; we leave it out."""
 
     v: int
     type: str
     id: str
     sender: str = msgspec.field(name="from")
-    to: tuple[str, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    to: tuple[str, ...] | None = ()
     ts: _Int64 | None = 0
-    payload: dict[str, object] | msgspec.UnsetType | None = msgspec.UNSET
-    seq: _Int64 | msgspec.UnsetType | None = msgspec.UNSET
-    device: str | msgspec.UnsetType | None = msgspec.UNSET
-    by: str | msgspec.UnsetType | None = msgspec.UNSET
-    delivered_to: tuple[str, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    payload: dict[str, object] | None = None
+    seq: _Int64 | None = None
+    device: str | None = None
+    by: str | None = None
+    delivered_to: tuple[str, ...] | None = ()
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(_WireEnvelope).decode
+_decode: Final = msgspec.json.Decoder(_Line).decode
 
 
-def _read(text: str | bytes) -> _WireEnvelope:
+def encode_event(event: Event) -> bytes:
+    """Encode an event as one line of JSON without a line end; the pair of `decode_event`."""
+    return _encode(event)
+
+
+def decode_event(line: bytes | str) -> Event:
+    """Decode an event; raise `BadRequest` if it is invalid."""
+    read = _read_line(line)
+    if read.seq is None:
+        raise BadRequest("not an event: the field `seq` is missing")
+    if read.device is None:
+        raise BadRequest("not an event: the field `device` is missing")
+    return _event_from(read, read.seq, read.device)
+
+
+def decode_draft(line: bytes | str) -> Draft:
+    """Decode an envelope that another program wants to be stored; raise `BadRequest` if it is invalid.
+
+    Fields that only the broker may set are ignored: its seq, device, author and recipients.
+    """
+    return _draft_from(_read_line(line))
+
+
+def _event_from(line: _Line, seq: int, device: str) -> Event:
+    return Event(
+        type=line.type,
+        id=line.id,
+        sender=line.sender,
+        to=line.to or (),
+        ts=line.ts or 0,
+        payload=line.payload or {},
+        seq=seq,
+        device=device,
+        by=line.by,
+        delivered_to=line.delivered_to or (),
+    )
+
+
+def _draft_from(line: _Line) -> Draft:
+    return Draft(
+        type=line.type,
+        id=line.id,
+        sender=line.sender,
+        to=line.to or (),
+        ts=line.ts or 0,
+        payload=line.payload or {},
+    )
+
+
+def _read_line(text: str | bytes) -> _Line:
     try:
         line = _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

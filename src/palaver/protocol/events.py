@@ -1,7 +1,7 @@
 """Every type of event that the broker writes, with the struct of its payload and how it is read. Pure.
 
-`docs/events.md` describes the same types and fields. Tests compare that page with the table of fields, and
-this table with the structs and with the written events.
+`docs/events.md` describes the same types and fields. Tests compare that page with the structs, and the
+structs with the written events.
 """
 
 import enum
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -23,77 +23,15 @@ PAUSED: Final = "agent.paused"
 UNPAUSED: Final = "agent.unpaused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
-    """The fields of a payload: some required, some optional."""
+_T = TypeVar("_T")
+_ALWAYS: Final = "always"
+_UNWRITTEN: Final = "unwritten"
 
-    always: frozenset[str]
-    sometimes: frozenset[str] = frozenset()
-    has_others: bool = False
-    """Whether external programs may add their own fields."""
+Always = Annotated[_T, _ALWAYS]
+"""A field that is always written. It has a default for a payload that another program wrote."""
 
-    @property
-    def all(self) -> frozenset[str]:
-        """Every possible field."""
-        return self.always | self.sometimes
-
-
-def _fields(always: str, sometimes: str = "", *, has_others: bool = False) -> Fields:
-    return Fields(
-        always=frozenset(always.split()), sometimes=frozenset(sometimes.split()), has_others=has_others
-    )
-
-
-EVENT_TYPES: Final[Mapping[str, Fields]] = {
-    "message": _fields(
-        "text scope mentions sender_kind delivered_to",
-        "intent thread reply_to bundle_id priority expires path dead chain hops held "
-        "room delivery_hint wakes sub event agents file watch raw secret hash bare expects_reply nag",
-    ),
-    "delivery": _fields(
-        "agent messages state", "lane grade reason unconfirmed priority author answers tips request evidence"
-    ),
-    "bundle": _fields("bundle_id title", "description files events transcripts extends"),
-    "member_joined": _fields("room base path name", "harness"),
-    "member_left": _fields("room reason", "from kick"),
-    "kick": _fields("room", "reason"),
-    "close": _fields("room", "reason"),
-    "claim": _fields("room turn_id lease_id reason from until"),
-    "takeover": _fields("room turn_id lease_id cause until", "reason"),
-    "release": _fields("room turn_id", "handoff reserved_for until reason from"),
-    "pass": _fields("room turn_id handoff reserved_for until"),
-    "reservation_expired": _fields("room turn_id", "reserved_for until from"),
-    "note_added": _fields("room note text", "turn_id"),
-    "note_resolved": _fields("room note"),
-    "task.create": _fields("title", "description assignee assignees", has_others=True),
-    "task.update": _fields("task_id", "status title description assignee assignees", has_others=True),
-    "task.complete": _fields("task_id", "summary", has_others=True),
-    "agent.hello": _fields("runtime version", "agent"),
-    "agent.bye": _fields("reason"),
-    "agent.paused": _fields("agent"),
-    "agent.unpaused": _fields("agent"),
-    "status": _fields("state", "detail tool file"),
-    "life": _fields("action", "name reason agent pid version text secret"),
-    "permission.asked": _fields("permission tool text digest until"),
-    "permission.answered": _fields("agent permission decision", "digest reason"),
-    "sub.added": _fields("id owner filter", "once preset text by"),
-    "sub.removed": _fields("id reason"),
-    "setting.changed": _fields("key value old"),
-    "redacted": _fields("event id of hash", "copies"),
-}
-
-
-def unlisted_fields(type: str, payload: Mapping[str, object]) -> frozenset[str]:
-    """Return the fields of a payload that differ from the table: missing ones and unknown ones.
-
-    A type that is not in the table is foreign, and may contain anything.
-    """
-    known = EVENT_TYPES.get(type)
-    if known is None:
-        return frozenset()
-    unknown = frozenset() if known.has_others else frozenset(payload.keys() - known.all)
-    return unknown | (known.always - payload.keys())
-
+Unwritten = Annotated[_T, _UNWRITTEN]
+"""A field that is read and that the broker does not write today."""
 
 # --------------------
 # The content of an event, as one struct per type. `read_body` at the end of this file decodes it.
@@ -105,6 +43,9 @@ def unlisted_fields(type: str, payload: Mapping[str, object]) -> frozenset[str]:
 
 class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The content of an event."""
+
+    has_others: ClassVar[bool] = False
+    """Whether other programs may add their own fields."""
 
 
 class ForeignBody(EventBody, frozen=True, kw_only=True):
@@ -143,11 +84,11 @@ class ReminderNotice(msgspec.Struct, frozen=True, kw_only=True):
 class MessageSent(EventBody, frozen=True, kw_only=True):
     """A message."""
 
-    text: str = ""
-    scope: str = ""
-    mentions: tuple[str, ...] = ()
-    sender_kind: str = ""
-    delivered_to: tuple[str, ...] = ()
+    text: Always[str] = ""
+    scope: Always[str] = ""
+    mentions: Always[tuple[str, ...]] = ()
+    sender_kind: Always[str] = ""
+    delivered_to: Always[tuple[str, ...]] = ()
     intent: str | None = None
     thread: str | None = None
     reply_to: str | None = None
@@ -178,16 +119,17 @@ class MessageSent(EventBody, frozen=True, kw_only=True):
     bare: bool = False
     expects_reply: bool = False
     nag: ReminderNotice | None = None
-    command: str | None = None
-    payload: dict[str, object] | None = None
-    source: str | None = None
-    external_id: str | None = None
+    command: Unwritten[str | None] = None
+    payload: Unwritten[dict[str, object] | None] = None
+    source: Unwritten[str | None] = None
+    external_id: Unwritten[str | None] = None
 
 
 class TaskCreated(EventBody, frozen=True, kw_only=True):
     """A new task."""
 
-    title: str = ""
+    has_others: ClassVar[bool] = True
+    title: Always[str] = ""
     description: str = ""
     assignee: str = ""
     assignees: tuple[str, ...] = ()
@@ -196,7 +138,8 @@ class TaskCreated(EventBody, frozen=True, kw_only=True):
 class TaskUpdated(EventBody, frozen=True, kw_only=True):
     """A change of a task. A missing field is unchanged."""
 
-    task_id: str = ""
+    has_others: ClassVar[bool] = True
+    task_id: Always[str] = ""
     status: str | None = None
     title: str | None = None
     description: str | None = None
@@ -207,47 +150,48 @@ class TaskUpdated(EventBody, frozen=True, kw_only=True):
 class TaskCompleted(EventBody, frozen=True, kw_only=True):
     """The end of a task."""
 
-    task_id: str = ""
+    has_others: ClassVar[bool] = True
+    task_id: Always[str] = ""
     summary: str = ""
 
 
 class AgentHello(EventBody, frozen=True, kw_only=True):
     """An agent joins, with its stored value. A later hello only names the program that runs the agent."""
 
-    runtime: str = ""
-    version: str = ""
+    runtime: Always[str] = ""
+    version: Always[str] = ""
     agent: Agent | str | None = None
 
 
 class AgentBye(EventBody, frozen=True, kw_only=True):
     """An agent leaves."""
 
-    reason: str = ""
-    agent: str | None = None
+    reason: Always[str] = ""
+    agent: Unwritten[str | None] = None
     """The agent, if it is not the sender."""
 
 
 class AgentPaused(EventBody, frozen=True, kw_only=True):
     """A person pauses an agent, or ends its pause."""
 
-    agent: str | None = None
+    agent: Always[str | None] = None
 
 
 class StatusChanged(EventBody, frozen=True, kw_only=True):
     """The activity of an agent."""
 
-    state: str | None = None
+    state: Always[str | None] = None
     detail: str = ""
     tool: str = ""
     file: str = ""
-    agent: str | None = None
+    agent: Unwritten[str | None] = None
     """The agent, if it is not the sender."""
 
 
 class LifeChanged(EventBody, frozen=True, kw_only=True):
     """A step in the life of an agent, or of the daemon."""
 
-    action: str = ""
+    action: Always[str] = ""
     name: str = ""
     reason: str = ""
     agent: Agent | str | None = None
@@ -280,19 +224,19 @@ class LifeChanged(EventBody, frozen=True, kw_only=True):
 class PermissionAsked(EventBody, frozen=True, kw_only=True):
     """An agent requests permission to use a tool."""
 
-    permission: str = ""
-    tool: str = ""
-    text: str = ""
-    digest: str = ""
-    until: int = 0
+    permission: Always[str] = ""
+    tool: Always[str] = ""
+    text: Always[str] = ""
+    digest: Always[str] = ""
+    until: Always[int] = 0
 
 
 class PermissionAnswered(EventBody, frozen=True, kw_only=True):
     """The decision of a permission request."""
 
-    agent: str | None = None
-    permission: str = ""
-    decision: str = ""
+    agent: Always[str | None] = None
+    permission: Always[str] = ""
+    decision: Always[str] = ""
     digest: str = ""
     reason: str = ""
 
@@ -316,9 +260,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SubscriptionAdded(EventBody, frozen=True, kw_only=True):
     """A new subscription, or a watch if it has no filter."""
 
-    id: str | None = None
-    owner: str | None = None
-    filter: Filter | None = None
+    id: Always[str | None] = None
+    owner: Always[str | None] = None
+    filter: Always[Filter | None] = None
     once: bool = False
     preset: str = ""
     text: str = ""
@@ -328,25 +272,25 @@ class SubscriptionAdded(EventBody, frozen=True, kw_only=True):
 class SubscriptionRemoved(EventBody, frozen=True, kw_only=True):
     """The end of a subscription or of a watch."""
 
-    id: str | None = None
-    reason: str = ""
+    id: Always[str | None] = None
+    reason: Always[str] = ""
 
 
 class SettingChanged(EventBody, frozen=True, kw_only=True):
     """A new value of a setting, and the old one."""
 
-    key: str = ""
-    value: object = None
-    old: object = None
+    key: Always[str] = ""
+    value: Always[object] = None
+    old: Always[object] = None
 
 
 class TextRemoved(EventBody, frozen=True, kw_only=True):
     """The record that the text of an event is removed."""
 
     event: int
-    id: str = ""
-    of: str = ""
-    hash: str = ""
+    id: Always[str] = ""
+    of: Always[str] = ""
+    hash: Always[str] = ""
     copies: tuple[int, ...] = ()
 
 
@@ -647,8 +591,14 @@ class MemberLeft(RoomBody, frozen=True, kw_only=True):
     """The id of the kick."""
 
 
-class Ended(RoomBody, frozen=True, kw_only=True):
-    """A kick of the member in `to`, or a close."""
+class Kicked(RoomBody, frozen=True, kw_only=True):
+    """A kick of the member in `to`."""
+
+    reason: str = ""
+
+
+class Closed(RoomBody, frozen=True, kw_only=True):
+    """The end of the room."""
 
     reason: str = ""
 
@@ -674,16 +624,33 @@ class TakenOver(RoomBody, frozen=True, kw_only=True):
 
 
 class Freed(RoomBody, frozen=True, kw_only=True):
-    """A release, a pass, or an expired reservation, with the next recipient and its time limit.
-
-    `from` is the previous owner if the bus writes the event for it.
-    """
+    """The stick has no owner. If it is reserved, the next recipient and its time limit are here."""
 
     turn_id: int
     handoff: dict[str, object] | None = None
     reserved_for: str = ""
     until: int = 0
+
+
+class Released(Freed, frozen=True, kw_only=True):
+    """A release. `from` is the previous owner if the bus writes the event for it."""
+
     reason: str = ""
+    sender: str | None = msgspec.field(default=None, name="from")
+
+
+class Passed(Freed, frozen=True, kw_only=True):
+    """A pass to a named member."""
+
+    handoff: Always[dict[str, object] | None] = None
+    reserved_for: Always[str] = ""
+    until: Always[int] = 0
+
+
+class ReservationExpired(Freed, frozen=True, kw_only=True):
+    """A reservation that was not used in time; the handoff stays. `from` is the previous owner."""
+
+    handoff: Unwritten[dict[str, object] | None] = None
     sender: str | None = msgspec.field(default=None, name="from")
 
 
@@ -701,13 +668,30 @@ class NoteResolved(RoomBody, frozen=True, kw_only=True):
     note: str
 
 
-Payload = MemberJoined | MemberLeft | Ended | Granted | TakenOver | Freed | NoteAdded | NoteResolved
+Payload = (
+    MemberJoined
+    | MemberLeft
+    | Kicked
+    | Closed
+    | Granted
+    | TakenOver
+    | Released
+    | Passed
+    | ReservationExpired
+    | NoteAdded
+    | NoteResolved
+)
 
 
 def payload_of(payload: Payload) -> dict[str, object]:
-    """Encode a payload; the pair of `read_payload`."""
+    """Encode a payload; `read_body` decodes it."""
     made: dict[str, object] = msgspec.to_builtins(payload)
     return made
+
+
+def type_of(payload: Payload) -> str:
+    """Return the type of the room event with this payload."""
+    return _ROOM_EVENTS[type(payload)]
 
 
 # --------------------
@@ -721,13 +705,13 @@ BODIES: Final[Mapping[str, type[EventBody]]] = {
     "bundle": Bundle,
     MEMBER_JOINED: MemberJoined,
     MEMBER_LEFT: MemberLeft,
-    KICK: Ended,
-    CLOSE: Ended,
+    KICK: Kicked,
+    CLOSE: Closed,
     CLAIM: Granted,
     TAKEOVER: TakenOver,
-    RELEASE: Freed,
-    PASS: Freed,
-    RESERVATION_EXPIRED: Freed,
+    RELEASE: Released,
+    PASS: Passed,
+    RESERVATION_EXPIRED: ReservationExpired,
     NOTE_ADDED: NoteAdded,
     NOTE_RESOLVED: NoteResolved,
     "task.create": TaskCreated,
@@ -747,6 +731,48 @@ BODIES: Final[Mapping[str, type[EventBody]]] = {
     "redacted": TextRemoved,
 }
 """The struct of each type. A type that is not in the table is foreign."""
+
+_ROOM_EVENTS: Final = {body: type_ for type_, body in BODIES.items() if issubclass(body, RoomBody)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """The fields that the broker writes: some always, some sometimes."""
+
+    always: frozenset[str]
+    sometimes: frozenset[str]
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Every possible field."""
+        return self.always | self.sometimes
+
+
+@functools.cache
+def fields_of(type: str) -> Fields:
+    """Return the fields of one of our types. Raises KeyError for a foreign type."""
+    always: set[str] = set()
+    sometimes: set[str] = set()
+    for field in msgspec.structs.fields(BODIES[type]):
+        marks = getattr(field.type, "__metadata__", ())
+        if field.required or _ALWAYS in marks:
+            always.add(field.encode_name)
+        elif _UNWRITTEN not in marks:
+            sometimes.add(field.encode_name)
+    return Fields(always=frozenset(always), sometimes=frozenset(sometimes))
+
+
+def unlisted_fields(type: str, payload: Mapping[str, object]) -> frozenset[str]:
+    """Return the fields of a payload that differ from those of its type: missing ones and unknown ones.
+
+    A foreign type may contain anything.
+    """
+    kind = BODIES.get(type)
+    if kind is None:
+        return _NONE
+    known = fields_of(type)
+    unknown = _NONE if kind.has_others else frozenset(payload.keys() - known.all)
+    return unknown | (known.always - payload.keys())
 
 
 def read_body(type: str, payload: Mapping[str, object]) -> tuple[EventBody, frozenset[str]]:

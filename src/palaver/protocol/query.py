@@ -11,14 +11,16 @@ from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
 from palaver.protocol.envelope import Event, from_agent, words_of
 from palaver.protocol.events import (
     BYE,
-    Ended,
+    Closed,
     EventBody,
     Filter,
     Freed,
     Granted,
+    Kicked,
     MemberLeft,
     MessageSent,
     NoteAdded,
+    Released,
     RoomBody,
     TakenOver,
 )
@@ -297,7 +299,7 @@ def room_event(event: Event) -> RoomEvent:
 
 
 def _reason(body: EventBody) -> str | None:
-    if isinstance(body, MemberLeft | Ended | Granted | TakenOver | Freed):
+    if isinstance(body, MemberLeft | Kicked | Closed | Granted | TakenOver | Released):
         return body.reason or None
     return None
 

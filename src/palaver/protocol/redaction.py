@@ -15,11 +15,11 @@ import base64
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from palaver.protocol.envelope import Event
 

@@ -9,7 +9,7 @@ import msgspec
 from palaver.errors import BadRequest, MessageTooLarge
 from palaver.protocol.agents import BeginSubagent, Seat
 from palaver.protocol.bundles import CreateBundle
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.events import (
     AnswerPermission,
     AskPermission,
@@ -345,7 +345,7 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Put(msgspec.Struct, frozen=True, kw_only=True):
     """Store a foreign envelope and route it without reading its payload."""
 
-    envelope: Envelope
+    envelope: Draft
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,22 +9,23 @@ import msgspec
 from palaver.protocol.bundles import BUNDLE
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import (
-    RELEASE,
     AgentBye,
     AgentHello,
     AgentPaused,
+    Closed,
     DeliveryReport,
-    Ended,
     Filter,
     ForeignBody,
     Freed,
     Granted,
+    Kicked,
     LifeChanged,
     MemberJoined,
     MemberLeft,
     MessageSent,
     NoteAdded,
     NoteResolved,
+    Released,
     RoomBody,
     SettingChanged,
     StatusChanged,
@@ -56,7 +57,7 @@ def summary(event: Event) -> str:
             said = f"{report.state} {', '.join(f'#{seq}' for seq in report.messages)}"
             return _with(said, report.lane, report.grade, report.reason)
         case RoomBody() as body:
-            return _in_room(event, body)
+            return _in_room(body)
         case TaskCreated() as task:
             return _with(task.title, task.assignee and f"for {task.assignee}")
         case TaskUpdated() as task:
@@ -84,14 +85,14 @@ def _filters(wanted: Filter | None) -> list[str]:
     return [f"{name} {' '.join(words)}" for name, words in fields.items()]
 
 
-def _in_room(event: Event, body: RoomBody) -> str:
+def _in_room(body: RoomBody) -> str:
     """Return a summary of an event of a room; of the stick with turn, recipient, reason, and status."""
     match body:
         case MemberJoined(path=path):
             return _with(body.room, path)
         case MemberLeft(member=member, reason=reason):
             return _with(body.room, member, reason)
-        case Ended(reason=reason):
+        case Kicked(reason=reason) | Closed(reason=reason):
             return _with(body.room, reason)
         case NoteAdded(text=text):
             return f"{body.room}: {text}"
@@ -99,12 +100,18 @@ def _in_room(event: Event, body: RoomBody) -> str:
             return _with(body.room, f"turn {turn}", reason)
         case TakenOver(turn_id=turn, cause=cause, reason=reason):
             return _with(body.room, f"turn {turn}", cause, reason)
-        case Freed(turn_id=turn, reserved_for=whose) as freed:
-            held = event.type == RELEASE and freed.sender and f"held by {freed.sender}"
-            status = (freed.handoff or {}).get("status")
-            return _with(body.room, f"turn {turn}", held, whose and f"for {whose}", freed.reason, status)
+        case Released(sender=giver, reason=reason):
+            return _freed(body, held=giver and f"held by {giver}", reason=reason)
+        case Freed():
+            return _freed(body)
     assert isinstance(body, NoteResolved)  # the last kind
     return _with(body.room, body.note)
+
+
+def _freed(freed: Freed, *, held: str | None = None, reason: str = "") -> str:
+    status = (freed.handoff or {}).get("status")
+    whose = freed.reserved_for and f"for {freed.reserved_for}"
+    return _with(freed.room, f"turn {freed.turn_id}", held, whose, reason, status)
 
 
 def _with(word: object, *details: object) -> str:

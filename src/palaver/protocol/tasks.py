@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from palaver.errors import BadRequest
-from palaver.protocol.envelope import Envelope
+from palaver.protocol.envelope import Draft
 from palaver.protocol.text import check_text
 
 TASK_CREATE: Final = "task.create"
@@ -114,12 +114,12 @@ class _TaskWords(msgspec.Struct, frozen=True, kw_only=True):
     summary: object = None
 
 
-def task_request_from(envelope: Envelope) -> TaskRequest | None:
+def task_request_from(envelope: Draft) -> TaskRequest | None:
     """Parse an envelope as a request about a task; None for another type.
 
     Raises `BadRequest` with a sentence that names the missing or wrong field.
     """
-    payload = envelope.payload or {}
+    payload = envelope.payload
     given = msgspec.convert(payload, _TaskWords)
     match envelope.type:
         case "task.create":

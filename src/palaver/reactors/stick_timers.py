@@ -25,8 +25,9 @@ from palaver.protocol.events import (
     ROOM_TYPES,
     SEAT_TYPES,
     TAKEOVER,
-    Ended,
     Freed,
+    Kicked,
+    Passed,
     TakenOver,
 )
 from palaver.protocol.query import Query
@@ -50,7 +51,7 @@ def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | No
         room, whom = body.room, body.reserved_for
         if not whom or is_waiting(whom):
             return None
-        how = "passes you" if event.type == PASS else "has released"
+        how = "passes you" if isinstance(body, Passed) else "has released"
         giver = from_agent(event) or "the bus"
         text = (
             f"{giver} {how} the stick of #{room}, and it is reserved for you: take it with "
@@ -63,7 +64,7 @@ def stick_notice(event: Event, is_waiting: Callable[[str], bool]) -> Notify | No
             f"({body.reason or body.cause}): stop changing files there"
         )
         return _notify(event, event.to[0], text)
-    if isinstance(body, Ended) and event.type == KICK and event.to:
+    if isinstance(body, Kicked) and event.to:
         why = f": {body.reason}" if body.reason else ""
         text = f"{event.sender} has removed you from #{body.room}{why}"
         return _notify(event, event.to[0], text)

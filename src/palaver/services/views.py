@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -241,7 +241,7 @@ async def mail_view(services: Services, name: str, limit: int) -> list[FlatMessa
 
 def _without_text(event: Event) -> Event:
     kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
-    return replace(event, payload=kept | {"text": "(held)"})
+    return msgspec.structs.replace(event, payload=kept | {"text": "(held)"})
 
 
 def open_mail(

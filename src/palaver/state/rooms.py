@@ -25,13 +25,17 @@ from palaver.protocol import events as payloads
 from palaver.protocol.agents import split_name
 from palaver.protocol.envelope import Event, body_as, room_id_of
 from palaver.protocol.events import (
-    Ended,
+    Closed,
     Freed,
     Granted,
+    Kicked,
     MemberJoined,
     MemberLeft,
     NoteAdded,
     NoteResolved,
+    Passed,
+    Released,
+    ReservationExpired,
     RoomBody,
     TakenOver,
 )
@@ -318,7 +322,7 @@ def _left(room: Room, event: Event, payload: MemberLeft) -> Room:
     return _without(room, payload.member or event.sender, event.ts)
 
 
-def _kicked(room: Room, event: Event, payload: Ended) -> Room:
+def _kicked(room: Room, event: Event, payload: Kicked) -> Room:
     (target,) = event.to
     return _without(room, target, event.ts)
 
@@ -335,7 +339,7 @@ def _without(room: Room, name: str, ts: int) -> Room:
     return left
 
 
-def _closed(room: Room, event: Event, payload: Ended) -> Room:
+def _closed(room: Room, event: Event, payload: Closed) -> Room:
     free = _lies_free(room, giver=room.owner or room.prior_owner, ts=event.ts, pending=room.pending)
     return replace(free, state=StickState.CLOSED.value, closed_ms=event.ts)
 
@@ -372,9 +376,16 @@ def _holds(room: Room, grantee: str, event: Event, payload: Granted | TakenOver)
     )
 
 
-def _given_up(room: Room, event: Event, payload: Freed) -> Room:
-    """Apply a release or a pass. A release by the bus for an exited owner has no handoff."""
-    giver = payload.sender or event.sender
+def _released(room: Room, event: Event, payload: Released) -> Room:
+    """Apply a release. If the bus releases the stick for an exited owner, there is no handoff."""
+    return _given_up(room, event, payload, giver=payload.sender or event.sender)
+
+
+def _passed(room: Room, event: Event, payload: Passed) -> Room:
+    return _given_up(room, event, payload, giver=event.sender)
+
+
+def _given_up(room: Room, event: Event, payload: Released | Passed, *, giver: str) -> Room:
     if giver != room.owner or payload.turn_id != room.turn:
         raise ValueError(f"{giver} has not the stick of {room.id}")
     left = None
@@ -383,7 +394,7 @@ def _given_up(room: Room, event: Event, payload: Freed) -> Room:
     return _is_next(room, event, payload, giver=giver, pending=left)
 
 
-def _lapsed(room: Room, event: Event, payload: Freed) -> Room:
+def _lapsed(room: Room, event: Event, payload: ReservationExpired) -> Room:
     (late,) = event.to
     if late != room.reserved_for or payload.turn_id != room.turn:
         raise ValueError(f"nothing is reserved for {late} in {room.id}")
@@ -401,7 +412,7 @@ def _is_next(room: Room, event: Event, payload: Freed, *, giver: str, pending: H
         free,
         state=StickState.RESERVED.value,
         reserved_for=payload.reserved_for,
-        is_direct=event.type == payloads.PASS,
+        is_direct=isinstance(payload, Passed),
         claim_until_ms=payload.until,
     )
 
@@ -432,8 +443,8 @@ _APPLY: Final[Mapping[str, Callable[..., Room]]] = {
     payloads.CLOSE: _closed,
     payloads.CLAIM: _claimed,
     payloads.TAKEOVER: _taken_over,
-    payloads.RELEASE: _given_up,
-    payloads.PASS: _given_up,
+    payloads.RELEASE: _released,
+    payloads.PASS: _passed,
     payloads.RESERVATION_EXPIRED: _lapsed,
 }
 

@@ -4,12 +4,13 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 from tests.fakes import FakeClock, nowhere
 
 from palaver.broker.broker import Broker

@@ -1,7 +1,6 @@
 """The command that reads the log, and the filters that other commands share with it."""
 
 import asyncio
-import dataclasses
 import shlex
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -23,7 +22,7 @@ from palaver.errors import PalaverError, UsageError
 from palaver.protocol.agents import RESERVED
 from palaver.protocol.display import Safe, truncate
 from palaver.protocol.envelope import Event, encode_event
-from palaver.protocol.events import EVENT_TYPES, AgentState, State
+from palaver.protocol.events import BODIES, AgentState, State
 from palaver.protocol.message import INTENTS, MESSAGE
 from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query
 from palaver.protocol.summary import summary
@@ -398,7 +397,7 @@ async def doubt_names(call: Call, names: Iterable[str]) -> None:
 
 async def doubt_types(call: Call, types: Iterable[str]) -> None:
     """Warn about types that no event has, if a known type is similar."""
-    known = [*EVENT_TYPES, *STORED_TYPES]
+    known = [*BODIES, *STORED_TYPES]
     for type_ in () if call.asked.resume else types:
         near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
         if near and not await call.services.queries.read(Query(types=(type_,), last=1)):
@@ -586,7 +585,7 @@ def event_line(call: Call, event: Event) -> bytes:
     if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
         name = _MESSAGE_SENT  # another name of the type, and the one in the filter
     if _is_json(call):
-        return encode_event(event if name == event.type else dataclasses.replace(event, type=name)) + b"\n"
+        return encode_event(event if name == event.type else replace(event, type=name)) + b"\n"
     return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
 
 
