@@ -1,4 +1,7 @@
-"""The commands about rooms and their notes."""
+"""The commands about rooms and their notes: `pal room`, `pal note` and `pal chat`.
+
+The texts of handoffs and of the stick are here too: `pal room state` and `pal stick` both show them.
+"""
 
 import re
 import textwrap
@@ -20,7 +23,7 @@ from palaver.protocol.text import LIMIT_BODY_BYTES
 from palaver.services.rooms import RoomResult
 
 # --------------------
-# The commands about rooms and their notes.
+# The table of the commands: arguments, options and help texts. Data only.
 
 DEFAULT_NOTES: Final = 50
 """How many notes `pal note list` shows."""
@@ -148,6 +151,27 @@ ROOM_COMMANDS: Final = (
     ),
 )
 
+CHAT_COMMANDS: Final = (
+    Command(
+        path=("chat",),
+        group=_ROOMS,
+        summary="Chat in a room, as a person at a terminal.",
+        description=(
+            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
+            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
+            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
+            "in the room can read everything. You do not become a member and never own the stick. Type /help "
+            "in the chat for more."
+        ),
+        positionals=(_PATH,),
+        options=(ROOM,),
+        examples=(
+            ("pal chat", "chat in the room of this folder"),
+            ("pal chat --room shop-x4kd", "chat in another room"),
+        ),
+    ),
+)
+
 NOTE_COMMANDS: Final = (
     Command(
         path=("note",),
@@ -222,6 +246,7 @@ _LABELS: Final = {
 _COLUMN: Final = 11
 """Columns of the labels; the texts begin after them."""
 _NARROWEST: Final = 20
+"""Columns that a text has at least, even if the terminal is narrower."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 
@@ -232,11 +257,11 @@ def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
         return handoff_from_json(content)
     made: dict[str, object] = {}
     for key, option in (("status", "--status"), ("next_action", "--next")):
-        if (words := parsed.value(option)) is not None:
-            made[key] = words
+        if (text := parsed.value(option)) is not None:
+            made[key] = text
     for key, option in _LISTS.items():
         if values := parsed.values(option):
-            made[key] = [_artifact(one) for one in values] if key == "artifacts" else values
+            made[key] = [_parse_artifact(value) for value in values] if key == "artifacts" else values
     return made
 
 
@@ -254,8 +279,8 @@ def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Pa
     for key in (*known, *(key for key in handoff if key not in _LABELS)):
         value = handoff[key]
         parts = value if isinstance(value, list) else [value]
-        shown = map(_artifact_words, parts) if key == "artifacts" else map(_words, parts)
-        yield from _labelled(_LABELS.get(key, key), list(shown), width, paint)
+        texts = map(_format_artifact, parts) if key == "artifacts" else map(_as_text, parts)
+        yield from _labelled(_LABELS.get(key, key), list(texts), width, paint)
 
 
 def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> Iterator[str]:
@@ -272,14 +297,17 @@ def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> 
         first = indent
     for part in parts:
         for line in paint.safe(part, keep_lines=True).splitlines() or [""]:
-            room = None if width is None else max(_NARROWEST, width - len(indent))
-            wrapped = [line] if room is None else textwrap.wrap(line, room, break_on_hyphens=False) or [""]
+            columns = None if width is None else max(_NARROWEST, width - len(indent))
+            wrapped = [line]
+            if columns is not None:
+                wrapped = textwrap.wrap(line, columns, break_on_hyphens=False) or [""]
             for piece in wrapped:
                 yield f"{first}{piece}".rstrip()
                 first = indent
 
 
-def _artifact(written: str) -> dict[str, object]:
+def _parse_artifact(written: str) -> dict[str, object]:
+    """Parse `PATH`, `PATH:LINE` or `PATH:FIRST-LAST`."""
     found = _ARTIFACT.fullmatch(written)
     if found is None:
         return {"path": written}
@@ -287,25 +315,28 @@ def _artifact(written: str) -> dict[str, object]:
     return {"path": found[1], "lines": lines}
 
 
-def _artifact_words(value: object) -> str:
+def _format_artifact(value: object) -> str:
     if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
-        return _words(value)
+        return _as_text(value)
     lines, note = value.get("lines"), value.get("note")
     numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
-    places = ":" + ",".join(map(_words, numbers)) if numbers else ""
-    return f"{value['path']}{places}" + (f" ({note})" if note else "")
+    position = ":" + ",".join(map(_as_text, numbers)) if numbers else ""
+    return f"{value['path']}{position}" + (f" ({note})" if note else "")
 
 
-def _words(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else _to_json(value).decode()
 
 
 # --------------------
 # Format rooms, the stick and notes for people, from results of the service for rooms. Makes no requests.
+#
+# The structs below read only the fields that are shown.
 
 _SHORT: Final = 8
 """Characters of a note's id that are shown."""
 _WIDEST: Final = 100
+"""Columns of a line at most, also in a wider terminal."""
 
 _CONDITIONS: Final = {
     "stale_owner": "the holder's lease is over: 'pal stick takeover' is possible",
@@ -354,20 +385,20 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
     last_turn_id: int | None
 
 
-class _Left(msgspec.Struct, frozen=True, kw_only=True):
+class _PendingHandoff(msgspec.Struct, frozen=True, kw_only=True):
     """A handoff that waits for the next owner."""
 
     from_agent_id: str
     handoff: dict[str, object]
 
 
-class _State(_Stick, frozen=True, kw_only=True):
+class _ShownRoom(_Stick, frozen=True, kw_only=True):
     canonical_path: str
     members: list[_Member]
-    pending_handoff: _Left | None = None
+    pending_handoff: _PendingHandoff | None = None
 
 
-class _StickLine(_Stick, frozen=True, kw_only=True):
+class _ListedRoom(_Stick, frozen=True, kw_only=True):
     canonical_path: str
     member_count: int
     present_count: int
@@ -394,18 +425,18 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
     resolved_by_agent_id: str | None = None
 
 
-def join_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def join_lines(call: Call, result: RoomResult) -> Iterator[str]:
     """Show the room that was joined, and its members."""
-    yield from _sentence(call, f"you are in {answer['room_id']}, the room of {answer['canonical_path']}")
-    members = msgspec.convert(answer["members"], list[_Member])
+    yield from _sentence(call, f"you are in {result['room_id']}, the room of {result['canonical_path']}")
+    members = msgspec.convert(result["members"], list[_Member])
     yield from _sentence(call, f"members: {', '.join(member.agent_id for member in members) or 'nobody'}")
-    if warning := answer.get("warning"):
+    if warning := result.get("warning"):
         yield from _sentence(call, str(warning), call.paint.yellow)
 
 
-def room_table(call: Call, answer: RoomResult) -> list[str]:
+def room_table(call: Call, result: RoomResult) -> list[str]:
     """Return the rooms as a table; rooms of which the caller is a member have a star."""
-    rooms = msgspec.convert(answer["rooms"], list[_StickLine])
+    rooms = msgspec.convert(result["rooms"], list[_ListedRoom])
     if not rooms:
         return ["there is no room; 'pal room join' opens one for the working directory"]
     columns = [
@@ -420,7 +451,7 @@ def room_table(call: Call, answer: RoomResult) -> list[str]:
             "*" if room.is_member else "",
             room.room_id,
             f"{room.present_count}/{room.member_count}",
-            _stick_words(room),
+            _stick_cell(room),
             room.canonical_path,
         ]
         for room in rooms
@@ -431,13 +462,13 @@ def room_table(call: Call, answer: RoomResult) -> list[str]:
     return lines
 
 
-def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def state_lines(call: Call, result: RoomResult) -> Iterator[str]:
     """Show one room: the stick, unusual conditions, the members, and a waiting handoff."""
-    room, paint = msgspec.convert(answer, _State), call.paint
+    room, paint = msgspec.convert(result, _ShownRoom), call.paint
     yield f"{paint.bold(paint.safe(room.room_id))}  {paint.safe(room.canonical_path)}"
     yield from _sentence(call, _stick_sentence(call, room))
-    for one in room.conditions:
-        yield from _sentence(call, _CONDITIONS.get(one, one), paint.yellow)
+    for condition in room.conditions:
+        yield from _sentence(call, _CONDITIONS.get(condition, condition), paint.yellow)
     if room.members:
         yield ""
         yield from lay_out(
@@ -452,8 +483,8 @@ def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
                 [
                     member.agent_id,
                     member.harness or "-",
-                    _member_words(member),
-                    _stick_of(member),
+                    _status_cell(member),
+                    _turn_cell(member),
                     str(member.last_turn_id or "-"),
                 ]
                 for member in room.members
@@ -468,9 +499,9 @@ def state_lines(call: Call, answer: RoomResult) -> Iterator[str]:
         yield from handoff_lines(room.pending_handoff.handoff, width=call.width, paint=paint)
 
 
-def turn_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def turn_lines(call: Call, result: RoomResult) -> Iterator[str]:
     """Show that it is the caller's turn, the handoff of the previous owner, and the lease."""
-    turn, paint = msgspec.convert(answer, _Granted), call.paint
+    turn, paint = msgspec.convert(result, _Granted), call.paint
     how = f"taken from {turn.revoked}" if turn.revoked else _GRANTS.get(turn.reason or "", "")
     if turn.from_agent_id is None and "{}" in how:
         how = ""
@@ -478,19 +509,19 @@ def turn_lines(call: Call, answer: RoomResult) -> Iterator[str]:
     yield from _sentence(call, f"it is your turn: turn {turn.turn_id} in {turn.room_id}{why}", paint.green)
     if turn.handoff is not None:
         yield from handoff_lines(turn.handoff, width=call.width, paint=paint)
-    yield from lease_lines(call, answer)
+    yield from lease_lines(call, result)
 
 
-def lease_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def lease_lines(call: Call, result: RoomResult) -> Iterator[str]:
     """Show when the lease expires."""
-    moment = _moment(call, int(str(answer["lease_expires_at"])))
-    text = f"your lease runs until {moment} and is renewed while you work"
+    end = _clock_and_distance(call, int(str(result["lease_expires_at"])))
+    text = f"your lease runs until {end} and is renewed while you work"
     return _sentence(call, text, call.paint.dim)
 
 
-def not_yet_line(call: Call, answer: RoomResult) -> str:
+def not_yet_line(call: Call, result: RoomResult) -> str:
     """Return why it is not the caller's turn, and what the caller can do."""
-    room = msgspec.convert(answer, _Stick)
+    room = msgspec.convert(result, _Stick)
     if room.status == "closed":
         return f"{room.room_id} is closed; 'pal room join' opens a new room"
     if room.status == "takeover_available":
@@ -501,17 +532,17 @@ def not_yet_line(call: Call, answer: RoomResult) -> str:
     return f"not yet: {_stick_sentence(call, room)}{hint}"
 
 
-def note_lines(call: Call, answer: RoomResult) -> Iterator[str]:
+def note_lines(call: Call, result: RoomResult) -> Iterator[str]:
     """Show notes, each with a head and its text."""
-    notes = msgspec.convert(answer["notes"], list[_Note])
+    notes = msgspec.convert(result["notes"], list[_Note])
     if not notes:
         yield "no notes; 'pal note add TEXT' leaves one"
     for note in notes:
-        words = [note.author_agent_id, _from_now(call, note.created_at)]
-        words += [] if note.turn_id is None else [f"turn {note.turn_id}"]
+        facts = [note.author_agent_id, _from_now(call, note.created_at)]
+        facts += [] if note.turn_id is None else [f"turn {note.turn_id}"]
         if note.resolved_at is not None:
-            words.append(f"resolved by {note.resolved_by_agent_id} {_from_now(call, note.resolved_at)}")
-        yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(call.safe(', '.join(words)))}"
+            facts.append(f"resolved by {note.resolved_by_agent_id} {_from_now(call, note.resolved_at)}")
+        yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(call.safe(', '.join(facts)))}"
         yield from _body(call, note.body)
 
 
@@ -537,52 +568,54 @@ def _pieces(call: Call, line: str, indent: int) -> list[str]:
     return textwrap.wrap(line, max(width, 1), break_on_hyphens=False)
 
 
-def _stick_words(room: _Stick) -> str:
+def _stick_cell(room: _Stick) -> str:
     """Return the state of the stick for a table."""
-    marks = f" ({', '.join(room.conditions)})" if room.conditions else ""
+    conditions = f" ({', '.join(room.conditions)})" if room.conditions else ""
     if room.owner_agent_id:
-        return f"{room.owner_agent_id}{marks}"
-    return f"for {room.reserved_for}{marks}" if room.reserved_for else f"{room.room_state}{marks}"
+        return f"{room.owner_agent_id}{conditions}"
+    return f"for {room.reserved_for}{conditions}" if room.reserved_for else f"{room.room_state}{conditions}"
 
 
 def _stick_sentence(call: Call, room: _Stick) -> str:
     if room.owner_agent_id:
         until = room.lease_expires_at or 0
-        word = "over since" if until <= call.services.clock.now_ms() else "until"
-        lease = f"lease {word} {_moment(call, until)}"
+        bound = "over since" if until <= call.services.clock.now_ms() else "until"
+        lease = f"lease {bound} {_clock_and_distance(call, until)}"
         return f"{room.owner_agent_id} holds the stick: turn {room.turn_id}, {lease}"
     if room.reserved_for:
-        return f"the stick waits for {room.reserved_for} until {_moment(call, room.claim_expires_at or 0)}"
+        until = room.claim_expires_at or 0
+        return f"the stick waits for {room.reserved_for} until {_clock_and_distance(call, until)}"
     if room.room_state == "closed":
         return "the room is closed"
     turns = f"{room.turn_id} turn{'' if room.turn_id == 1 else 's'} so far"
     return f"the stick is free; {turns}" if room.turn_id else "the stick is free"
 
 
-def _member_words(member: _Member) -> str:
+def _status_cell(member: _Member) -> str:
     """Return a member's state if it is active, else its status."""
     if member.status != "active":
         return member.status
     return member.state or "here"
 
 
-def _stick_of(member: _Member) -> str:
+def _turn_cell(member: _Member) -> str:
     """Return whether a member has the stick, waits for it, or is parked."""
     if member.is_owner:
         return "has it"
     return ("parked" if member.parked else "waits") if member.waiting else "-"
 
 
-def _moment(call: Call, moment_ms: int) -> str:
-    return f"{call.clock_time(moment_ms)} ({_from_now(call, moment_ms)})"
+def _clock_and_distance(call: Call, time_ms: int) -> str:
+    """Return a time by the clock, and how far from now it is."""
+    return f"{call.clock_time(time_ms)} ({_from_now(call, time_ms)})"
 
 
-def _from_now(call: Call, moment_ms: int) -> str:
-    return relative_time(moment_ms - call.services.clock.now_ms())
+def _from_now(call: Call, time_ms: int) -> str:
+    return relative_time(time_ms - call.services.clock.now_ms())
 
 
 # --------------------
-# `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
+# `pal room`, `pal note` and `pal chat`: read the options, call the service for rooms, and show the result.
 
 
 async def room_of(call: Call, path: str = "") -> str:
@@ -617,9 +650,10 @@ async def _room_at(call: Call, path: str) -> str:
 
 
 async def _own_room(call: Call) -> str:
-    desk, where = call.services.rooms, call.absolute(".")
-    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
-    room = room or await desk.room_meant(call.caller, where)
+    rooms, where = call.services.rooms, call.absolute(".")
+    # A repeated `leave` means the room that was left, not the only one that the caller is still in.
+    room = await rooms.own_room_here(call.caller, where) or await room_of_repeat(call)
+    room = room or await rooms.room_meant(call.caller, where)
     if room is None:
         raise RoomNotFound(f"at {where} or above it, and you are in no other")
     return room
@@ -645,7 +679,7 @@ async def text_from_stdin(call: Call, limit_bytes: int) -> str:
 
 async def join(call: Call) -> int:
     """Make the caller a member of the room at a path."""
-    answer = await call.services.rooms.join_path(
+    result = await call.services.rooms.join_path(
         call.caller,
         context_path=call.absolute(_path(call)),
         force_new=call.parsed.has("--new"),
@@ -653,43 +687,43 @@ async def join(call: Call) -> int:
         key=call.asked.key,
     )
     if call.is_json:
-        await call.say_json(answer)
+        await call.say_json(result)
     else:
-        await call.say_lines(join_lines(call, answer))
+        await call.say_lines(join_lines(call, result))
     return 0
 
 
 async def leave(call: Call) -> int:
     """End the caller's membership in a room."""
     room = await room_of(call, _path(call, ""))
-    answer = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
-    return await _said(call, answer, f"you have left {room}")
+    result = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
+    return await _show(call, result, f"you have left {room}")
 
 
 async def list_rooms(call: Call) -> int:
     """Show all rooms, or the rooms around a path."""
     path = _path(call, "")
-    answer = await call.services.rooms.list_rooms(
+    result = await call.services.rooms.list_rooms(
         call.caller,
         context_path=call.absolute(path) if path else None,
         include_closed=call.parsed.has("--all"),
     )
     if call.is_json:
-        await call.say_json(answer)
+        await call.say_json(result)
     else:
-        await call.say_lines(room_table(call, answer))
+        await call.say_lines(room_table(call, result))
     return 0
 
 
 async def state(call: Call) -> int:
     """Show the present state of one room."""
-    answer = await call.services.rooms.get_room_state(
+    result = await call.services.rooms.get_room_state(
         call.caller, room_id=await room_of(call, _path(call, ""))
     )
     if call.is_json:
-        await call.say_json(answer)
+        await call.say_json(result)
     else:
-        await call.say_lines(state_lines(call, answer))
+        await call.say_lines(state_lines(call, result))
     return 0
 
 
@@ -697,7 +731,7 @@ async def kick(call: Call) -> int:
     """Remove a member."""
     name, *rest = call.parsed.positionals
     room = await room_here_or_named(call, rest[0] if rest else "")
-    answer = await call.services.rooms.kick_member(
+    result = await call.services.rooms.kick_member(
         call.caller,
         room_id=room,
         target_agent_id=name,
@@ -705,33 +739,33 @@ async def kick(call: Call) -> int:
         reason=call.parsed.value("--reason") or "",
         key=call.asked.key,
     )
-    had_it = "; the stick is free" if answer.get("target_was_owner") else ""
-    return await _said(call, answer, f"{answer.get('target_agent_id', name)} was removed from {room}{had_it}")
+    had_it = "; the stick is free" if result.get("target_was_owner") else ""
+    return await _show(call, result, f"{result.get('target_agent_id', name)} was removed from {room}{had_it}")
 
 
 async def close(call: Call) -> int:
     """Close a room permanently."""
     room = await room_here_or_named(call, _path(call, ""))
-    answer = await call.services.rooms.close_room(
+    result = await call.services.rooms.close_room(
         call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
     )
-    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
+    return await _show(call, result, f"{room} is closed; what happened in it stays readable")
 
 
 async def add_note(call: Call) -> int:
     """Add a note to a room."""
     room = await room_of(call)
     turn = call.parsed.number("--turn")
-    answer = await call.services.rooms.add_note(
+    result = await call.services.rooms.add_note(
         call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
     )
-    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is kept in {room}")
+    return await _show(call, result, f"note {short_id(str(result['note_id']))} is kept in {room}")
 
 
 async def list_notes(call: Call) -> int:
     """Show the notes of a room."""
     limit = call.parsed.number("--limit", least=1)
-    answer = await call.services.rooms.list_notes(
+    result = await call.services.rooms.list_notes(
         call.caller,
         room_id=await room_of(call),
         after_note_id=call.parsed.value("--after"),
@@ -739,21 +773,29 @@ async def list_notes(call: Call) -> int:
         limit=DEFAULT_NOTES if limit is None else limit,
     )
     if call.is_json:
-        await call.say_json(answer)
+        await call.say_json(result)
     else:
-        await call.say_lines(note_lines(call, answer))
+        await call.say_lines(note_lines(call, result))
     return 0
 
 
 async def resolve_note(call: Call) -> int:
     """Mark a note as resolved."""
-    answer = await call.services.rooms.resolve_note(
+    result = await call.services.rooms.resolve_note(
         call.caller,
         room_id=await room_of(call),
         note_id=call.parsed.positionals[0],
         key=call.asked.key,
     )
-    return await _said(call, answer, f"note {short_id(str(answer['note_id']))} is resolved")
+    return await _show(call, result, f"note {short_id(str(result['note_id']))} is resolved")
+
+
+async def chat(call: Call) -> int:
+    """Let the client open a conversation in the named room, or in the caller's room."""
+    room = await room_of(call, _path(call, ""))
+    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
+    call.connection.run_here("chat", "--room", str(state["room_id"]))
+    return 0
 
 
 def _path(call: Call, otherwise: str = ".") -> str:
@@ -761,58 +803,16 @@ def _path(call: Call, otherwise: str = ".") -> str:
 
 
 async def _text(call: Call) -> str:
-    words = call.parsed.positionals
-    if call.parsed.has("--stdin") == bool(words):
+    texts = call.parsed.positionals
+    if call.parsed.has("--stdin") == bool(texts):
         raise UsageError("a note has one text: pal note add TEXT, or --stdin to read it")
-    return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
+    return texts[0] if texts else await text_from_stdin(call, LIMIT_BODY_BYTES)
 
 
-async def _said(call: Call, answer: RoomResult, sentence: str) -> int:
+async def _show(call: Call, result: RoomResult, sentence: str) -> int:
+    """Print the result as JSON, or the sentence about it, and return the exit status."""
     if call.is_json:
-        await call.say_json(answer)
+        await call.say_json(result)
     else:
         await call.say(call.safe(sentence))
-    return 0
-
-
-# --------------------
-# The command for a conversation in a room.
-
-CHAT_COMMANDS: Final = (
-    Command(
-        path=("chat",),
-        group="Rooms",
-        summary="Chat in a room, as a person at a terminal.",
-        description=(
-            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
-            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
-            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
-            "in the room can read everything. You do not become a member and never own the stick. Type /help "
-            "in the chat for more."
-        ),
-        positionals=(
-            Positional(
-                name="PATH",
-                help="Folder or file in the workspace (default: working directory).",
-                optional=True,
-                completes="directories",
-            ),
-        ),
-        options=(ROOM,),
-        examples=(
-            ("pal chat", "chat in the room of this folder"),
-            ("pal chat --room shop-x4kd", "chat in another room"),
-        ),
-    ),
-)
-
-# --------------------
-# `pal chat`: find the room, and let the client run the conversation in its own process.
-
-
-async def chat(call: Call) -> int:
-    """Let the client open a conversation in the named room, or in the caller's room."""
-    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
-    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
-    call.connection.run_here("chat", "--room", str(state["room_id"]))
     return 0
