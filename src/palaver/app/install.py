@@ -317,6 +317,9 @@ def _complain_about(parsed: Parsed, sentence: str) -> int:
     return 1
 
 
+# --------------------
+# `pal install` and `pal uninstall` as a whole: all harnesses, the skill, and the shell completion.
+
 ALL: Final = "all"
 SKILL: Final = "palaver"
 FILE_NAME: Final = "SKILL.md"

@@ -189,6 +189,9 @@ def _record_path(home: Path, harness: str) -> Path:
     return home / _FOLDER / f"{harness}.json"
 
 
+# --------------------
+# The plan: for each file its path, its old content and its new content.
+
 _LIMIT_BYTES: Final = 16 * 1024 * 1024
 COMPLETION_LINES: Final = (
     'eval "$(pal completion bash)"',

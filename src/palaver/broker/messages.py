@@ -280,9 +280,6 @@ def _wakes(
 
 
 # --------------------
-# Messages: texts, replies and notices. Resolve the recipients, apply the brakes, write one event.
-
-# --------------------
 # The notice to a person about a message that a brake holds. Pure: an event in, a text out.
 
 _NAMED: Final = 20

@@ -141,6 +141,9 @@ class _Attempt:
         )
 
 
+# --------------------
+# The requests about rooms and members.
+
 LEFT: Final = "left"
 LIMIT_PLACE_BYTES: Final = 4096
 LIMIT_REASON_BYTES: Final = 1024

@@ -60,6 +60,9 @@ class Queue:
         return taken
 
 
+# --------------------
+# The gate that follows from the state of an agent, for readers to which messages are pushed.
+
 _AT_WORK: Final[frozenset[str]] = frozenset({AgentState.STARTING, AgentState.ACTIVE})
 
 

@@ -139,6 +139,9 @@ def expiring(rows: Rows, *, is_in_hand: Callable[[str, int], bool]) -> Iterator[
         after = page[-1][0]
 
 
+# --------------------
+# Submit the reports and notices to the broker.
+
 Submit = Callable[[ReportDelivery | Notify], Awaitable[object]]
 """Submits a request to the broker in the name of the bus."""
 

@@ -406,7 +406,7 @@ def _owner_moments(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause, 
 
 
 # --------------------
-# The input and output of decisions about a room: a `Moment`, and a `Move` or an `Answer`.
+# The input and output of decisions about a room: a `Moment` in, and a `Move` or a `NoChange` out.
 #
 # Pure. Nothing is decided here.
 

@@ -86,6 +86,9 @@ class ToolCalls:
             work.cancel()
 
 
+# --------------------
+# The requests of one connection, except those of holders.
+
 Reply = Callable[[bytes], None]
 
 _LIMIT_EVENTS: Final = 10_000

@@ -12,9 +12,6 @@ from palaver.protocol.lines import StatusOp
 from palaver.protocol.requests import USAGE_LIMIT
 
 # --------------------
-# Shared by all harnesses: profiles of screens and keys, start arguments, session ids. Pure.
-
-# --------------------
 # Profiles: how a terminal reads the screen of its program, and which keys it presses. Pure.
 #
 # A profile contains facts and rules; it keeps no state, reads no clock and writes nothing. The rules

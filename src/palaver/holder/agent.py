@@ -1,6 +1,6 @@
 """One agent in a terminal: its terminal host, its lane, its socket, and the report of its exit.
 
-An `Agent` exists from the time its name is known and its process may run. It outlives connections to the
+A `HeldAgent` exists from the time its name is known and its process may run. It outlives connections to the
 daemon.
 """
 
@@ -156,6 +156,9 @@ def choose_profile(home: str, harness: str, command: Sequence[str], prompt: str)
     known = next((name for name in names if name in PROFILES), "")
     return with_prompt(profile_of(known), prompt)
 
+
+# --------------------
+# The agent: it connects its terminal host, its lane, its socket and its exit report.
 
 VIEWER_LIMIT_S: Final = 3.0
 """Seconds that the holder of an exited agent waits for the terminal that the agent was started from."""

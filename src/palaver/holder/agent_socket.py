@@ -73,7 +73,7 @@ def _is_live(path: Path) -> bool:
 # Forward a caller's connection to the daemon by its descriptor, so that the daemon identifies the caller.
 #
 # The daemon reads the request from the descriptor itself, identifies the process at the other end, and
-# either replies to the caller directly or returns the request to the holder. This module makes no decisions
+# either replies to the caller directly or returns the request to the holder. The code here decides nothing,
 # and cannot make a request on behalf of a caller.
 
 _LIMIT_S: Final = 10.0

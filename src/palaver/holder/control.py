@@ -31,7 +31,7 @@ from palaver.terminal.viewers import LIMIT_CLIENTS
 # End an agent: by its own quit keys, then SIGTERM, then SIGKILL, with a grace period after each.
 #
 # Descendants that the agent leaves running are ended after it, in whatever session they are: SIGTERM, then
-# SIGKILL. This module only sends signals and reports each step; the holder waits for the process.
+# SIGKILL. Only signals are sent and steps reported here; the holder waits for the process.
 
 TERM_GRACE_S: Final = 5.0
 KILL_GRACE_S: Final = 5.0

@@ -27,7 +27,7 @@ from palaver.holder.spawn import MODULE, HolderProcess
 # Start the program of an agent in its own session and terminal, with a clean environment.
 #
 # The child waits between fork and exec until its seat is known, so the daemon can identify it from its first
-# instruction. This module does not interpret the command.
+# instruction. Nothing here interprets the command.
 
 PREFIX: Final = "PALAVER_"
 HOME: Final = "PALAVER_HOME"
@@ -222,6 +222,10 @@ def _default_signals() -> None:
         except (OSError, ValueError):
             continue  # SIGKILL and SIGSTOP cannot be set, and the C library reserves some.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+# --------------------
+# Start a holder in its own process, and report to the caller how it went.
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import socket
-import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -522,13 +521,16 @@ def _settings(environment: Mapping[str, str], cwd: str) -> Iterator[str]:
 # --------------------
 # Find the session that OpenCode would resume, in its own database. Reads only.
 #
-# This is a separate module because SQLite costs memory, and no holder should load it.
+# Only the client that starts OpenCode calls it, so it imports SQLite itself: that costs memory, and no holder
+# should load it.
 
 _DATABASE_BUSY_S: Final = 1.0
 
 
 def last_opencode_session(environment: Mapping[str, str], cwd: str) -> str:
     """Return the session that OpenCode would resume in a directory; empty if there is no session."""
+    import sqlite3
+
     data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
     path = environment.get("OPENCODE_DB") or f"{data}/opencode/opencode.db"
     question = (

@@ -165,6 +165,9 @@ def _in_place_order(query: Query, found: Generator[Event, None, None]) -> list[E
     return events if query.last is None else events[::-1]
 
 
+# --------------------
+# The engine: it opens the file, and connects the writer, the reader and the archives.
+
 _CONSONANTS: Final = "BDFGKLMNPRSTVZ"
 _VOWELS: Final = "AEIOU"
 

@@ -1,7 +1,7 @@
 """The writer: collects all waiting commits into one transaction, and returns their results.
 
 Everything that uses the writing connection happens here: in a thread, and for a single commit on a quick disk
-(pace.py) on the event loop itself. The contents of a batch are in batch.py.
+(`CommitPace`) on the event loop itself. The contents of a batch are in batch.py.
 """
 
 import asyncio
@@ -198,6 +198,9 @@ class Upkeep:
         ):  # Disk full: a search reports it, or a later call succeeds.
             self.index()
 
+
+# --------------------
+# The queue of commits, and the thread that writes them.
 
 _IDLE_S: Final = 0.2
 _LIMIT_BATCH: Final = 2048

@@ -237,7 +237,7 @@ def refusal_line(error: PalaverError) -> bytes:
 # Frames on an agent's socket after `attach`: a type byte, a length of four bytes, the payload. Pure.
 #
 # Type 0 carries keys to the agent and its output back, type 1 carries JSON controls. The size limit is the
-# same in both directions. This module does not decide which viewer may type, nor what a control means.
+# same in both directions. Which viewer may type, and what a control means, is decided elsewhere.
 
 DATA: Final = 0
 CONTROL: Final = 1

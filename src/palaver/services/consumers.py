@@ -95,6 +95,9 @@ def _number(place: int) -> bytes:
     return b"%0*d\n" % (_DIGITS, place)
 
 
+# --------------------
+# Consumers in use, and the reader of each.
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 _GRACE_S: Final = 0.5

@@ -32,12 +32,13 @@ from palaver.state.rows import deliverable
 # Pure: hooks in, seqs of messages out. It claims nothing that the order does not prove:
 #
 # - A text passed with a prompt, at the start, at the end of a turn or after all results is in the next
-# request. - A text passed with one result may still wait for the other tools of the same reply. It is in
-# the next   request after the harness has reported that all have ended, or at the latest when the turn
-# ends. - The model's reply shows that a request was made: a tool call, or the end of the turn. - A prompt
-# that is directly followed by another one got no reply: another hook may have kept it from the   model, or
-# a person withdrew it. A text passed with it stays unproven, whatever comes later. - A turn that failed,
-# with no other hook after its prompt: the harness has dropped the prompt, and the text.
+#   request.
+# - A text passed with one result may still wait for the other tools of the same reply. It is in the next
+#   request after the harness has reported that all have ended, or at the latest when the turn ends.
+# - The model's reply shows that a request was made: a tool call, or the end of the turn.
+# - A prompt that is directly followed by another one got no reply: another hook may have kept it from the
+#   model, or a person withdrew it. A text passed with it stays unproven, whatever comes later.
+# - A turn that failed, with no other hook after its prompt: the harness has dropped the prompt, and the text.
 
 _ANSWERS: Final = frozenset({HookStep.CALL, HookStep.TURN_END})
 _RESULTS: Final = frozenset({HookStep.RESULT, HookStep.BATCH})

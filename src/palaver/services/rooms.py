@@ -184,9 +184,6 @@ def policy_view(policy: Policy) -> View:
 
 
 # --------------------
-# Rooms in use: join, write, read, wait, and work by turns, as the room commands and tools show them.
-
-# --------------------
 # The shared parts of the room tools, and the call of the broker.
 
 RoomResult = dict[str, object]

@@ -131,6 +131,9 @@ def may_stand(look: Look, ours: str, *, is_touched: bool, is_hidden: bool) -> bo
     return is_touched or is_hidden or is_at_cursor(look.before_cursor, ours)
 
 
+# --------------------
+# The plan of keystrokes, step by step.
+
 PASTE_BEGIN: Final = b"\x1b[200~"
 PASTE_END: Final = b"\x1b[201~"
 ENTER: Final = b"\r"

@@ -84,6 +84,9 @@ class KeyReader:
         self._do(self._console.settle())
 
 
+# --------------------
+# The session: from the first frame to the end. It connects the keys, the screen and the holder.
+
 _NOTICE_S: Final = 8.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _BAR_MODES: Final = frozenset({2004})

@@ -332,6 +332,9 @@ class ChatScreen:
         self._terminal.show([self._paint.dim(line) for line in lines])
 
 
+# --------------------
+# The bus for a conversation, and the start of `pal chat`.
+
 _decode: Final = msgspec.json.decode
 
 

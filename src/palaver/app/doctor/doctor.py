@@ -118,6 +118,9 @@ def end(running: Running) -> None:
         os.killpg(running.pid, signal.SIGKILL)
 
 
+# --------------------
+# Look at each harness, print the findings, and run the self-test if it was requested.
+
 _LIMIT_S: Final = 30.0
 _INTERRUPTED: Final = 130
 PROVEN_FILE: Final = "proven.json"

@@ -24,7 +24,7 @@ from palaver.services.queries import (
 from palaver.state.agents import read_unread, read_unsure
 
 # --------------------
-# The commands to join, leave and list agents.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "Agents"
 

@@ -26,7 +26,7 @@ from palaver.services.export import ExportFormat
 from palaver.services.holders import secret_hash
 
 # --------------------
-# The commands that archive, back up, export and redact events.
+# The table of the commands: arguments, options and help texts. Data only.
 
 FORMATS: Final = ("jsonl", "markdown")
 """The formats of an export; the first is the default."""

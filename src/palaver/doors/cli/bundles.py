@@ -46,7 +46,7 @@ from palaver.protocol.transcript import (
 from palaver.state.bundles import BundleRow, read_newest_bundles, read_parents
 
 # --------------------
-# The commands that create and read bundles, and the bundle options of `pal send`.
+# The table of the commands: arguments, options and help texts. Data only.
 
 DEFAULT_BUNDLES: Final = 20
 """How many bundles `pal bundle list` shows."""

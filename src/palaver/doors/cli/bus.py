@@ -46,7 +46,7 @@ from palaver.state.rows import decode_count
 from palaver.state.tasks import read_tasks
 
 # --------------------
-# The commands for the bus itself.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "The bus"
 

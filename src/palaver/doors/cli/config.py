@@ -25,7 +25,7 @@ from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import format_value, parse_settings, with_setting
 
 # --------------------
-# The commands that show and change settings.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "The bus"
 

@@ -100,6 +100,9 @@ class Output:
         await self._changed.wait()
 
 
+# --------------------
+# The connection: one request in, the frames of its command out, and the end.
+
 Run = Callable[["ArgvConnection", ThinRequest], Awaitable[int]]
 
 _END_SIGNALS: Final = frozenset({bytes([signal.SIGTERM]), bytes([signal.SIGHUP])})

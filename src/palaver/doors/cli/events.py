@@ -31,7 +31,7 @@ from palaver.services.consumers import Consumer
 from palaver.state.rooms import find_past_room
 
 # --------------------
-# The commands that read the log.
+# The table of the commands: arguments, options and help texts. Data only.
 
 DEFAULT_EVENTS: Final = 20
 """The default number of events that `pal events` shows."""

@@ -31,7 +31,7 @@ from palaver.services.evidence import Conversation, Natives, Wake
 from palaver.services.messages import Delivering
 
 # --------------------
-# The commands that start harnesses, and the commands that harnesses run.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "Harnesses"
 
@@ -591,7 +591,7 @@ async def let_pass(delivery: Delivering, lane: Lane, wait_s: float) -> None:
 
 
 # --------------------
-# The commands that install files for harnesses.
+# The table of the commands that install files for harnesses. Data only.
 
 _INSTALL_GROUP: Final = "Setup"
 

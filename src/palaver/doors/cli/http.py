@@ -11,7 +11,7 @@ from palaver.protocol.display import ago
 from palaver.protocol.message import EXTERNAL
 
 # --------------------
-# The commands for MCP and for the tokens of HTTP.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "MCP and HTTP"
 

@@ -183,7 +183,7 @@ def _thread(event: Event) -> str | None:
 
 
 # --------------------
-# The commands that send, receive and manage messages.
+# The table of the commands: arguments, options and help texts. Data only.
 
 DEFAULT_INBOX: Final = 20
 """How many messages `pal inbox` shows."""

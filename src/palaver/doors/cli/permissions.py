@@ -20,7 +20,7 @@ from palaver.services.permissions import Pending
 from palaver.state.agents import read_entry, read_held
 
 # --------------------
-# The commands for permission requests of agents.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "Permissions"
 

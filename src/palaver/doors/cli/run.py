@@ -162,7 +162,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
 }
 
 # --------------------
-# All commands with their help texts. Data only: handlers are in `commands_*.py`.
+# All commands with their help texts. Data only: `HANDLERS` above names the functions.
 #
 # `docs/cli.md` describes the same commands, and a test compares the two.
 
@@ -241,6 +241,10 @@ COMMANDS: Final[tuple[Command, ...]] = (
 )
 
 TABLE: Final[Table] = build_table(PROGRAM, COMMANDS)
+
+
+# --------------------
+# Run a command line: parse it, identify the caller, call the function, and report errors.
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _SERVED_BY_ANY_VERSION: Final = frozenset({("help",), ("down",)})

@@ -26,7 +26,7 @@ from palaver.services.rooms import RoomResult
 from palaver.state.rooms import find_room
 
 # --------------------
-# The commands about the stick.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "The stick"
 

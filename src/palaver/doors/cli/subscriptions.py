@@ -29,7 +29,7 @@ from palaver.protocol.subscriptions import (
 from palaver.state.watches import read_subscriptions, read_watches
 
 # --------------------
-# The commands for subscriptions to events.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "The log"
 

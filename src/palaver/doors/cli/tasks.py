@@ -23,7 +23,7 @@ from palaver.services.queries import sent_view
 from palaver.state.tasks import read_tasks
 
 # --------------------
-# The commands about tasks.
+# The table of the commands: arguments, options and help texts. Data only.
 
 DEFAULT_TASKS: Final = 50
 """How many tasks `pal task list` shows."""

@@ -42,7 +42,7 @@ from palaver.protocol.text import check_text
 from palaver.services.holders import KILL, PEEK, STOP
 
 # --------------------
-# The commands for agents that run in a terminal.
+# The table of the commands: arguments, options and help texts. Data only.
 
 _GROUP: Final = "Terminals"
 

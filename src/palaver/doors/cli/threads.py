@@ -18,7 +18,7 @@ from palaver.services.queries import message_view
 from palaver.state.threads import read_thread, read_threads
 
 # --------------------
-# The commands that show conversations.
+# The table of the commands: arguments, options and help texts. Data only.
 
 DEFAULT_THREADS: Final = 20
 """How many threads `pal thread list` shows."""
@@ -123,7 +123,7 @@ async def _show(call: Call, event: Event) -> None:
 
 
 # --------------------
-# The command that reads transcripts.
+# The table of the command that reads transcripts. Data only.
 
 DEFAULT_ENTRIES: Final = 20
 """The default number of entries that `pal transcript` shows."""

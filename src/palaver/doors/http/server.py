@@ -115,6 +115,9 @@ def _is_any(host: str) -> bool:
     return host in ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 
 
+# --------------------
+# The door: it opens and closes the listener.
+
 _BACKLOG: Final = 128
 
 _logger: Final = logging.getLogger("palaver.doors")

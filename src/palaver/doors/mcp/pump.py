@@ -172,6 +172,9 @@ class PumpCaller:
         return chain
 
 
+# --------------------
+# The connection of one pump: its lines in, the replies out, and the open requests.
+
 _MCP: Final = ("mcp",)
 _LIMIT_OPEN: Final = 256
 _LIMIT_UNWRITTEN_BYTES: Final = 4 * 1024 * 1024

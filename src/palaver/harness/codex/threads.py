@@ -157,6 +157,10 @@ class ThreadState:
         return LaneGate(OPEN, is_paused=self.is_active and not self.works)
 
 
+# --------------------
+# All threads of one app-server, and which of them is the agent's.
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadNews:
     """The consequences of one report of the server."""

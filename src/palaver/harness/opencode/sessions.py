@@ -40,7 +40,7 @@ from palaver.protocol.requests import DIALOG, USAGE_LIMIT
 # --------------------
 # The state of one OpenCode session, computed from its server's events. Pure.
 #
-# It knows nothing of other sessions: `sessions` decides which one is the agent's and which are sub-agents.
+# It knows nothing of other sessions: `Sessions` decides which one is the agent's and which are sub-agents.
 
 _EDITS: Final = frozenset({"edit", "write", "multiedit", "patch"})
 _WHAT: Final = ("command", "filePath", "path", "pattern", "url", "query", "description")
@@ -240,6 +240,10 @@ def _work(tool: str, given: Mapping[str, object]) -> AgentReport:
         command=one_line(text_in(given, "command"), LIMIT_COMMAND),
         file=one_line(text_in(given, "filePath"), LIMIT_COMMAND) if tool in _EDITS else "",
     )
+
+
+# --------------------
+# All sessions of one server, and which of them is the agent's.
 
 
 class Sessions:
