@@ -353,7 +353,7 @@ def check_may_write(room: Room, caller: Caller) -> None:
 # Notes: added by members that may write in a room, resolved once.
 
 
-async def add(context: Context, caller: Caller, request: AddNote, key: bytes | None) -> Written:
+async def add_note(context: Context, caller: Caller, request: AddNote, key: bytes | None) -> Written:
     """Store a note. Its id is that of its event."""
     text = checked_note(request.text, context.policy.note_bytes)
     if request.turn is not None and request.turn < 0:
@@ -371,7 +371,7 @@ async def add(context: Context, caller: Caller, request: AddNote, key: bytes | N
     return Written(event=(await context.log.commit(stick_key(room.base), decide, request_key=key)).event)
 
 
-async def resolve(context: Context, caller: Caller, request: ResolveNote, key: bytes | None) -> Written:
+async def resolve_note(context: Context, caller: Caller, request: ResolveNote, key: bytes | None) -> Written:
     """Write that a note is resolved; nothing if it already is."""
     room = find_room(context.log.rows, request.room)
     _check(context.log.rows, room.id, caller)

@@ -77,7 +77,7 @@ def _schema(param: Param) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool. Its name is the name of a method of `Desk`."""
+    """One tool. Its name is the name of a method of `RoomService`."""
 
     name: str
     group: str

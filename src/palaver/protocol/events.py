@@ -705,7 +705,7 @@ Payload = MemberJoined | MemberLeft | Ended | Granted | TakenOver | Freed | Note
 
 
 def payload_of(payload: Payload) -> dict[str, object]:
-    """Encode a payload; the pair of `read_payload`."""
+    """Encode a payload. `read_body` decodes it."""
     made: dict[str, object] = msgspec.to_builtins(payload)
     return made
 

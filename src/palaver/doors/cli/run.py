@@ -15,28 +15,20 @@ import msgspec
 
 from palaver.doors.cli import agents as commands_agents
 from palaver.doors.cli import archive as commands_archive
-from palaver.doors.cli import bundles as commands_bundle
+from palaver.doors.cli import bundles as commands_bundles
 from palaver.doors.cli import bus as commands_bus
 from palaver.doors.cli import config as commands_config
 from palaver.doors.cli import events as commands_events
 from palaver.doors.cli import harness as commands_harness
-from palaver.doors.cli import harness as commands_install
-from palaver.doors.cli import harness as commands_monitor
-from palaver.doors.cli import harness as commands_rewake
-from palaver.doors.cli import http as commands_doors
-from palaver.doors.cli import messages as commands_mail
-from palaver.doors.cli import messages as commands_recv
-from palaver.doors.cli import messages as commands_send
-from palaver.doors.cli import messages as commands_trace
+from palaver.doors.cli import http as commands_http
+from palaver.doors.cli import messages as commands_messages
 from palaver.doors.cli import permissions as commands_permissions
-from palaver.doors.cli import rooms as commands_chat
 from palaver.doors.cli import rooms as commands_rooms
 from palaver.doors.cli import stick as commands_stick
-from palaver.doors.cli import subscriptions as commands_subs
+from palaver.doors.cli import subscriptions as commands_subscriptions
 from palaver.doors.cli import tasks as commands_tasks
 from palaver.doors.cli import terminals as commands_terminals
 from palaver.doors.cli import threads as commands_threads
-from palaver.doors.cli import threads as commands_transcript
 from palaver.doors.cli.agents import AGENT_COMMANDS
 from palaver.doors.cli.archive import ARCHIVE_COMMANDS
 from palaver.doors.cli.bundles import BUNDLE_COMMANDS
@@ -98,33 +90,33 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("stop",): commands_terminals.stop,
     ("kill",): commands_terminals.kill,
     ("resume",): commands_terminals.resume,
-    ("transcript",): commands_transcript.transcript,
+    ("transcript",): commands_threads.transcript,
     ("claude",): commands_harness.claude,
     ("codex",): commands_harness.codex,
     ("opencode",): commands_harness.opencode,
     ("gemini",): commands_harness.gemini,
     ("hook",): commands_harness.hook,
-    ("monitor",): commands_monitor.monitor,
-    ("rewake",): commands_rewake.rewake,
+    ("monitor",): commands_harness.monitor,
+    ("rewake",): commands_harness.rewake,
     ("pending",): commands_permissions.pending,
     ("approve",): commands_permissions.approve,
     ("deny",): commands_permissions.deny,
-    ("send",): commands_send.send,
-    ("recv",): commands_recv.recv,
-    ("inbox",): commands_mail.inbox,
-    ("show",): commands_mail.show,
-    ("receipts",): commands_mail.receipts,
-    ("trace",): commands_trace.trace,
-    ("ack",): commands_mail.ack,
-    ("release",): commands_mail.release,
-    ("redeliver",): commands_mail.redeliver,
+    ("send",): commands_messages.send,
+    ("recv",): commands_messages.recv,
+    ("inbox",): commands_messages.inbox,
+    ("show",): commands_messages.show,
+    ("receipts",): commands_messages.receipts,
+    ("trace",): commands_messages.trace,
+    ("ack",): commands_messages.ack,
+    ("release",): commands_messages.release,
+    ("redeliver",): commands_messages.redeliver,
     ("thread", "list"): commands_threads.list_threads,
     ("thread", "show"): commands_threads.show_thread,
-    ("bundle", "create"): commands_bundle.create,
-    ("bundle", "show"): commands_bundle.show,
-    ("bundle", "list"): commands_bundle.list_bundles,
-    ("bundle", "cat"): commands_bundle.cat,
-    ("chat",): commands_chat.chat,
+    ("bundle", "create"): commands_bundles.create,
+    ("bundle", "show"): commands_bundles.show,
+    ("bundle", "list"): commands_bundles.list_bundles,
+    ("bundle", "cat"): commands_bundles.cat,
+    ("chat",): commands_rooms.chat,
     ("room", "join"): commands_rooms.join,
     ("room", "leave"): commands_rooms.leave,
     ("room", "list"): commands_rooms.list_rooms,
@@ -146,15 +138,15 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("task", "list"): commands_tasks.list_tasks,
     ("task", "show"): commands_tasks.show,
     ("events",): commands_events.events,
-    ("events", "sub"): commands_subs.subscribe,
-    ("events", "subs"): commands_subs.subscriptions,
-    ("events", "unsub"): commands_subs.unsubscribe,
-    ("mcp",): commands_doors.mcp,
-    ("token", "create"): commands_doors.create_token,
-    ("token", "list"): commands_doors.list_tokens,
-    ("token", "revoke"): commands_doors.revoke_token,
-    ("install",): commands_install.install,
-    ("uninstall",): commands_install.install,
+    ("events", "sub"): commands_subscriptions.subscribe,
+    ("events", "subs"): commands_subscriptions.subscriptions,
+    ("events", "unsub"): commands_subscriptions.unsubscribe,
+    ("mcp",): commands_http.mcp,
+    ("token", "create"): commands_http.create_token,
+    ("token", "list"): commands_http.list_tokens,
+    ("token", "revoke"): commands_http.revoke_token,
+    ("install",): commands_harness.install,
+    ("uninstall",): commands_harness.install,
     ("archive",): commands_archive.archive,
     ("backup",): commands_archive.backup,
     ("export",): commands_archive.export,
