@@ -315,7 +315,7 @@ class Offering:
     async def draw(
         self, lane: Lane, state: AgentState, *, limit_text: int, request: str = ""
     ) -> Offer | None:
-        """Offer messages on a lane that requests them. See `Delivery.draw`.
+        """Offer messages on a lane that requests them. See `DeliveryReactor.draw`.
 
         The request proves that the agent is awake. Messages held for a dialog are offered too: the dialog is
         over, although the stored state changes only later.

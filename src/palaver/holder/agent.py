@@ -273,7 +273,7 @@ class HeldAgent:
         return "\n".join(line.rstrip() for line in lines[-_LIMIT_OUTPUT_LINES:]).strip("\n")
 
     def stop(self) -> None:
-        """Ask the agent to quit; see `House.stop`."""
+        """Ask the agent to quit; see `HolderControl.stop`."""
         self.house.stop()
 
     # The daemon
