@@ -178,10 +178,10 @@ def seated_by(context: Context, event: Event) -> Seated:
 def _check_places(request: JoinRoom) -> None:
     if not request.places:
         raise BadRequest("the path of the room is missing")
-    for place in (*request.places, *request.inside):
-        check_text(place, "the path", LIMIT_PLACE_BYTES)
-        if not place.startswith("/"):
-            raise BadRequest(f"{place!r} is not an absolute path; write the path of the room from / on")
+    for path in (*request.places, *request.inside):
+        check_text(path, "the path", LIMIT_PLACE_BYTES)
+        if not path.startswith("/"):
+            raise BadRequest(f"{path!r} is not an absolute path; write the path of the room from / on")
     check_text(request.name_hint, "the room's name", LIMIT_REASON_BYTES)
 
 
@@ -199,7 +199,7 @@ def _around(request: JoinRoom) -> Sequence[str]:
 
 def _nearest(rows: Rows, places: Sequence[str], closed: Set[str] = frozenset()) -> Room | None:
     """Return the open room at the first workspace that has one; rooms in `closed` are skipped."""
-    found = (read_room_at(rows, place) for place in places)
+    found = (read_room_at(rows, path) for path in places)
     return next((room for room in found if room is not None and room.is_open and room.id not in closed), None)
 
 

@@ -402,9 +402,9 @@ class DeliveryReactor:
         message = event.body
         if not isinstance(message, MessageSent):
             return
-        place = reply_place(event)
-        if place is not None and find_mail(self._log.rows, event.sender, place) is None:
-            self._mailboxes.settle(event.sender, [place])
+        answered = reply_place(event)
+        if answered is not None and find_mail(self._log.rows, event.sender, answered) is None:
+            self._mailboxes.settle(event.sender, [answered])
         if message.dead:
             self._tasks.create_task(self._ledger.dead(event, message.dead))
 

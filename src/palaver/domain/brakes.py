@@ -96,7 +96,7 @@ class Brakes:
         self._told[sender] = _Told(now_ms, seq)  # moved to the end, as in `_count`
         if len(self._told) > _LIMIT_PAIRS:
             del self._told[next(iter(self._told))]
-        return () if told is None else tuple(place for place in told.untold if place != seq)
+        return () if told is None else tuple(other for other in told.untold if other != seq)
 
     def _count(self, sender: str, recipient: str, now_ms: int) -> int:
         sent = self._sent.pop((sender, recipient), None)

@@ -235,9 +235,9 @@ class TerminalLane:
 
     def find(self, message_id: str) -> Handled | None:
         """Return a message by its id or its seq: `7`, `#7`."""
-        place = message_id.removeprefix("#")
+        number = message_id.removeprefix("#")
         return self.handled.get(message_id) or next(
-            (one for one in self.handled.values() if str(one.seq) == place), None
+            (one for one in self.handled.values() if str(one.seq) == number), None
         )
 
     def _end(self, done: Done, screen: str) -> None:

@@ -197,9 +197,9 @@ def new_place(home: str) -> Path:
     return folder / _FILE
 
 
-def write_place(path: Path, place: OpenCodeEndpoint) -> None:
+def write_place(path: Path, endpoint: OpenCodeEndpoint) -> None:
     """Store the address of a server. Raises OSError."""
-    _write(path, msgspec.json.encode(place))
+    _write(path, msgspec.json.encode(endpoint))
 
 
 def read_place(path: Path) -> OpenCodeEndpoint | None:
@@ -262,9 +262,9 @@ def _tidy(above: Path) -> None:
     """Remove old directories of servers that no longer run."""
     for folder in above.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            place = read_place(folder / _FILE)
+            endpoint = read_place(folder / _FILE)
             is_old = time.time() - folder.stat().st_mtime > _STALE_S
-            if is_old and (place is None or not _listens(place.port)):
+            if is_old and (endpoint is None or not _listens(endpoint.port)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -293,7 +293,7 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
     If the address cannot be read, the integration is over from the start. If the instructions cannot be
     written, that is only logged.
     """
-    place = read_place(path)
+    endpoint = read_place(path)
     if held is not None:
         try:
             write_holder(path)
@@ -302,10 +302,12 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
             _logger.warning("%s gets no instructions about the bus: %s", held.name, error)
 
     def make(bus: NativeBus) -> OpenCodeIntegration:
-        server = HttpClient(place.port, place.user, place.password) if place else HttpClient(0, "", "")
-        began = place.began if place else Began()
+        server = (
+            HttpClient(endpoint.port, endpoint.user, endpoint.password) if endpoint else HttpClient(0, "", "")
+        )
+        began = endpoint.began if endpoint else Began()
         made = OpenCodeIntegration(server, began, bus, spawn=spawn, clock=clock)
-        made.is_over = place is None
+        made.is_over = endpoint is None
         return made
 
     return make

@@ -218,10 +218,10 @@ class AttendanceBook:
             self.changed(room)
             self.fell_silent(name)
 
-    def is_news(self, room: str, name: str, place: int) -> bool:
+    def is_news(self, room: str, name: str, seq: int) -> bool:
         """Record that a member was notified of a handoff; False if it already was notified of this one."""
-        is_known = self._told.get((room, name)) == place
-        self._told[room, name] = place
+        is_known = self._told.get((room, name)) == seq
+        self._told[room, name] = seq
         return not is_known
 
     def forget(self, room: str, name: str) -> None:

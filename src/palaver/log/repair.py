@@ -298,11 +298,11 @@ def _readable(rows: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, Rec
 
 def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> int:
     """Write the rows into a new file, move it to its path, and return the highest seq ever used."""
-    beside = home / f"{FILE_NAME}.repaired"
-    _remove(beside)
+    temporary = home / f"{FILE_NAME}.repaired"
+    _remove(temporary)
     device, highest = _mark(home)
     highest = max(highest, last_archived)
-    connection = connect_writer(beside)
+    connection = connect_writer(temporary)
     try:
         migrate(connection)
         connection.execute("BEGIN IMMEDIATE")
@@ -327,7 +327,7 @@ def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> i
         connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
         connection.close()
-        _remove(beside)
+        _remove(temporary)
         failure = failure_from(error)
         raise (
             failure
@@ -336,8 +336,8 @@ def _write_anew(home: Path, records: dict[int, Record], last_archived: int) -> i
         ) from error
     finally:
         connection.close()
-    sync(beside)
-    beside.rename(home / f"{FILE_NAME}{REBUILT}")
+    sync(temporary)
+    temporary.rename(home / f"{FILE_NAME}{REBUILT}")
     put_saved_back(home / FILE_NAME)
     return highest
 

@@ -69,7 +69,7 @@ class CommitPace:
 # --------------------
 # The newest events in memory, and the subscribers of new ones. Belongs to the event loop's thread.
 
-_by_place = attrgetter("seq")
+_by_seq = attrgetter("seq")
 
 
 class Newest:
@@ -88,7 +88,7 @@ class Newest:
     def tail(self, after: int, limit: int) -> list[Event] | None:
         if after < self._reaches_back_to:
             return None
-        start = bisect_right(self._events, after, key=_by_place)
+        start = bisect_right(self._events, after, key=_by_seq)
         return list(islice(self._events, start, start + limit))
 
     def may_hold(self, seq: int) -> bool:

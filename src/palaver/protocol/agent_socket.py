@@ -292,7 +292,7 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 def data_frames(data: bytes) -> bytes:
     """Split any number of bytes into frames within the limit. No bytes make no frame."""
-    pieces = (data[place : place + LIMIT_FRAME_BYTES] for place in range(0, len(data), LIMIT_FRAME_BYTES))
+    pieces = (data[start : start + LIMIT_FRAME_BYTES] for start in range(0, len(data), LIMIT_FRAME_BYTES))
     return b"".join(frame(DATA, piece) for piece in pieces)
 
 

@@ -440,7 +440,7 @@ class Watches:
             yield from self._hits(event)
 
     def _due(self, agent: str = "") -> Iterator[FireWatch]:
-        return (FireWatch(agent=name, request=place) for name, place in due_watches(self._log.rows, agent))
+        return (FireWatch(agent=name, request=seq) for name, seq in due_watches(self._log.rows, agent))
 
     def _hits(self, event: Event) -> Iterator[FireSubscription]:
         hits = self._index.hits(event)

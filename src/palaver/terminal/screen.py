@@ -105,9 +105,9 @@ def without_ours(before: str, ours: str) -> str:
     if not seen.endswith(ours):
         return "" if seen and ours.endswith(seen) and len(seen) >= len(ours) // 2 else before
     left = len(seen) - len(ours)
-    for place, sign in enumerate(before):
+    for index, sign in enumerate(before):
         if not left and not sign.isspace():
-            return before[:place]
+            return before[:index]
         left -= not sign.isspace()
     return before
 

@@ -366,8 +366,11 @@ class RoomBus:
             async for event in events:
                 if event.type == "delivery":
                     yield event.payload
-                elif isinstance(event.body, MessageSent) and (place := event.body.reply_to or "").isdecimal():
-                    yield {"messages": [int(place)], "agent": event.sender, "state": ANSWERED}
+                elif (
+                    isinstance(event.body, MessageSent)
+                    and (answered := event.body.reply_to or "").isdecimal()
+                ):
+                    yield {"messages": [int(answered)], "agent": event.sender, "state": ANSWERED}
 
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:

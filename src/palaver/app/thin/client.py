@@ -352,10 +352,10 @@ class _Client:
     def _end_follower(self, number: int) -> NoReturn:
         """End a follower without a daemon that could send the cursor: nothing is left to write out."""
         token = bytes(byte if 48 <= byte <= 57 else 32 for byte in self._token)  # only its digits
-        places = [int(place) for place in (*token.split(), *self._place.split())]
-        if not places:
+        seqs = [int(seq) for seq in (*token.split(), *self._place.split())]
+        if not seqs:
             die_of(number)
-        write_all(2, memoryview(f"cursor_event_seq={max(places)}\n".encode()))
+        write_all(2, memoryview(f"cursor_event_seq={max(seqs)}\n".encode()))
         os._exit(0)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:

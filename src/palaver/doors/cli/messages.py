@@ -599,8 +599,8 @@ async def peek(call: Call, name: str, limit: int) -> int:
     else:
         events = await _all_behind(call, _behind(call, name, after, limit))
     if not events and (parsed.has("--wait") or timeout_s is not None):
-        place = call.services.queries.last() if after is None else after
-        events = await call.first(_behind(call, name, place, limit), timeout_s)
+        seq = call.services.queries.last() if after is None else after
+        events = await call.first(_behind(call, name, seq, limit), timeout_s)
         if events is None:
             return EXIT_NOTHING
     events = events[:limit]
@@ -647,11 +647,11 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
 class _Written:
     """The seq up to which everything was written out."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, seq: int) -> None:
+        self.place = seq
 
-    def move(self, place: int) -> None:
-        self.place = place
+    def move(self, seq: int) -> None:
+        self.place = seq
 
 
 def _resumed(call: Call) -> int:
@@ -671,9 +671,9 @@ async def _all_behind(call: Call, query: Query) -> list[Event]:
     return found[: query.limit]
 
 
-def _behind(call: Call, name: str, place: int, limit: int) -> Query:
+def _behind(call: Call, name: str, seq: int, limit: int) -> Query:
     senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
-    return Query(targets=(name,), senders=senders, threads=threads, after=place, limit=limit)
+    return Query(targets=(name,), senders=senders, threads=threads, after=seq, limit=limit)
 
 
 # --------------------
@@ -738,8 +738,8 @@ async def _follow(call: Call, taker: MailboxReader, limit: int, timeout_s: float
 class FlushedMail:
     """The messages that a follower has flushed: all of the present batch, and the newest seq of all."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, seq: int) -> None:
+        self.place = seq
         self.seqs: list[int] = []
 
     def add(self, seq: int) -> None:
@@ -1112,9 +1112,9 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
     sent = f"{fields['priority']}, from {message.sender} to {', '.join(names) or 'nobody'}"
     steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
     states: list[TraceStep] = []
-    place, seen = message.seq, 0
+    seq, seen = message.seq, 0
     while seen < _LIMIT_EVENTS and (
-        page := await call.services.queries.read(Query(after=place, limit=_TRACE_PAGE))
+        page := await call.services.queries.read(Query(after=seq, limit=_TRACE_PAGE))
     ):
         for event in page:
             found = _step_of(event, message)
@@ -1122,7 +1122,7 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
                 steps.append(found)
             elif event.type in AGENT_TYPES and agent_of(event) in names:
                 states.append(_state(event))
-        place, seen = page[-1].seq, seen + len(page)
+        seq, seen = page[-1].seq, seen + len(page)
     last = max(step.seq for step in steps)
     return steps + [state for state in states if not is_over or state.seq < last]
 

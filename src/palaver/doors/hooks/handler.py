@@ -227,8 +227,8 @@ class HookDesk:
         is_owed = conversation.owes_instructions and news.step is HookStep.PROMPT
         conversation.owes_instructions = conversation.owes_instructions and not is_owed
         told = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
-        if news.step is HookStep.PROMPT and (places := places_in_notice(news.prompt)):
-            return (*told, self._arrived(conversation, places))
+        if news.step is HookStep.PROMPT and (seqs := places_in_notice(news.prompt)):
+            return (*told, self._arrived(conversation, seqs))
         return told
 
     def _instructions(self, name: str, news: HookNews) -> str:
@@ -243,13 +243,13 @@ class HookDesk:
     def _is_woken(self, name: str, news: HookNews) -> bool:
         return news.is_woken or self._delivery.can_wake(name)
 
-    def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
+    def _arrived(self, conversation: Conversation, seqs: frozenset[int]) -> str:
         """Record messages that the monitor shows in this prompt. Return the full text of those it cut."""
         queries = self._queries
-        entries = [(place, read_entry(queries.rows, place, conversation.agent)) for place in sorted(places)]
-        ours = [place for place, entry in entries if entry is not None and entry.state == State.SUBMITTED]
+        entries = [(seq, read_entry(queries.rows, seq, conversation.agent)) for seq in sorted(seqs)]
+        ours = [seq for seq, entry in entries if entry is not None and entry.state == State.SUBMITTED]
         conversation.arrived(ours)
-        cut = [event for place in ours if place in conversation.cut and (event := queries.event(place))]
+        cut = [event for seq in ours if seq in conversation.cut and (event := queries.event(seq))]
         return self._text(conversation.agent, cut)
 
     async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
@@ -257,10 +257,10 @@ class HookDesk:
         if news.step is not HookStep.PROMPT or news.agent_id:
             return
         rows, agent = self._queries.rows, conversation.agent
-        entries = [(place, read_entry(rows, place, agent)) for place in sorted(places_in_notice(news.prompt))]
+        entries = [(seq, read_entry(rows, seq, agent)) for seq in sorted(places_in_notice(news.prompt))]
         late = [
-            place
-            for place, entry in entries
+            seq
+            for seq, entry in entries
             if entry is not None and entry.state == State.QUEUED and entry.reason == WITHDRAWN
         ]
         if late:

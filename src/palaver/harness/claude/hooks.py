@@ -145,8 +145,8 @@ def _transcript(data: Mapping[str, object]) -> str:
     whole, agent = text_in(data, "transcript_path"), text_in(data, "agent_id")
     if not agent:
         return whole
-    beside = f"{whole.removesuffix('.jsonl')}/subagents/agent-{agent}.jsonl" if whole else ""
-    return text_in(data, "agent_transcript_path") or beside
+    expected = f"{whole.removesuffix('.jsonl')}/subagents/agent-{agent}.jsonl" if whole else ""
+    return text_in(data, "agent_transcript_path") or expected
 
 
 def _is_alone(tasks: object) -> bool:
