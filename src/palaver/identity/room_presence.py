@@ -97,7 +97,7 @@ class _Wait:
     """The number of its calls that wait now."""
 
 
-class _Moments:
+class _LastSigns:
     """When each of up to `LIMIT_NAMES` names last gave a sign of life."""
 
     def __init__(self) -> None:
@@ -135,8 +135,8 @@ class AttendanceBook:
         self._has_token = has_token
         self._grace_ms = (policy or Policy()).waiter_grace_ms
         self._started_ms = clock.now_ms()
-        self._seen = _Moments()
-        self._tokens = _Moments()
+        self._seen = _LastSigns()
+        self._tokens = _LastSigns()
         self._calls: dict[str, int] = {}
         self._active = {agent.name for agent in read_agents(log.rows) if agent.state == AgentState.ACTIVE}
         self._beats: dict[tuple[str, str], int] = {}

@@ -249,7 +249,7 @@ async def wait(call: Call) -> int:
     if after is not None and not call.parsed.has("--events"):
         raise UsageError("--after requires --events")
     room = await room_of(call)
-    _murmur(call, f"waiting for the stick of {room}; Ctrl-C ends it")
+    _print_hint(call, f"waiting for the stick of {room}; Ctrl-C ends it")
     told: RoomResult = {}
     while True:
         left = None if end_s is None else max(0, round((end_s - clock.monotonic_s()) * 1000))
@@ -272,7 +272,7 @@ async def wait(call: Call) -> int:
             return await _turn(call, answer, can_be_idle=True)
         # A parked member is notified of a waiting handoff, and continues to wait.
         told = {name: answer[name] for name in ("reason", "hint") if name in answer}
-        _murmur(call, str(answer.get("hint", "")))
+        _print_hint(call, str(answer.get("hint", "")))
 
 
 async def claim(call: Call) -> int:
@@ -400,7 +400,7 @@ async def _given(call: Call, answer: RoomResult) -> int:
     return 0
 
 
-def _murmur(call: Call, text: str) -> None:
+def _print_hint(call: Call, text: str) -> None:
     """Print a hint on a terminal: a command that is silent for a long time looks as if it hangs."""
     asked = call.asked
     if asked.stderr_is_terminal and not call.is_json:
