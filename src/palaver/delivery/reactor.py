@@ -288,8 +288,8 @@ class DeliveryReactor:
             await take_late_word(self._ledger, lane, number, answer, grade=grade, reason=reason)
             return
         self.trace(lane.agent, offer.seqs, f"answered {answer}", lane.word, reason or grade)
-        said = {"grade": grade, "reason": reason, "evidence": evidence}
-        await take_word(self._log, self._ledger, lane, offer.seqs, answer, **said)
+        details = {"grade": grade, "reason": reason, "evidence": evidence}
+        await take_word(self._log, self._ledger, lane, offer.seqs, answer, **details)
         is_keys = all(is_raw(event) for event in offer.events)
         if answer is OfferOutcome.DEFERRED:
             self._patience.defer(lane, is_raw=is_keys)

@@ -132,13 +132,13 @@ class Relay:
             self._followers.discard(events)
         raise Lost("OpenCode has ended" if self._is_closed else "too much was said at once")
 
-    def hear(self, told: Told) -> None:
+    def hear(self, line: Told) -> None:
         """Apply one line of the plugin."""
-        if told.answer:
-            answer = self._asked.get(told.answer)
+        if line.answer:
+            answer = self._asked.get(line.answer)
             if answer is not None and not answer.done():
-                answer.set_result((Head(told.status), bytes(told.body)))
-        elif event := bytes(told.event):
+                answer.set_result((Head(line.status), bytes(line.body)))
+        elif event := bytes(line.event):
             for events in list(self._followers):
                 if events.full():
                     self._followers.discard(events)
@@ -157,11 +157,11 @@ class Relay:
             events.put_nowait(None)
 
 
-def session_in(said: OpenCodeEvent) -> str:
+def session_in(event: OpenCodeEvent) -> str:
     """Return the session that received a prompt, according to an event; empty for any other event."""
-    info = as_map(said.about.get("info"))
-    if said.type == "message.updated" and info.get("role") == "user" and "summary" not in info:
-        return str(said.about.get("sessionID") or "")
+    info = as_map(event.about.get("info"))
+    if event.type == "message.updated" and info.get("role") == "user" and "summary" not in info:
+        return str(event.about.get("sessionID") or "")
     return ""
 
 
@@ -222,8 +222,8 @@ def write_told(path: Path, name: str) -> None:
 
 def write_holder(path: Path) -> None:
     """Record that this process removes the directory; if it is killed, the daemon does. Raises OSError."""
-    said = format_holder(EndpointOwner(pid=os.getpid(), start=_stat(os.getpid())[1]))
-    _write(path.with_name(HOLDER_FILE), said.encode("ascii"))
+    content = format_holder(EndpointOwner(pid=os.getpid(), start=_stat(os.getpid())[1]))
+    _write(path.with_name(HOLDER_FILE), content.encode("ascii"))
 
 
 def is_held(home: str, pid: int) -> bool:
@@ -372,26 +372,26 @@ class Companion:
                 continue
             if not line:
                 return
-            if (told := told_from_line(line)) is not None:
-                self._take(told)
+            if (message := told_from_line(line)) is not None:
+                self._take(message)
 
-    def _take(self, told: Told) -> None:
-        if told.arguments is not None:
-            self._is_woken = not is_one_turn(told.arguments)
-        if told.begun:
-            self._look_at(told.begun)
-        said = wire.said_from_bytes(bytes(told.event)) if bytes(told.event) else None
-        if said is not None:
-            self._hear(said)
-        self._relay.hear(told)
+    def _take(self, line: Told) -> None:
+        if line.arguments is not None:
+            self._is_woken = not is_one_turn(line.arguments)
+        if line.begun:
+            self._look_at(line.begun)
+        event = wire.said_from_bytes(bytes(line.event)) if bytes(line.event) else None
+        if event is not None:
+            self._hear(event)
+        self._relay.hear(line)
 
-    def _hear(self, said: wire.OpenCodeEvent) -> None:
-        info = as_map(said.about.get("info"))
-        if said.type in ("session.created", "session.updated"):
+    def _hear(self, event: wire.OpenCodeEvent) -> None:
+        info = as_map(event.about.get("info"))
+        if event.type in ("session.created", "session.updated"):
             self._is_root.setdefault(text_in(info, "id"), not text_in(info, "parentID"))
-        elif said.type == "session.deleted":
-            self._forget(text_in(said.about, "sessionID") or text_in(info, "id"))
-        elif session := session_in(said):
+        elif event.type == "session.deleted":
+            self._forget(text_in(event.about, "sessionID") or text_in(info, "id"))
+        elif session := session_in(event):
             self._look_at(session)
 
     def _look_at(self, session: str) -> None:

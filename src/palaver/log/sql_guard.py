@@ -234,8 +234,8 @@ class GuardProcess:
             raise BadQuery("the SQL condition cannot be used: it is not UTF-8") from error
         with self._started(line) as child:
             assert child.stdout is not None
-            for said in child.stdout:
-                answer = _answer(said)
+            for reply in child.stdout:
+                answer = _answer(reply)
                 if answer.bad:
                     raise BadQuery(answer.bad)
                 if answer.slow:

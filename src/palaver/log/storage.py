@@ -409,7 +409,7 @@ def find_damage(path: Path) -> list[str]:
     try:
         with contextlib.closing(connect_reader(path)) as connection:
             rows = connection.execute(f"PRAGMA quick_check({_LIMIT_SHOWN})").fetchall()
-            found = [f"{path.name} is damaged: {said}" for (said,) in rows if said != "ok"]
+            found = [f"{path.name} is damaged: {fault}" for (fault,) in rows if fault != "ok"]
             return found + [_sentence(first, last) for first, last in _lost(connection)]
     except (sqlite3.Error, UnicodeError) as error:
         return [f"{path.name} is damaged: {error}"]

@@ -323,8 +323,8 @@ def collision_text(subscription: Subscription, event: Event, agents: Sequence[st
     return _worded(subscription, f"#{event.seq} collision: {', '.join(others)} and {first} edited {file}")
 
 
-def _worded(subscription: Subscription, said: str) -> str:
-    text = f"[sub {subscription.id}] {_one_line(said)}"
+def _worded(subscription: Subscription, sentence: str) -> str:
+    text = f"[sub {subscription.id}] {_one_line(sentence)}"
     return f"{text} — {subscription.text}" if subscription.text else text
 
 

@@ -574,11 +574,11 @@ class HookOutcomes:
         own = request.key if request.is_repeat else ""
         lost = {seq: key for seq, (_, key) in found.items() if key == own or left.get(key) == _LOST}
         await self._queue_again(agent, lost)
-        said: defaultdict[tuple[HookStep, str], list[int]] = defaultdict(list)
+        written: defaultdict[tuple[HookStep, str], list[int]] = defaultdict(list)
         for seq, (step, key) in found.items():
             if not is_new and seq not in lost and left.get(key) == _SAID:
-                said[step, key].append(seq)
-        for (step, key), seqs in said.items():
+                written[step, key].append(seq)
+        for (step, key), seqs in written.items():
             self.remember(agent, seqs, key)
             conversation.given_before(step, seqs)
 

@@ -492,10 +492,10 @@ async def terminal_view(services: Services, agent: Agent) -> dict[str, object]:
         return view
     view |= {"cols": hold.cols, "rows": hold.rows, "holder": hold.holder.pid}
     try:
-        told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
+        reply = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
     except (Unavailable, NotFound):
         return view
-    return view | {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
+    return view | {key: reply.ok[key] for key in _TOLD if isinstance(reply.ok.get(key), int)}
 
 
 def explain_gate(reason: str | None) -> str:

@@ -650,9 +650,9 @@ class Emulator:
 
     def take_said(self) -> list[str | Status]:
         """Return the newest title and the newest status since the last call, in order of arrival."""
-        said = list(self._said.values())
+        reports = list(self._said.values())
         self._said.clear()
-        return said
+        return reports
 
     def _carry_out(self, found: re.Match[str]) -> None:
         match found.lastgroup:
@@ -784,9 +784,9 @@ class Emulator:
         elif len(self.workers) < _LIMIT_WORKERS:
             self.workers.add(status.about)
 
-    def _say(self, said: str | Status) -> None:
-        self._said.pop(type(said), None)
-        self._said[type(said)] = said
+    def _say(self, report: str | Status) -> None:
+        self._said.pop(type(report), None)
+        self._said[type(report)] = report
 
     def _answer(self, data: bytes, *, is_ours: bool = False) -> None:
         if len(self._answers) < ANSWER_LIMIT:

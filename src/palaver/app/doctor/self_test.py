@@ -302,8 +302,8 @@ class Trial:
 
     def _send(self, name: str = NAME) -> tuple[int, str]:
         nonce = f"nonce-{secrets.token_hex(8)}"
-        said = self._say("send", f"@{name}", "--json", "--", nonce)
-        return int(json.loads(said)["seq"]), nonce
+        output = self._say("send", f"@{name}", "--json", "--", nonce)
+        return int(json.loads(output)["seq"]), nonce
 
     def _is_asked(self, nonce: str, pattern: str = "") -> bool:
         return any(nonce in one.text and re.search(pattern, one.text) for one in self._script.main)
@@ -328,8 +328,8 @@ class Trial:
         return next((str(one.get("lane") or "") for one in self._receipts(seq)), "")
 
     def _unseen(self) -> set[str]:
-        said = self._say("events", "--type", "message", "--to", NAME, "--json").splitlines()
-        receipts = [one for line in said for one in self._receipts(int(json.loads(line)["seq"]))]
+        output = self._say("events", "--type", "message", "--to", NAME, "--json").splitlines()
+        receipts = [one for line in output for one in self._receipts(int(json.loads(line)["seq"]))]
         return {
             str(one["state"])
             for one in receipts

@@ -382,8 +382,8 @@ def main() -> NoReturn:
     call = ThinCall([os.fsencode(argument) for argument in sys.argv[1:]])
     try:
         if call.is_version:
-            said = f'{{"version":"{__version__}"}}\n' if call.is_json else f"pal {__version__}\n"
-            if error := write_all(1, memoryview(said.encode())):
+            line = f'{{"version":"{__version__}"}}\n' if call.is_json else f"pal {__version__}\n"
+            if error := write_all(1, memoryview(line.encode())):
                 raise StartError(f"standard output: {error.strerror}")
             os._exit(0)
         if call.verb == b"hook":

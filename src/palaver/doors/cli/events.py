@@ -169,13 +169,13 @@ def skipped_line(call: Call, skipped: SkippedEvents) -> bytes:
     """
     command = shlex.join(_command(call, skipped))
     if _is_json(call):
-        said = {
+        view = {
             "skipped": skipped.count,
             "after": skipped.after,
             "before": skipped.before,
             "command": command,
         }
-        return _encode(said) + b"\n"
+        return _encode(view) + b"\n"
     events = f"{skipped.count} older event{'' if skipped.count == 1 else 's'}"
     line = f"… {events} left out; to see them: {call.safe(command)}"
     return f"{call.paint.dim(line)}\n".encode("utf-8", "backslashreplace")

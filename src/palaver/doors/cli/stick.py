@@ -250,7 +250,7 @@ async def wait(call: Call) -> int:
         raise UsageError("--after requires --events")
     room = await room_of(call)
     _print_hint(call, f"waiting for the stick of {room}; Ctrl-C ends it")
-    told: RoomResult = {}
+    last_reason: RoomResult = {}
     while True:
         left = None if end_s is None else max(0, round((end_s - clock.monotonic_s()) * 1000))
         with call.connection.waiting():
@@ -268,10 +268,10 @@ async def wait(call: Call) -> int:
         if answer.get("reason") != _HANDOVER_WAITS or left == 0:
             if answer.get("status") == "not_yet" and answer.get("reason") is None:
                 # The service reports it only once, and this command received it earlier.
-                answer = {**answer, **told}
+                answer = {**answer, **last_reason}
             return await _turn(call, answer, can_be_idle=True)
         # A parked member is notified of a waiting handoff, and continues to wait.
-        told = {name: answer[name] for name in ("reason", "hint") if name in answer}
+        last_reason = {name: answer[name] for name in ("reason", "hint") if name in answer}
         _print_hint(call, str(answer.get("hint", "")))
 
 

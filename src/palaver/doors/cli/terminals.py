@@ -224,12 +224,12 @@ async def wait_for_holder(call: Call, name: str) -> None:
 async def _asked(call: Call, agent: Agent, verb: str) -> str:
     async with aclosing(call.services.agents.holds.ask(agent.name, verb, by=call.caller.name)) as words:
         with call.connection.waiting():
-            async for told in words:
-                if told.error:
-                    raise error_from_wire(told.error, told.message, {})
-                if told.done:
-                    return str(told.ok.get("reason", "ended"))
-                call.warn(f"{agent.name}: {told.message}")
+            async for reply in words:
+                if reply.error:
+                    raise error_from_wire(reply.error, reply.message, {})
+                if reply.done:
+                    return str(reply.ok.get("reason", "ended"))
+                call.warn(f"{agent.name}: {reply.message}")
     raise AssertionError("the last word is done, or an error")
 
 
@@ -465,13 +465,13 @@ async def peek(call: Call) -> int:
     if not 0 <= lines <= _LIMIT_LINES:
         raise UsageError(f"--lines is at most {_LIMIT_LINES}")
     agent = await _in_terminal(call, call.parsed.positionals[0])
-    told = await call.services.agents.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
-    if told.error:
-        raise error_from_wire(told.error, told.message, {})
+    reply = await call.services.agents.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
+    if reply.error:
+        raise error_from_wire(reply.error, reply.message, {})
     if call.is_json:
-        await call.say_json({"name": agent.name, **told.ok})
+        await call.say_json({"name": agent.name, **reply.ok})
     else:
-        await call.say(call.safe(str(told.ok.get("text", "")), keep_lines=True))
+        await call.say(call.safe(str(reply.ok.get("text", "")), keep_lines=True))
     return 0
 
 

@@ -199,11 +199,11 @@ class HookDesk:
             context = [*context, self._text(caller.name, offer.events)]
         text = "\n\n".join(part for part in context if part)
         if news.step is HookStep.TURN_END:
-            said = hook_answer_object(harness, news.event, block_reason=text)
+            reply = hook_answer_object(harness, news.event, block_reason=text)
         else:
-            said = hook_answer_object(harness, news.event, context=text)
+            reply = hook_answer_object(harness, news.event, context=text)
         return HookReply(
-            said, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
+            reply, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
         )
 
     def settle(self, answer: HookReply, *, has_left: bool) -> asyncio.Task[None]:
@@ -226,19 +226,19 @@ class HookDesk:
             return () if news.is_deaf else (self._instructions(conversation.agent, news),)
         is_owed = conversation.owes_instructions and news.step is HookStep.PROMPT
         conversation.owes_instructions = conversation.owes_instructions and not is_owed
-        told = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
+        texts = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
         if news.step is HookStep.PROMPT and (seqs := places_in_notice(news.prompt)):
-            return (*told, self._arrived(conversation, seqs))
-        return told
+            return (*texts, self._arrived(conversation, seqs))
+        return texts
 
     def _instructions(self, name: str, news: HookNews) -> str:
         known = self._broker.directory.get(name)
         if known is not None and known.parent:
             return subagent_instructions(name, known.parent)
         is_woken = self._is_woken(name, news)
-        told = instructions(name, unsure=read_unsure(self._queries.rows, name), is_woken=is_woken)
+        text = instructions(name, unsure=read_unsure(self._queries.rows, name), is_woken=is_woken)
         is_codex = known is not None and known.harness == "codex"
-        return f"{told}\n{shell_tip(find_pal())}" if is_codex else told
+        return f"{text}\n{shell_tip(find_pal())}" if is_codex else text
 
     def _is_woken(self, name: str, news: HookNews) -> bool:
         return news.is_woken or self._delivery.can_wake(name)
