@@ -1,4 +1,4 @@
-"""Who is present in a room, and which of its messages were shown to whom."""
+"""The presence of agents in rooms, and which messages of a room were shown to which agent."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
