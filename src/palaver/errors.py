@@ -126,7 +126,7 @@ class Trouble(Unavailable):
 
 
 # --------------------
-# Errors that a caller must fix, in any request. Errors that only rooms raise are in `rooms`.
+# Errors that a caller must fix, in any request. Those of rooms are in the next part.
 
 
 class BadRequest(Sentence):

@@ -1,4 +1,7 @@
-"""The home of a daemon: its sockets, its lock, its file system, its log file and its start report."""
+"""The home of a daemon: its sockets, its lock and its files: settings, secrets, traces, messages and the log.
+
+Clients, holders and the daemon load it when they start: slow imports are inside functions.
+"""
 
 import errno
 import fcntl
@@ -21,64 +24,16 @@ from palaver.errors import StorageFailed
 if TYPE_CHECKING:  # the start of a harness waits for this module, and needs no settings
     from palaver.config import Settings
 
+_logger: Final = logging.getLogger("palaver")
+
+
+# --------------------
+# The sockets of a home, at any length of their path.
+
 _LIMIT_SOCKET_PATH: Final = 100
 """Bytes of a path that every system accepts as the address of a socket."""
 SHORT_PREFIX: Final = "/proc/self/fd/" if sys.platform == "linux" else "/tmp/pal-"  # noqa: S108 - a name is made below it
 """The start of the short path that replaces a path too long for a socket address."""
-_SECRET_BYTES: Final = 32
-_LOCK_WAIT_S: Final = 10.0
-_MANY_FILES: Final = 65_536
-_RESERVED_FILES: Final = 64
-_LOOK_AGAIN_S: Final = 0.02
-_SUCCESSOR_WAIT_S: Final = 1.0
-_FOR_OTHERS: Final = 0o077
-_WRITTEN_BY_OTHERS: Final = 0o022
-_SETTINGS_FILE: Final = "config.toml"
-"""Equal to `SETTINGS_FILE` of the settings, which this module does not load."""
-_OF_A_HOME: Final = frozenset({_SETTINGS_FILE, "log.sqlite"})
-_MADE_BEFORE: Final = frozenset({"start.lock", "daemon.log"})
-"""Files that the starting process leaves in a folder that was empty."""
-_NETWORK_FILE_SYSTEMS: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
-)
-
-_LIMIT_DETAIL: Final = 500
-"""Characters of a detail in a trace: a line stays short."""
-_LIMIT_TRACES: Final = 200
-LIMIT_DAEMON_TRACE_BYTES: Final = 2 * 1024 * 1024
-LIMIT_HOLDER_TRACE_BYTES: Final = 256 * 1024
-"""Of each of the two files: about 20,000 steps of all agents in the daemon, or 2,500 of one holder."""
-_LIMIT_PROFILES: Final = 200
-_LIMIT_PROFILE_BYTES: Final = 64 * 1024
-
-_logger: Final = logging.getLogger("palaver")
-
-
-def find_pal() -> str:
-    """Return the full path of the `pal` of this installation, or its name if there is no such file."""
-    near = Path(sys.executable).with_name("pal")
-    return str(near) if os.access(near, os.X_OK) else shutil.which("pal") or "pal"
-
-
-class StartReport:
-    """Reports to the starting process how it went: `ok`, or a sentence.
-
-    A client reads it once, a person sees it.
-    """
-
-    def __init__(self, descriptor: int | None, *, is_foreground: bool) -> None:
-        self._descriptor = descriptor
-        self._is_foreground = is_foreground
-
-    def say(self, word: str) -> None:
-        if self._descriptor is not None:
-            with suppress(OSError):
-                os.write(self._descriptor, f"{word}\n".encode())
-            with suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = None
-        elif self._is_foreground and word != "ok":
-            sys.stderr.write(f"pal: {word}\n")
 
 
 def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
@@ -103,7 +58,10 @@ def is_address(path: Path) -> bool:
 
 
 def at_short_path(path: Path, use: Callable[[str], None]) -> None:
-    """Use the path of a socket, or a short path to the same socket if the system would not accept it."""
+    """Call `use` with the path of a socket, or with a short path to it if the system would not accept it.
+
+    The short path is valid only during the call.
+    """
     if is_address(path):
         use(str(path))
     elif sys.platform == "linux":
@@ -121,10 +79,47 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
             use(str(link / path.name))
 
 
-def lift_stop(home: Path) -> None:
-    """Remove the file that says that the bus was stopped on purpose. Only for a daemon that is up."""
-    with suppress(OSError):
-        (home / "down").unlink()
+# --------------------
+# Files in general: replaced as a whole, and durable.
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace a file atomically and durably. Raises OSError.
+
+    After a failure or crash, the old or the new content is there, complete.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_id(path: Path) -> tuple[int, int] | None:
+    """Return the identity of the file at a path, independent of its name; None if there is no file."""
+    try:
+        found = path.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_SECRET_BYTES: Final = 32
 
 
 def read_secret(path: Path) -> bytes:
@@ -137,22 +132,11 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
-def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file atomically and durably. Raises OSError.
+# --------------------
+# The settings file as bytes. `config.py` reads settings from them.
 
-    After a failure or crash, the old or the new content is there, complete.
-    """
-    beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    try:
-        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.chmod(mode)
-        beside.replace(path)
-        sync(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
+_SETTINGS_FILE: Final = "config.toml"
+"""Equal to `SETTINGS_FILE` of the settings, which this module does not load."""
 
 
 def read_settings_file(home: Path) -> bytes:
@@ -179,22 +163,20 @@ def write_settings_file(home: Path, content: bytes) -> None:
         raise StorageFailed(f"{path} cannot be written: {error.strerror}; nothing was changed") from error
 
 
-def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+# --------------------
+# The folder of a home: its rights and its file system.
 
-
-def file_id(path: Path) -> tuple[int, int] | None:
-    """Return the identity of the file at a path, independent of its name; None if there is no file."""
-    try:
-        found = path.stat(follow_symlinks=False)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+_FOR_OTHERS: Final = 0o077
+"""Mode bits: any right of the group or of others."""
+_WRITTEN_BY_OTHERS: Final = 0o022
+"""Mode bits: the right of the group or of others to write."""
+_OF_A_HOME: Final = frozenset({_SETTINGS_FILE, "log.sqlite"})
+"""A folder with one of these files is a home."""
+_MADE_BEFORE: Final = frozenset({"start.lock", "daemon.log"})
+"""Files that the starting process may leave in an empty folder before it is a home."""
+_NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "9p"}
+)
 
 
 def prepare_home(home: Path) -> Path:
@@ -215,7 +197,10 @@ def prepare_home(home: Path) -> Path:
 
 
 def _keep_to_its_owner(home: Path) -> None:
-    """Remove the rights of others from a folder that is a home, or will be one; leave other folders alone."""
+    """Remove the rights of others from a folder that is a home, or will be one.
+
+    Any other folder is left alone, and refused with OSError if others may write in it.
+    """
     found = home.stat()
     if not found.st_mode & _FOR_OTHERS:
         return
@@ -241,6 +226,44 @@ def file_system_of(path: Path) -> str:
     return next((kinds[str(one)] for one in (resolved, *resolved.parents) if str(one) in kinds), "")
 
 
+# --------------------
+# The start and the end of a daemon: its lock, its successor, its report.
+
+_LOCK_WAIT_S: Final = 10.0
+"""Seconds that a starting daemon waits for one that is stopping."""
+_LOCK_POLL_S: Final = 0.02
+"""Seconds between two tries to take a lock that another process has."""
+_SUCCESSOR_WAIT_S: Final = 1.0
+"""Seconds that a replaced daemon waits for the newer client to start its own."""
+
+
+def find_pal() -> str:
+    """Return the full path of the `pal` of this installation, or its name if there is no such file."""
+    near = Path(sys.executable).with_name("pal")
+    return str(near) if os.access(near, os.X_OK) else shutil.which("pal") or "pal"
+
+
+class StartReport:
+    """Reports once how the start of a daemon went: `ok`, or a sentence.
+
+    The client that started it reads the report from a descriptor. In the foreground a person reads it.
+    """
+
+    def __init__(self, descriptor: int | None, *, is_foreground: bool) -> None:
+        self._descriptor = descriptor
+        self._is_foreground = is_foreground
+
+    def say(self, report: str) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, f"{report}\n".encode())
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+        elif self._is_foreground and report != "ok":
+            sys.stderr.write(f"pal: {report}\n")
+
+
 def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
     """Take the lock of a home, waiting for a daemon that is stopping; None if one keeps running."""
     handle = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -253,7 +276,7 @@ def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
             if time.monotonic() > end or is_listening():
                 lock.close()
                 return None
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_LOCK_POLL_S)
         else:
             # Overwrite, then truncate: a full disk has no room for a new block.
             pid = f"{os.getpid()}\n".encode()
@@ -275,7 +298,22 @@ async def wait_for_successor(home: Path) -> None:
             while True:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 fcntl.flock(lock, fcntl.LOCK_UN)
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_LOCK_POLL_S)
+
+
+def lift_stop(home: Path) -> None:
+    """Remove the file that says that the bus was stopped on purpose. Call it only when a daemon is up."""
+    with suppress(OSError):
+        (home / "down").unlink()
+
+
+# --------------------
+# The limit of open files.
+
+_MANY_FILES: Final = 65_536
+"""Open files that a daemon may have, unless the system allows fewer."""
+_RESERVED_FILES: Final = 64
+"""Descriptors that are kept free: see `is_nearly_full`."""
 
 
 def allow_many_files() -> None:
@@ -285,6 +323,28 @@ def allow_many_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def is_nearly_full(descriptor: int) -> bool:
+    """Whether only the reserve is left, judged by the number of a new descriptor.
+
+    The system always assigns the lowest free number. The reserve is for refusing callers with a sentence, and
+    for the daemon's own files.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(_RESERVED_FILES, soft // 4)
+
+
+# --------------------
+# Traces of messages, for `pal trace`.
+
+_LIMIT_DETAIL: Final = 500
+"""Characters of a detail in a trace: a line stays short."""
+_LIMIT_TRACES: Final = 200
+"""Trace files in a home."""
+LIMIT_DAEMON_TRACE_BYTES: Final = 2 * 1024 * 1024
+LIMIT_HOLDER_TRACE_BYTES: Final = 256 * 1024
+"""Each of the two files has room for about 20,000 steps of all agents, or 2,500 steps of one holder."""
 
 
 class TraceFile:
@@ -332,17 +392,17 @@ def trace_path(home: Path, agent: str = "") -> Path:
     return home / "trace" / (f"{agent}.holder.jsonl" if agent else "daemon.jsonl")
 
 
+def older_trace(path: Path) -> Path:
+    """Return the rotated file with the older lines of a trace file."""
+    return path.with_name(f"{path.name}.1")
+
+
 def prune_traces(home: Path) -> None:
     """Remove the oldest trace files if there are many."""
     with suppress(OSError):
         files = sorted((home / "trace").iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in files[_LIMIT_TRACES:]:
             path.unlink()
-
-
-def older_trace(path: Path) -> Path:
-    """Return the rotated file with the older lines of a trace file."""
-    return path.with_name(f"{path.name}.1")
 
 
 # --------------------
@@ -353,14 +413,16 @@ def older_trace(path: Path) -> Path:
 # from `protocol/agent_text.py`.
 
 _ID_END: Final = 8
-_MOMENT: Final = "????????-??????"
+"""Characters of the end of a message's id in the name of its file."""
+_TIME_PATTERN: Final = "????????-??????"
+"""Matches the time in the name of a message's file."""
 _FOLDER_MODE: Final = 0o700
 
 
 def message_path(home: str, agent: str, message_id: str, ts_ms: int) -> Path:
     """Return the default path of a message's file: the time it was sent, in UTC, and the end of its id."""
-    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ts_ms // 1000))
-    return Path(home) / "messages" / agent / f"{moment}-{message_id[-_ID_END:]}.md"
+    sent = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ts_ms // 1000))
+    return Path(home) / "messages" / agent / f"{sent}-{message_id[-_ID_END:]}.md"
 
 
 def write_message(home: str, agent: str, message_id: str, ts_ms: int, content: bytes) -> Path:
@@ -390,7 +452,7 @@ def remove_message(home: str, message_id: str) -> int:
     """Remove the files of a message for all recipients; return how many there were."""
     count = 0
     for end in {message_id[-_ID_END:], message_id}:
-        for path in (Path(home) / "messages").glob(f"*/{_MOMENT}-{glob.escape(end)}.md"):
+        for path in (Path(home) / "messages").glob(f"*/{_TIME_PATTERN}-{glob.escape(end)}.md"):
             path.unlink(missing_ok=True)
             count += 1
     return count
@@ -427,6 +489,26 @@ def _put_message(path: Path, content: bytes) -> bool:
     return True
 
 
+# --------------------
+# The daemon's own log file.
+
+
+def log_to(home: Path, settings: "Settings", *, is_foreground: bool) -> None:
+    """Log to `daemon.log`, which is rotated when it is long, or to the terminal."""
+    handler: logging.Handler
+    if is_foreground:
+        handler = logging.StreamHandler()
+    else:
+        from logging.handlers import RotatingFileHandler  # slow to import
+
+        handler = RotatingFileHandler(
+            home / "daemon.log", maxBytes=settings.log_max_bytes, backupCount=1, encoding="utf-8"
+        )
+    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
+    _logger.addHandler(handler)
+    _logger.setLevel(settings.log_level.upper())
+
+
 class _SafeFormatter(logging.Formatter):
     """Writes each record on one line, and a traceback below it. No text in them can control a terminal."""
 
@@ -445,30 +527,11 @@ def _escape(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def is_nearly_full(descriptor: int) -> bool:
-    """Whether only the reserve is left, judged by the number of a new descriptor.
+# --------------------
+# Profiles that a user wrote for programs in a terminal. `harness/programs.py` parses them.
 
-    The system always assigns the lowest free number. The reserve is for refusing callers with a sentence, and
-    for the daemon's own files.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(_RESERVED_FILES, soft // 4)
-
-
-def log_to(home: Path, settings: "Settings", *, is_foreground: bool) -> None:
-    """Log to `daemon.log`, which is rotated when it is long, or to the terminal."""
-    handler: logging.Handler
-    if is_foreground:
-        handler = logging.StreamHandler()
-    else:
-        from logging.handlers import RotatingFileHandler  # slow to import
-
-        handler = RotatingFileHandler(
-            home / "daemon.log", maxBytes=settings.log_max_bytes, backupCount=1, encoding="utf-8"
-        )
-    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
-    _logger.addHandler(handler)
-    _logger.setLevel(settings.log_level.upper())
+_LIMIT_PROFILES: Final = 200
+_LIMIT_PROFILE_BYTES: Final = 64 * 1024
 
 
 def read_profile_files(home: str) -> list[tuple[str, bytes]]:

@@ -145,8 +145,8 @@ def _install_harness(parsed: Parsed, harness: str, setup: Setup, environment: Ma
         return _say_line(parsed, plans, "would be changed" if not is_there else "is up to date", setup)
     if not _is_agreed(parsed, plans, setup):
         return _complain_about(parsed, "nothing was written")
-    place = str(settings_folder(harness, environment))
-    _carry_out(home, harness, place, plans, setup, known)
+    folder = str(settings_folder(harness, environment))
+    _carry_out(home, harness, folder, plans, setup, known)
     return _say_line(parsed, plans, "changed", setup, is_short=True)
 
 
@@ -185,12 +185,12 @@ def _companion(harness: str, home: Path) -> tuple[str, ...]:
 
 
 def _carry_out(
-    home: Path, harness: str, place: str, plans: Sequence[Plan], setup: Setup, known: Record | None
+    home: Path, harness: str, folder: str, plans: Sequence[Plan], setup: Setup, known: Record | None
 ) -> None:
     old = {written.path: written for written in known.files} if known is not None else {}
     files = {
         **old,
-        **{str(one.path): _kept(home, harness, place, one, old.get(str(one.path))) for one in plans},
+        **{str(one.path): _kept(home, harness, folder, one, old.get(str(one.path))) for one in plans},
     }
     write_record(home, Record(harness=harness, files=tuple(files.values()), own=setup.own))
     for name, content in setup.own.items():
@@ -200,7 +200,7 @@ def _carry_out(
     remove_backups(tuple(old.values()), tuple(files.values()))
 
 
-def _kept(home: Path, harness: str, place: str, plan: Plan, before: InstalledFile | None) -> InstalledFile:
+def _kept(home: Path, harness: str, folder: str, plan: Plan, before: InstalledFile | None) -> InstalledFile:
     """Back up a file as it should be restored, and return the record of its change."""
     backup, folders = (before.backup, before.folders) if before is not None else ("", ())
     if before is None or plan.before is None or digest_of(plan.before) != before.digest:
@@ -213,7 +213,7 @@ def _kept(home: Path, harness: str, place: str, plan: Plan, before: InstalledFil
         digest=digest_of(plan.after or b""),
         backup=backup,
         folders=folders or missing_folders(plan.path),
-        place=place,
+        place=folder,
     )
 
 
@@ -286,9 +286,9 @@ def _say_nothing_is_there(
 ) -> int:
     """Report that there is nothing to restore here; an error only if the setup is elsewhere."""
     home, folder = Path(environment["PALAVER_HOME"]), settings_folder(harness, environment)
-    places = sorted({place_of(written) for written in known.files}) if known is not None else []
-    if places:
-        commands = " or ".join(f"'{words_for(harness, 'uninstall', place)}'" for place in places)
+    folders = sorted({place_of(written) for written in known.files}) if known is not None else []
+    if folders:
+        commands = " or ".join(f"'{words_for(harness, 'uninstall', other)}'" for other in folders)
         return _complain_about(
             parsed, f"{harness} was not set up in {folder} but in another folder; run {commands}"
         )
@@ -318,6 +318,9 @@ def _complain_about(parsed: Parsed, sentence: str) -> int:
         sys.stderr.write(f"pal: {sentence}\n")
     return 1
 
+
+# --------------------
+# `pal install` and `pal uninstall` as a whole: all harnesses, the skill, and the shell completion.
 
 ALL: Final = "all"
 SKILL: Final = "palaver"

@@ -189,6 +189,9 @@ def _record_path(home: Path, harness: str) -> Path:
     return home / _FOLDER / f"{harness}.json"
 
 
+# --------------------
+# The plan: for each file its path, its old content and its new content.
+
 _LIMIT_BYTES: Final = 16 * 1024 * 1024
 COMPLETION_LINES: Final = (
     'eval "$(pal completion bash)"',
@@ -242,14 +245,14 @@ def settings_folder(harness: str, environment: Mapping[str, str]) -> Path:
 def settings_path(harness: str, file: str, environment: Mapping[str, str]) -> Path:
     """Return the path of a settings file, as the harness itself would look for it."""
     folder = settings_folder(harness, environment)
-    beside = folder / f"{file}c"
-    return beside if harness == "opencode" and beside.exists() else folder / file
+    with_comments = folder / f"{file}c"
+    return with_comments if harness == "opencode" and with_comments.exists() else folder / file
 
 
-def words_for(harness: str, verb: str, place: str) -> str:
+def words_for(harness: str, verb: str, folder: str) -> str:
     """Return the command that selects a folder, independent of the current environment."""
     found = _HOMES[harness]
-    named = Path(place).parent if found.below else Path(place)
+    named = Path(folder).parent if found.below else Path(folder)
     return f"{found.variable}={shlex.quote(str(named))} pal {verb} {harness}"
 
 

@@ -233,19 +233,19 @@ def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
     if made.is_dir():
         return made
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
         for path, text in files.items():
-            target = beside / path
+            target = temporary / path
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8", errors="surrogateescape")
         try:
-            beside.rename(made)
+            temporary.rename(made)
         except OSError:
             if not made.is_dir():  # else another process was faster, and wrote the same
                 raise
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return made
 
 
@@ -258,9 +258,9 @@ def with_pal(environment: Mapping[str, str], home: str, pal: str) -> dict[str, s
     folder.mkdir(mode=0o700, exist_ok=True)
     link = folder / "pal"
     if not link.is_symlink() or str(link.readlink()) != pal:
-        beside = folder / f".pal-{os.getpid()}"
-        beside.symlink_to(pal)
-        beside.replace(link)
+        temporary = folder / f".pal-{os.getpid()}"
+        temporary.symlink_to(pal)
+        temporary.replace(link)
     return {**environment, "PATH": f"{path}{os.pathsep}{folder}"}
 
 
@@ -354,6 +354,6 @@ def _link(link: Path, target: Path) -> None:
             return
     elif link.exists():
         return
-    beside = link.with_name(f".{link.name}-{os.getpid()}")
-    beside.symlink_to(target)
-    beside.replace(link)
+    temporary = link.with_name(f".{link.name}-{os.getpid()}")
+    temporary.symlink_to(target)
+    temporary.replace(link)

@@ -238,7 +238,7 @@ def responses(body: Mapping[str, object], reply: ScriptedReply, ids: Ids) -> Scr
     rest = [one for index, item in enumerate(items) for one in _responses_item(index, item)]
     whole = {**base, "status": "completed", "output": items, "usage": usage}
     rest.append({"type": "response.completed", "response": whole})
-    numbered = [{**one, "sequence_number": place} for place, one in enumerate((*first, *rest))]
+    numbered = [{**one, "sequence_number": number} for number, one in enumerate((*first, *rest))]
     return ScriptedStream(
         tuple(map(_typed, numbered[: len(first)])),
         tuple(map(_typed, numbered[len(first) :])),

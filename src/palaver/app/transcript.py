@@ -230,11 +230,11 @@ def find_transcript(known: KnownSession, environment: Environment) -> Transcript
             f"it is known after {known.agent} has run a hook or a command of Palaver; 'pal install "
             f"{known.harness}' sets the hooks up",
         )
-    places = TRANSCRIPTS[known.harness].places(session, environment)
-    for place in places:
-        if path := _newest(place, known.harness, session):
+    folders = TRANSCRIPTS[known.harness].places(session, environment)
+    for folder in folders:
+        if path := _newest(folder, known.harness, session):
             return Transcript(known.harness, path, session)
-    looked = ", ".join(map(str, places)) or "no folder: HOME is not set"
+    looked = ", ".join(map(str, folders)) or "no folder: HOME is not set"
     raise NotFound(
         f"transcript of {known.agent}",
         f"it is written at the first prompt of a session; looked for {looked}",
@@ -252,11 +252,11 @@ def _session(known: KnownSession, environment: Environment) -> str:
     return known.session
 
 
-def _newest(place: TranscriptFolder, harness: str, session: str) -> str:
+def _newest(folder: TranscriptFolder, harness: str, session: str) -> str:
     """Return the file that was changed last; of databases, only those with the session count."""
     found = [
         str(path)
-        for path in Path(place.folder).glob(place.pattern)
+        for path in Path(folder.folder).glob(folder.pattern)
         if path.is_file() and (harness != "opencode" or _has_session(str(path), session))
     ]
     return max(found, key=_changed, default="")

@@ -474,7 +474,9 @@ _BEGINS: Final = THINKING
 """The detail of a new sub-agent, which starts with work to do."""
 
 
-async def begin(context: Context, caller: Caller, request: BeginSubagent, key: bytes | None) -> Joined:
+async def begin_subagent(
+    context: Context, caller: Caller, request: BeginSubagent, key: bytes | None
+) -> Joined:
     """Assign a sub-agent its earlier name, or a new one.
 
     Raises NotFound if its parent is not present, BadName if no name can be formed from the parent's, and

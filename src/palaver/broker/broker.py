@@ -20,14 +20,6 @@ from palaver.broker import (
     subscriptions,
     tasks,
 )
-from palaver.broker import agents as goodbyes
-from palaver.broker import agents as status
-from palaver.broker import agents as subagents
-from palaver.broker import permissions as settings
-from palaver.broker import permissions as terminals
-from palaver.broker import redaction as archive
-from palaver.broker import rooms as notes
-from palaver.broker import subscriptions as nags
 from palaver.broker.context import Context, Outcome, Written
 from palaver.clock import Clock
 from palaver.domain.brakes import Brakes
@@ -116,38 +108,38 @@ TABLE: Final[Mapping[type, Row]] = {
     ReleaseStick: Row("stick release", Standing.OBSERVER, stick.release),
     PassStick: Row("stick pass", Standing.OBSERVER, stick.pass_on),
     TakeOver: Row("stick takeover", Standing.OBSERVER, stick.take_over, stick.turn_by),
-    AddNote: Row("note add", Standing.GUEST, notes.add),
-    ResolveNote: Row("note resolve", Standing.GUEST, notes.resolve),
+    AddNote: Row("note add", Standing.GUEST, rooms.add_note),
+    ResolveNote: Row("note resolve", Standing.GUEST, rooms.resolve_note),
     HandOn: Row("hand on", Standing.HUMAN, stick.hand_on, is_internal=True),
     ExpireReservation: Row("expire", Standing.HUMAN, stick.expire, is_internal=True),
     RetireMember: Row("retire member", Standing.HUMAN, rooms.retire_member, is_internal=True),
     TellKick: Row("tell kick", Standing.HUMAN, rooms.tell_kick, is_internal=True),
     Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
     Register: Row("join --remote", Standing.WORKER, agents.register, agents.joined_by),
-    Leave: Row("leave", Standing.OBSERVER, goodbyes.leave),
-    BeginSubagent: Row("begin", Standing.HUMAN, subagents.begin, agents.joined_by, is_internal=True),
-    SetStatus: Row("status set", Standing.OBSERVER, status.set_status),
+    Leave: Row("leave", Standing.OBSERVER, agents.leave),
+    BeginSubagent: Row("begin", Standing.HUMAN, agents.begin_subagent, agents.joined_by, is_internal=True),
+    SetStatus: Row("status set", Standing.OBSERVER, agents.set_status),
     Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge),
     Redeliver: Row("redeliver", Standing.HUMAN, ledger.redeliver),
     Release: Row("release", Standing.HUMAN, ledger.release),
-    ChangeSetting: Row("config set", Standing.HUMAN, settings.change_setting),
+    ChangeSetting: Row("config set", Standing.HUMAN, permissions.change_setting),
     Redact: Row("redact", Standing.HUMAN, redaction.redact, redaction.redacted_by),
-    Archive: Row("archive", Standing.OPERATOR, archive.archive),
+    Archive: Row("archive", Standing.OPERATOR, redaction.archive),
     Subscribe: Row("events sub", Standing.OBSERVER, subscriptions.subscribe),
     Unsubscribe: Row("events unsub", Standing.OBSERVER, subscriptions.unsubscribe),
     ReportDelivery: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
     Notify: Row("notify", Standing.HUMAN, messages.notify, is_internal=True),
-    Gone: Row("gone", Standing.HUMAN, goodbyes.gone, is_internal=True),
-    DaemonStarted: Row("started", Standing.HUMAN, status.started, is_internal=True),
+    Gone: Row("gone", Standing.HUMAN, agents.gone, is_internal=True),
+    DaemonStarted: Row("started", Standing.HUMAN, agents.started, is_internal=True),
     FireSubscription: Row("hit", Standing.HUMAN, subscriptions.fire_subscription, is_internal=True),
     FireWatch: Row("watch", Standing.HUMAN, subscriptions.fire_watch, is_internal=True),
-    Pause: Row("pause", Standing.OPERATOR, terminals.pause),
-    Unpause: Row("unpause", Standing.OPERATOR, terminals.unpause),
-    Typed: Row("typed", Standing.HUMAN, terminals.record_typed, is_internal=True),
+    Pause: Row("pause", Standing.OPERATOR, permissions.pause),
+    Unpause: Row("unpause", Standing.OPERATOR, permissions.unpause),
+    Typed: Row("typed", Standing.HUMAN, permissions.record_typed, is_internal=True),
     AnswerPermission: Row("approve", Standing.HUMAN, permissions.answer),
     AskPermission: Row("permission", Standing.HUMAN, permissions.ask, is_internal=True),
     ClosePermission: Row("close permission", Standing.HUMAN, permissions.close, is_internal=True),
-    FireNag: Row("nag", Standing.HUMAN, nags.fire_nag, is_internal=True),
+    FireNag: Row("nag", Standing.HUMAN, subscriptions.fire_nag, is_internal=True),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 

@@ -45,8 +45,8 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     if envelope.type == BYE:
         return await _bye(context, caller, envelope, key)
     if (asked := task_request_from(envelope)) is not None:
-        told = resolve_exactly(context, caller, envelope.to)
-        return await ask_telling(context, caller, asked, told, key)
+        recipients = resolve_exactly(context, caller, envelope.to)
+        return await ask_telling(context, caller, asked, recipients, key)
     if envelope.type == HELLO:
         payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
     else:

@@ -278,9 +278,6 @@ def _wakes(
 
 
 # --------------------
-# Messages: texts, replies and notices. Resolve the recipients, apply the brakes, write one event.
-
-# --------------------
 # The notice to a person about a message that a brake holds. Pure: an event in, a text out.
 
 _NAMED: Final = 20
@@ -459,7 +456,7 @@ async def send(context: Context, caller: Caller, request: Send, key: bytes | Non
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
     """Store one message under the id it came with, in any form: a foreign id is kept."""
     mentions = find_mentions(request.text) if request.has_mentions else []
-    said = said_in_room(context, caller, request, mentions)
+    in_room = said_in_room(context, caller, request, mentions)
     check_text(request.text)
     if not request.text:
         raise BadRequest("the message is empty")
@@ -469,8 +466,8 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         check_thread(thread)
     if request.priority:
         parse_priority(request.priority)
-    resolved = _resolve(context, caller, request, reply, mentions) if said is None else said.resolved
-    priority = request.priority if said is None else said.priority
+    resolved = _resolve(context, caller, request, reply, mentions) if in_room is None else in_room.resolved
+    priority = request.priority if in_room is None else in_room.priority
     check_breadth(caller, request, Sent(event=None, to=resolved.to, delivered_to=resolved.recipients))
     check_terminals(context, request, resolved.recipients)
     now = context.clock.now_ms()
@@ -489,8 +486,8 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         path=resolved.paths[0] if resolved.paths else None,
     )
     payload |= keys_payload(request)
-    if said is not None:
-        payload |= said.payload
+    if in_room is not None:
+        payload |= in_room.payload
     if resolved.dead:
         payload["dead"] = list(resolved.dead)
     if not request.is_dry_run:
@@ -504,7 +501,7 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         ts=now,
         by=caller.by,
     )
-    on, decide = (None, None) if said is None else (said.key, said.unless_closed(draft))
+    on, decide = (None, None) if in_room is None else (in_room.key, in_room.unless_closed(draft))
     sent = await store(context, draft, resolved, key, is_dry_run=request.is_dry_run, on=on, decide=decide)
     if sent.event is not None and is_held(sent.event):
         await _tell_human(context, sent.event, now)
@@ -526,8 +523,8 @@ async def _tell_human(context: Context, event: Event, now: int) -> None:
     """Notify the human that a message is held: once per message, and once a minute per sender."""
     others = context.brakes.untold(event.sender, event.seq, now)
     if others is not None:
-        told = Notify(to=HUMAN, text=held_text(event, others), cause=event.id, kind="held")
-        await notify(context, SYSTEM_CALLER, told, None)
+        request = Notify(to=HUMAN, text=held_text(event, others), cause=event.id, kind="held")
+        await notify(context, SYSTEM_CALLER, request, None)
 
 
 def is_held(event: Event) -> bool:
@@ -622,10 +619,10 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     said, known = body_as(structs.replace(draft, payload=new), MessageSent), body_as(stored, MessageSent)
     # A repeated command does not create its bundle again, and in a room the bus decides the priority.
     return (
-        (said.text, said.intent, said.thread, said.reply_to, said.room)
+        (new_message.text, new_message.intent, new_message.thread, new_message.reply_to, new_message.room)
         == (known.text, known.intent, known.thread, known.reply_to, known.room)
-        and (not said.bundle_id or said.bundle_id == known.bundle_id)
-        and (known.room is not None or said.priority == known.priority)
+        and (not new_message.bundle_id or new_message.bundle_id == known.bundle_id)
+        and (known.room is not None or new_message.priority == known.priority)
     )
 
 

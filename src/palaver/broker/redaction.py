@@ -86,21 +86,21 @@ async def finish(context: Context, forget: Forget | None = None) -> dict[int, st
     waiting = log.unfinished_redactions()
     records = await _unfinished(log)
     while records or waiting:
-        places = sorted({*waiting, *(place for record in records for place in _places(record))})
-        left |= await _remove(log, places, forget)
+        seqs = sorted({*waiting, *(seq for record in records for seq in _seqs_of(record))})
+        left |= await _remove(log, seqs, forget)
         await log.mark_redacted(records[-1].seq if records else log.redacted(), sorted(left))
         waiting = ()
         records = await _unfinished(log)
     return left
 
 
-async def _remove(log: Log, places: Sequence[int], forget: Forget | None) -> dict[int, str]:
+async def _remove(log: Log, seqs: Sequence[int], forget: Forget | None) -> dict[int, str]:
     """Remove the texts of some events; return the events that failed, with the reason."""
     left: dict[int, str] = {}
     ids: list[str] = []
     readable: list[int] = []
     folded: list[int] = []
-    for seq in places:
+    for seq in seqs:
         try:
             event = await log.fetch(seq)
         except StorageFailed as error:
@@ -127,14 +127,14 @@ async def _remove(log: Log, places: Sequence[int], forget: Forget | None) -> dic
 async def _ordered(log: Log) -> set[int]:
     """Return the events whose removal is ordered and not finished."""
     records = await _unfinished(log)
-    return {*log.unfinished_redactions(), *(place for record in records for place in _places(record))}
+    return {*log.unfinished_redactions(), *(seq for record in records for seq in _seqs_of(record))}
 
 
 async def _unfinished(log: Log) -> list[Event]:
     return await log.read(Query(types=(REDACTED_TYPE,), after=log.redacted(), limit=_AT_ONCE))
 
 
-def _places(record: Event) -> list[int]:
+def _seqs_of(record: Event) -> list[int]:
     removed = body_as(record, TextRemoved)
     return [removed.event, *removed.copies]
 

@@ -140,6 +140,9 @@ class _Attempt:
         )
 
 
+# --------------------
+# The requests about rooms and members.
+
 LEFT: Final = "left"
 LIMIT_PLACE_BYTES: Final = 4096
 LIMIT_REASON_BYTES: Final = 1024
@@ -174,10 +177,10 @@ def seated_by(context: Context, event: Event) -> Seated:
 def _check_places(request: JoinRoom) -> None:
     if not request.places:
         raise BadRequest("the path of the room is missing")
-    for place in (*request.places, *request.inside):
-        check_text(place, "the path", LIMIT_PLACE_BYTES)
-        if not place.startswith("/"):
-            raise BadRequest(f"{place!r} is not an absolute path; write the path of the room from / on")
+    for path in (*request.places, *request.inside):
+        check_text(path, "the path", LIMIT_PLACE_BYTES)
+        if not path.startswith("/"):
+            raise BadRequest(f"{path!r} is not an absolute path; write the path of the room from / on")
     check_text(request.name_hint, "the room's name", LIMIT_REASON_BYTES)
 
 
@@ -195,7 +198,7 @@ def _around(request: JoinRoom) -> Sequence[str]:
 
 def _nearest(rows: Rows, places: Sequence[str], closed: Set[str] = frozenset()) -> Room | None:
     """Return the open room at the first workspace that has one; rooms in `closed` are skipped."""
-    found = (read_room_at(rows, place) for place in places)
+    found = (read_room_at(rows, path) for path in places)
     return next((room for room in found if room is not None and room.is_open and room.id not in closed), None)
 
 
@@ -349,7 +352,7 @@ def check_may_write(room: Room, caller: Caller) -> None:
 # Notes: added by members that may write in a room, resolved once.
 
 
-async def add(context: Context, caller: Caller, request: AddNote, key: bytes | None) -> Written:
+async def add_note(context: Context, caller: Caller, request: AddNote, key: bytes | None) -> Written:
     """Store a note. Its id is that of its event."""
     text = checked_note(request.text, context.policy.note_bytes)
     if request.turn is not None and request.turn < 0:
@@ -367,7 +370,7 @@ async def add(context: Context, caller: Caller, request: AddNote, key: bytes | N
     return Written(event=(await context.log.commit(stick_key(room.base), decide, request_key=key)).event)
 
 
-async def resolve(context: Context, caller: Caller, request: ResolveNote, key: bytes | None) -> Written:
+async def resolve_note(context: Context, caller: Caller, request: ResolveNote, key: bytes | None) -> Written:
     """Write that a note is resolved; nothing if it already is."""
     room = find_room(context.log.rows, request.room)
     _check(context.log.rows, room.id, caller)

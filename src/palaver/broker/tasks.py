@@ -47,22 +47,22 @@ class _Step:
 
 async def ask(context: Context, caller: Caller, request: TaskRequest, key: bytes | None) -> Sent:
     """Handle a local request about a task; recipients are the agents it concerns, or those it names."""
-    told = _resolve(context, caller, *request.to) if request.to else None
-    return await ask_telling(context, caller, request, told, key)
+    notified = _resolve(context, caller, *request.to) if request.to else None
+    return await ask_telling(context, caller, request, notified, key)
 
 
 async def ask_telling(
-    context: Context, caller: Caller, request: TaskRequest, told: Resolved | None, key: bytes | None
+    context: Context, caller: Caller, request: TaskRequest, notified: Resolved | None, key: bytes | None
 ) -> Sent:
     """Handle a request about a task with these recipients and any new assignee; None: all it concerns."""
     event_id = request.id or context.ids.next()
     match request:
         case CreateTask():
-            step = _create(context, caller, request, told, event_id)
+            step = _create(context, caller, request, notified, event_id)
         case UpdateTask():
-            step = _update(context, caller, request, told)
+            step = _update(context, caller, request, notified)
         case _:
-            step = _complete(context, caller, request, told, event_id)
+            step = _complete(context, caller, request, notified, event_id)
     draft = Draft(
         type=step.type,
         sender=caller.name,
@@ -100,13 +100,13 @@ def find_task(log: Log, reference: str) -> Task:
 
 
 def _create(
-    context: Context, caller: Caller, request: CreateTask, told: Resolved | None, event_id: str
+    context: Context, caller: Caller, request: CreateTask, notified: Resolved | None, event_id: str
 ) -> _Step:
     check_task(title=request.title, description=request.description, assignee=request.assignee)
     assigned = _assigned(context, caller, request.assignee)
-    if told is None:
-        told = Resolved(to=assigned.to, scope=MENTIONS) if request.assignee else _resolve(context, caller)
-        broadcast = Sent(event=None, to=told.to, delivered_to=told.recipients)
+    if notified is None:
+        notified = Resolved(to=assigned.to, scope=MENTIONS) if request.assignee else _resolve(context, caller)
+        broadcast = Sent(event=None, to=notified.to, delivered_to=notified.recipients)
         check_breadth(caller, Send(text="", is_confirmed=request.is_confirmed), broadcast)
 
     def check(known: Task | None) -> None:
@@ -118,10 +118,10 @@ def _create(
     payload: dict[str, object] = {"title": request.title, "description": request.description or None}
     if request.assignee:
         payload |= _assignment(request.assignee, assigned)
-    return _Step(event_id, TASK_CREATE, payload, _with(caller, told, assigned), check)
+    return _Step(event_id, TASK_CREATE, payload, _with(caller, notified, assigned), check)
 
 
-def _update(context: Context, caller: Caller, request: UpdateTask, told: Resolved | None) -> _Step:
+def _update(context: Context, caller: Caller, request: UpdateTask, notified: Resolved | None) -> _Step:
     payload = {
         "status": request.status,
         "title": request.title,
@@ -133,17 +133,17 @@ def _update(context: Context, caller: Caller, request: UpdateTask, told: Resolve
     check_task(**payload)
     task = find_task(context.log, request.task)
     assigned = _assigned(context, caller, request.assignee or "")
-    if told is None:
-        told = _concerned(context, caller, task)
-        told = replace(told, to=tuple(dict.fromkeys((*told.to, *assigned.to))))
+    if notified is None:
+        notified = _concerned(context, caller, task)
+        notified = replace(notified, to=tuple(dict.fromkeys((*notified.to, *assigned.to))))
     fields: dict[str, object] = {"task_id": task.id, **payload}
     if request.assignee:
         fields |= _assignment(request.assignee, assigned)
-    return _Step(task.id, TASK_UPDATE, fields, _with(caller, told, assigned), lambda known: None)
+    return _Step(task.id, TASK_UPDATE, fields, _with(caller, notified, assigned), lambda known: None)
 
 
 def _complete(
-    context: Context, caller: Caller, request: CompleteTask, told: Resolved | None, event_id: str
+    context: Context, caller: Caller, request: CompleteTask, notified: Resolved | None, event_id: str
 ) -> _Step:
     check_task(summary=request.summary)
     task = find_task(context.log, request.task)
@@ -158,7 +158,7 @@ def _complete(
             )
 
     payload: dict[str, object] = {"task_id": task.id, "summary": request.summary or None}
-    return _Step(task.id, TASK_COMPLETE, payload, told or _concerned(context, caller, task), check)
+    return _Step(task.id, TASK_COMPLETE, payload, notified or _concerned(context, caller, task), check)
 
 
 def _resolve(context: Context, caller: Caller, *tokens: str) -> Resolved:
@@ -203,12 +203,12 @@ def _concerned(context: Context, caller: Caller, task: Task) -> Resolved:
     return Resolved(to=tuple(names), recipients=tuple(names), scope=MENTIONS)
 
 
-def _with(caller: Caller, told: Resolved, assigned: Resolved) -> Resolved:
+def _with(caller: Caller, notified: Resolved, assigned: Resolved) -> Resolved:
     """Add new assignees to the recipients. The caller is not notified of a task that it took itself."""
     given = (name for name in assigned.recipients if name != caller.name)
     return replace(
-        told,
-        recipients=tuple(dict.fromkeys((*told.recipients, *given))),
-        empty_groups=tuple(dict.fromkeys((*told.empty_groups, *assigned.empty_groups))),
-        dead=tuple(dict.fromkeys((*told.dead, *assigned.dead))),
+        notified,
+        recipients=tuple(dict.fromkeys((*notified.recipients, *given))),
+        empty_groups=tuple(dict.fromkeys((*notified.empty_groups, *assigned.empty_groups))),
+        dead=tuple(dict.fromkeys((*notified.dead, *assigned.dead))),
     )

@@ -549,6 +549,10 @@ class Follower:
         self._waiting.end()
 
 
+# --------------------
+# The connection of the SDK, and `connect`, which opens it.
+
+
 class Connection:
     """One name on the bus.
 

@@ -164,6 +164,9 @@ class DeliveryTimer:
             await asyncio.sleep(_TRY_AGAIN_S)
 
 
+# --------------------
+# The daemon itself: it builds all parts in order, and closes them in the reverse order.
+
 _FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 
 _LOST: Final = "the home was removed"

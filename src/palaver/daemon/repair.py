@@ -85,10 +85,10 @@ def _write_backup(home: Path, target: Path) -> int:
         copy = Path(folder) / FILE_NAME
         with contextlib.closing(connect_reader(home / FILE_NAME)) as source:
             copy_database(source, copy, _show_progress if sys.stderr.isatty() else None)
-        beside = Path(folder) / "backup"
-        beside.touch(mode=0o600)
+        temporary = Path(folder) / "backup"
+        temporary.touch(mode=0o600)
         is_gzip = target.suffix in (".gz", ".tgz")
-        with tarfile.open(beside, "w:gz" if is_gzip else "w") as tar:
+        with tarfile.open(temporary, "w:gz" if is_gzip else "w") as tar:
             backup = _Backup(tar)
             with copy.open("rb") as file:
                 backup.add(file, FILE_NAME)
@@ -98,8 +98,8 @@ def _write_backup(home: Path, target: Path) -> int:
                 # A text that is redacted meanwhile takes its files along.
                 with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                     backup.add(file, name)
-        sync(beside)
-        beside.replace(target)
+        sync(temporary)
+        temporary.replace(target)
     sync(target.parent)
     return target.stat().st_size
 

@@ -46,9 +46,9 @@ class Queue:
 
     def next(self, *, idle: bool, blocked: bool) -> int | None:
         """Remove and return the first message that may pass, or None."""
-        for place, (key, seq) in enumerate(self._line):
+        for index, (key, seq) in enumerate(self._line):
             if can_pass(priority_of_key(key), idle=idle, blocked=blocked, paused=self.is_paused):
-                del self._line[place]
+                del self._line[index]
                 return seq
         return None
 
@@ -59,6 +59,9 @@ class Queue:
             taken.append(seq)
         return taken
 
+
+# --------------------
+# The gate that follows from the state of an agent, for readers to which messages are pushed.
 
 _AT_WORK: Final[frozenset[str]] = frozenset({AgentState.STARTING, AgentState.ACTIVE})
 

@@ -32,8 +32,8 @@ def lanes_in_order(lanes: Iterable[Lane], *, idle: bool, asking: Lane | None = N
 # Deadlines at which a lane is checked again without an event: after a deferral or at a closed gate.
 #
 # A waiting message and an open gate are enough for delivery, so a deferral must also end by time. Senders
-# are notified of messages that wait long at a closed gate. This module only keeps deadlines; delivery acts
-# on them.
+# are notified of messages that wait long at a closed gate. Only the deadlines are kept here: the reactor
+# acts on them.
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
@@ -148,7 +148,7 @@ class Patience:
 
 
 # --------------------
-# Deadlines for lanes that report no outcome. This module only keeps deadlines; delivery acts on them.
+# Deadlines for lanes that report no outcome. Only the deadlines are kept here: the reactor acts on them.
 #
 # While its agent is idle, a lane has a limited time to report the outcome of an offer. A submitted message
 # that no lane has claimed, because a connection was lost, has a limited time to be claimed by the next

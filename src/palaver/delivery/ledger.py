@@ -91,12 +91,12 @@ def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterato
     for event in events:
         many[event.id if _is_broadcast(event) else event.sender].append(event)
     for first, *others in many.values():
-        told = notice(first, "held", [agent], reason=reason)
-        if told is not None and others:
+        request = notice(first, "held", [agent], reason=reason)
+        if request is not None and others:
             text = f"#{first.seq} and {len(others)} more are held for {agent}: {reason}"
-            told = msgspec.structs.replace(told, text=text, kind=f"{told.kind} and {len(others)}")
-        if told is not None:
-            yield told
+            request = msgspec.structs.replace(request, text=text, kind=f"{request.kind} and {len(others)}")
+        if request is not None:
+            yield request
 
 
 def _can_be_told(event: Event) -> bool:
@@ -138,6 +138,9 @@ def expiring(rows: Rows, *, is_in_hand: Callable[[str, int], bool]) -> Iterator[
                 yield due
         after = page[-1][0]
 
+
+# --------------------
+# Submit the reports and notices to the broker.
 
 Submit = Callable[[ReportDelivery | Notify], Awaitable[object]]
 """Submits a request to the broker in the name of the bus."""
@@ -200,8 +203,8 @@ class Ledger:
 
     async def tell_held(self, agent: str, events: Sequence[Event], *, why: str) -> None:
         """Notify the senders of held messages, with the reason `why`: one notice per sender or broadcast."""
-        for told in held_notices(agent, events, reason=why):
-            await self._submit(told)
+        for request in held_notices(agent, events, reason=why):
+            await self._submit(request)
 
     async def lost(self, agent: str, events: Sequence[Event]) -> None:
         """Hold messages whose content is lost, since the file may come back, and notify their senders."""
@@ -210,8 +213,8 @@ class Ledger:
 
     async def tell_unsure(self, agent: str) -> None:
         """Send an agent the seqs of its unconfirmed messages that it has not been sent yet."""
-        if (told := unsure_notice(self._log, agent)) is not None:
-            await self._submit(told)
+        if (request := unsure_notice(self._log, agent)) is not None:
+            await self._submit(request)
 
     async def refused(
         self, agent: str, events: Sequence[Event], *, lane: str, reason: str, evidence: str = ""
@@ -250,8 +253,8 @@ class Ledger:
     async def _tell(
         self, event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0
     ) -> None:
-        if (told := notice(event, state, names, reason=reason, attempt=attempt)) is not None:
-            await self._submit(told)
+        if (request := notice(event, state, names, reason=reason, attempt=attempt)) is not None:
+            await self._submit(request)
 
 
 async def _all_done(steps: Iterable[Coroutine[None, None, None]]) -> None:

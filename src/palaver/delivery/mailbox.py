@@ -61,9 +61,9 @@ class Mailbox:
 
     def open(self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False) -> "Taker":
         """Add a reader. `passes` selects its messages."""
-        taker = Taker(self, self._log, passes, window, is_pushed=is_pushed)
-        self._takers[taker] = None
-        return taker
+        reader = Taker(self, self._log, passes, window, is_pushed=is_pushed)
+        self._takers[reader] = None
+        return reader
 
     @property
     def is_idle(self) -> bool:
@@ -76,8 +76,8 @@ class Mailbox:
 
     def wake(self, *, is_behind: bool = False) -> None:
         """Wake all readers. `is_behind`: a message may be open that they have passed already."""
-        for taker in self._takers:
-            taker.wake(is_behind=is_behind)
+        for reader in self._takers:
+            reader.wake(is_behind=is_behind)
 
     def waiting(
         self, priority: Priority, *, after: int = 0, with_answered: bool = False
@@ -153,10 +153,10 @@ class Mailbox:
         if mine:
             self._put_back(self.agent)
 
-    def close(self, taker: "Taker") -> None:
+    def close(self, reader: "Taker") -> None:
         """Remove a reader and release its messages."""
-        del self._takers[taker]
-        self.settle([seq for seq, owner in self._in_hand.items() if owner is taker])
+        del self._takers[reader]
+        self.settle([seq for seq, owner in self._in_hand.items() if owner is reader])
         self._put_back(self.agent)
 
 

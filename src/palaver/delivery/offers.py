@@ -76,12 +76,12 @@ class Gated:
 
     async def tell(self, agent: str, events: Iterable[Event], *, reason: str) -> None:
         """Notify the senders of messages that wait at a gate, except for messages already reported."""
-        told = self._told.setdefault(agent, set())
-        news = [event for event in events if event.seq not in told]
+        notified = self._told.setdefault(agent, set())
+        news = [event for event in events if event.seq not in notified]
         known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP, **_WHY_ADVISED}
         why = known.get(reason) or _WHY.format(reason=reason or "closed")
         await self._ledger.tell_held(agent, news, why=why)
-        told.update(event.seq for event in news)
+        notified.update(event.seq for event in news)
 
     async def release(self, agent: str, is_over: Callable[[str], bool], *, why: str) -> None:
         """Queue again the messages whose reason no longer applies. `why` says what ended it."""
@@ -315,7 +315,7 @@ class Offering:
     async def draw(
         self, lane: Lane, state: AgentState, *, limit_text: int, request: str = ""
     ) -> Offer | None:
-        """Offer messages on a lane that requests them. See `Delivery.draw`.
+        """Offer messages on a lane that requests them. See `DeliveryReactor.draw`.
 
         The request proves that the agent is awake. Messages held for a dialog are offered too: the dialog is
         over, although the stored state changes only later.

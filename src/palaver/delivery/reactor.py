@@ -289,8 +289,8 @@ class DeliveryReactor:
             await take_late_word(self._ledger, lane, number, answer, grade=grade, reason=reason)
             return
         self.trace(lane.agent, offer.seqs, f"answered {answer}", lane.word, reason or grade)
-        said = {"grade": grade, "reason": reason, "evidence": evidence}
-        await take_word(self._log, self._ledger, lane, offer.seqs, answer, **said)
+        details = {"grade": grade, "reason": reason, "evidence": evidence}
+        await take_word(self._log, self._ledger, lane, offer.seqs, answer, **details)
         is_keys = all(is_raw(event) for event in offer.events)
         if answer is OfferOutcome.DEFERRED:
             self._patience.defer(lane, is_raw=is_keys)
@@ -403,9 +403,9 @@ class DeliveryReactor:
         message = event.body
         if not isinstance(message, MessageSent):
             return
-        place = reply_place(event)
-        if place is not None and find_mail(self._log.rows, event.sender, place) is None:
-            self._mailboxes.settle(event.sender, [place])
+        answered = reply_place(event)
+        if answered is not None and find_mail(self._log.rows, event.sender, answered) is None:
+            self._mailboxes.settle(event.sender, [answered])
         if message.dead:
             self._tasks.create_task(self._ledger.dead(event, message.dead))
 

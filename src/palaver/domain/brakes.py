@@ -46,11 +46,11 @@ def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
     return Chain(id=message.chain or answered.id, hops=message.hops + 1)
 
 
-class _Told:
+class _HeldNotice:
     """When a person was notified of a sender, with which message, and the messages held since."""
 
-    def __init__(self, moment_ms: int, seq: int) -> None:
-        self.moment_ms = moment_ms
+    def __init__(self, sent_ms: int, seq: int) -> None:
+        self.sent_ms = sent_ms
         self.seq = seq
         self.untold: deque[int] = deque(maxlen=_LIMIT_UNTOLD)
 
@@ -66,7 +66,7 @@ class Brakes:
         self._limit_hops = limit_hops
         self._limit_a_minute = limit_a_minute
         self._sent: dict[tuple[str, str], deque[int]] = {}
-        self._told: dict[str, _Told] = {}
+        self._notices: dict[str, _HeldNotice] = {}
 
     def check(
         self, caller: Caller, recipients: tuple[str, ...], chain: Chain | None, now_ms: int
@@ -87,16 +87,16 @@ class Brakes:
         A person is notified of a sender at most once a minute. Then the result contains the other messages
         held since the last notice: their seqs, up to the newest `_LIMIT_UNTOLD`.
         """
-        told = self._told.get(sender)
-        if told is not None and now_ms - told.moment_ms < _MINUTE_MS:
-            if seq not in (told.seq, *told.untold):  # otherwise it is a repeated request
-                told.untold.append(seq)
+        notice = self._notices.get(sender)
+        if notice is not None and now_ms - notice.sent_ms < _MINUTE_MS:
+            if seq not in (notice.seq, *notice.untold):  # otherwise it is a repeated request
+                notice.untold.append(seq)
             return None
-        self._told.pop(sender, None)
-        self._told[sender] = _Told(now_ms, seq)  # moved to the end, as in `_count`
-        if len(self._told) > _LIMIT_PAIRS:
-            del self._told[next(iter(self._told))]
-        return () if told is None else tuple(place for place in told.untold if place != seq)
+        self._notices.pop(sender, None)
+        self._notices[sender] = _HeldNotice(now_ms, seq)  # moved to the end, as in `_count`
+        if len(self._notices) > _LIMIT_PAIRS:
+            del self._notices[next(iter(self._notices))]
+        return () if notice is None else tuple(other for other in notice.untold if other != seq)
 
     def _count(self, sender: str, recipient: str, now_ms: int) -> int:
         sent = self._sent.pop((sender, recipient), None)

@@ -103,8 +103,8 @@ def policy_from(settings: Settings) -> Policy:
 # --------------------
 # Facts about room members that are not in the log: presence, waits and last activity.
 #
-# `Attendance` is the interface of the live source. `Facts` is a snapshot of it, so that a repeated decision
-# has the same result. Pure: stores nothing.
+# `Attendance` is the interface of the live source. `RoomFacts` is a snapshot of it, so that a repeated
+# decision has the same result. Pure: stores nothing.
 
 
 class Attendance(Protocol):
@@ -406,7 +406,7 @@ def _owner_moments(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause, 
 
 
 # --------------------
-# The input and output of decisions about a room: a `Moment`, and a `Move` or an `Answer`.
+# The input and output of decisions about a room: a `Moment` in, and a `Move` or a `NoChange` out.
 #
 # Pure. Nothing is decided here.
 

@@ -28,18 +28,18 @@ def has_wildcard(path: str) -> bool:
 
 def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
     """Match greedily: only the last `**` is tried again, one segment longer each time."""
-    at, place = 0, 0
+    at, index = 0, 0
     last_many, resume = -1, 0
-    while place < len(path):
+    while index < len(path):
         if at < len(pattern) and pattern[at] == MANY:
-            last_many, resume = at, place
+            last_many, resume = at, index
             at += 1
-        elif at < len(pattern) and pattern[at] in (ONE, path[place]):
+        elif at < len(pattern) and pattern[at] in (ONE, path[index]):
             at += 1
-            place += 1
+            index += 1
         elif last_many >= 0:
             resume += 1
-            at, place = last_many + 1, resume
+            at, index = last_many + 1, resume
         else:
             return False
     return all(segment == MANY for segment in pattern[at:])

@@ -157,17 +157,17 @@ class Directory:
         """
         found: list[str] = []
         has_chosen = "_" in prefix
-        place = bisect_left(self._bases, prefix)
-        while place < len(self._bases) and len(found) < limit:
-            base = self._bases[place]
+        index = bisect_left(self._bases, prefix)
+        while index < len(self._bases) and len(found) < limit:
+            base = self._bases[index]
             if not base.startswith(prefix):
                 break
             underscore = len(prefix) if has_chosen else base.find("_", len(prefix))
             if underscore < 0 or base[underscore : underscore + 1] != "_":
                 found.append(base)
-                place += 1
+                index += 1
             else:
-                place = bisect_left(self._bases, base[:underscore] + _AFTER_UNDERSCORE, place)
+                index = bisect_left(self._bases, base[:underscore] + _AFTER_UNDERSCORE, index)
         return found
 
     def nearest(self, name: str, n: int = 3) -> list[str]:

@@ -256,7 +256,7 @@ def _free(now: Moment, freed: Released | ReservationExpired, *, giver: str, late
 
 
 # --------------------
-# Handoffs: notes from one owner of the stick to the next. This module only checks them. Pure.
+# Handoffs: notes from one owner of the stick to the next. They are only checked here. Pure.
 #
 # `status` and `next_action` are required; `artifacts`, `open_questions` and `do_not` must be lists if
 # present. Unknown keys are kept.

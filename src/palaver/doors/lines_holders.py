@@ -412,7 +412,7 @@ class Companions:
             raise BadRequest("the process that asks cannot be seen, so it cannot be a companion")
         _check_own(chain, op)
         self._services.agents.companions.take(op.harness, op.session, chain[0])
-        agent = self._seated(op) or await self._sit_down(op)
+        agent = self._seated(op) or await self._join_session(op)
         assert agent.seat is not None  # both branches set a seat
         self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER), by=SCRIPT.name)
         return {
@@ -431,7 +431,7 @@ class Companions:
         at = self._services.callers.seats.at(parents[0]) if parents else []
         return next((one for one in at if _is_session(one, op) and not one.holder), None)
 
-    async def _sit_down(self, op: AccompanyOp) -> Agent:
+    async def _join_session(self, op: AccompanyOp) -> Agent:
         anchor = self._place(op.session)
         parents = self._see()[1:2]
         is_parent = bool(parents) and (parents[0].pid, parents[0].start) == (

@@ -86,6 +86,9 @@ class ToolCalls:
             work.cancel()
 
 
+# --------------------
+# The requests of one connection, except those of holders.
+
 Reply = Callable[[bytes], None]
 
 _LIMIT_EVENTS: Final = 10_000
@@ -217,16 +220,16 @@ class LineSession:
             raise WhoAreYou("a script has no mailbox: join first")
         require_own_mail(caller)
         if caller.name not in self._listeners:
-            taker = self._services.delivery.take(caller.name, window=_LIMIT_UNACKED, is_pushed=True)
-            self._listeners[caller.name] = taker, self._spawn(self._push_mail(caller.name, taker))
+            reader = self._services.delivery.take(caller.name, window=_LIMIT_UNACKED, is_pushed=True)
+            self._listeners[caller.name] = reader, self._spawn(self._push_mail(caller.name, reader))
 
     def _unlisten(self, name: str) -> None:
         if (listener := self._listeners.pop(name, None)) is not None:
             listener[0].close()
             listener[1].cancel()
 
-    async def _push_mail(self, name: str, taker: MailboxReader) -> None:
-        while events := await taker.wait(LIMIT_INJECTION):
+    async def _push_mail(self, name: str, reader: MailboxReader) -> None:
+        while events := await reader.wait(LIMIT_INJECTION):
             for event in events:
                 await self._push(wire.push_line("message", {"name": name, "message": message_view(event)}))
 
@@ -299,8 +302,8 @@ class LineSession:
     def _end(self) -> None:
         self._tools.end()
         self._asked.close()
-        for taker, _ in self._listeners.values():
-            taker.close()
+        for reader, _ in self._listeners.values():
+            reader.close()
         for task in list(self._work):
             task.cancel()
         self._holding.close()

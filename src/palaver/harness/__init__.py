@@ -1,1 +1,4 @@
-"""Knowledge about each harness: marks, hooks, screens, transcripts and start commands. Pure."""
+"""Knowledge about each harness: marks, hooks, screens, transcripts and start commands.
+
+Pure, except each `integration.py` in the folder of a harness.
+"""

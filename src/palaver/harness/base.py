@@ -12,9 +12,6 @@ from palaver.protocol.lines import StatusOp
 from palaver.protocol.requests import USAGE_LIMIT
 
 # --------------------
-# Shared by all harnesses: profiles of screens and keys, start arguments, session ids. Pure.
-
-# --------------------
 # Profiles: how a terminal reads the screen of its program, and which keys it presses. Pure.
 #
 # A profile contains facts and rules; it keeps no state, reads no clock and writes nothing. The rules
@@ -391,11 +388,11 @@ def instructions(name: str, *, unsure: Sequence[int] = (), is_woken: bool = True
     `is_woken`: the bus can wake it when it is idle. An agent that prints one reply and ends, or is connected
     only by its hooks, must wait for the replies it needs.
     """
-    told = _TEXT.format(name=name, last=_WOKEN if is_woken else _NOT_WOKEN)
+    text = _TEXT.format(name=name, last=_WOKEN if is_woken else _NOT_WOKEN)
     if not unsure:
-        return told
+        return text
     places = ", ".join(f"#{seq}" for seq in unsure[:_LIMIT_UNSURE])
-    return f"{told}\nHanded to you before, and maybe never read: {places} (pal show NUMBER)."
+    return f"{text}\nHanded to you before, and maybe never read: {places} (pal show NUMBER)."
 
 
 def subagent_instructions(name: str, parent: str) -> str:

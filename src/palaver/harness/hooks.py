@@ -254,9 +254,9 @@ def session_in_meta(meta: Mapping[str, object] | None) -> str:
     """Return the session that a call names; empty if it names none."""
     if not meta:
         return ""
-    for places in META_KEYS.values():
-        for place in places:
-            if found := _at(meta, place):
+    for paths in META_KEYS.values():
+        for path in paths:
+            if found := _at(meta, path):
                 return found
     return ""
 
@@ -277,9 +277,9 @@ def session_in_arguments(arguments: Mapping[str, object] | None) -> tuple[str, d
     return _at(arguments, (SESSION_ARGUMENT,)), rest
 
 
-def _at(meta: Mapping[str, object], place: tuple[str, ...]) -> str:
+def _at(meta: Mapping[str, object], path: tuple[str, ...]) -> str:
     value: object = meta
-    for word in place:
+    for word in path:
         value = _opened(value).get(word)
     return value if isinstance(value, str) and 0 < len(value) <= _LIMIT_KEY else ""
 

@@ -80,48 +80,48 @@ class _Reader:
         self._text = text
         self._dialect = dialect
 
-    def trouble(self, place: int) -> ValueError:
-        return ValueError(f"line {self._text.count(chr(10), 0, place) + 1} is not valid JSON")
+    def trouble(self, index: int) -> ValueError:
+        return ValueError(f"line {self._text.count(chr(10), 0, index) + 1} is not valid JSON")
 
-    def skip(self, place: int) -> int:
+    def skip(self, index: int) -> int:
         while True:
-            found = _BLANK.match(self._text, place)
+            found = _BLANK.match(self._text, index)
             assert found is not None  # the pattern also matches an empty text
-            place = found.end()
-            comment = _COMMENT.match(self._text, place) if self._dialect.comments else None
+            index = found.end()
+            comment = _COMMENT.match(self._text, index) if self._dialect.comments else None
             if comment is None:
-                return place
-            place = comment.end()
+                return index
+            index = comment.end()
 
-    def value(self, place: int, depth: int) -> Node:
-        first = self._text[place : place + 1]
+    def value(self, index: int, depth: int) -> Node:
+        first = self._text[index : index + 1]
         if depth > _LIMIT_DEPTH:
-            raise self.trouble(place)
+            raise self.trouble(index)
         if first == '"':
-            value, end = self._string(place)
-            return Node(value=value, start=place, end=end)
+            value, end = self._string(index)
+            return Node(value=value, start=index, end=end)
         if first in ("{", "["):
-            return self._holder(place, depth)
-        scalar = _SCALAR.match(self._text, place)
+            return self._holder(index, depth)
+        scalar = _SCALAR.match(self._text, index)
         if scalar is None:
-            raise self.trouble(place)
-        return Node(value=json.loads(scalar[0]), start=place, end=scalar.end())
+            raise self.trouble(index)
+        return Node(value=json.loads(scalar[0]), start=index, end=scalar.end())
 
-    def _string(self, place: int) -> tuple[str, int]:
-        if self._text[place : place + 1] != '"':
-            raise self.trouble(place)
+    def _string(self, index: int) -> tuple[str, int]:
+        if self._text[index : index + 1] != '"':
+            raise self.trouble(index)
         try:
-            value, end = _DECODER.raw_decode(self._text, place)
+            value, end = _DECODER.raw_decode(self._text, index)
         except ValueError as error:
-            raise self.trouble(place) from error
+            raise self.trouble(index) from error
         return str(value), end
 
     def _holder(self, start: int, depth: int) -> Node:
         is_object = self._text[start] == "{"
-        close, parts, place = "}" if is_object else "]", list[Part](), self.skip(start + 1)
+        close, parts, index = "}" if is_object else "]", list[Part](), self.skip(start + 1)
         can_end = True
-        while self._text[place : place + 1] != close or not can_end:
-            name, at = self._string(place) if is_object else (None, place)
+        while self._text[index : index + 1] != close or not can_end:
+            name, at = self._string(index) if is_object else (None, index)
             if is_object:
                 at = self.skip(at)
                 if self._text[at : at + 1] != ":":
@@ -130,15 +130,15 @@ class _Reader:
             node = self.value(at, depth + 1)
             behind = self.skip(node.end)
             has_comma = self._text[behind : behind + 1] == ","
-            parts.append(Part(name=name, start=place, node=node, comma=behind if has_comma else None))
-            place = self.skip(behind + 1) if has_comma else behind
+            parts.append(Part(name=name, start=index, node=node, comma=behind if has_comma else None))
+            index = self.skip(behind + 1) if has_comma else behind
             can_end = not has_comma or self._dialect.trailing_commas
-            if not has_comma and self._text[place : place + 1] != close:
-                raise self.trouble(place)
+            if not has_comma and self._text[index : index + 1] != close:
+                raise self.trouble(index)
         value: object = [part.node.value for part in parts]
         if is_object:
             value = {str(part.name): part.node.value for part in parts}
-        return Node(value=value, start=start, end=place + 1, parts=tuple(parts))
+        return Node(value=value, start=start, end=index + 1, parts=tuple(parts))
 
 
 # Changing a text
@@ -157,12 +157,12 @@ def add_part(text: str, root: Node, holder: Node, name: str | None, value: objec
     else:
         piece = f" {_written(text, root, name, value, None)}"
     comment = _SAME_LINE.match(text, last.whole_end)
-    place = comment.end() if comment and comment.end() < holder.end else last.whole_end
+    index = comment.end() if comment and comment.end() < holder.end else last.whole_end
     if comment and "//" in comment[0] and "\n" not in piece:
         piece = f"\n{piece}"
     if last.comma is not None:
-        return f"{text[:place]}{piece},{text[place:]}"
-    return f"{text[: last.end]},{text[last.end : place]}{piece}{text[place:]}"
+        return f"{text[:index]}{piece},{text[index:]}"
+    return f"{text[: last.end]},{text[last.end : index]}{piece}{text[index:]}"
 
 
 def _add_first(
@@ -212,12 +212,12 @@ def _unit(text: str, root: Node) -> str:
     return _UNIT
 
 
-def _indent_at(text: str, place: int) -> str:
+def _indent_at(text: str, index: int) -> str:
     """Return the blanks between the start of a line and its first character."""
-    indent = text[text.rfind("\n", 0, place) + 1 : place]
+    indent = text[text.rfind("\n", 0, index) + 1 : index]
     return indent if not indent.strip(" \t") else ""
 
 
-def _line_indent(text: str, place: int) -> str:
-    line = text[text.rfind("\n", 0, place) + 1 : place]
+def _line_indent(text: str, index: int) -> str:
+    line = text[text.rfind("\n", 0, index) + 1 : index]
     return line[: len(line) - len(line.lstrip(" \t"))]

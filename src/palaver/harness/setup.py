@@ -185,13 +185,13 @@ def _without(
 ) -> str:
     assert holder.parts is not None
     part = holder.parts[index]
-    beside = part.node.get("hooks") if addition.name is None else None
-    if beside is not None and _runs(part.node.value) - _runs(addition.value):
+    hooks = part.node.get("hooks") if addition.name is None else None
+    if hooks is not None and _runs(part.node.value) - _runs(addition.value):
         ours = _runs(addition.value)
-        for place, entry in reversed(list(enumerate(beside.node.parts or ()))):
+        for position, entry in reversed(list(enumerate(hooks.node.parts or ()))):
             value = entry.node.value
             if isinstance(value, Mapping) and value.get("command") in ours:
-                return remove_part(text, beside.node, place)
+                return remove_part(text, hooks.node, position)
     return remove_part(text, holder, index, insides.get(addition.path) or "")
 
 
@@ -547,8 +547,8 @@ def _codex(pal: Sequence[str], companion: Sequence[str]) -> Setup:
     )
     if companion:
         # It runs as long as the session, and Codex ends it together with the session.
-        beside = {"type": "command", "command": f"exec {shlex.join(companion)}", "async": True}
-        entry = {"matcher": "startup|resume|clear", "hooks": [{**beside, "timeout": _COMPANION_LIMIT_S}]}
+        command = {"type": "command", "command": f"exec {shlex.join(companion)}", "async": True}
+        entry = {"matcher": "startup|resume|clear", "hooks": [{**command, "timeout": _COMPANION_LIMIT_S}]}
         hooks = (*hooks, Addition(path=("hooks", "SessionStart"), value=entry))
     return Setup(
         changes=(Change(file="config.toml", lines=server), Change(file="hooks.json", additions=hooks)),

@@ -166,8 +166,8 @@ class Gathering:
         """Add the result of a call."""
         turn = self._turn
         if turn is not None and call_id in turn.places:
-            place = turn.places[call_id]
-            turn.tools[place] = replace(turn.tools[place], output=output, is_error=is_error)
+            index = turn.places[call_id]
+            turn.tools[index] = replace(turn.tools[index], output=output, is_error=is_error)
             turn.unanswered.discard(call_id)
             turn.wholes.append(whole)
             return

@@ -1,6 +1,6 @@
 """One agent in a terminal: its terminal host, its lane, its socket, and the report of its exit.
 
-An `Agent` exists from the time its name is known and its process may run. It outlives connections to the
+A `HeldAgent` exists from the time its name is known and its process may run. It outlives connections to the
 daemon.
 
 A separate module from `main.py`, which loads it only after the program has started.
@@ -159,6 +159,9 @@ def choose_profile(home: str, harness: str, command: Sequence[str], prompt: str)
     return with_prompt(profile_of(known), prompt)
 
 
+# --------------------
+# The agent: it connects its terminal host, its lane, its socket and its exit report.
+
 VIEWER_LIMIT_S: Final = 3.0
 """Seconds that the holder of an exited agent waits for the terminal that the agent was started from."""
 _OFF_THE_BUS: Final = "not on the bus"
@@ -272,7 +275,7 @@ class HeldAgent:
         return "\n".join(line.rstrip() for line in lines[-_LIMIT_OUTPUT_LINES:]).strip("\n")
 
     def stop(self) -> None:
-        """Ask the agent to quit; see `House.stop`."""
+        """Ask the agent to quit; see `HolderControl.stop`."""
         self.house.stop()
 
     # The daemon

@@ -73,7 +73,7 @@ def _is_live(path: Path) -> bool:
 # Forward a caller's connection to the daemon by its descriptor, so that the daemon identifies the caller.
 #
 # The daemon reads the request from the descriptor itself, identifies the process at the other end, and
-# either replies to the caller directly or returns the request to the holder. This module makes no decisions
+# either replies to the caller directly or returns the request to the holder. The code here decides nothing,
 # and cannot make a request on behalf of a caller.
 
 _LIMIT_S: Final = 10.0
@@ -215,7 +215,7 @@ class AgentServer:
         home: str,
         name: str,
         listener: socket.socket,
-        house: SocketControl,
+        control: SocketControl,
         *,
         request_limit_s: float = REQUEST_LIMIT_S,
     ) -> None:
@@ -223,7 +223,7 @@ class AgentServer:
         self._home = home
         self._name = name
         self._listener = listener
-        self._house = house
+        self._control = control
         self._room = asyncio.Semaphore(LIMIT_CALLERS)
         self._silent: dict[socket.socket, asyncio.Timeout] = {}
 
@@ -279,9 +279,9 @@ class AgentServer:
             return size > 0 and await self._pass_on(connection)
         connection.recv(size)
         if request.type == "show":
-            await self._reply(connection, _ok(message=await self._house.show(request.message_id)))
+            await self._reply(connection, _ok(message=await self._control.show(request.message_id)))
         else:
-            await self._reply(connection, _ok(agent=self._house.status()))
+            await self._reply(connection, _ok(agent=self._control.status()))
         return False
 
     async def _pass_on(self, connection: socket.socket) -> bool:
@@ -295,16 +295,16 @@ class AgentServer:
         match request.type:
             case "attach":
                 _check(who, "attaching to an agent", ("human",), kind="human")
-                self._house.attach(connection, request)
+                self._control.attach(connection, request)
                 return True
             case "hook_event":
                 self._check_own(who)
-                self._house.hook(request.event_name, _payload(request))
+                self._control.hook(request.event_name, _payload(request))
                 await self._reply(connection, _ok())
             case "stop":
                 _check(who, "stopping an agent", _OPERATORS)
                 await self._reply(connection, _ok())
-                self._house.stop()
+                self._control.stop()
         return False
 
     async def _look_at_request(self, connection: socket.socket) -> tuple[bytes, int]:

@@ -81,9 +81,9 @@ def lock_session(home: str, session: str) -> int | None:
     folder = Path(home) / "harness"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    place = int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "big") % _PLACES
+    offset = int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "big") % _PLACES
     try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
     except OSError:
         os.close(lock)
         return None

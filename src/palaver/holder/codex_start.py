@@ -264,13 +264,13 @@ def main(words: list[str]) -> NoReturn:
     command = words[words.index("--") + 1 :]
     home = os.environ["PALAVER_HOME"]  # `pal` sets it for every agent.
     is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
-    told = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
+    text = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
     if theirs := _own_settings():
-        told = f"{theirs}\n\n{told}"
+        text = f"{theirs}\n\n{text}"
     settings = (*launch_settings(find_pal(), home), *(hook_settings(find_pal(), home) if has_hooks else ()))
-    launch = plan_launch(command[1:], address=address, settings=settings, told=told)
+    launch = plan_launch(command[1:], address=address, settings=settings, told=text)
     if launch.server and not _has_server(command[0], launch.server, Path(address)):
-        launch = plan_launch(command[1:], address="", settings=settings, told=told)
+        launch = plan_launch(command[1:], address="", settings=settings, told=text)
     try:
         os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - no shell is involved
     except OSError as error:
@@ -303,10 +303,10 @@ def _has_server(program: str, arguments: tuple[str, ...], path: Path) -> bool:
     try:
         if start_server([program, *arguments], path):
             return True
-        said = path.with_name(LOG).read_bytes()[-_LIMIT_SAID:].decode("utf-8", "replace").strip()
+        reason = path.with_name(LOG).read_bytes()[-_LIMIT_SAID:].decode("utf-8", "replace").strip()
     except OSError as error:
-        said = str(error)
-    sys.stderr.write(f"pal: no server of its own for Codex, so messages are typed: {said}\n")
+        reason = str(error)
+    sys.stderr.write(f"pal: no server of its own for Codex, so messages are typed: {reason}\n")
     return False
 
 

@@ -34,7 +34,7 @@ from palaver.terminal.viewers import LIMIT_CLIENTS
 # End an agent: by its own quit keys, then SIGTERM, then SIGKILL, with a grace period after each.
 #
 # Descendants that the agent leaves running are ended after it, in whatever session they are: SIGTERM, then
-# SIGKILL. This module only sends signals and reports each step; the holder waits for the process.
+# SIGKILL. Only signals are sent and steps reported here; the holder waits for the process.
 
 TERM_GRACE_S: Final = 5.0
 KILL_GRACE_S: Final = 5.0
@@ -112,12 +112,12 @@ class AgentEnding:
         """End the remaining descendants, if the agent has ended. Give up on those that survive."""
         loop = asyncio.get_running_loop()
         for number, limit_s in steps if self._has_ended.is_set() else ():
-            told: set[int] = set()
+            signalled: set[int] = set()
             limit = loop.time() + limit_s
             while (rest := set(left_behind(self._child))) and loop.time() < limit:
-                for pid in rest - told:
+                for pid in rest - signalled:
                     _tell(pid, number)
-                told |= rest
+                signalled |= rest
                 await asyncio.sleep(_LOOK_S)
 
     def _say(self, word: str) -> None:
@@ -256,39 +256,41 @@ class HolderControl:
         Raises NotFound if neither knows the message.
         """
         try:
-            told = msgspec.json.decode(
+            message = msgspec.json.decode(
                 await self._bus.ask(ReceiptsOp(message=message_id)), type=dict[str, object]
             )
         except Disconnected:
-            told = {}
+            message = {}
         except PalaverError as error:
             raise NotFound(f"message {message_id}", str(error)) from error
         # Only the daemon can resolve an abbreviated id.
-        here = self._lane.find(str(told.get("id", message_id)))
-        if not told and here is None:
+        here = self._lane.find(str(message.get("id", message_id)))
+        if not message and here is None:
             raise NotFound(f"message {message_id}", "it was not offered here, and the bus is not running")
         shown = {
-            "body": told.get("text", ""),
-            "status": self._state_in(told),
-            "file_path": self._file_of(told),
-            "priority": told.get("priority", ""),
+            "body": message.get("text", ""),
+            "status": self._state_in(message),
+            "file_path": self._file_of(message),
+            "priority": message.get("priority", ""),
         }
         if here is not None:
             shown |= {"id": here.id, "seq": here.seq, "from": here.sender, "priority": here.priority}
             shown |= {"status": here.state, "file_path": here.file}
-            shown["body"] = told.get("text") or parse_message_file(read_message(here.file)) or here.beginning
-        return told | shown
+            shown["body"] = (
+                message.get("text") or parse_message_file(read_message(here.file)) or here.beginning
+            )
+        return message | shown
 
-    def _file_of(self, told: Mapping[str, object]) -> str:
+    def _file_of(self, message: Mapping[str, object]) -> str:
         """Return the file of a message that was not offered here: it exists once the message is queued."""
-        message_id, ts, text = told.get("id"), told.get("ts"), told.get("text")
+        message_id, ts, text = message.get("id"), message.get("ts"), message.get("text")
         if not isinstance(message_id, str) or not isinstance(ts, int) or not isinstance(text, str):
             return ""
         return find_message(self._home, self._name, message_id, ts, format_message_file(text))
 
-    def _state_in(self, told: Mapping[str, object]) -> str:
+    def _state_in(self, message: Mapping[str, object]) -> str:
         """Return this agent's state from the receipts of a message."""
-        receipts = told.get("receipts")
+        receipts = message.get("receipts")
         for line in receipts if isinstance(receipts, list) else ():
             if isinstance(line, dict) and line.get("name") == self._name:
                 return str(line.get("state", ""))

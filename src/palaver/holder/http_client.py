@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 from palaver.harness.opencode.wire import Head, Lost, NotSent
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `_send` imports it: the library in it loads slowly, and the start of a harness waits
     from palaver.holder.http_exchange import HttpExchange
 
 LIMIT_EVENT_BYTES: Final = 16 * 1024 * 1024
 """The largest event; a longer one is skipped."""
 LIMIT_BODY_BYTES: Final = 64 * 1024 * 1024
+"""The longest response that `ask` keeps in memory."""
 _READ_BYTES: Final = 64 * 1024
 _CONNECT_S: Final = 5.0
 _HOST: Final = "127.0.0.1"
+_FIELD: Final = b"data:"
 
 
 def basic_auth(user: str, password: str) -> str:
@@ -31,7 +33,10 @@ def basic_auth(user: str, password: str) -> str:
 
 
 class EventReader:
-    """Finds the events in a stream: the text of `data:` lines, joined. All other lines are skipped."""
+    """Finds the events in a stream of server-sent events: the text of their `data:` lines, joined.
+
+    All other lines are skipped.
+    """
 
     def __init__(self, limit_bytes: int = LIMIT_EVENT_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -51,19 +56,19 @@ class EventReader:
         self._rest += rest
         if len(self._rest) > self._limit_bytes:
             self._is_dropping = True
-            del self._rest[5:]  # Keep the start of the line: it says which kind of line it is.
+            del self._rest[len(_FIELD) :]  # Keep the start of the line: it says which kind of line it is.
 
     def _read_line(self, line: bytes) -> bytes | None:
-        if not line:
+        if not line:  # An empty line ends an event.
             data, self._data, self._size = self._data, [], 0
             was_dropped, self._is_dropping = self._is_dropping, False
             return b"\n".join(data) if data and not was_dropped else None
-        if line.startswith(b"data:"):
-            value = line[5:].removeprefix(b" ")
+        if line.startswith(_FIELD):
+            value = line.removeprefix(_FIELD).removeprefix(b" ")
             self._size += len(value)
             if self._size > self._limit_bytes:
                 self._is_dropping = True
-                self._data = [b""]
+                self._data = [b""]  # Free the memory: the event is dropped when it ends.
             else:
                 self._data.append(value)
         return None
@@ -81,18 +86,18 @@ class HttpClient:
         self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
     ) -> tuple[Head, bytes]:
         """Send a request and return the complete response. Raises NotSent or Lost."""
-        async with self._send(method, path, body) as (reader, answer):
-            found = bytearray()
+        async with self._send(method, path, body) as (reader, exchange):
+            content = bytearray()
             try:
                 async with asyncio.timeout(limit_s):
-                    while not answer.is_done:
-                        found += answer.feed(await reader.read(_READ_BYTES))
-                        if len(found) > LIMIT_BODY_BYTES:
+                    while not exchange.is_done:
+                        content += exchange.feed(await reader.read(_READ_BYTES))
+                        if len(content) > LIMIT_BODY_BYTES:
                             raise Lost("the answer is too long")
             except OSError as error:  # Also a timeout.
                 raise Lost(str(error) or "no answer came in time") from error
-            assert answer.head is not None  # `is_done` is set after the head.
-            return answer.head, bytes(found)
+            assert exchange.head is not None  # `is_done` is set after the head.
+            return exchange.head, bytes(content)
 
     async def follow(self, path: str, *, first_s: float, silence_s: float) -> AsyncIterator[bytes]:
         """Yield the events of a stream in order. Raises NotSent or Lost.
@@ -101,15 +106,15 @@ class HttpClient:
         `silence_s`.
         """
         headers = {"Accept": "text/event-stream"}
-        async with self._send("GET", path, None, headers) as (reader, answer):
+        async with self._send("GET", path, None, headers) as (reader, exchange):
             events, limit_s = EventReader(), first_s
             try:
-                while not answer.is_done:
+                while not exchange.is_done:
                     async with asyncio.timeout(limit_s):
                         piece = await reader.read(_READ_BYTES)
-                    data = answer.feed(piece)
-                    if answer.head is not None and not answer.head.is_ok:
-                        raise Lost(f"it answered {answer.head.status}")
+                    data = exchange.feed(piece)
+                    if exchange.head is not None and not exchange.head.is_ok:
+                        raise Lost(f"it answered {exchange.head.status}")
                     for event in events.feed(data):
                         limit_s = silence_s
                         yield event
@@ -120,6 +125,10 @@ class HttpClient:
     async def _send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
     ) -> AsyncIterator[tuple[asyncio.StreamReader, "HttpExchange"]]:
+        """Connect and send a request; the connection is closed at the end of the block.
+
+        Raises NotSent if it cannot connect: then the request has certainly not reached the server.
+        """
         from palaver.holder.http_exchange import HttpExchange
 
         try:
@@ -128,8 +137,8 @@ class HttpClient:
         except OSError as error:
             raise NotSent(str(error) or "nobody answers") from error
         try:
-            shown = {"Authorization": basic_auth(self.user, self.password), **(headers or {})}
-            exchange = HttpExchange(method, path, f"{_HOST}:{self.port}", shown, body)
+            fields = {"Authorization": basic_auth(self.user, self.password), **(headers or {})}
+            exchange = HttpExchange(method, path, f"{_HOST}:{self.port}", fields, body)
             writer.write(exchange.request)
             yield reader, exchange
         finally:

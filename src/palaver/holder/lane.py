@@ -138,11 +138,11 @@ class TerminalLane:
         reported.
         """
         self._number = 0
-        told, in_hand = self.outcomes, self._in_hand
+        reported, in_hand = self.outcomes, self._in_hand
         carrying = () if in_hand is None else (in_hand.message.seq,)
-        request = LaneOp(kind="terminal", remembers=True, outcomes=told, carrying=carrying)
+        request = LaneOp(kind="terminal", remembers=True, outcomes=reported, carrying=carrying)
         opened = _opened(await self._bus.ask(request))
-        self._forget(told)
+        self._forget(reported)
         self._number, self._connection, self._told = opened.lane, self._bus.connections, None
         if in_hand is not None:
             in_hand.lane, in_hand.offer = opened.lane, opened.offer
@@ -235,9 +235,9 @@ class TerminalLane:
 
     def find(self, message_id: str) -> Handled | None:
         """Return a message by its id or its seq: `7`, `#7`."""
-        place = message_id.removeprefix("#")
+        number = message_id.removeprefix("#")
         return self.handled.get(message_id) or next(
-            (one for one in self.handled.values() if str(one.seq) == place), None
+            (one for one in self.handled.values() if str(one.seq) == number), None
         )
 
     def _end(self, done: Done, screen: str) -> None:
@@ -288,8 +288,8 @@ class TerminalLane:
         """Wait until all outcomes are reported, or the connection is lost."""
         await self._saying.settle()
 
-    def _forget(self, told: tuple[Outcome, ...]) -> None:
-        self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
+    def _forget(self, reported: tuple[Outcome, ...]) -> None:
+        self._outcomes = [one for one in self._outcomes if not any(one is known for known in reported)]
 
 
 def _without_keys(screen: str, message: TerminalOffer) -> str:

@@ -27,7 +27,7 @@ from palaver.holder.spawn import MODULE, HolderProcess
 # Start the program of an agent in its own session and terminal, with a clean environment.
 #
 # The child waits between fork and exec until its seat is known, so the daemon can identify it from its first
-# instruction. This module does not interpret the command.
+# instruction. Nothing here interprets the command.
 
 PREFIX: Final = "PALAVER_"
 HOME: Final = "PALAVER_HOME"
@@ -204,13 +204,13 @@ def _become(program: Program, slave: int, go: int, failure: int, others: tuple[i
 
 def _wait_for_seat(go: int) -> bytes | None:
     """Read the seat that starts the program; None if the holder has exited."""
-    said = b""
-    while not said.endswith(_GO):
+    received = b""
+    while not received.endswith(_GO):
         piece = os.read(go, _READ_BYTES)
         if not piece:
             return None
-        said += piece
-    return said.removesuffix(_GO)
+        received += piece
+    return received.removesuffix(_GO)
 
 
 def _default_signals() -> None:
@@ -222,6 +222,10 @@ def _default_signals() -> None:
         except (OSError, ValueError):
             continue  # SIGKILL and SIGSTOP cannot be set, and the C library reserves some.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+# --------------------
+# Start a holder in its own process, and report to the caller how it went.
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,9 +308,9 @@ def _start(
     process.order(msgspec.json.encode(start))
     with open(process.ready, "rb") as file:  # noqa: PTH123 - a descriptor
         meanwhile()
-        said = file.readline()
+        line = file.readline()
         process.release()
-        word = _ready_from(said, start.home)
+        word = _ready_from(line, start.home)
         on_ready(word.name)
         return word, file.read()
 
@@ -373,9 +377,9 @@ def ready_error(error: PalaverError) -> HolderReady:
     return HolderReady(error=error.code, message=str(error), details=dict(error.details))
 
 
-def _ready_from(said: bytes, home: str) -> HolderReady:
+def _ready_from(line: bytes, home: str) -> HolderReady:
     try:
-        ready = msgspec.json.decode(said, type=HolderReady)
+        ready = msgspec.json.decode(line, type=HolderReady)
     except msgspec.DecodeError:
         raise Disconnected(f"the holder of the terminal was lost; see {home}/agents/holder.log") from None
     if ready.error:

@@ -134,16 +134,16 @@ class NativeLane:
             _logger.info("a native lane waits for the daemon: %s", error)
 
     async def _open(self) -> None:
-        told = self.outcomes
+        reported = self.outcomes
         early: list[tuple[ReplyLine, Callable[[ReplyLine], None]]] = []
         self._early = early
         try:
             answer = await self._bus.ask(
-                LaneOp(kind="native", name=self._name, remembers=self._was_open, outcomes=told)
+                LaneOp(kind="native", name=self._name, remembers=self._was_open, outcomes=reported)
             )
         finally:
             self._early = None
-        self._forget(told)
+        self._forget(reported)
         self._number, self._told, self._was_open = _opened(answer).lane, None, True
         self._tell_level()
         for line, otherwise in early:
@@ -280,8 +280,8 @@ class NativeLane:
         """Wait until all outcomes are reported, or the connection is lost."""
         await self._saying.settle()
 
-    def _forget(self, told: tuple[Outcome, ...]) -> None:
-        self._outcomes = [one for one in self._outcomes if not any(one is known for known in told)]
+    def _forget(self, reported: tuple[Outcome, ...]) -> None:
+        self._outcomes = [one for one in self._outcomes if not any(one is known for known in reported)]
 
 
 def fenced(messages: tuple[NativeOffer, ...], recipient: str) -> str:

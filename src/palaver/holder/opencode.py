@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import socket
-import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -132,13 +131,13 @@ class Relay:
             self._followers.discard(events)
         raise Lost("OpenCode has ended" if self._is_closed else "too much was said at once")
 
-    def hear(self, told: Told) -> None:
+    def hear(self, line: Told) -> None:
         """Apply one line of the plugin."""
-        if told.answer:
-            answer = self._asked.get(told.answer)
+        if line.answer:
+            answer = self._asked.get(line.answer)
             if answer is not None and not answer.done():
-                answer.set_result((Head(told.status), bytes(told.body)))
-        elif event := bytes(told.event):
+                answer.set_result((Head(line.status), bytes(line.body)))
+        elif event := bytes(line.event):
             for events in list(self._followers):
                 if events.full():
                     self._followers.discard(events)
@@ -157,11 +156,11 @@ class Relay:
             events.put_nowait(None)
 
 
-def session_in(said: OpenCodeEvent) -> str:
+def session_in(event: OpenCodeEvent) -> str:
     """Return the session that received a prompt, according to an event; empty for any other event."""
-    info = as_map(said.about.get("info"))
-    if said.type == "message.updated" and info.get("role") == "user" and "summary" not in info:
-        return str(said.about.get("sessionID") or "")
+    info = as_map(event.about.get("info"))
+    if event.type == "message.updated" and info.get("role") == "user" and "summary" not in info:
+        return str(event.about.get("sessionID") or "")
     return ""
 
 
@@ -197,9 +196,9 @@ def new_place(home: str) -> Path:
     return folder / _FILE
 
 
-def write_place(path: Path, place: OpenCodeEndpoint) -> None:
+def write_place(path: Path, endpoint: OpenCodeEndpoint) -> None:
     """Store the address of a server. Raises OSError."""
-    _write(path, msgspec.json.encode(place))
+    _write(path, msgspec.json.encode(endpoint))
 
 
 def read_place(path: Path) -> OpenCodeEndpoint | None:
@@ -222,8 +221,8 @@ def write_told(path: Path, name: str) -> None:
 
 def write_holder(path: Path) -> None:
     """Record that this process removes the directory; if it is killed, the daemon does. Raises OSError."""
-    said = format_holder(EndpointOwner(pid=os.getpid(), start=_stat(os.getpid())[1]))
-    _write(path.with_name(HOLDER_FILE), said.encode("ascii"))
+    content = format_holder(EndpointOwner(pid=os.getpid(), start=_stat(os.getpid())[1]))
+    _write(path.with_name(HOLDER_FILE), content.encode("ascii"))
 
 
 def is_held(home: str, pid: int) -> bool:
@@ -262,9 +261,9 @@ def _tidy(above: Path) -> None:
     """Remove old directories of servers that no longer run."""
     for folder in above.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            place = read_place(folder / _FILE)
+            endpoint = read_place(folder / _FILE)
             is_old = time.time() - folder.stat().st_mtime > _STALE_S
-            if is_old and (place is None or not _listens(place.port)):
+            if is_old and (endpoint is None or not _listens(endpoint.port)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -293,7 +292,7 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
     If the address cannot be read, the integration is over from the start. If the instructions cannot be
     written, that is only logged.
     """
-    place = read_place(path)
+    endpoint = read_place(path)
     if held is not None:
         try:
             write_holder(path)
@@ -302,10 +301,12 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
             _logger.warning("%s gets no instructions about the bus: %s", held.name, error)
 
     def make(bus: NativeBus) -> OpenCodeIntegration:
-        server = HttpClient(place.port, place.user, place.password) if place else HttpClient(0, "", "")
-        began = place.began if place else Began()
+        server = (
+            HttpClient(endpoint.port, endpoint.user, endpoint.password) if endpoint else HttpClient(0, "", "")
+        )
+        began = endpoint.began if endpoint else Began()
         made = OpenCodeIntegration(server, began, bus, spawn=spawn, clock=clock)
-        made.is_over = place is None
+        made.is_over = endpoint is None
         return made
 
     return make
@@ -370,26 +371,26 @@ class Companion:
                 continue
             if not line:
                 return
-            if (told := told_from_line(line)) is not None:
-                self._take(told)
+            if (message := told_from_line(line)) is not None:
+                self._take(message)
 
-    def _take(self, told: Told) -> None:
-        if told.arguments is not None:
-            self._is_woken = not is_one_turn(told.arguments)
-        if told.begun:
-            self._look_at(told.begun)
-        said = wire.said_from_bytes(bytes(told.event)) if bytes(told.event) else None
-        if said is not None:
-            self._hear(said)
-        self._relay.hear(told)
+    def _take(self, line: Told) -> None:
+        if line.arguments is not None:
+            self._is_woken = not is_one_turn(line.arguments)
+        if line.begun:
+            self._look_at(line.begun)
+        event = wire.said_from_bytes(bytes(line.event)) if bytes(line.event) else None
+        if event is not None:
+            self._hear(event)
+        self._relay.hear(line)
 
-    def _hear(self, said: wire.OpenCodeEvent) -> None:
-        info = as_map(said.about.get("info"))
-        if said.type in ("session.created", "session.updated"):
+    def _hear(self, event: wire.OpenCodeEvent) -> None:
+        info = as_map(event.about.get("info"))
+        if event.type in ("session.created", "session.updated"):
             self._is_root.setdefault(text_in(info, "id"), not text_in(info, "parentID"))
-        elif said.type == "session.deleted":
-            self._forget(text_in(said.about, "sessionID") or text_in(info, "id"))
-        elif session := session_in(said):
+        elif event.type == "session.deleted":
+            self._forget(text_in(event.about, "sessionID") or text_in(info, "id"))
+        elif session := session_in(event):
             self._look_at(session)
 
     def _look_at(self, session: str) -> None:
@@ -521,13 +522,16 @@ def _settings(environment: Mapping[str, str], cwd: str) -> Iterator[str]:
 # --------------------
 # Find the session that OpenCode would resume, in its own database. Reads only.
 #
-# This is a separate module because SQLite costs memory, and no holder should load it.
+# Only the client that starts OpenCode calls it, so it imports SQLite itself: that costs memory, and no holder
+# should load it.
 
 _DATABASE_BUSY_S: Final = 1.0
 
 
 def last_opencode_session(environment: Mapping[str, str], cwd: str) -> str:
     """Return the session that OpenCode would resume in a directory; empty if there is no session."""
+    import sqlite3
+
     data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
     path = environment.get("OPENCODE_DB") or f"{data}/opencode/opencode.db"
     question = (

@@ -190,10 +190,12 @@ class NativeSubagents:
             lane = NativeLane(self._bus, partial(self._integration.carry, key), self._on_change, name=name)
             lane.remember(
                 tuple(
-                    msgspec.structs.replace(told, name="") for told in self._remembered if told.name == name
+                    msgspec.structs.replace(outcome, name="")
+                    for outcome in self._remembered
+                    if outcome.name == name
                 )
             )
-            self._remembered = [told for told in self._remembered if told.name != name]
+            self._remembered = [outcome for outcome in self._remembered if outcome.name != name]
             one = self._known[key] = _SubAgent(name=name, parent=above, kind=kind, lane=lane)
             self._on_begun(key, name)
         one.is_told = True

@@ -1,1 +1,1 @@
-"""Who calls: processes, seats, presence, workspaces and tokens."""
+"""Callers: processes, seats, presence, workspaces and tokens."""

@@ -22,10 +22,12 @@ from palaver.protocol.agents import SCRIPT_NAME, Agent, Caller, Seat, Standing, 
 # --------------------
 # Identify the caller: four rules over a chain of processes. Pure: same chain and claim, same result.
 #
-# 1. the nearest anchor; if it has several seats, the session key selects one, and without a key the caller
-# is    refused; 2. no anchor, but a mark that selects a seat: that seat, with at most a worker's rights; 3.
-# no anchor, no mark, no process above that was an anchor before, and in the foreground of a terminal that
-# no    holder owns: the human; 4. otherwise: a script.
+# 1. The nearest anchor. If it has several seats, the session key selects one; without a key the caller is
+#    refused.
+# 2. No anchor, but a mark that selects a seat: that seat, with at most a worker's rights.
+# 3. No anchor, no mark, no process above that was an anchor before, and in the foreground of a terminal that
+#    no holder owns: the human.
+# 4. Otherwise: a script.
 #
 # A mark selects an agent or lowers rights. Nothing that the caller claims, and nothing that could not be
 # read, raises them.

@@ -1,4 +1,4 @@
-"""Who is present in a room, and which of its messages were shown to whom."""
+"""The presence of agents in rooms, and which messages of a room were shown to which agent."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -97,7 +97,7 @@ class _Wait:
     """The number of its calls that wait now."""
 
 
-class _Moments:
+class _LastSigns:
     """When each of up to `LIMIT_NAMES` names last gave a sign of life."""
 
     def __init__(self) -> None:
@@ -135,8 +135,8 @@ class AttendanceBook:
         self._has_token = has_token
         self._grace_ms = (policy or Policy()).waiter_grace_ms
         self._started_ms = clock.now_ms()
-        self._seen = _Moments()
-        self._tokens = _Moments()
+        self._seen = _LastSigns()
+        self._tokens = _LastSigns()
         self._calls: dict[str, int] = {}
         self._active = {agent.name for agent in read_agents(log.rows) if agent.state == AgentState.ACTIVE}
         self._beats: dict[tuple[str, str], int] = {}
@@ -218,10 +218,10 @@ class AttendanceBook:
             self.changed(room)
             self.fell_silent(name)
 
-    def is_news(self, room: str, name: str, place: int) -> bool:
+    def is_news(self, room: str, name: str, seq: int) -> bool:
         """Record that a member was notified of a handoff; False if it already was notified of this one."""
-        is_known = self._told.get((room, name)) == place
-        self._told[room, name] = place
+        is_known = self._told.get((room, name)) == seq
+        self._told[room, name] = seq
         return not is_known
 
     def forget(self, room: str, name: str) -> None:

@@ -97,19 +97,19 @@ class SeatIndex:
                 del table[key]
 
     def _places(self, agent: Agent) -> list[tuple[_Table, object]]:
-        places: list[tuple[_Table, object]] = []
+        entries: list[tuple[_Table, object]] = []
         if agent.parent:
             if agent.seat is not None and agent.seat.boot == self.boot:
-                places.append((self._subagents, (agent.seat.pid, agent.seat.start)))
-            return places
+                entries.append((self._subagents, (agent.seat.pid, agent.seat.start)))
+            return entries
         if agent.seat is not None:
-            places.append((self._marks, self.mark(agent.seat, agent.name)))
+            entries.append((self._marks, self.mark(agent.seat, agent.name)))
             if agent.seat.boot == self.boot:
-                places.append((self._anchors, (agent.seat.pid, agent.seat.start)))
+                entries.append((self._anchors, (agent.seat.pid, agent.seat.start)))
         # An agent on a connection has the hash of a secret as its session, not a harness session.
         if agent.session and not agent.link:
-            places.append((self._sessions, (agent.harness, agent.session)))
-        return places
+            entries.append((self._sessions, (agent.harness, agent.session)))
+        return entries
 
     def is_anchor(self, process: Process) -> bool:
         """Whether an agent has its seat at exactly this process."""

@@ -89,6 +89,9 @@ class Tickets:
         self._open = {word: kept for word, kept in self._open.items() if kept[0] > now}
 
 
+# --------------------
+# Tokens: created and revoked by people, and looked up for each request.
+
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "pal_"
 """Lets people and scanners recognize a token in a text."""

@@ -106,8 +106,8 @@ def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False, home:
     above = list(_upwards(top, taboo))
     if main is not None and main not in taboo:
         # A worktree may be elsewhere than its main checkout: rooms above either of them are above it.
-        beside = [one for one in above[1:] if main not in one.parents]
-        top, above = main, list(dict.fromkeys([*_upwards(main, taboo), *beside]))
+        outside = [one for one in above[1:] if main not in one.parents]
+        top, above = main, list(dict.fromkeys([*_upwards(main, taboo), *outside]))
     around = list(dict.fromkeys([*_inside(folder, checkout or top, main), top, *above]))
     if is_exact:
         top = folder

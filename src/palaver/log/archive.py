@@ -250,7 +250,7 @@ _BY_END: Final = (
 )
 _BY_SENDER: Final = "SELECT seq FROM archived WHERE id = ? AND sender = ?"
 _BY_REQUEST_KEY: Final = "SELECT seq FROM archived WHERE request_key = ?"
-_BY_PLACE: Final = "SELECT seq FROM archived WHERE seq = ?"
+_BY_SEQ: Final = "SELECT seq FROM archived WHERE seq = ?"
 _LARGEST_ULID: Final = (
     "SELECT id FROM archived WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
     " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
@@ -270,7 +270,7 @@ class ArchiveIndex:
     def by_place(self, seq: int) -> Event | None:
         """Return the event with a seq, or None."""
         # A copy may be in a file before its event has left the log.
-        return self._archives.event(seq) or self._one(_BY_PLACE, seq)
+        return self._archives.event(seq) or self._one(_BY_SEQ, seq)
 
     def by_request_key(self, request_key: bytes) -> Event | None:
         """Return the event that a request has written, or None."""

@@ -29,7 +29,7 @@ class _SeqOfLine(msgspec.Struct):
     seq: int
 
 
-_decode_place: Final = msgspec.json.Decoder(_SeqOfLine).decode
+_decode_seq: Final = msgspec.json.Decoder(_SeqOfLine).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +87,20 @@ def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | Non
     directory.mkdir(mode=0o700, exist_ok=True)
     remove_unfinished(directory)
     # Only a complete file gets its name: write a temporary file, sync it, then rename it. mkstemp sets 0600.
-    handle, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=directory)
+    handle, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=directory)
     try:
         with os.fdopen(handle, "wb") as file:
             places = _write_lines(file, events)
             file.flush()
             os.fsync(file.fileno())
         if places is None:
-            Path(beside).unlink()
+            Path(temporary).unlink()
             return None
         first, last = places
         path = directory / f"{first:015d}-{last:015d}.jsonl"
-        Path(beside).replace(path)
+        Path(temporary).replace(path)
     except BaseException:
-        Path(beside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
     for changed in (directory, directory.parent):
         sync(changed)
@@ -127,13 +127,13 @@ def _says(line: bytes, event: Event) -> bool:
         return False
 
 
-def _offset_behind(file: BinaryIO, place: int) -> int:
+def _offset_behind(file: BinaryIO, seq: int) -> int:
     """Return the offset of the first line above a seq, or the end of the file."""
     low, high = 0, file.seek(0, os.SEEK_END)
     while low < high:
         middle = (low + high) // 2
         start, line = _skip_damaged(file, *_first_line_from(file, middle))
-        if start >= high or _decode_place(line).seq > place:
+        if start >= high or _decode_seq(line).seq > seq:
             high = middle
         else:
             low = start + len(line)
@@ -155,7 +155,7 @@ def _skip_damaged(file: BinaryIO, start: int, line: bytes) -> tuple[int, bytes]:
     """
     for _ in range(_LIMIT_DAMAGED):
         try:
-            _decode_place(line)
+            _decode_seq(line)
         except msgspec.MsgspecError:
             start += len(line)
             line = file.readline()
@@ -166,4 +166,4 @@ def _skip_damaged(file: BinaryIO, start: int, line: bytes) -> tuple[int, bytes]:
 
 def place_of_line(line: bytes) -> int:
     """Return the seq of the event in a line."""
-    return _decode_place(line).seq
+    return _decode_seq(line).seq

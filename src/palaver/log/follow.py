@@ -24,49 +24,49 @@ async def follow(
     """
     news = asyncio.Event()
     stop = log.subscribe(lambda _: news.set())
-    place = max(after, query.after)
+    seq = max(after, query.after)
     try:
-        while not _is_over(query, place):
+        while not _is_over(query, seq):
             news.clear()
-            if with_archives and place < log.archived():
-                found, place = await _next_archived(log, query, place)
+            if with_archives and seq < log.archived():
+                found, seq = await _next_archived(log, query, seq)
             else:
-                found, known = await _next(log, query, place)
-                if with_archives and place < log.archived():
+                found, known = await _next(log, query, seq)
+                if with_archives and seq < log.archived():
                     continue  # Some of it may have moved into an archive during the read.
-                place = known
+                seq = known
             if found:
                 yield found
-            elif place >= log.last() and not _is_over(query, place):
+            elif seq >= log.last() and not _is_over(query, seq):
                 await news.wait()
     finally:
         stop()
 
 
-async def _next_archived(log: Log, query: Query, place: int) -> tuple[Sequence[Event], int]:
-    page = await log.read_archived(replace(query, after=place, last=None, limit=_EVENTS_AT_ONCE))
+async def _next_archived(log: Log, query: Query, seq: int) -> tuple[Sequence[Event], int]:
+    page = await log.read_archived(replace(query, after=seq, last=None, limit=_EVENTS_AT_ONCE))
     return page.events, page.place
 
 
-def _is_over(query: Query, place: int) -> bool:
+def _is_over(query: Query, seq: int) -> bool:
     """Return whether the log is known up to the query's end."""
-    return query.before is not None and place >= query.before - 1
+    return query.before is not None and seq >= query.before - 1
 
 
-async def _next(log: Log, query: Query, place: int) -> tuple[Sequence[Event], int]:
+async def _next(log: Log, query: Query, seq: int) -> tuple[Sequence[Event], int]:
     """Return the next matching events above a seq, and the seq up to which the log is now known."""
     if not query.search and not query.sql:
-        events = log.tail(place, _EVENTS_AT_ONCE)
+        events = log.tail(seq, _EVENTS_AT_ONCE)
         if events is not None:
-            known = events[-1].seq if events else place
+            known = events[-1].seq if events else seq
             # All of them are above the query's own seq, and reusing the same query avoids folding it again.
             return [event for event in events if matches(query, event)], known
     last = log.last()
-    if place >= last:
-        return [], place
+    if seq >= last:
+        return [], seq
     # Only up to here: events committed meanwhile belong to the next call.
     before = last + 1 if query.before is None else min(query.before, last + 1)
-    asked = replace(query, after=place, before=before, last=None, limit=_EVENTS_AT_ONCE)
+    asked = replace(query, after=seq, before=before, last=None, limit=_EVENTS_AT_ONCE)
     found = await log.read(asked)
     return found, found[-1].seq if len(found) == _EVENTS_AT_ONCE else before - 1
 
@@ -88,15 +88,15 @@ async def pages(
     while query.after < before - 1:
         if with_archives and query.after < log.archived():
             page = await log.read_archived(query)
-            found, place = page.events, page.place
+            found, seq = page.events, page.place
         else:
             found = await log.read(query)
             if with_archives and query.after < log.archived():
                 continue  # Some of it may have moved into an archive during the read.
-            place = found[-1].seq if len(found) == query.limit else before
+            seq = found[-1].seq if len(found) == query.limit else before
         if found:
             yield found
-        query = replace(query, after=place)
+        query = replace(query, after=seq)
 
 
 async def place_before_newest(log: Log, query: Query, count: int) -> int:

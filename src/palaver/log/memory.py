@@ -42,7 +42,7 @@ _SHORTEST_END: Final = 4
 _FOUND_AT_MOST: Final = 5
 _LOOKED_AT_ONCE: Final = 3
 
-_by_place = attrgetter("seq")
+_by_seq = attrgetter("seq")
 
 
 class MemoryRows:
@@ -180,7 +180,7 @@ class MemoryLog:
     async def archive(self, before: int) -> Archived:
         await asyncio.sleep(0)
         self._check_open()
-        count = bisect_left(self._shown, before, key=_by_place)
+        count = bisect_left(self._shown, before, key=_by_seq)
         self._archive += self._shown[:count]
         del self._shown[:count]
         return Archived(count, self.archived())
@@ -193,10 +193,10 @@ class MemoryLog:
         check_search(query)
         if query.sql:
             raise BadQuery("the in-memory log does not support SQL")
-        behind = bisect_right(self._archive, query.after, key=_by_place)
+        behind = bisect_right(self._archive, query.after, key=_by_seq)
         some = self._archive[behind : behind + _LOOKED_AT_ONCE]
-        place = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()
-        return ArchivedPage(list(_matching(query, some)), place)
+        last = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()
+        return ArchivedPage(list(_matching(query, some)), last)
 
     async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
         await asyncio.sleep(0)
@@ -261,12 +261,12 @@ class MemoryLog:
         first = self._by_request_key.get(request_key or b"") or self._by_id.get((draft.sender, draft.id))
         if first is not None:
             return Commit(first, is_repeat=True)
-        place = self._place + next(self._steps)
+        seq = self._place + next(self._steps)
         # Encoded and decoded, as in any other engine: the log shares no payload with its callers.
         kept = decode_payload(encode_payload(draft.payload))
-        event = event_from(replace(draft, payload=kept), place, self._device)
+        event = event_from(replace(draft, payload=kept), seq, self._device)
         changes = self._apply(self._committed, event)
-        self._place = place
+        self._place = seq
         self._committed.change(changes)
         self._hidden.append((event, changes))
         self._by_id[event.sender, event.id] = event

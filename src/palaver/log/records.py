@@ -67,16 +67,16 @@ class Blobs:
     def _write_durably(self, path: Path, content: bytes) -> None:
         # Only a complete file gets its name: write a temporary file, sync it, then rename it. mkstemp sets
         # 0600.
-        handle, beside = tempfile.mkstemp(dir=self._directory)
+        handle, temporary = tempfile.mkstemp(dir=self._directory)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(beside).replace(path)
+            Path(temporary).replace(path)
         except OSError:
             with contextlib.suppress(FileNotFoundError):
-                Path(beside).unlink()
+                Path(temporary).unlink()
             raise
         for directory in (self._directory, self._directory.parent):
             sync(directory)
@@ -332,12 +332,12 @@ class BatchRows(SqliteRows):
         self._remembered: dict[tuple[str, str], bytes | None] = {}
 
     def get(self, table: str, key: str) -> bytes | None:
-        place = (table, key)
-        if place in self._changed:
-            return self._changed[place]
-        if place not in self._remembered:
-            self._remembered[place] = super().get(table, key)
-        return self._remembered[place]
+        row_key = (table, key)
+        if row_key in self._changed:
+            return self._changed[row_key]
+        if row_key not in self._remembered:
+            self._remembered[row_key] = super().get(table, key)
+        return self._remembered[row_key]
 
     def scan(
         self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
@@ -355,13 +355,13 @@ class BatchRows(SqliteRows):
         if not self._changed:
             return
         kept = [(table, key, value) for (table, key), value in self._changed.items() if value is not None]
-        gone = [place for place, value in self._changed.items() if value is None]
+        gone = [row_key for row_key, value in self._changed.items() if value is None]
         insert_many(self._connection, "INSERT OR REPLACE INTO state (tbl, key, value)", kept)
         self._connection.executemany("DELETE FROM state WHERE tbl = ? AND key = ?", gone)
         if len(self._remembered) > _LIMIT_REMEMBERED:
             self._remembered.clear()
-        for place in self._remembered.keys() & self._changed.keys():
-            self._remembered[place] = self._changed[place]
+        for row_key in self._remembered.keys() & self._changed.keys():
+            self._remembered[row_key] = self._changed[row_key]
         self._changed.clear()
 
     def forget(self) -> None:

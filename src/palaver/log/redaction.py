@@ -1,7 +1,7 @@
 """Remove texts from the SQLite log permanently: from rows, the word index, blobs, archives and free pages.
 
-Freed pages, the write-ahead log and merged parts of the index still contain old bytes. So the index is merged
-into one part, the file is rewritten, and the write-ahead log is emptied. Commits wait meanwhile.
+Freed pages, the write-ahead log and older parts of the index still contain removed bytes. So `redact_rows`
+merges the index into one part, rewrites the file, and empties the write-ahead log. Commits wait meanwhile.
 """
 
 import os
@@ -36,14 +36,16 @@ from palaver.log.storage import connect_reader
 from palaver.protocol.envelope import Event, decode_event, encode_event
 
 LIMIT_FOUND: Final = 10_000
+"""Events that one search returns at most."""
 
-_MARK: Final = "redacted"
-_UNFINISHED: Final = "redacted_unfinished"
+_FINISHED_KEY: Final = "redacted"
+_UNFINISHED_KEY: Final = "redacted_unfinished"
+"""Keys of the table `meta`: the seq of the last finished record, and the seqs that could not be redacted."""
 
 _decode_seqs: Final = msgspec.json.Decoder(tuple[int, ...]).decode
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
-_BY_PLACE: Final = f"{_SELECT} WHERE seq = ?"
+_BY_SEQ: Final = f"{_SELECT} WHERE seq = ?"
 _UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
 _SEARCH: Final = "INSERT INTO events_fts (rowid, text) VALUES (?, ?)"
 
@@ -77,13 +79,13 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
 
 def read_mark(connection: sqlite3.Connection) -> int:
     """Return the seq of the last finished redaction record; all earlier ones are finished too."""
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_FINISHED_KEY,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def read_unfinished(connection: sqlite3.Connection) -> tuple[int, ...]:
     """Return the events whose text could not be removed."""
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_UNFINISHED,)).fetchone()
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_UNFINISHED_KEY,)).fetchone()
     return () if row is None else _decode_seqs(row[0])
 
 
@@ -93,10 +95,10 @@ def write_mark(connection: sqlite3.Connection, seq: int, unfinished: Sequence[in
     Belongs to the writer's thread.
     """
     mark = max(seq, read_mark(connection))
-    values = [(_MARK, str(mark)), (_UNFINISHED, msgspec.json.encode(list(unfinished)).decode())]
+    encoded = msgspec.json.encode(list(unfinished)).decode()
     # One statement: a crash keeps both or none.
     statement = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?), (?, ?)"
-    connection.execute(statement, [value for row in values for value in row])
+    connection.execute(statement, (_FINISHED_KEY, str(mark), _UNFINISHED_KEY, encoded))
     return mark
 
 
@@ -105,8 +107,9 @@ def _replace(
 ) -> None:
     event = decode_event_row(row, blobs)
     scrubbed = scrub(event)
-    if event.seq <= indexed:
-        # The words of a lost blob are not known any more.
+    # The index is updated later than the events: it contains only those up to `last_indexed`.
+    if event.seq <= last_indexed:
+        # FTS5 needs the old text to remove its words. The text of a lost blob is not known any more.
         if event.missing_blob is None and (text := searched_text(event.payload)):
             connection.execute(_UNSEARCH, (event.seq, text))
         if text := searched_text(scrubbed.payload):
@@ -140,7 +143,7 @@ def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: 
 
 @contextmanager
 def _readable(file: ArchiveFile) -> Iterator[None]:
-    """Raise StorageFailed if a line of an archive file cannot be read within a block."""
+    """Turn a decoding error inside the block into StorageFailed, with the path of the archive."""
     try:
         yield
     except (msgspec.MsgspecError, UnicodeError, BadRequest) as error:
@@ -151,24 +154,24 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
     """Replace events in one file, and return how many. Lines that cannot be read stay as they are."""
     count = 0
     is_damaged = False
-    handle, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as copy, path.open("rb") as lines:
             for line in lines:
                 try:
-                    is_one = place_of_line(line) in seqs
+                    is_redacted = place_of_line(line) in seqs
                 except (msgspec.MsgspecError, UnicodeError):
-                    is_one = False
+                    is_redacted = False
                     is_damaged = True
-                copy.write(encode_event(scrub(decode_event(line))) + b"\n" if is_one else line)
-                count += is_one
-            if is_damaged and not count:
+                copy.write(encode_event(scrub(decode_event(line))) + b"\n" if is_redacted else line)
+                count += is_redacted
+            if is_damaged and not count:  # A damaged line may be the one that was to be redacted.
                 raise StorageFailed(f"the archive {path} cannot be read: some of its lines are damaged")
             copy.flush()
             os.fsync(copy.fileno())
-        Path(beside).replace(path)
+        Path(temporary).replace(path)
     except BaseException:
-        Path(beside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
     sync(path.parent)
     return count
@@ -205,8 +208,9 @@ def _in_archive(file: ArchiveFile, pieces: Sequence[bytes]) -> Generator[Event |
     """Return the events of a file that contain one of some pieces; None for a line that cannot be read."""
     with file.path.open("rb") as lines:
         for line in lines:
-            is_whole = line.endswith(b"}\n")
-            if not is_whole or any(piece in line for piece in pieces):
+            # A line that breaks off may have lost the piece: decode it, so that its file is reported.
+            is_complete = line.endswith(b"}\n")
+            if not is_complete or any(piece in line for piece in pieces):
                 try:
                     yield decode_event(line)
                 except (msgspec.MsgspecError, UnicodeError, BadRequest):

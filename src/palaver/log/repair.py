@@ -99,7 +99,7 @@ async def _repair(home: Path, kept: Path, apply: Apply, clock: Clock) -> Repaire
     path = home / FILE_NAME
     archived = _check_archives(home)
     unreadable = _rescue_archives(home, kept, [one for one in archived if one.unreadable])
-    if path.exists() and not [said for said in find_damage(path) if "is damaged" in said]:
+    if path.exists() and not [fault for fault in find_damage(path) if "is damaged" in fault]:
         try:
             lost, unfiled = _forget_missing(path, archived)
             count = await _rebuild_rows(home, apply, clock)
@@ -298,11 +298,11 @@ def _readable(salvaged: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int,
 
 def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> int:
     """Write the rows into a new file, move it to its path, and return the highest seq ever used."""
-    beside = home / f"{FILE_NAME}.repaired"
-    _remove(beside)
+    temporary = home / f"{FILE_NAME}.repaired"
+    _remove(temporary)
     device, highest = _mark(home)
     highest = max(highest, last_archived)
-    connection = connect_writer(beside)
+    connection = connect_writer(temporary)
     try:
         migrate(connection)
         connection.execute("BEGIN IMMEDIATE")
@@ -327,7 +327,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
         connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
         connection.close()
-        _remove(beside)
+        _remove(temporary)
         failure = failure_from(error)
         raise (
             failure
@@ -336,8 +336,8 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
         ) from error
     finally:
         connection.close()
-    sync(beside)
-    beside.rename(home / f"{FILE_NAME}{REBUILT}")
+    sync(temporary)
+    temporary.rename(home / f"{FILE_NAME}{REBUILT}")
     put_saved_back(home / FILE_NAME)
     return highest
 
@@ -427,10 +427,10 @@ class _Pages:
         return found
 
 
-def _page_size(said: int) -> int:
+def _page_size(stored: int) -> int:
     """Return the page size in a header, or 0 if it is impossible."""
-    said = 65536 if said == 1 else said
-    return said if 512 <= said <= 65536 and not said & said - 1 else 0
+    stored = 65536 if stored == 1 else stored
+    return stored if 512 <= stored <= 65536 and not stored & stored - 1 else 0
 
 
 def _frames(log: bytes, size: int) -> dict[int, bytes]:

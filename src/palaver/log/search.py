@@ -159,21 +159,21 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
     With `among` only these seqs are read.
     """
     made = _Conditions()
-    source, place = "events", "seq"
+    source, column = "events", "seq"
     if query.search:
-        source, place = "events_fts JOIN events ON events.seq = events_fts.rowid", "events_fts.rowid"
+        source, column = "events_fts JOIN events ON events.seq = events_fts.rowid", "events_fts.rowid"
         made.add("events_fts MATCH ?", format_search(parse_search(query.search)))
-    made.add(f"{place} > ?", query.after)
+    made.add(f"{column} > ?", query.after)
     if query.before is not None:
-        made.add(f"{place} < ?", query.before)
+        made.add(f"{column} < ?", query.before)
     if among:
-        made.add(f"{place} IN ({', '.join(map(str, among))})")
+        made.add(f"{column} IN ({', '.join(map(str, among))})")
     _add_filters(made, query)
     arms = _arms(made, query)
     selects = [f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(arm.terms)}" for arm in arms]  # noqa: S608
     order = "DESC" if query.last is not None else "ASC"
     values = [value for arm in arms for value in arm.values]
-    return f"{' UNION ALL '.join(selects)} ORDER BY {place} {order}", values
+    return f"{' UNION ALL '.join(selects)} ORDER BY {column} {order}", values
 
 
 def check_search(query: Query) -> None:

@@ -28,7 +28,7 @@ from palaver.errors import BadQuery, TooSlow
 TIME_LIMIT_S: Final = 2.0
 
 _LIMIT_CLAUSE_CHARACTERS: Final = 10_000
-_PLACES_AT_ONCE: Final = 256
+_SEQS_AT_ONCE: Final = 256
 _STEPS_BETWEEN_LOOKS: Final = 20_000
 
 _TOKEN: Final = re.compile(
@@ -131,7 +131,7 @@ class Guard:
         cursor = self._connection.cursor()
         try:
             cursor.execute(statement)
-            while rows := cursor.fetchmany(_PLACES_AT_ONCE):
+            while rows := cursor.fetchmany(_SEQS_AT_ONCE):
                 yield [seq for (seq,) in rows]
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
@@ -234,8 +234,8 @@ class GuardProcess:
             raise BadQuery("the SQL condition cannot be used: it is not UTF-8") from error
         with self._started(line) as child:
             assert child.stdout is not None
-            for said in child.stdout:
-                answer = _answer(said)
+            for reply in child.stdout:
+                answer = _answer(reply)
                 if answer.bad:
                     raise BadQuery(answer.bad)
                 if answer.slow:
@@ -292,10 +292,10 @@ def answer(source: BinaryIO, target: BinaryIO) -> None:
 
     guard = Guard(Path(asked.path), asked.limit_s)
     try:
-        for places in guard.places(
+        for seqs in guard.places(
             asked.clause, after=asked.after, before=asked.before, is_newest_first=asked.is_newest_first
         ):
-            say(_Answer(places=places))
+            say(_Answer(places=seqs))
         say(_Answer(is_end=True))
     except BadQuery as error:
         say(_Answer(bad=str(error)))

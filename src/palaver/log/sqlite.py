@@ -64,7 +64,7 @@ from palaver.state.rows import Rows
 _THREADS: Final = 2
 _LIMIT_SQL_IN_LINE: Final = 8
 _EVENTS_AT_ONCE: Final = 256
-_BEHIND_ALL_PLACES: Final = 2**63 - 1
+_ABOVE_ALL_SEQS: Final = 2**63 - 1
 
 
 class Reader:
@@ -123,20 +123,20 @@ class Reader:
 
     def _find(self, query: Query) -> list[Event]:
         with self._connection() as connection:
-            return _in_place_order(query, self._matching(connection, query))
+            return _in_seq_order(query, self._matching(connection, query))
 
     def _find_with_sql(self, query: Query) -> list[Event]:
         with self._connection() as connection:
-            return _in_place_order(query, self._matching_sql(connection, query))
+            return _in_seq_order(query, self._matching_sql(connection, query))
 
     def _matching_sql(self, connection: sqlite3.Connection, query: Query) -> Generator[Event, None, None]:
-        before = _BEHIND_ALL_PLACES if query.before is None else query.before
+        before = _ABOVE_ALL_SEQS if query.before is None else query.before
         is_newest_first = query.last is not None
         with contextlib.closing(
             self._guard.places(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
         ) as pieces:
-            for places in pieces:
-                yield from self._matching(connection, query, places)
+            for seqs in pieces:
+                yield from self._matching(connection, query, seqs)
 
     def _matching(
         self, connection: sqlite3.Connection, query: Query, among: list[int] | None = None
@@ -158,12 +158,15 @@ class Reader:
             self._connections.append(connection)
 
 
-def _in_place_order(query: Query, found: Generator[Event, None, None]) -> list[Event]:
+def _in_seq_order(query: Query, found: Generator[Event, None, None]) -> list[Event]:
     """Return the wanted number of events, from the end at which the statement began, and drop the rest."""
     with contextlib.closing(found):
         events = list(islice(found, wanted(query)))
     return events if query.last is None else events[::-1]
 
+
+# --------------------
+# The engine: it opens the file, and connects the writer, the reader and the archives.
 
 _CONSONANTS: Final = "BDFGKLMNPRSTVZ"
 _VOWELS: Final = "AEIOU"
@@ -172,7 +175,7 @@ _SHORTEST_END: Final = 4
 _FOUND_AT_MOST: Final = 5
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
-_BY_PLACE: Final = f"{_SELECT} WHERE seq = ?"
+_BY_SEQ: Final = f"{_SELECT} WHERE seq = ?"
 _BY_ID: Final = f"{_SELECT} WHERE id = ? ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
 _BY_END: Final = (
     f"{_SELECT} WHERE upper(substr(id, -4)) = upper(substr(?1, -4))"
@@ -299,11 +302,11 @@ class SqliteLog:
         return max("" if row is None else row[0], self._archived.largest_ulid())
 
     def event(self, seq: int) -> Event | None:
-        found = self._events(_BY_PLACE, seq)
+        found = self._events(_BY_SEQ, seq)
         return found[0] if found else self._archives.event(seq)
 
     def recall(self, seq: int) -> Event | None:
-        found = self._events(_BY_PLACE, seq)
+        found = self._events(_BY_SEQ, seq)
         return found[0] if found else self._archived.by_place(seq)
 
     async def fetch(self, seq: int) -> Event | None:

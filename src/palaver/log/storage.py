@@ -86,22 +86,22 @@ def copy_database(
     `progress` is called like that of `sqlite3.Connection.backup`, after every few pages. Raises sqlite3.Error
     or OSError; then there is no new file.
     """
-    beside = target.with_name(f"{target.name}.unfinished")
-    beside.unlink(missing_ok=True)
-    beside.touch(mode=0o600)
+    temporary = target.with_name(f"{target.name}.unfinished")
+    temporary.unlink(missing_ok=True)
+    temporary.touch(mode=0o600)
     try:
-        copy = sqlite3.connect(beside, isolation_level=None)
+        copy = sqlite3.connect(temporary, isolation_level=None)
         try:
             source.backup(copy, pages=-1 if progress is None else _PAGES_AT_ONCE, progress=progress)
             # A copy is one file, and needs nothing next to it.
             copy.execute("PRAGMA journal_mode = DELETE")
         finally:
             copy.close()
-        sync(beside)
-        beside.replace(target)
+        sync(temporary)
+        temporary.replace(target)
         sync(target.parent)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -409,7 +409,7 @@ def find_damage(path: Path) -> list[str]:
     try:
         with contextlib.closing(connect_reader(path)) as connection:
             rows = connection.execute(f"PRAGMA quick_check({_LIMIT_SHOWN})").fetchall()
-            found = [f"{path.name} is damaged: {said}" for (said,) in rows if said != "ok"]
+            found = [f"{path.name} is damaged: {fault}" for (fault,) in rows if fault != "ok"]
             return found + [_sentence(first, last) for first, last in _lost(connection)]
     except (sqlite3.Error, UnicodeError) as error:
         return [f"{path.name} is damaged: {error}"]

@@ -1,7 +1,7 @@
 """The writer: collects all waiting commits into one transaction, and returns their results.
 
 Everything that uses the writing connection happens here: in a thread, and for a single commit on a quick disk
-(pace.py) on the event loop itself. The contents of a batch are in batch.py.
+(`CommitPace`) on the event loop itself. The contents of a batch are in batch.py.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class CommitPace:
 # --------------------
 # The newest events in memory, and the subscribers of new ones. Belongs to the event loop's thread.
 
-_by_place = attrgetter("seq")
+_by_seq = attrgetter("seq")
 
 
 class Newest:
@@ -88,7 +88,7 @@ class Newest:
     def tail(self, after: int, limit: int) -> list[Event] | None:
         if after < self._reaches_back_to:
             return None
-        start = bisect_right(self._events, after, key=_by_place)
+        start = bisect_right(self._events, after, key=_by_seq)
         return list(islice(self._events, start, start + limit))
 
     def may_hold(self, seq: int) -> bool:
@@ -199,6 +199,9 @@ class Upkeep:
             self.index()
 
 
+# --------------------
+# The queue of commits, and the thread that writes them.
+
 _IDLE_S: Final = 0.2
 _LIMIT_BATCH: Final = 2048
 """Commits in one transaction."""
@@ -218,7 +221,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Errand:
+class _Job:
     """Another job on the writer's connection, done after all commits queued before it."""
 
     run: Callable[[], int]
@@ -250,8 +253,8 @@ class Writer:
         self._batches = batches
         self._newest = newest
         self._loop = asyncio.get_running_loop()
-        self._line: queue.SimpleQueue[_Waiting | _Errand] = queue.SimpleQueue()
-        self._end: _Errand | None = None
+        self._line: queue.SimpleQueue[_Waiting | _Job] = queue.SimpleQueue()
+        self._end: _Job | None = None
         self._refusal: PalaverError | None = None
         self._upkeep = upkeep
         self._pace = pace
@@ -320,16 +323,16 @@ class Writer:
     async def index(self) -> None:
         """Bring the full-text index up to date, if necessary."""
         if self._batches.words.behind and self._end is None:
-            errand = _Errand(self._upkeep.index)
-            self._line.put(errand)
-            await asyncio.wrap_future(errand.result)
+            job = _Job(self._upkeep.index)
+            self._line.put(job)
+            await asyncio.wrap_future(job.result)
 
     async def close(self) -> None:
         """Write queued commits, then end the thread and close the connection."""
         if self._end is None:
             if self._nudge is not None:
                 self._nudge.cancel()
-            self._end = _Errand(self._finish, is_last=True)
+            self._end = _Job(self._finish, is_last=True)
             self._line.put(self._end)
         await asyncio.shield(asyncio.wrap_future(self._end.result))
         self._thread.join()
@@ -337,9 +340,9 @@ class Writer:
     async def _done(self, run: Callable[[], int]) -> int:
         if self._end is not None:
             raise ShuttingDown(_CLOSING)
-        errand = _Errand(run)
-        self._line.put(errand)
-        return await asyncio.wrap_future(errand.result)
+        job = _Job(run)
+        self._line.put(job)
+        return await asyncio.wrap_future(job.result)
 
     def _commit_here(self, order: CommitOrder) -> Outcome | None:
         """Write one order now, on the event loop; None if it has to be queued."""
@@ -379,7 +382,7 @@ class Writer:
         if time.monotonic() - self._pace.ended_s < _IDLE_S / 2:
             self._nudge_later()
         else:
-            self._line.put(_Errand(self._upkeep.do_all))
+            self._line.put(_Job(self._upkeep.do_all))
 
     def _deliver(self, results: _Results, took_s: float) -> None:
         self._in_line -= len(results)
@@ -401,21 +404,21 @@ class Writer:
     def _run(self) -> None:
         is_running = True
         while is_running:
-            waiting, errand = self._drain()
+            waiting, job = self._drain()
             if waiting:
                 self._write(waiting)
             # A caller that was cancelled meanwhile needs no work, and its future accepts no result.
-            if errand is not None and errand.result.set_running_or_notify_cancel():
-                is_running = not errand.is_last
+            if job is not None and job.result.set_running_or_notify_cancel():
+                is_running = not job.is_last
                 try:
                     with self._in_use:
                         self._be_patient(True)
-                        done = errand.run()
-                    errand.result.set_result(done)
+                        done = job.run()
+                    job.result.set_result(done)
                 except BaseException as error:
-                    errand.result.set_exception(failure_from(error))
+                    job.result.set_exception(failure_from(error))
 
-    def _drain(self) -> tuple[list[_Waiting], _Errand | None]:
+    def _drain(self) -> tuple[list[_Waiting], _Job | None]:
         """Wait for the first queued item; return all commits up to the first job."""
         waiting: list[_Waiting] = []
         item = self._first()
@@ -427,7 +430,7 @@ class Writer:
                 item = self._line.get_nowait()
             except queue.Empty:
                 break
-        return waiting, item if isinstance(item, _Errand) else None
+        return waiting, item if isinstance(item, _Job) else None
 
     def _be_patient(self, is_patient: bool) -> None:
         """Set whether to wait for another program that locks the file."""
@@ -437,7 +440,7 @@ class Writer:
             )
             self._is_patient = is_patient
 
-    def _first(self) -> _Waiting | _Errand:
+    def _first(self) -> _Waiting | _Job:
         if self._upkeep.is_urgent:
             with self._in_use:
                 self._upkeep.do_what_is_urgent()

@@ -6,7 +6,7 @@
     @all                           Everyone
     @claude-*                      Glob
     @human                         Human
-    room  #name                    Room
+    room  #name                    RoomAddress
     anything with /                Path
 
 Case matters only in paths, and the `@` is always optional.
@@ -22,7 +22,7 @@ from palaver.protocol.agents import ROLES
 from palaver.protocol.text import LIMIT_PATH_BYTES, LIMIT_PATH_MANY, LIMIT_PATH_SEGMENTS, check_text
 
 # --------------------
-# The form of a delivery path: its segments, canonical spelling and limits. `routing` matches paths.
+# The form of a delivery path: its segments, canonical spelling and limits. `domain/paths.py` matches paths.
 
 AGENT: Final = "agent"
 """The first segment of every agent's own path."""
@@ -60,6 +60,10 @@ def check_path(path: str) -> str:
         name, colon, device = segments[1].partition(":")
         segments[1] = name.lower() + colon + device.upper()
     return "/".join(segments)
+
+
+# --------------------
+# The kinds of address, their grammar, and the mentions in a text.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

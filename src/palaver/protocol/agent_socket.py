@@ -237,7 +237,7 @@ def refusal_line(error: PalaverError) -> bytes:
 # Frames on an agent's socket after `attach`: a type byte, a length of four bytes, the payload. Pure.
 #
 # Type 0 carries keys to the agent and its output back, type 1 carries JSON controls. The size limit is the
-# same in both directions. This module does not decide which viewer may type, nor what a control means.
+# same in both directions. Which viewer may type, and what a control means, is decided elsewhere.
 
 DATA: Final = 0
 CONTROL: Final = 1
@@ -292,7 +292,7 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 def data_frames(data: bytes) -> bytes:
     """Split any number of bytes into frames within the limit. No bytes make no frame."""
-    pieces = (data[place : place + LIMIT_FRAME_BYTES] for place in range(0, len(data), LIMIT_FRAME_BYTES))
+    pieces = (data[start : start + LIMIT_FRAME_BYTES] for start in range(0, len(data), LIMIT_FRAME_BYTES))
     return b"".join(frame(DATA, piece) for piece in pieces)
 
 

@@ -251,7 +251,7 @@ _STRIDE: Final = 6_181
 @cache
 def _spare_words() -> tuple[str, ...]:
     words = [a + b + c + d for a in _CONSONANTS for b in _VOWELS for c in _CONSONANTS for d in _VOWELS]
-    shuffled = [words[place * _STRIDE % len(words)] for place in range(1, len(words) + 1)]
+    shuffled = [words[index * _STRIDE % len(words)] for index in range(1, len(words) + 1)]
     return tuple(word for word in shuffled if word not in _SKIPPED)
 
 
@@ -261,8 +261,8 @@ def spare_name(index: int) -> str:
     When the words are used up they repeat with a number: `luna2`.
     """
     words = _spare_words()
-    turn, place = divmod(index, len(words))
-    return f"{words[place]}{turn + 1}" if turn else words[place]
+    turn, offset = divmod(index, len(words))
+    return f"{words[offset]}{turn + 1}" if turn else words[offset]
 
 
 # --------------------

@@ -71,6 +71,10 @@ def is_concerned(event: Event, name: str) -> bool:
     return sender == name or name in to
 
 
+# --------------------
+# A query, and the test whether one event matches it.
+
+
 class Query(Filter, frozen=True, kw_only=True):
     """A filter with limits on the events that it returns."""
 

@@ -110,16 +110,16 @@ def asked_from_bytes(payload: bytes) -> ThinRequest:
 
 
 def _fields(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
-    place, end = 0, len(payload)
-    while place < end:
-        if place + _HEAD.size > end:
+    start, end = 0, len(payload)
+    while start < end:
+        if start + _HEAD.size > end:
             raise BadRequest("the request ends in the middle of a field")
-        tag, length = _HEAD.unpack_from(payload, place)
-        place += _HEAD.size
-        if place + length > end:
+        tag, length = _HEAD.unpack_from(payload, start)
+        start += _HEAD.size
+        if start + length > end:
             raise BadRequest("the request ends in the middle of a field")
-        yield tag, payload[place : place + length]
-        place += length
+        yield tag, payload[start : start + length]
+        start += length
 
 
 def _one(fields: dict[bytes, list[bytes]], tag: bytes, default: bytes) -> bytes:

@@ -88,31 +88,31 @@ class Nags:
             self._news.clear()
             agents, self._agents = self._agents, set()
             for agent in agents:
-                for name, place in due_nags(self._log.rows, agent):
-                    if (wait_ms := self._wait_ms(name, place)) > 0:
-                        self._wait(name, place, wait_ms)
-                    elif not await self._is_told(FireNag(agent=name, request=place)):
+                for name, seq in due_nags(self._log.rows, agent):
+                    if (wait_ms := self._wait_ms(name, seq)) > 0:
+                        self._wait(name, seq, wait_ms)
+                    elif not await self._is_told(FireNag(agent=name, request=seq)):
                         self._agents.add(name)  # retry after the next event
 
-    def _wait_ms(self, agent: str, place: int) -> int:
+    def _wait_ms(self, agent: str, seq: int) -> int:
         """Return how long a reminder must still wait.
 
         The sender of a request to a stopped agent is notified at once.
         """
-        nag, due = read_nag(self._log.rows, agent, place), read_nag_due(self._log.rows, agent, place)
+        nag, due = read_nag(self._log.rows, agent, seq), read_nag_due(self._log.rows, agent, seq)
         if nag is None or due is None or due.state != AgentState.IDLE:
             return 0
         last = self._log.event(nag.last) if nag.last else None
         since = max(due.since, 0 if last is None else last.ts)
         return since + self._after_ms - self._clock.now_ms()
 
-    def _wait(self, agent: str, place: int, wait_ms: int) -> None:
-        if (agent, place) not in self._timers:
+    def _wait(self, agent: str, seq: int, wait_ms: int) -> None:
+        if (agent, seq) not in self._timers:
             wait_s = min(wait_ms, self._after_ms) / 1000
-            self._timers[agent, place] = self._call_later(wait_s, lambda: self._look_again(agent, place))
+            self._timers[agent, seq] = self._call_later(wait_s, lambda: self._look_again(agent, seq))
 
-    def _look_again(self, agent: str, place: int) -> None:
-        del self._timers[agent, place]
+    def _look_again(self, agent: str, seq: int) -> None:
+        del self._timers[agent, seq]
         self._agents.add(agent)
         self._news.set()
 

@@ -168,28 +168,28 @@ class Sticks:
                     self._tell(event, room.id)
 
     def _tell(self, event: Event, room: str) -> None:
-        said: list[Said | None] = [
+        requests: list[Said | None] = [
             stick_notice(event, lambda name: self._attendance.is_waiting(room, name)),
             *(TellKick(room=room, member=name, kick=event.id) for name in event.to if event.type == KICK),
         ]
-        for one in said:
+        for one in requests:
             if one is not None:
                 self._tasks.create_task(self._say(one))
 
-    async def _say(self, said: Said) -> None:
+    async def _say(self, request: Said) -> None:
         """Submit a notice; retry later if it cannot be written now."""
         try:
-            await self._submit(said)
+            await self._submit(request)
         except Unavailable as error:
             _logger.warning("not notified: %s: %s", error.code, error)
-            self._unsaid.append(said)
+            self._unsaid.append(request)
             if self._again is None:
                 self._again = self._call_later(_TRY_AGAIN_MS / 1000, self._say_again)
 
     def _say_again(self) -> None:
         unsaid, self._unsaid, self._again = self._unsaid, [], None
-        for said in unsaid:
-            self._tasks.create_task(self._say(said))
+        for request in unsaid:
+            self._tasks.create_task(self._say(request))
 
     def _touched(self, event: Event) -> Iterator[str]:
         """Yield the rooms in which an event can change the due actions."""

@@ -323,8 +323,8 @@ def collision_text(subscription: Subscription, event: Event, agents: Sequence[st
     return _worded(subscription, f"#{event.seq} collision: {', '.join(others)} and {first} edited {file}")
 
 
-def _worded(subscription: Subscription, said: str) -> str:
-    text = f"[sub {subscription.id}] {_one_line(said)}"
+def _worded(subscription: Subscription, sentence: str) -> str:
+    text = f"[sub {subscription.id}] {_one_line(sentence)}"
     return f"{text} — {subscription.text}" if subscription.text else text
 
 
@@ -440,7 +440,7 @@ class Watches:
             yield from self._hits(event)
 
     def _due(self, agent: str = "") -> Iterator[FireWatch]:
-        return (FireWatch(agent=name, request=place) for name, place in due_watches(self._log.rows, agent))
+        return (FireWatch(agent=name, request=seq) for name, seq in due_watches(self._log.rows, agent))
 
     def _hits(self, event: Event) -> Iterator[FireSubscription]:
         hits = self._index.hits(event)

@@ -46,21 +46,21 @@ class Cursor:
             raise StorageFailed(f"{self._path} does not contain a seq; continue with --after SEQ")
         return int(content)
 
-    def begin(self, place: int) -> None:
+    def begin(self, seq: int) -> None:
         """Store a seq durably, whatever was stored before, and prepare for `keep`. May wait for the disk."""
         try:
-            if not self._holds(place):
-                self._make(place)
+            if not self._holds(seq):
+                self._make(seq)
             self.close()
             self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         except OSError as error:
             raise failure_from(error) from error
 
-    def keep(self, place: int) -> None:
+    def keep(self, seq: int) -> None:
         """Store a seq without a sync. Call it only after `begin`."""
         assert self._file is not None
         try:
-            os.pwrite(self._file, _number(place), 0)
+            os.pwrite(self._file, _number(seq), 0)
         except OSError as error:
             raise failure_from(error) from error
 
@@ -70,19 +70,19 @@ class Cursor:
             os.close(self._file)
             self._file = None
 
-    def _holds(self, place: int) -> bool:
+    def _holds(self, seq: int) -> bool:
         try:
-            return self._path.read_bytes() == _number(place)
+            return self._path.read_bytes() == _number(seq)
         except FileNotFoundError:
             return False
 
-    def _make(self, place: int) -> None:
+    def _make(self, seq: int) -> None:
         folder = self._path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = folder / f"{self._path.name}~"
         file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(file, _number(place))
+            os.write(file, _number(seq))
             os.fsync(file)
         finally:
             os.close(file)
@@ -91,9 +91,12 @@ class Cursor:
             sync(one)
 
 
-def _number(place: int) -> bytes:
-    return b"%0*d\n" % (_DIGITS, place)
+def _number(seq: int) -> bytes:
+    return b"%0*d\n" % (_DIGITS, seq)
 
+
+# --------------------
+# Consumers in use, and the reader of each.
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -119,18 +122,18 @@ class Consumer:
         """Return the stored seq, None if it never began. Raises StorageFailed if it cannot be read."""
         return self._cursor.read()
 
-    async def begin(self, place: int) -> None:
+    async def begin(self, seq: int) -> None:
         """Start at a seq. Store it durably before anything is shown, so that no later event is skipped."""
-        begun = asyncio.ensure_future(asyncio.to_thread(self._cursor.begin, place))
+        begun = asyncio.ensure_future(asyncio.to_thread(self._cursor.begin, seq))
         try:
             await asyncio.shield(begun)
         finally:
             # The thread uses the cursor until it is done, even if the caller is cancelled.
             await asyncio.wait([begun])
 
-    def keep(self, place: int) -> None:
+    def keep(self, seq: int) -> None:
         """Store the seq up to which everything was flushed. Raises StorageFailed or DiskFull."""
-        self._cursor.keep(place)
+        self._cursor.keep(seq)
 
     def release(self) -> None:
         """Free the consumer for the next reader."""

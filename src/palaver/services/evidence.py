@@ -32,12 +32,13 @@ from palaver.state.rows import deliverable
 # Pure: hooks in, seqs of messages out. It claims nothing that the order does not prove:
 #
 # - A text passed with a prompt, at the start, at the end of a turn or after all results is in the next
-# request. - A text passed with one result may still wait for the other tools of the same reply. It is in
-# the next   request after the harness has reported that all have ended, or at the latest when the turn
-# ends. - The model's reply shows that a request was made: a tool call, or the end of the turn. - A prompt
-# that is directly followed by another one got no reply: another hook may have kept it from the   model, or
-# a person withdrew it. A text passed with it stays unproven, whatever comes later. - A turn that failed,
-# with no other hook after its prompt: the harness has dropped the prompt, and the text.
+#   request.
+# - A text passed with one result may still wait for the other tools of the same reply. It is in the next
+#   request after the harness has reported that all have ended, or at the latest when the turn ends.
+# - The model's reply shows that a request was made: a tool call, or the end of the turn.
+# - A prompt that is directly followed by another one got no reply: another hook may have kept it from the
+#   model, or a person withdrew it. A text passed with it stays unproven, whatever comes later.
+# - A turn that failed, with no other hook after its prompt: the harness has dropped the prompt, and the text.
 
 _ANSWERS: Final = frozenset({HookStep.CALL, HookStep.TURN_END})
 _RESULTS: Final = frozenset({HookStep.RESULT, HookStep.BATCH})
@@ -62,11 +63,11 @@ class Trail:
         """Return whether a text was passed whose evidence is still open."""
         return bool(self._next or self._gathering or self._prompted)
 
-    def give(self, step: HookStep, places: Iterable[int]) -> None:
+    def give(self, step: HookStep, seqs: Iterable[int]) -> None:
         """Record that these messages were passed to the harness at a hook of that step."""
         kept = {HookStep.RESULT: self._gathering, HookStep.PROMPT: self._prompted}.get(step, self._next)
-        for place in places:
-            kept[place] = None
+        for seq in seqs:
+            kept[seq] = None
         while len(kept) > _LIMIT:
             del kept[next(iter(kept))]
 
@@ -321,9 +322,9 @@ class Conversation:
         is_typing = self.delivery.typing(self.agent) - typed_in(news.prompt)
         return news.can_overlap and bool(self.typed or is_typing)
 
-    def arrived(self, places: Iterable[int]) -> None:
+    def arrived(self, seqs: Iterable[int]) -> None:
         """Record that these messages are in a prompt that the harness is about to send to its model."""
-        found = frozenset(places)
+        found = frozenset(seqs)
         self.trail.give(HookStep.PROMPT, found)
         for lane in self.natives.lanes:
             for number, offer in list(lane.offers.items()):
@@ -338,10 +339,10 @@ class Conversation:
         if step is HookStep.TURN_END:
             self.blocks += 1
 
-    def given_before(self, step: HookStep, places: Sequence[int]) -> None:
+    def given_before(self, step: HookStep, seqs: Sequence[int]) -> None:
         """Record that a hook served by an earlier daemon has written the text of these messages."""
-        self.trail.give(step, places)
-        if (offer := self.delivery.take_up(self.lane, places)) is not None:
+        self.trail.give(step, seqs)
+        if (offer := self.delivery.take_up(self.lane, seqs)) is not None:
             self.delivery.arrived(self.lane, offer.number)
 
     async def not_given(self, offer: Offer) -> None:
@@ -350,18 +351,18 @@ class Conversation:
         await self.delivery.answer(self.lane, offer.number, OfferOutcome.DEFERRED, reason=reason)
         self.delivery.set_level(self.lane, LaneLevel())
 
-    async def drop(self, places: frozenset[int]) -> None:
+    async def drop(self, seqs: frozenset[int]) -> None:
         """Queue offers with these messages again: the harness has dropped the prompt that contained them."""
         for number, offer in list(self.lane.offers.items()):
-            if not places.isdisjoint(offer.seqs):
+            if not seqs.isdisjoint(offer.seqs):
                 reason = "the request failed, and its prompt was dropped"
                 await self.delivery.answer(self.lane, number, OfferOutcome.DEFERRED, reason=reason)
         self.delivery.set_level(self.lane, LaneLevel())
 
-    async def prove(self, places: frozenset[int]) -> None:
+    async def prove(self, seqs: frozenset[int]) -> None:
         """Store that these messages were seen: with their open offers, or separately if no offer is open."""
-        self._proven |= places
-        loose = set(places)
+        self._proven |= seqs
+        loose = set(seqs)
         for lane in (self.lane, *self.natives.lanes):
             for number, offer in list(lane.offers.items()):
                 loose.difference_update(offer.seqs)
@@ -374,11 +375,11 @@ class Conversation:
             await self.delivery.recover(self.lane, sorted(loose), OfferOutcome.SEEN, grade=Grade.CONTEXT)
         await self._close_settled()
 
-    async def doubt(self, places: frozenset[int]) -> None:
+    async def doubt(self, seqs: frozenset[int]) -> None:
         """Store that offers with these messages are unconfirmed, except for the messages already proven."""
         for lane in (self.lane, *self.natives.lanes):
             for number, offer in list(lane.offers.items()):
-                if places.isdisjoint(offer.seqs):
+                if seqs.isdisjoint(offer.seqs):
                     continue
                 if seen := sorted(self._proven.intersection(offer.seqs)):
                     await self.delivery.recover(lane, seen, OfferOutcome.SEEN, grade=Grade.CONTEXT)
@@ -573,11 +574,11 @@ class HookOutcomes:
         own = request.key if request.is_repeat else ""
         lost = {seq: key for seq, (_, key) in found.items() if key == own or left.get(key) == _LOST}
         await self._queue_again(agent, lost)
-        said: defaultdict[tuple[HookStep, str], list[int]] = defaultdict(list)
+        written: defaultdict[tuple[HookStep, str], list[int]] = defaultdict(list)
         for seq, (step, key) in found.items():
             if not is_new and seq not in lost and left.get(key) == _SAID:
-                said[step, key].append(seq)
-        for (step, key), seqs in said.items():
+                written[step, key].append(seq)
+        for (step, key), seqs in written.items():
             self.remember(agent, seqs, key)
             conversation.given_before(step, seqs)
 

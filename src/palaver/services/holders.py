@@ -82,10 +82,10 @@ class Holds:
         for answers in hold.questions.values():
             answers.put_nowait(None)
 
-    def told(self, hold: Hold, told: TellOp) -> None:
+    def told(self, hold: Hold, reply: TellOp) -> None:
         """Pass a holder's reply to its request. Ignore a reply to a request that has ended."""
-        if (answers := hold.questions.get(told.ask)) is not None:
-            answers.put_nowait(told)
+        if (answers := hold.questions.get(reply.ask)) is not None:
+            answers.put_nowait(reply)
 
     async def ask(self, name: str, verb: str, **fields: object) -> AsyncGenerator[TellOp, None]:
         """Send a request to the holder of an agent and yield its replies in order; the last one is `done`.
@@ -101,9 +101,9 @@ class Holds:
         answers = hold.questions[number] = asyncio.Queue()
         try:
             hold.push({"ask": number, "name": name, "verb": verb, **fields})
-            while (told := await answers.get()) is not None:
-                yield told
-                if told.done:
+            while (reply := await answers.get()) is not None:
+                yield reply
+                if reply.done:
                     return
             raise Unavailable(f"the holder of {name} has gone before it answered")
         finally:
@@ -113,10 +113,10 @@ class Holds:
         """Send a request and return the last reply. Raise Unavailable if it is not complete in `limit_s`."""
         try:
             async with asyncio.timeout(limit_s), aclosing(self.ask(name, verb, **fields)) as words:
-                told = await anext(words)
-                while not told.done:
-                    told = await anext(words)
-                return told
+                reply = await anext(words)
+                while not reply.done:
+                    reply = await anext(words)
+                return reply
         except TimeoutError:
             raise Unavailable(f"the holder of {name} did not answer within {limit_s:g} seconds") from None
 
@@ -163,8 +163,8 @@ async def hide_keys(holds: Holds, request: Send) -> Send:
     if not request.raw or request.is_dry_run:
         return request
     try:
-        told = await holds.ask_once(request.recipient, STATUS, limit_s=_ASK_HOLDER_S)
-        is_hidden = told.ok.get("secret") is True
+        reply = await holds.ask_once(request.recipient, STATUS, limit_s=_ASK_HOLDER_S)
+        is_hidden = reply.ok.get("secret") is True
     except (NotFound, Unavailable):
         is_hidden = True
     if not is_hidden:

@@ -167,11 +167,11 @@ class Waits:
         self, room: Room, wanted: EventFilter, after: int, limit: int, limit_ms: int | None
     ) -> list[Event]:
         """Return the events after a seq that pass the filter, or wait for the first; empty on timeout."""
-        place, end_s = after, self._end(limit_ms)
+        seq, end_s = after, self._end(limit_ms)
         with self.bell.listening(room.id) as listener:
             while True:
                 listener.look()
-                found, place = await self._scan(room, lambda event: passes(wanted, event), place, limit)
+                found, seq = await self._scan(room, lambda event: passes(wanted, event), seq, limit)
                 left_ms = self._left_ms(end_s)
                 if found or left_ms == 0:
                     return found
@@ -181,7 +181,7 @@ class Waits:
         """Return the first `limit` wanted events after a seq, including archived ones."""
         return (await self._scan(room, is_wanted, after, limit))[0]
 
-    async def _scan(self, room: Room, is_wanted: Passes, place: int, limit: int) -> tuple[list[Event], int]:
+    async def _scan(self, room: Room, is_wanted: Passes, seq: int, limit: int) -> tuple[list[Event], int]:
         """Scan the stored events after a seq. Return those wanted and the seq that was scanned up to.
 
         Archived events are included: they are part of the room's history and may be unread messages.
@@ -189,12 +189,12 @@ class Waits:
         last = self.log.last()
         query = Query(rooms=(room.id,), before=last + 1)
         found: list[Event] = []
-        async with aclosing(follow(self.log, query, after=place, with_archives=True)) as batches:
+        async with aclosing(follow(self.log, query, after=seq, with_archives=True)) as batches:
             async for events in batches:
                 found += filter(is_wanted, events)
                 if len(found) >= limit:
                     break
-        return found[:limit], max(place, last)
+        return found[:limit], max(seq, last)
 
     def cursor(self, caller: Caller, room: Room) -> int:
         """Return the seq to continue after: just before the oldest unread message, or else the last seq."""

@@ -220,9 +220,6 @@ def policy_view(policy: Policy) -> PolicyView:
 
 
 # --------------------
-# Rooms in use: join, write, read, wait, and work by turns, as the room commands and tools show them.
-
-# --------------------
 # The shared parts of the room tools, and the call of the broker.
 
 LIMIT_WAIT_MS: Final = 110_000
@@ -351,8 +348,8 @@ class RoomTools(RoomToolBase):
         `warning` if the joined room is above the workspace root or the new room is inside another one.
         """
         self.attendance.saw(caller.name)
-        place = await self.places.find(context_path, is_exact=force_new, home=home)
-        request = JoinRoom(places=place.chain, inside=place.inside, is_new=force_new)
+        workspace = await self.places.find(context_path, is_exact=force_new, home=home)
+        request = JoinRoom(places=workspace.chain, inside=workspace.inside, is_new=force_new)
         seated = await self.submit(caller, request, key)
         assert isinstance(seated, Seated)
         room = self._now(seated.room)
@@ -478,8 +475,8 @@ class RoomTools(RoomToolBase):
 
     async def _around(self, path: str) -> list[Room]:
         """Return the newest room at a path and at each folder above it, deepest first."""
-        place = await self.places.find(path)
-        return [room for one in place.around if (room := read_room_at(self.log.rows, one)) is not None]
+        workspace = await self.places.find(path)
+        return [room for one in workspace.around if (room := read_room_at(self.log.rows, one)) is not None]
 
 
 # --------------------

@@ -1,4 +1,7 @@
-"""Read agents, the ledger and open mail from the state. The fold writes them. Pure."""
+"""Read agents, their open mail and its ledger entries from the state. The folds write them. Pure.
+
+The folds of agents are in `fold.py`, those of mail and the ledger in `ledger.py`.
+"""
 
 from collections.abc import Iterator
 from heapq import merge
@@ -40,7 +43,8 @@ SUBAGENTS: Final = "subagent"
 LAST_SUBAGENT: Final = "subagent_last"
 
 _LIMIT_LIST: Final = 1000
-_PAGE: Final = 200
+"""Rows that one list returns at most, and that a scan of all rows reads at a time."""
+_MAIL_AT_ONCE: Final = 200
 _QUEUED: Final = LedgerEntry(state=State.QUEUED, ts=0)
 _decode_agent: Final = msgspec.json.Decoder(Agent).decode
 
@@ -55,7 +59,7 @@ def read_agents(rows: Rows) -> list[Agent]:
     """Return every known agent, by name."""
     agents: list[Agent] = []
     after = ""
-    while page := rows.scan(AGENTS, "", after=after, limit=1000):
+    while page := rows.scan(AGENTS, "", after=after, limit=_LIMIT_LIST):
         agents.extend(_decode_agent(value) for _, value in page)
         after = page[-1][0]
     return agents
@@ -76,7 +80,7 @@ def read_seats(rows: Rows, boot: str) -> list[Seat]:
     """Return every process of this boot that was ever a seat, without session keys."""
     seats: list[Seat] = []
     after = ""
-    while page := rows.scan(SEATS, f"{boot}/", after=after, limit=1000):
+    while page := rows.scan(SEATS, f"{boot}/", after=after, limit=_LIMIT_LIST):
         for key, _ in page:
             pid, start = key.removeprefix(f"{boot}/").split("/")
             seats.append(Seat(pid=int(pid), start=int(start), boot=boot))
@@ -133,26 +137,30 @@ def read_mail(rows: Rows, agent: str) -> Iterator[OpenMessage]:
         yield from _of_priority(rows, agent, priority)
 
 
-def read_mail_up_to(rows: Rows, agent: str, place: int) -> Iterator[OpenMessage]:
-    """Iterate over the open mail of an agent up to a seq, however much comes after it."""
+def read_mail_up_to(rows: Rows, agent: str, last: int) -> Iterator[OpenMessage]:
+    """Iterate over the open mail of an agent up to a seq, in delivery order.
+
+    The cost does not depend on later mail, except for the priority that is delivered newest first.
+    """
     for priority in Priority:
-        line = _of_priority(rows, agent, priority)
-        if priority is Priority.IDLE_FIRST:
-            yield from (mail for mail in line if mail.seq <= place)
+        mails = _of_priority(rows, agent, priority)
+        if priority is Priority.IDLE_FIRST:  # The newest come first, so later mail must be skipped.
+            yield from (mail for mail in mails if mail.seq <= last)
         else:
-            yield from takewhile(lambda mail: mail.seq <= place, line)
+            yield from takewhile(lambda mail: mail.seq <= last, mails)
 
 
 def _of_priority(rows: Rows, agent: str, priority: Priority) -> Iterator[OpenMessage]:
-    lines = [_line(rows, mail_prefix(agent, priority, is_quiet=quiet)) for quiet in (False, True)]
-    return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
+    """Iterate over the open mail of one priority, quiet and other mail merged in delivery order."""
+    parts = [_with_prefix(rows, mail_prefix(agent, priority, is_quiet=quiet)) for quiet in (False, True)]
+    return merge(*parts, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
 
 
-def _line(rows: Rows, prefix: str) -> Iterator[OpenMessage]:
+def _with_prefix(rows: Rows, prefix: str) -> Iterator[OpenMessage]:
     after = ""
-    while page := rows.scan(MAIL, prefix, after=after, limit=_PAGE):
+    while page := rows.scan(MAIL, prefix, after=after, limit=_MAIL_AT_ONCE):
         yield from (decode_mail(value) for _, value in page)
-        if len(page) < _PAGE:
+        if len(page) < _MAIL_AT_ONCE:
             return
         after = page[-1][0]
 
@@ -208,7 +216,9 @@ def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
         return report.state == State.SUBMITTED and is_carried(old)
     if report.state == State.QUEUED:
         return old.state in (State.SUBMITTED, State.HELD)
-    if old.state == State.ANSWERED and report.state == State.SEEN:  # It was answered before it was taken.
+    if (
+        old.state == State.ANSWERED and report.state == State.SEEN
+    ):  # A reply came before the message was taken.
         return find_mail(rows, report.agent, seq) is not None
     return can_rise(old.state, report.state)
 

@@ -1,4 +1,4 @@
-"""The bundles in the state: one row each, found by its eight characters and listed by its seq. Pure.
+"""The bundles in the state: found by the eight characters of the id, and listed by seq. Pure.
 
 The rows contain the seq of a bundle; its contents are only in its event.
 """
@@ -13,14 +13,16 @@ from palaver.protocol.events import Bundle
 from palaver.state.rows import Change, Rows, encode_row
 
 BUNDLES: Final = "bundle"
+"""Each bundle, by the eight characters of its id."""
 BUNDLE_PLACES: Final = "bundle.place"
+"""The same characters, by seq."""
 
 LIMIT_CHAIN: Final = 100
 """The number of steps that `read_parents` follows."""
 
 
 class BundleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One bundle, without its contents. `files` is their number."""
+    """One bundle, without its contents. `files` is the number of its files."""
 
     seq: int
     title: str
@@ -30,8 +32,11 @@ class BundleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extends: str = ""
 
 
+_decode_row: Final = msgspec.json.Decoder(BundleRow).decode
+
+
 def made_bundle(rows: Rows, event: Event) -> list[Change]:
-    """Return the rows of a new bundle. Raise ValueError for a known id, so that the fold skips it."""
+    """Return the rows of a new bundle. Raise ValueError for a known id, so that the fold skips the event."""
     bundle = body_as(event, Bundle)
     key = parse_bundle_id(bundle.bundle_id)
     if rows.get(BUNDLES, key) is not None:
@@ -44,7 +49,8 @@ def made_bundle(rows: Rows, event: Event) -> list[Change]:
         files=len(bundle.files),
         extends=bundle.extends,
     )
-    return [(BUNDLES, key, encode_row(row)), (BUNDLE_PLACES, f"{event.seq:015d}", key.encode())]
+    by_seq = f"{event.seq:015d}"  # Of one length, so that the keys sort like the numbers.
+    return [(BUNDLES, key, encode_row(row)), (BUNDLE_PLACES, by_seq, key.encode())]
 
 
 def read_bundle(rows: Rows, key: str) -> BundleRow | None:
@@ -59,7 +65,7 @@ def read_newest_bundles(rows: Rows, limit: int) -> list[tuple[str, BundleRow]]:
     for _, value in reversed(rows.scan(BUNDLE_PLACES, "", limit=limit, reverse=True)):
         key = value.decode()
         row = read_bundle(rows, key)
-        assert row is not None  # one event wrote both
+        assert row is not None  # One event wrote both.
         found.append((format_bundle_id(key), row))
     return found
 
@@ -77,6 +83,3 @@ def read_parents(rows: Rows, extends: str) -> list[tuple[str, BundleRow]]:
         found.append((extends, row))
         extends = row.extends
     return found
-
-
-_decode_row: Final = msgspec.json.Decoder(BundleRow).decode

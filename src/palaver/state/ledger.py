@@ -63,10 +63,10 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a message: it is mail for its recipients, and may answer another message."""
     counter = _Counter(rows)
     changes = _open_mail(event, counter)
-    place = reply_place(event)
+    seq = reply_place(event)
     # A held reply answers nothing until it is released.
-    if place is not None and not deliverable(event).held:
-        changes += _answered_with_reminder(rows, event, event.sender, place, counter)
+    if seq is not None and not deliverable(event).held:
+        changes += _answered_with_reminder(rows, event, event.sender, seq, counter)
     return changes + counter.changes()
 
 
@@ -95,32 +95,32 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
 
 
 def _answered_with_reminder(
-    rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
+    rows: Rows, event: Event, agent: str, seq: int, counter: _Counter, answer: int = 0
 ) -> list[Change]:
     """Return the changes of a reply to its message and to a waiting reminder, which is now obsolete."""
-    changes = _answered(rows, event, agent, place, counter, answer)
-    nag = read_nag(rows, agent, place)
+    changes = _answered(rows, event, agent, seq, counter, answer)
+    nag = read_nag(rows, agent, seq)
     if nag is not None and nag.last:
         changes += _answered(rows, event, agent, nag.last, counter, answer)
     return changes
 
 
 def _answered(
-    rows: Rows, event: Event, agent: str, place: int, counter: _Counter, answer: int = 0
+    rows: Rows, event: Event, agent: str, seq: int, counter: _Counter, answer: int = 0
 ) -> list[Change]:
     """Return the changes of a reply to its author's ledger entry.
 
     A message that a lane carries was evidently read, and leaves the queue. A message that only waits stays
     queued for the next reader: a reply is not proof of reading, and its number may be a mistake.
     """
-    old = read_line(rows, place, agent)
+    old = read_line(rows, seq, agent)
     if old is None or not can_rise(old.state, State.ANSWERED):
         return []
     new = msgspec.structs.replace(
         old, state=State.ANSWERED, ts=event.ts, answer=answer or event.seq, unconfirmed=False
     )
-    changes = _lifted(agent, place, old, new)
-    waiting = find_mail(rows, agent, place)
+    changes = _lifted(agent, seq, old, new)
+    waiting = find_mail(rows, agent, seq)
     if waiting is None:
         return changes
     key, mail = waiting

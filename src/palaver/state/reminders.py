@@ -99,8 +99,8 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     changes: list[Change] = []
     if message.expects_reply and message.sender_kind in _CAN_BE_TOLD:
         changes += _waited_for(event)
-    if (place := reply_place(event)) is not None and not message.held:
-        changes += _over(rows, event.sender, place)
+    if (answered := reply_place(event)) is not None and not message.held:
+        changes += _over(rows, event.sender, answered)
     if message.sender_kind == SYSTEM and "nag" in event.odd_fields:
         raise ValueError("nag")
     if message.sender_kind == SYSTEM and message.nag is not None:

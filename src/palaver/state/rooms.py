@@ -46,8 +46,8 @@ from palaver.state.watches import PAGE, walk
 # --------------------
 # A room as stored: its workspace, its members and its stick. Values only.
 #
-# Presence, waits and the remaining lease are not part of it: see `attendance` and `conditions`. Times are
-# Unix milliseconds, 0 for never.
+# Presence, waits and the remaining lease are not part of it: see `Attendance` and `conditions` in
+# `domain/lease.py`. Times are Unix milliseconds, 0 for never.
 
 
 class StickState(enum.StrEnum):

@@ -57,8 +57,8 @@ TIP: Final = "tip"
 
 _QUIET: Final = len(Priority)
 """The offset of a priority's number in the keys of quiet mail."""
-_LAST_PLACE: Final = 10**15 - 1
-_PLACE_DIGITS: Final = 15
+_LARGEST_SEQ: Final = 10**15 - 1
+_SEQ_DIGITS: Final = 15
 _NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held"})
 """The fields of a message without which it cannot be delivered correctly."""
 
@@ -134,7 +134,7 @@ def deliverable(event: Event) -> Deliverable:
         return Deliverable(_once(event.delivered_to), Priority.NORMAL, 0, "")
     if odd := event.odd_fields & _NEEDED:
         raise ValueError(", ".join(sorted(odd)))
-    if not 0 <= message.expires <= _LAST_PLACE:
+    if not 0 <= message.expires <= _LARGEST_SEQ:
         raise ValueError("expires")
     return Deliverable(
         _once(message.delivered_to),
@@ -154,15 +154,15 @@ def reply_place(event: Event) -> int | None:
     """Return the seq of the local message that an event answers, or None."""
     message = event.body
     found = message.reply_to if isinstance(message, MessageSent) else None
-    if found is None or not found.isdecimal() or len(found) > _PLACE_DIGITS:
+    if found is None or not found.isdecimal() or len(found) > _SEQ_DIGITS:
         return None
     return int(found)
 
 
 def mail_key(agent: str, priority: Priority, seq: int, *, is_quiet: bool = False) -> str:
     """Return the key of a waiting message in its agent's queue."""
-    place = _LAST_PLACE - seq if priority is Priority.IDLE_FIRST else seq
-    return f"{mail_prefix(agent, priority, is_quiet=is_quiet)}{place:015d}"
+    number = _LARGEST_SEQ - seq if priority is Priority.IDLE_FIRST else seq
+    return f"{mail_prefix(agent, priority, is_quiet=is_quiet)}{number:015d}"
 
 
 def mail_prefix(agent: str, priority: Priority | None = None, *, is_quiet: bool = False) -> str:

@@ -30,13 +30,13 @@ def fold_task(rows: Rows, event: Event) -> list[Change]:
     if event.odd_fields:
         raise ValueError(", ".join(sorted(event.odd_fields)))
     task = _made(rows, event, body) if isinstance(body, TaskCreated) else _moved(rows, event)
-    place = _place_key(task.seq)
+    key = _seq_key(task.seq)
     changes: list[Change] = [
         (TASKS, task.id, encode_row(task)),
-        (OPEN_TASKS, place, None if task.status in OVER else task.id.encode()),
+        (OPEN_TASKS, key, None if task.status in OVER else task.id.encode()),
     ]
     if isinstance(body, TaskCreated):
-        changes.append((TASK_PLACES, place, task.id.encode()))
+        changes.append((TASK_PLACES, key, task.id.encode()))
     return [*changes, *opened_by_envelope(rows, event)]
 
 
@@ -96,7 +96,7 @@ def read_task(rows: Rows, id: str) -> Task | None:
 def read_tasks(rows: Rows, *, is_open: bool, before: int = 0, limit: int = 1000) -> list[Task]:
     """Return the newest tasks, all or only open ones, newest first; with `before` only older ones."""
     table = OPEN_TASKS if is_open else TASK_PLACES
-    after = _place_key(before) if before else ""
+    after = _seq_key(before) if before else ""
     found = []
     for _, value in rows.scan(table, "", after=after, limit=limit, reverse=True):
         task = read_task(rows, value.decode())
@@ -105,7 +105,7 @@ def read_tasks(rows: Rows, *, is_open: bool, before: int = 0, limit: int = 1000)
     return found
 
 
-def _place_key(seq: int) -> str:
+def _seq_key(seq: int) -> str:
     return f"{seq:015d}"
 
 

@@ -12,14 +12,20 @@ from palaver.protocol.events import MessageSent
 from palaver.state.rows import Change, Rows, encode_row
 
 THREADS: Final = "thread"
+"""Each thread, by its name."""
 RECENT_THREADS: Final = "thread.recent"
+"""The name of each thread, by the seq of its last message, newest first."""
 
 _LIMIT_NAMES: Final = 20
-_LAST_PLACE: Final = 10**15 - 1
+_LARGEST_SEQ: Final = 10**15 - 1
+"""The largest number of 15 digits, the length of a key."""
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thread: its seqs, its length, and its first participants (at most twenty)."""
+    """One thread: the seqs of its first and last message, their number, and its first participants.
+
+    `ts` is the time of the last message, and `names` has at most twenty senders.
+    """
 
     name: str
     first: int
@@ -66,4 +72,4 @@ def read_threads(rows: Rows, limit: int) -> list[Thread]:
 
 def _recent_key(seq: int) -> str:
     """Return a key that sorts the newest first."""
-    return f"{_LAST_PLACE - seq:015d}"
+    return f"{_LARGEST_SEQ - seq:015d}"

@@ -152,8 +152,8 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     changes: list[Change] = []
     if message.intent == REQUEST and message.sender_kind in _WATCHED_FOR:
         changes += _watched(event)
-    if (place := reply_place(event)) is not None and not message.held:
-        changes += _unwatched(rows, event.sender, place)
+    if (answered := reply_place(event)) is not None and not message.held:
+        changes += _unwatched(rows, event.sender, answered)
     if message.sender_kind == SYSTEM:
         changes += _told(rows, event, message)
     return changes

@@ -650,9 +650,9 @@ class Emulator:
 
     def take_said(self) -> list[str | Status]:
         """Return the newest title and the newest status since the last call, in order of arrival."""
-        said = list(self._said.values())
+        reports = list(self._said.values())
         self._said.clear()
-        return said
+        return reports
 
     def _carry_out(self, found: re.Match[str]) -> None:
         match found.lastgroup:
@@ -784,9 +784,9 @@ class Emulator:
         elif len(self.workers) < _LIMIT_WORKERS:
             self.workers.add(status.about)
 
-    def _say(self, said: str | Status) -> None:
-        self._said.pop(type(said), None)
-        self._said[type(said)] = said
+    def _say(self, report: str | Status) -> None:
+        self._said.pop(type(report), None)
+        self._said[type(report)] = report
 
     def _answer(self, data: bytes, *, is_ours: bool = False) -> None:
         if len(self._answers) < ANSWER_LIMIT:
@@ -882,7 +882,7 @@ def _colour(name: str, codes: dict[str, int], extended: str) -> list[str]:
         return [str(codes[name])]
     if name in _PALETTE:
         return [extended, "5", str(_PALETTE[name])]
-    return [extended, "2", *(str(int(name[place : place + 2], 16)) for place in (0, 2, 4))]
+    return [extended, "2", *(str(int(name[start : start + 2], 16)) for start in (0, 2, 4))]
 
 
 # --------------------
@@ -906,9 +906,9 @@ def unfinished(seen: bytes) -> bytes:
     last = seen[-LIMIT_TAIL_BYTES:]
     escape = last.rfind(b"\x1b")
     # The last escape may be the terminator of a string that began with the escape before it.
-    places = [last.rfind(b"\x1b", 0, escape) if escape > 0 else -1, escape]
-    places += range(len(last) - 3, len(last))
-    for place in places:
-        if place >= 0 and (found := _UNFINISHED_END.match(last, place)):
+    starts = [last.rfind(b"\x1b", 0, escape) if escape > 0 else -1, escape]
+    starts += range(len(last) - 3, len(last))
+    for start in starts:
+        if start >= 0 and (found := _UNFINISHED_END.match(last, start)):
             return found[0]
     return b""

@@ -206,9 +206,9 @@ class Keyboard:
         if not self._has_draft:
             self.leave()
 
-    def _rub(self, place: int) -> None:
+    def _rub(self, start: int) -> None:
         """Delete the draft from an index on. Programs disagree about the length of non-ASCII characters."""
-        gone, self.draft = self.draft[max(place, 0) :], self.draft[: max(place, 0)]
+        gone, self.draft = self.draft[max(start, 0) :], self.draft[: max(start, 0)]
         self._has_draft = bool(self.draft)
         if not gone.isascii():
             self._doubt()

@@ -105,9 +105,9 @@ def without_ours(before: str, ours: str) -> str:
     if not seen.endswith(ours):
         return "" if seen and ours.endswith(seen) and len(seen) >= len(ours) // 2 else before
     left = len(seen) - len(ours)
-    for place, sign in enumerate(before):
+    for index, sign in enumerate(before):
         if not left and not sign.isspace():
-            return before[:place]
+            return before[:index]
         left -= not sign.isspace()
     return before
 
@@ -680,18 +680,18 @@ class Screen:
         self._picture = None
         terminal = self._terminal
         terminal.feed(data)
-        for said in terminal.take_said():
-            if isinstance(said, str):
-                self._signals.hear_title(said)
-            elif self._signals.hear_status(said):
+        for report in terminal.take_said():
+            if isinstance(report, str):
+                self._signals.hear_title(report)
+            elif self._signals.hear_status(report):
                 self.startup.is_over = True
 
     def _skip(self, skipped: SkippedOutput) -> None:
         """Apply the summary of skipped output. Mark the screen as unreadable unless it was plain lines."""
         # CAN cancels a sequence that was cut off at the end of the last piece.
         self._understand(b"\x18")
-        for told in skipped.told:
-            self._understand(told)
+        for sequence in skipped.told:
+            self._understand(sequence)
         if skipped.is_linear and self._terminal.is_readable:
             lines = min(skipped.lines, self._terminal.glass.lines)
             self._understand(b"\r\n" * lines + b"\r\x1b[0m\x1b[2K")

@@ -82,9 +82,9 @@ def reads_commands(process: ProgramNames) -> bool:
     if not shells:
         return False
     # If an interpreter runs the shell, the options of the shell start after its name.
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if _base(word) in shells and not {_base(process.program), process.shell} & SHELLS:
-            words = words[place + 1 :]
+            words = words[index + 1 :]
             break
     return _reads_commands(words) if shells <= _POSIX else _reads_commands_elsewhere(words)
 

@@ -131,6 +131,9 @@ def may_stand(look: Look, ours: str, *, is_touched: bool, is_hidden: bool) -> bo
     return is_touched or is_hidden or is_at_cursor(look.before_cursor, ours)
 
 
+# --------------------
+# The plan of keystrokes, step by step.
+
 PASTE_BEGIN: Final = b"\x1b[200~"
 PASTE_END: Final = b"\x1b[201~"
 ENTER: Final = b"\r"
@@ -447,10 +450,10 @@ class Typing:
         text no longer ends at the cursor. The echo of the text alone proves nothing: the terminal makes it.
         """
         since_ms = facts.now_ms - self._entered_ms
-        place = self._find(look)
-        if place is TextPosition.MIXED and self._ours in squeeze(look.before_cursor):
+        position = self._find(look)
+        if position is TextPosition.MIXED and self._ours in squeeze(look.before_cursor):
             return self._hold("draft", since_ms, is_touched=True)
-        is_ours = place is TextPosition.OURS
+        is_ours = position is TextPosition.OURS
         if look.output_count != self._outputs and not is_ours and not facts.has_unread:
             return Done(TextOutcome.SEEN, grade=Grade.HANDED)
         if is_ours:

@@ -72,9 +72,9 @@ def _no_step(step: str, detail: str) -> None:
 class Typist:
     """Types one message at a time. Call `poke` whenever the screen, a fact or the unsent keys change."""
 
-    def __init__(self, desk: TypingTerminal, leftover: Leftover, profile: Profile) -> None:
+    def __init__(self, terminal: TypingTerminal, leftover: Leftover, profile: Profile) -> None:
         """`leftover` records the text put into the input line, and whether it may be left there."""
-        self._desk = desk
+        self._terminal = terminal
         self._leftover = leftover
         self._profile = profile
         self._loop = asyncio.get_running_loop()
@@ -127,30 +127,34 @@ class Typist:
 
     def poke(self) -> None:
         """Carry out the steps that are due. Does nothing if no message is being typed."""
-        while self._typing is not None and not self._desk.has_unsent():
-            if not self._desk.is_current():
+        while self._typing is not None and not self._terminal.has_unsent():
+            if not self._terminal.is_current():
                 self._ask_again(_BEHIND_MS)
                 return
             # The output just read may have ended the terminal, and with it this message.
             if self._typing is None or self._offer is None:
                 return
-            look, interrupts, has_typed = self._desk.look(), self._typing.interrupts, self._typing.has_typed
+            look, interrupts, has_typed = (
+                self._terminal.look(),
+                self._typing.interrupts,
+                self._typing.has_typed,
+            )
             step = self._typing.step(
-                look, self._desk.facts(is_interrupt=self._offer.priority is Priority.INTERRUPT)
+                look, self._terminal.facts(is_interrupt=self._offer.priority is Priority.INTERRUPT)
             )
             if isinstance(step, Write):
                 self._screen_before = self._screen_before or look.text
                 # No await between the look above and the keys.
-                self._desk.press(step.data, is_persons=self._offer.is_raw)
+                self._terminal.press(step.data, is_persons=self._offer.is_raw)
                 self._on_step("keys pressed", "1 byte" if len(step.data) == 1 else f"{len(step.data)} bytes")
                 self._waits_for = ""
                 if self._typing is not None and self._typing.interrupts != interrupts:
-                    self._desk.interrupted()
+                    self._terminal.interrupted()
                 if self._typing is not None and not has_typed and self._typing.text:
                     self._leftover.place(self._typing.text)
             elif isinstance(step, Done):
                 if step.answer is TextOutcome.SEEN and self._typing.prompt:
-                    self._desk.accepted(self._typing.prompt)
+                    self._terminal.accepted(self._typing.prompt)
                 self.has_interrupted_in_vain = (
                     step.answer is TextOutcome.DEFERRED and self._typing.interrupts > 0
                 )
@@ -164,7 +168,7 @@ class Typist:
                     self._on_step("waits", step.reason)
                 self._waits_for = step.reason
                 if is_news:
-                    self._desk.changed()
+                    self._terminal.changed()
                 self._ask_again(step.ms)
                 return
 
@@ -173,15 +177,15 @@ class Typist:
 
         Return the outcome and the text of the screen before the keys.
         """
-        if self._desk.has_unsent() or not self._desk.is_current():
+        if self._terminal.has_unsent() or not self._terminal.is_current():
             return Done(TextOutcome.DEFERRED, "keys still wait to be read"), ""
         typing = Typing(offer, self._profile)
-        look = self._desk.look()
-        step = typing.step(look, self._desk.facts(is_interrupt=True))
+        look = self._terminal.look()
+        step = typing.step(look, self._terminal.facts(is_interrupt=True))
         if isinstance(step, Write):
             # No await between the look above and the keys.
-            self._desk.press(step.data, is_persons=True)
-            step = typing.step(look, self._desk.facts(is_interrupt=True))
+            self._terminal.press(step.data, is_persons=True)
+            step = typing.step(look, self._terminal.facts(is_interrupt=True))
         assert isinstance(step, Done)
         return step, look.text
 

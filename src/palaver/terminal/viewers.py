@@ -326,7 +326,7 @@ def error_frame(error: PalaverError, about: object = "", **more: object) -> byte
 # The viewers of an agent's terminal, and the one that has its keyboard.
 #
 # Each viewer has an outbox with a limit, so that a slow viewer delays neither the agent nor the other
-# viewers. This module does not check who may attach: that is decided before a connection gets here.
+# viewers. Nothing here checks who may attach: that is decided before a connection gets here.
 
 LIMIT_CLIENTS: Final = 32
 """Viewers of one terminal at the same time."""

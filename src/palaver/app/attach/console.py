@@ -217,8 +217,8 @@ class Console:
         seen = self._tail + data
         self._tail = seen[1 - _MARK_BYTES :]
         for found in _MARKS.finditer(seen):
-            place = found.end() - len(seen) + len(data)
-            if place <= 0:
+            start = found.end() - len(seen) + len(data)
+            if start <= 0:
                 continue  # it was complete the last time
             if found["paste"] is not None:
                 self._is_pasting = found["paste"] == b"0"
@@ -226,7 +226,7 @@ class Console:
                 begin = found.start() - len(seen) + len(data)
                 if begin > 0:
                     yield RawKeys(data[:begin])
-                self._rest, self._tail = data[place:], b""
+                self._rest, self._tail = data[start:], b""
                 if found["suspend"] is None:
                     yield from self._leave_keys()
                 else:

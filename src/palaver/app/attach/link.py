@@ -1,4 +1,4 @@
-"""The connection to an agent's holder after `attach`: frames in both directions, without blocking."""
+"""The two connections of an attached terminal: frames to and from the holder, and the status on the bus."""
 
 import asyncio
 import socket
@@ -26,19 +26,23 @@ from palaver.protocol.agent_socket import (
 from palaver.protocol.lines import EventsOp, ListOp, Op, op_to_json
 from palaver.terminal.viewers import read_ready, send_ready
 
+# --------------------
+# The connection to an agent's holder after `attach`: frames in both directions, without blocking.
+
 _READ_BYTES: Final = 16 * 1024
 """Read at once: a few milliseconds of drawing, and then a key is handled."""
-_ANSWER_LIMIT_S: Final = 10.0
+_REPLY_LIMIT_S: Final = 10.0
 LIMIT_UNSENT_BYTES: Final = 64 * 1024
+"""Unsent bytes above which `is_full` is true: the holder does not read them."""
 
 
 def call(
     home: str, name: str, cols: int, rows: int, *, is_drawn: bool
 ) -> tuple[socket.socket, SocketReply, bytes]:
-    """Attach; return the connection, the reply and the data after it.
+    """Attach to the terminal of an agent; return the connection, the reply and the data after it.
 
     `is_drawn`: the screen is drawn here, so the holder replies to queries of the program to its terminal.
-    Raises the refusal if there is no such terminal, or the caller may not use it.
+    Raises NotFound or BadRequest if there is no such terminal, or the caller may not use it. Blocks.
     """
     try:
         wire = connect_socket(socket_path(home, name))
@@ -64,16 +68,16 @@ def call(
 
 
 def send_line(home: str, name: str, text: str, priority: str) -> int:
-    """Send a line to the agent as this process's own message, without a header; return its seq.
+    """Send a line to the agent as a message of this process, typed without a header; return its seq.
 
-    Raises the refusal. Blocks until the reply, so call it in a thread.
+    Raises BadRequest with the holder's reason. Blocks until the reply, so call it in a thread.
     """
     request = {"type": "send", "body": text, "priority": priority, "bare": True}
     try:
-        with connect_socket(socket_path(home, name)) as wire, wire.makefile("rb") as answer:
-            wire.settimeout(_ANSWER_LIMIT_S)
+        with connect_socket(socket_path(home, name)) as wire, wire.makefile("rb") as lines:
+            wire.settimeout(_REPLY_LIMIT_S)
             wire.sendall(msgspec.json.encode(request) + b"\n")
-            reply = reply_from_json(answer.readline())
+            reply = reply_from_json(lines.readline())
     except OSError as error:
         raise BadRequest(f"the holder of the terminal does not respond: {error}") from error
     if not reply.is_ok:
@@ -103,7 +107,7 @@ class HolderLink:
     def start(self, rest: bytes) -> None:
         """Start with the data after the reply."""
         self._loop.add_reader(self._wire, self._read)
-        self._take(rest)
+        self._read_frames(rest)
 
     def close(self) -> None:
         """Close the connection: the holder notices it, the agent does not."""
@@ -132,31 +136,33 @@ class HolderLink:
     def _read(self) -> None:
         data = read_ready(self._wire, _READ_BYTES)
         if data:
-            self._take(data)
-        elif data is not None:
+            self._read_frames(data)
+        elif data is not None:  # No bytes: the holder closed. None: there is nothing to read yet.
             self._on_lost()
 
-    def _take(self, data: bytes) -> None:
+    def _read_frames(self, data: bytes) -> None:
         try:
             for frame in self._reader.feed(data):
                 self._on_frame(frame)
-        except PalaverError:  # later frames cannot be read either
+        except PalaverError:  # Later frames cannot be read either.
             self._on_lost()
 
 
 # --------------------
-# Follow an agent's page on the bus for its status line, and whether the bus can be reached.
+# The agent's status on the bus, for the status line, and whether the bus can be reached.
 #
-# It requests the page again only after an event about the agent's messages.
+# The agent's page is its entry in the result of `list`. It is requested again only after an event about the
+# agent's messages.
 
-_PAUSE_S: Final = 0.5
-_CALM_S: Final = 0.05
+_RECONNECT_S: Final = 0.5
+"""Seconds before the next try to reach the bus."""
+_BURST_S: Final = 0.05
 """Seconds to wait for more events before the next request: a burst causes one request."""
-_TYPES: Final = ("message", "delivery", "agent.paused", "agent.unpaused")
+_FOLLOWED_TYPES: Final = ("message", "delivery", "agent.paused", "agent.unpaused")
 
 
 class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of an agent's page."""
+    """The shown fields of an agent's page: its waiting messages by priority, and whether it is paused."""
 
     queue: dict[str, int] = {}
     paused: bool = False
@@ -166,12 +172,14 @@ class _ListedAgents(msgspec.Struct, frozen=True):
     agents: list[AgentPage]
 
 
-class _FoundAgent(msgspec.Struct, frozen=True):
+class _FoundEvents(msgspec.Struct, frozen=True):
+    """The result of a request for events. `last` is the seq of the last one."""
+
     last: int
 
 
-_listed: Final = msgspec.json.Decoder(_ListedAgents).decode
-_found: Final = msgspec.json.Decoder(_FoundAgent).decode
+_decode_list: Final = msgspec.json.Decoder(_ListedAgents).decode
+_decode_events: Final = msgspec.json.Decoder(_FoundEvents).decode
 
 Tell = Callable[[AgentPage | None], None]
 """Called with the current page; None if the bus does not respond."""
@@ -184,12 +192,12 @@ async def watch(home: str, name: str, tell: Tell) -> None:
         if wire is not None:
             try:
                 await watcher.run(wire)
-            except msgspec.DecodeError:  # another version with another format
+            except msgspec.DecodeError:  # The daemon has another version, with another format.
                 pass
             finally:
                 wire.close()
         tell(None)
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(_RECONNECT_S)
 
 
 async def _open(home: str, watcher: "_Watcher") -> Wire | None:
@@ -198,61 +206,69 @@ async def _open(home: str, watcher: "_Watcher") -> Wire | None:
     except OSError:
         return None
     loop = asyncio.get_running_loop()
-    _, wire = await loop.create_unix_connection(lambda: Wire(watcher.hear, watcher.lose), sock=plain)
+    _, wire = await loop.create_unix_connection(lambda: Wire(watcher.on_line, watcher.on_lost), sock=plain)
     return wire
 
 
 class _Watcher:
-    """One connection to the bus."""
+    """One connection to the bus, which follows one agent."""
 
     def __init__(self, name: str, tell: Tell) -> None:
         self._name = name
         self._tell = tell
         self._numbers = count(1)
-        self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._open: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        """The requests without a reply, by number."""
         self._has_news = asyncio.Event()
         self._is_lost = False
 
     async def run(self, wire: Wire) -> None:
         """Request the page after each event; return if the connection is lost or the bus cannot do it."""
-        answer = await self._ask(wire, EventsOp(last=1, limit=1))
-        if answer is None:
+        newest = await self._ask(wire, EventsOp(last=1, limit=1))  # Where the log ends: follow from there.
+        if newest is None:
             return
-        follow = EventsOp(types=_TYPES, agents=(self._name,), after=_found(answer).last, follow=True)
-        await self._ask(wire, follow)
+        after = _decode_events(newest).last
+        await self._ask(wire, EventsOp(types=_FOLLOWED_TYPES, agents=(self._name,), after=after, follow=True))
         while True:
-            self._has_news.clear()
-            answer = await self._ask(wire, ListOp(agent=self._name))
-            if answer is None:
+            self._has_news.clear()  # Before the request: an event during it causes another request.
+            listed = await self._ask(wire, ListOp(agent=self._name))
+            if listed is None:
                 return
-            pages = _listed(answer).agents
+            pages = _decode_list(listed).agents
             self._tell(pages[0] if len(pages) == 1 else AgentPage())
             await self._has_news.wait()
-            await asyncio.sleep(_CALM_S)
+            await asyncio.sleep(_BURST_S)
 
     async def _ask(self, wire: Wire, request: Op) -> msgspec.Raw | None:
+        """Return the result of a request; None if it was refused or the connection is lost."""
         if self._is_lost:
             return None
         number = next(self._numbers)
-        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
-        self._calls[number] = answer
+        reply: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._open[number] = reply
         wire.write(op_to_json(number, request))
         try:
-            return await answer
+            return await reply
         except ConnectionError:
             return None
 
-    def hear(self, line: ReplyLine) -> None:
-        """Handle a line of the bus."""
+    def on_line(self, line: ReplyLine) -> None:
+        """Handle a line of the bus: an event, or the reply to a request."""
         if line.push:
             self._has_news.set()
-        elif (answer := self._calls.pop(line.req, None)) is not None and not answer.done():
-            answer.set_exception(ConnectionError(line.error)) if line.error else answer.set_result(line.ok)
+            return
+        reply = self._open.pop(line.req, None)
+        if reply is None or reply.done():  # A cancelled request is done.
+            return
+        if line.error:
+            reply.set_exception(ConnectionError(line.error))
+        else:
+            reply.set_result(line.ok)
 
-    def lose(self, wire: Wire) -> None:
+    def on_lost(self, wire: Wire) -> None:
         """Handle the end of the connection."""
         self._is_lost = True
         self._has_news.set()
-        for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(ConnectionError("the connection to the bus was lost"))
+        for reply in self._open.values():
+            if not reply.done():
+                reply.set_exception(ConnectionError("the connection to the bus was lost"))

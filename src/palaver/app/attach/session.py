@@ -86,6 +86,9 @@ class KeyReader:
         self._do(self._console.settle())
 
 
+# --------------------
+# The session: from the first frame to the end. It connects the keys, the screen and the holder.
+
 _NOTICE_S: Final = 8.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _BAR_MODES: Final = frozenset({2004})
@@ -136,7 +139,7 @@ class AttachSession:
         self._link = HolderLink(link_socket, self._on_frame, lambda: self._end(AttachEnd(is_lost=True)))
         self._own.take()
         self._watch_signals()
-        words = b""
+        output = b""
         try:
             async with asyncio.TaskGroup() as tasks:
                 news = tasks.create_task(watch(self._home, self._console.name, self._on_page))
@@ -149,11 +152,11 @@ class AttachSession:
                     ending = await self._over
                 finally:
                     news.cancel()
-            words = self._last_words() if ending.exit is not None else b""
+            output = self._final_output() if ending.exit is not None else b""
             return ending
         finally:
             self._keys.read(is_wanted=False)
-            self._painter.give_back(words)
+            self._painter.give_back(output)
             self._link.close()
 
     def _end(self, ending: AttachEnd) -> None:
@@ -288,7 +291,7 @@ class AttachSession:
             self._standing = replace(self._standing, is_away=False, queue=page.queue, is_paused=page.paused)
         self._painter.soon()
 
-    def _last_words(self) -> bytes:
+    def _final_output(self) -> bytes:
         """Return the final output of an agent that has ended; a full-screen program leaves nothing."""
         glass = self._terminal.glass
         if glass.is_alternate:

@@ -331,6 +331,9 @@ class ChatScreen:
         self._terminal.show([self._paint.dim(line) for line in lines])
 
 
+# --------------------
+# The bus for a conversation, and the start of `pal chat`.
+
 _decode: Final = msgspec.json.decode
 
 
@@ -362,8 +365,11 @@ class RoomBus:
             async for event in events:
                 if event.type == "delivery":
                     yield event.payload
-                elif isinstance(event.body, MessageSent) and (place := event.body.reply_to or "").isdecimal():
-                    yield {"messages": [int(place)], "agent": event.sender, "state": ANSWERED}
+                elif (
+                    isinstance(event.body, MessageSent)
+                    and (answered := event.body.reply_to or "").isdecimal()
+                ):
+                    yield {"messages": [int(answered)], "agent": event.sender, "state": ANSWERED}
 
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:

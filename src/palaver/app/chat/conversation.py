@@ -118,8 +118,8 @@ class SentMessage:
 
     def take(self, report: Answer) -> bool:
         """Update the marks from a delivery report; return whether they changed."""
-        places, agent, state = report.get("messages"), report.get("agent"), report.get("state")
-        if not isinstance(places, (list, tuple)) or self.place not in places:
+        seqs, agent, state = report.get("messages"), report.get("agent"), report.get("state")
+        if not isinstance(seqs, (list, tuple)) or self.place not in seqs:
             return False
         if not isinstance(state, str) or self.marks.get(str(agent), ANSWERED) == ANSWERED:
             return False

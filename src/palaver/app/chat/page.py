@@ -104,10 +104,10 @@ def happening(event: Mapping[str, object], paint: Paint) -> str:
             return f"{paint.safe(str(kind))} {who}{f' → {to}' if to else ''}{why}"
 
 
-def marks_line(place: int, marks: Mapping[str, str]) -> str:
+def marks_line(seq: int, marks: Mapping[str, str]) -> str:
     """Return the delivery marks of a message for each recipient; empty without marks."""
     words = [f"{safe(name)} {_WORDS.get(state, safe(state))}" for name, state in marks.items()]
-    return f"#{place} {' · '.join(words)}" if words else ""
+    return f"#{seq} {' · '.join(words)}" if words else ""
 
 
 def stick_line(state: Mapping[str, object]) -> str:

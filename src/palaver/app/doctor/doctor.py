@@ -83,9 +83,9 @@ def _ask(
         own = {variable: folder / below for variable, below in folders.items()}
         for one in own.values():
             one.mkdir(parents=True, exist_ok=True)
-        said = folder / "said"
+        output = folder / "said"
         # Output goes to a file: a process that it leaves running would keep a pipe open.
-        with said.open("wb") as out:
+        with output.open("wb") as out:
             running = subprocess.Popen(
                 [str(Path(program).absolute()), "--version"],
                 env={**environment, **_QUIET, **{variable: str(path) for variable, path in own.items()}},
@@ -107,7 +107,7 @@ def _ask(
         if status:
             failure = _StatusError if status > 0 else NoVersionError  # a killed program is not asked again
             raise failure(f"'--version' ended with status {status}")
-        with said.open(encoding="utf-8", errors="replace") as file:
+        with output.open(encoding="utf-8", errors="replace") as file:
             found = _VERSION.search(file.read(_LIMIT_BYTES))
         return found[0] if found else ""
 
@@ -117,6 +117,9 @@ def end(running: Running) -> None:
     with suppress(OSError):  # nothing is left of it
         os.killpg(running.pid, signal.SIGKILL)
 
+
+# --------------------
+# Look at each harness, print the findings, and run the self-test if it was requested.
 
 _LIMIT_S: Final = 30.0
 _INTERRUPTED: Final = 130

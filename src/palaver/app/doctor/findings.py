@@ -79,8 +79,8 @@ def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
         if one.version == found.version:
             works = [check for check in CHECKS if one.results.get(check) == "ok"]
             fails = [check for check in CHECKS if one.results.get(check, NONE) not in _WELL]
-            said = f"tried on {one.date}: {', '.join(works) or 'nothing'} work"
-            return said + (f", {', '.join(fails)} do not" if fails else ""), ""
+            sentence = f"tried on {one.date}: {', '.join(works) or 'nothing'} work"
+            return sentence + (f", {', '.join(fails)} do not" if fails else ""), ""
     versions = ", ".join(one.version for one in known) or "no version"
     return (
         f"this version was never tried; {versions} was",
@@ -90,12 +90,12 @@ def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
 
 def found_view(found: Found, proven: Sequence[Tried]) -> dict[str, object]:
     """Return a harness as programs read it."""
-    said, advice = what_works(found, proven)
+    known, advice = what_works(found, proven)
     view: dict[str, object] = {
         "harness": found.harness,
         "path": found.path,
         "version": found.version or None,
-        "known": said,
+        "known": known,
         "advice": advice or None,
     }
     if found.tried is not None:
@@ -113,10 +113,10 @@ def found_view(found: Found, proven: Sequence[Tried]) -> dict[str, object]:
 
 def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]:
     """Return a harness as people read it: lines, each with whether all is well."""
-    said, advice = what_works(found, proven)
+    known, advice = what_works(found, proven)
     version = found.version or "of a version that it does not say"
     is_shown = found.tried is not None and found.tried.is_well
-    lines = [(not advice or is_shown, f"{found.harness} {version} ({found.path}): {said}")]
+    lines = [(not advice or is_shown, f"{found.harness} {version} ({found.path}): {known}")]
     if found.tried is None:
         return [*lines, (False, f"  {advice}")] if advice else lines
     for check, result in found.tried.results.items():
@@ -139,8 +139,8 @@ def page_of(proven: Sequence[Tried]) -> str:
         for check in CHECKS:
             result = one.results.get(check)
             lane = f" ({one.lanes[check]})" if check in one.lanes else ""
-            said = {None: "not tried", "ok": f"yes{lane}", NONE: NONE}
-            cells.append(said.get(result, "**no**"))
+            known = {None: "not tried", "ok": f"yes{lane}", NONE: NONE}
+            cells.append(known.get(result, "**no**"))
         rows.append(f"| {' | '.join([one.harness, one.version, one.date, *cells])} |")
     meanings = [f"| `{check}` | {meaning} |" for check, meaning in CHECKS.items()]
     return "\n".join(

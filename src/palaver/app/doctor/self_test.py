@@ -250,10 +250,10 @@ class Trial:
         return isinstance(gates, list) and any(gate.get("lane") == "native" for gate in gates)
 
     def _idle(self) -> None:
-        place, nonce = self._send()
+        seq, nonce = self._send()
         self._until(lambda: self._is_asked(nonce), lambda: f"it was not woken: {self._look()}")
         self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
-        self.lanes["idle"] = self._lane(place)
+        self.lanes["idle"] = self._lane(seq)
 
     def _tools(self) -> None:
         if not any("list_agents" in request.text for request in self._script.main):
@@ -265,10 +265,10 @@ class Trial:
         self._send()
         if len(self._script.wait_for_main(before + 1, _LIMIT_S)) <= before:
             raise TrialFailedError(f"it was not woken: {self._look()}")
-        place, nonce = self._send()
+        seq, nonce = self._send()
         self._script.open(_GATE)
         self._until(lambda: self._is_asked(nonce), lambda: f"it did not get the message: {self._look()}")
-        self.lanes["busy"] = self._lane(place)
+        self.lanes["busy"] = self._lane(seq)
         self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
 
     def _seen(self) -> None:
@@ -302,8 +302,8 @@ class Trial:
 
     def _send(self, name: str = NAME) -> tuple[int, str]:
         nonce = f"nonce-{secrets.token_hex(8)}"
-        said = self._say("send", f"@{name}", "--json", "--", nonce)
-        return int(json.loads(said)["seq"]), nonce
+        output = self._say("send", f"@{name}", "--json", "--", nonce)
+        return int(json.loads(output)["seq"]), nonce
 
     def _is_asked(self, nonce: str, pattern: str = "") -> bool:
         return any(nonce in one.text and re.search(pattern, one.text) for one in self._script.main)
@@ -320,16 +320,16 @@ class Trial:
         found: dict[str, object] = json.loads(self._ask("status", NAME, "--json") or "{}")
         return found
 
-    def _receipts(self, place: int) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = json.loads(self._say("receipts", str(place), "--json"))["receipts"]
+    def _receipts(self, seq: int) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(self._say("receipts", str(seq), "--json"))["receipts"]
         return found
 
-    def _lane(self, place: int) -> str:
-        return next((str(one.get("lane") or "") for one in self._receipts(place)), "")
+    def _lane(self, seq: int) -> str:
+        return next((str(one.get("lane") or "") for one in self._receipts(seq)), "")
 
     def _unseen(self) -> set[str]:
-        said = self._say("events", "--type", "message", "--to", NAME, "--json").splitlines()
-        receipts = [one for line in said for one in self._receipts(int(json.loads(line)["seq"]))]
+        output = self._say("events", "--type", "message", "--to", NAME, "--json").splitlines()
+        receipts = [one for line in output for one in self._receipts(int(json.loads(line)["seq"]))]
         return {
             str(one["state"])
             for one in receipts

@@ -294,10 +294,10 @@ def complain(error: Exception, *, is_json: bool, code: str = "unavailable") -> N
         import json  # only here: it takes longer to import than all the rest
 
         line = json.dumps({"error": code, "message": str(error)}, separators=(",", ":"))
-        said = f"{line}\n".encode(errors="replace")
+        text = f"{line}\n".encode(errors="replace")
     else:
-        said = f"pal: {error}\n".encode(errors="surrogateescape")
-    write_all(2, memoryview(said))
+        text = f"pal: {error}\n".encode(errors="surrogateescape")
+    write_all(2, memoryview(text))
 
 
 def die_of(number: int) -> NoReturn:

@@ -352,10 +352,10 @@ class _Client:
     def _end_follower(self, number: int) -> NoReturn:
         """End a follower without a daemon that could send the cursor: nothing is left to write out."""
         token = bytes(byte if 48 <= byte <= 57 else 32 for byte in self._token)  # only its digits
-        places = [int(place) for place in (*token.split(), *self._place.split())]
-        if not places:
+        seqs = [int(seq) for seq in (*token.split(), *self._place.split())]
+        if not seqs:
             die_of(number)
-        write_all(2, memoryview(f"cursor_event_seq={max(places)}\n".encode()))
+        write_all(2, memoryview(f"cursor_event_seq={max(seqs)}\n".encode()))
         os._exit(0)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
@@ -382,8 +382,8 @@ def main() -> NoReturn:
     call = ThinCall([os.fsencode(argument) for argument in sys.argv[1:]])
     try:
         if call.is_version:
-            said = f'{{"version":"{__version__}"}}\n' if call.is_json else f"pal {__version__}\n"
-            if error := write_all(1, memoryview(said.encode())):
+            line = f'{{"version":"{__version__}"}}\n' if call.is_json else f"pal {__version__}\n"
+            if error := write_all(1, memoryview(line.encode())):
                 raise StartError(f"standard output: {error.strerror}")
             os._exit(0)
         if call.verb == b"hook":

@@ -156,10 +156,10 @@ class DaemonReach:
         except OSError as error:
             raise StartError(f"the daemon (process {pid}) cannot be ended: {error.strerror}") from error
         self.await_end()
-        said = "the bus is stopped; nothing is lost, 'pal up' starts it again\n"
+        text = "the bus is stopped; nothing is lost, 'pal up' starts it again\n"
         if self._call.is_json:
-            said = f'{{"pid":{pid},"stopped":true}}\n'
-        write_all(1, memoryview(said.encode()))
+            text = f'{{"pid":{pid},"stopped":true}}\n'
+        write_all(1, memoryview(text.encode()))
         os._exit(0)
 
     def _end_not_running(self) -> NoReturn:
@@ -192,15 +192,15 @@ class SlowDaemonNotice:
         pid = start.daemon_pid(home)
         is_first, self.limit_s = self.limit_s == _STOPPED_S, None
         if is_stopped(pid):
-            said = f"pal: the daemon (process {pid}) is stopped and does not answer; still waiting."
-            said += f" 'kill -CONT {pid}' lets it go on\n"
+            text = f"pal: the daemon (process {pid}) is stopped and does not answer; still waiting."
+            text += f" 'kill -CONT {pid}' lets it go on\n"
         elif is_first:
             self.limit_s = _SILENT_S - _STOPPED_S
             return
         else:
-            said = f"pal: the daemon (process {pid}) has not answered for {_SILENT_S} s; still waiting\n"
+            text = f"pal: the daemon (process {pid}) has not answered for {_SILENT_S} s; still waiting\n"
         if not is_quiet:
-            write_all(2, memoryview(said.encode()))
+            write_all(2, memoryview(text.encode()))
 
 
 def _pause_before_repeat(repeats: int) -> None:

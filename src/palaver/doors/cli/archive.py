@@ -243,9 +243,9 @@ async def redact(call: Call) -> int:
     elif done.event is not None and not is_left:
         await call.say(f"removed the text of #{event.seq}{also}; #{done.event.seq} says so")
     if done.quotes:
-        places = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
+        others = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
         rest = f" and {len(done.quotes) - _SHOWN} more" if len(done.quotes) > _SHOWN else ""
-        call.warn(f"the same text is also in {places}{rest}: 'pal redact' removes each of them")
+        call.warn(f"the same text is also in {others}{rest}: 'pal redact' removes each of them")
     for path in done.unsearched:
         call.warn(f"{path} cannot be read completely: whether the same text is also in it is not known")
     _warn_unredacted(call, done.unredacted)

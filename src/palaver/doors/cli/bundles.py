@@ -411,8 +411,8 @@ async def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptF
 async def _events(call: Call, bundle: Bundle) -> AsyncIterator[Event]:
     """Yield the events that a bundle refers to, one at a time: each may be large."""
     for first, last in bundle.events:
-        for place in range(first, last + 1):
-            if (event := await call.services.queries.fetch(place)) is not None:
+        for seq in range(first, last + 1):
+            if (event := await call.services.queries.fetch(seq)) is not None:
                 yield event
 
 

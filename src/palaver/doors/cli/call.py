@@ -143,9 +143,9 @@ class Call:
         paint = self._paint(is_terminal=self.asked.stderr_is_terminal)
         self.connection.write_error(f"pal: {paint.safe(text)}\n")
 
-    def say_cursor(self, place: int) -> None:
+    def say_cursor(self, seq: int) -> None:
         """Write to standard error the seq up to which everything was flushed: the last line of a follower."""
-        self.connection.write_error(f"cursor_event_seq={place}\n")
+        self.connection.write_error(f"cursor_event_seq={seq}\n")
 
     def clock_time(self, ts_ms: int) -> str:
         """Format a time in the caller's time zone; with the date if it is not today."""

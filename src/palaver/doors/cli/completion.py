@@ -157,20 +157,20 @@ def _words(table: Table, seen: Trace, word: str, candidates: Candidates) -> list
     found = []
     if not seen.positionals and not seen.is_after:
         found = [_described(one.path[-1], one.summary) for one in table.children_of(seen.entry)]
-    place = _place(seen)
-    if place is not None:
-        found += _values(table, place, word, seen, candidates)
+    positional = _place(seen)
+    if positional is not None:
+        found += _values(table, positional, word, seen, candidates)
     if not found and not word and not seen.is_after and seen.entry.command.rest is None:
         return _options(seen)
     return found
 
 
 def _place(seen: Trace) -> Positional | None:
-    places = seen.entry.command.positionals
+    positionals = seen.entry.command.positionals
     index = len(seen.positionals)
-    if index < len(places):
-        return places[index]
-    return places[-1] if places and places[-1].many else None
+    if index < len(positionals):
+        return positionals[index]
+    return positionals[-1] if positionals and positionals[-1].many else None
 
 
 def _values(

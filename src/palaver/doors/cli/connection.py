@@ -100,6 +100,9 @@ class Output:
         await self._changed.wait()
 
 
+# --------------------
+# The connection: one request in, the frames of its command out, and the end.
+
 Run = Callable[["ArgvConnection", ThinRequest], Awaitable[int]]
 
 _END_SIGNALS: Final = frozenset({bytes([signal.SIGTERM]), bytes([signal.SIGHUP])})
@@ -252,19 +255,19 @@ class ArgvConnection(asyncio.Protocol):
     # Signals to the client
 
     @contextmanager
-    def ending_gently(self, place: int | None = None) -> Iterator[None]:
+    def ending_gently(self, cursor: int | None = None) -> Iterator[None]:
         """Leave the block when the client receives SIGTERM or SIGHUP, instead of losing the client.
 
         Inside the block, the client survives these signals for a short time: it still writes out and
         acknowledges everything that it was sent, and the command then decides how it ends. The block may be
         left at any `await` in it. A client that does not support this ends on the signal, as everywhere else.
-        `place` is the cursor that the client prints if it ends before its first token and without a daemon.
+        `cursor` is the seq that the client prints if it ends before its first token and without a daemon.
         """
         if not self._can_end_gently:
             yield
             return
         self._ends_gently = True
-        self._send(frame(b"G", b"" if place is None else str(place).encode()))
+        self._send(frame(b"G", b"" if cursor is None else str(cursor).encode()))
         try:
             yield
         except asyncio.CancelledError:

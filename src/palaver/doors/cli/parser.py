@@ -261,20 +261,20 @@ _HELP: Final = frozenset({"--help", "-h"})
 
 def _split_handed_on(table: Table, words: list[str]) -> tuple[list[str], list[str] | None]:
     """Split off arguments for another program; None if the command does not forward arguments."""
-    entry, place = table.root, 0
-    while place < len(words):
-        name, equals, _ = words[place].partition("=")
-        option = entry.options.get(name) if is_option(words[place]) else None
+    entry, index = table.root, 0
+    while index < len(words):
+        name, equals, _ = words[index].partition("=")
+        option = entry.options.get(name) if is_option(words[index]) else None
         if option is not None:
-            place += 2 if option.metavar is not None and not equals else 1
-        elif entry is table.root and words[place] in entry.children:
-            entry = entry.children[words[place]]
+            index += 2 if option.metavar is not None and not equals else 1
+        elif entry is table.root and words[index] in entry.children:
+            entry = entry.children[words[index]]
             if not entry.command.hands_on:
                 return words, None
-            place += 1
+            index += 1
         else:
             break
-    return (words[:place], words[place:]) if entry.command.hands_on else (words, None)
+    return (words[:index], words[index:]) if entry.command.hands_on else (words, None)
 
 
 def format_argv(parsed: Parsed) -> list[str]:
@@ -324,11 +324,11 @@ def trace(table: Table, words: Sequence[str]) -> Trace:
     entry, pending, can_descend = table.root, None, True
     given: set[str] = set()
     positionals: list[str] = []
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if pending is not None and not is_option(word):
             pending = None
         elif word == "--":
-            positionals += words[place + 1 :]
+            positionals += words[index + 1 :]
             return Trace(entry, frozenset(given), tuple(positionals), None, True)
         elif is_option(word):
             name, equals, _ = word.partition("=")
@@ -348,10 +348,10 @@ def _read(entry: CommandIndex, words: list[str]) -> tuple[CommandIndex, dict[str
     given: dict[str, Value] = {}
     positionals: list[str] = []
     can_descend = True
-    place, count = 0, len(words)
-    while place < count:
-        word = words[place]
-        place += 1
+    index, count = 0, len(words)
+    while index < count:
+        word = words[index]
+        index += 1
         if word[:1] != "-" or not is_option(word):
             child = entry.children.get(word) if can_descend else None
             if child is None:
@@ -374,13 +374,13 @@ def _read(entry: CommandIndex, words: list[str]) -> tuple[CommandIndex, dict[str
                 raise UsageError(f"{name} takes no value; use {name} alone")
             _put_flag(given, option)
             continue
-        if not equals and option.default is not None and (place == count or is_option(words[place])):
+        if not equals and option.default is not None and (index == count or is_option(words[index])):
             value = option.default
         elif not equals:
-            if place == count or is_option(words[place]):
-                raise UsageError(missing_value(option, words[place] if place < count else None))
-            value = words[place]
-            place += 1
+            if index == count or is_option(words[index]):
+                raise UsageError(missing_value(option, words[index] if index < count else None))
+            value = words[index]
+            index += 1
         _put(given, option, value)
     return entry, given, positionals
 
@@ -423,9 +423,9 @@ def _check(table: Table, entry: CommandIndex, given: dict[str, Value], positiona
     if entry.most is not None and len(positionals) > entry.most:
         raise UsageError(too_many(entry, positionals))
     for index, word in enumerate(positionals):
-        place = _positional(command, index)
-        if place.choices and word not in place.choices:
-            raise UsageError(not_a_choice(place.name, place.choices, word))
+        positional = _positional(command, index)
+        if positional.choices and word not in positional.choices:
+            raise UsageError(not_a_choice(positional.name, positional.choices, word))
 
 
 def _positional(command: Command, index: int) -> Positional:

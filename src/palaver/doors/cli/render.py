@@ -21,8 +21,8 @@ def for_people(call: Call, event: Event) -> str:
     marks = [mark for mark in (message.intent, message.thread) if mark]
     if message.reply_to:
         marks.append(f"answers #{message.reply_to}")
-    place, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
-    head = f"{place} {sender} → {paint.names(event.to) or 'all'}"
+    number, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
+    head = f"{number} {sender} → {paint.names(event.to) or 'all'}"
     if marks:
         head += " " + paint.safe(f"[{', '.join(marks)}]")
     body = "\n".join(f"  {line}" for line in call.safe(readable_text(event), keep_lines=True).splitlines())

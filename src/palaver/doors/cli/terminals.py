@@ -374,13 +374,13 @@ async def peek(call: Call) -> int:
     if not 0 <= lines <= _LIMIT_LINES:
         raise UsageError(f"--lines is at most {_LIMIT_LINES}")
     agent = await _in_terminal(call, call.parsed.positionals[0])
-    told = await call.services.agents.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
-    if told.error:
-        raise error_from_wire(told.error, told.message, {})
+    reply = await call.services.agents.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
+    if reply.error:
+        raise error_from_wire(reply.error, reply.message, {})
     if call.is_json:
-        await call.say_json({"name": agent.name, **told.ok})
+        await call.say_json({"name": agent.name, **reply.ok})
     else:
-        await call.say(call.safe(str(told.ok.get("text", "")), keep_lines=True))
+        await call.say(call.safe(str(reply.ok.get("text", "")), keep_lines=True))
     return 0
 
 

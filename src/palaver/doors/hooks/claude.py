@@ -107,20 +107,20 @@ class ClaudeDoubts:
                 return
             below = self._below()
             age_ms = self._services.clock.now_ms() - agent.since
-            said = corrected(agent.state, agent.detail, age_ms, found, has_subagents=bool(below))
+            state = corrected(agent.state, agent.detail, age_ms, found, has_subagents=bool(below))
             if found.rest is Rest.RESTING:
                 for one in below:  # a harness with a working sub-agent would be busy
                     await self._services.agents.subagents.left(
                         one.name, f"stopped with the turn of {agent.name}"
                     )
-            if said is not None:
-                status = SetStatus(state=said[0], detail=said[1])
+            if state is not None:
+                status = SetStatus(state=state[0], detail=state[1])
                 await self._services.broker.submit(caller_for(agent), status)
         except PalaverError as error:
             _logger.info("what %s is doing stays in doubt: %s: %s", self._agent, error.code, error)
 
     async def _registered(self, agent: Agent) -> Registered | None:
         assert agent.seat is not None  # `_known` returns only agents with a seat
-        told = self._services.agents.transcripts.path_of(agent.name)
-        path = registry_path(told, self._home, agent.seat.pid)
+        transcript = self._services.agents.transcripts.path_of(agent.name)
+        path = registry_path(transcript, self._home, agent.seat.pid)
         return read_registered(await self._read(path, LIMIT_BYTES), agent.seat.pid)

@@ -38,16 +38,17 @@ from palaver.services.permissions import Pending, PermissionDesk
 from palaver.services.services import Services
 from palaver.services.views import free_session
 
+_logger: Final = logging.getLogger("palaver.doors")
+
 # --------------------
 # Hooks that carry a permission request: which of them wait, which later hooks settle them, and the reply.
 #
 # The request and the decision themselves are in `palaver.services.permissions`.
 
-_OVER: Final = frozenset({HookStep.START, HookStep.PROMPT, HookStep.BATCH, HookStep.TURN_END, HookStep.END})
+_SETTLES_ALL: Final = frozenset(
+    {HookStep.START, HookStep.PROMPT, HookStep.BATCH, HookStep.TURN_END, HookStep.END}
+)
 """After these steps no permission request of the turn is open."""
-
-
-_logger: Final = logging.getLogger("palaver.doors")
 
 
 class HookPermissions:
@@ -64,48 +65,52 @@ class HookPermissions:
         )
 
     def hear(self, caller: Caller, news: HookNews) -> None:
-        """End requests that a later hook shows to be settled; the harness does not notify the waiting hook.
+        """End the open requests that this hook shows to be settled: the user decided in the harness itself.
 
-        If that was wrong, the harness asks its own user.
+        The harness does not notify the hook that waits. A request that is ended too early does no harm: the
+        harness asks its own user.
         """
-        for pending in self._book.all():
-            if pending.agent == caller.name and pending.session == news.session and _is_over(pending, news):
+        for pending in self._requests.all():
+            is_own = pending.agent == caller.name and pending.session == news.session
+            if is_own and _is_settled(pending, news):
                 pending.leave()
 
-    async def open(self, answer: HookReply) -> Pending | None:
+    async def open(self, reply: HookReply) -> Pending | None:
         """Open the permission request of a hook; None if the hook must not wait."""
-        news, caller = answer.news, answer.caller
-        can_answer = permission_answer(caller.harness, news.event, is_allowed=False, message="")
-        if not can_answer or news.permission is None:
+        news, caller = reply.news, reply.caller
+        # Only some hooks of a harness can carry a decision: for the others there is no form of reply.
+        can_carry = permission_answer(caller.harness, news.event, is_allowed=False, message="")
+        if not can_carry or news.permission is None:
             return None
         try:
-            return await self._desk.take(caller, news.session, *_call(news.permission))
-        except BadRequest as refusal:  # the harness asks its own user
+            return await self._permissions.take(caller, news.session, *_tool_and_input(news.permission))
+        except BadRequest as refusal:  # The harness asks its own user instead.
             _logger.warning("%s", refusal)
             return None
 
-    async def decision(self, answer: HookReply, pending: Pending) -> dict[str, object]:
+    async def decision(self, reply: HookReply, pending: Pending) -> dict[str, object]:
         """Wait for a person's decision and return the reply for the harness; empty without a decision."""
-        verdict = await self._desk.verdict(pending)
+        verdict = await self._permissions.verdict(pending)
         if verdict.is_allowed is None:
             return {}
         return permission_answer(
-            pending.harness, answer.news.event, is_allowed=verdict.is_allowed, message=verdict.message
+            pending.harness, reply.news.event, is_allowed=verdict.is_allowed, message=verdict.message
         )
 
 
-def _call(asked: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """Return the tool and its input."""
-    given = asked.get("input")
-    return str(asked.get("tool") or ""), given if isinstance(given, Mapping) else {}
+def _tool_and_input(call: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """Return the name of the tool, and its input, from a tool call in a hook."""
+    given = call.get("input")
+    return str(call.get("tool") or ""), given if isinstance(given, Mapping) else {}
 
 
-def _is_over(pending: Pending, news: HookNews) -> bool:
-    if news.step in _OVER and not news.agent_id:
+def _is_settled(pending: Pending, news: HookNews) -> bool:
+    """Return whether a hook shows that a request is decided: its tool has run, or its turn went on."""
+    if news.step in _SETTLES_ALL and not news.agent_id:  # The steps of a sub-agent say nothing about others.
         return True
-    return (
-        news.result_of is not None and request_digest(news.session, *_call(news.result_of)) == pending.digest
-    )
+    if news.result_of is None:
+        return False
+    return request_digest(news.session, *_tool_and_input(news.result_of)) == pending.digest
 
 
 # --------------------
@@ -131,45 +136,50 @@ class HookAsking:
     async def answer(self, peer: Peer, asked: ThinRequest) -> HookReply | None:
         """Return the reply; None if the hook belongs to no agent or cannot be read."""
         with suppress(OSError):
-            (
-                self._services.daemon.home / _SLOW_MARK
-            ).unlink()  # this daemon replies, so hooks may wait for it again
-        words = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
-        is_installed = words[2:] == (INSTALLED,)
-        is_whole = len(words) == 2 or is_installed
-        news = read_hook(words[0], words[1], asked.body) if is_whole else None
+            # This daemon replies, so hooks may wait for it again.
+            (self._services.daemon.home / _SLOW_MARK).unlink()
+        # `pal hook HARNESS EVENT`, and a third argument if `pal install` wrote the command.
+        arguments = asked.argv[asked.argv.index(_VERB) + 1 :] if _VERB in asked.argv else ()
+        is_installed = arguments[2:] == (INSTALLED,)
+        is_complete = len(arguments) == 2 or is_installed
+        news = read_hook(arguments[0], arguments[1], asked.body) if is_complete else None
         if news is None:
             return None
-        harness = words[0]
+        harness = arguments[0]
         chain = tuple(peer.chain(self._services.callers.seats.is_anchor))
         claim = CallerClaim(marks=marks_of(asked.environment), key=news.session)
         if self._doorstep.is_forged(chain, claim, child=news.agent_id):
             return None
         caller = self._doorstep.who(chain, claim)
         if caller.kind != INSTANCE:
-            caller = await self._sit_down(peer, caller, claim, harness, news)
+            caller = await self._join_session(peer, caller, claim, harness, news)
             news = replace(news, is_new=True)
         news = replace(news, is_woken=has_waker(harness, asked.environment))
         if caller.kind != INSTANCE or caller.harness != harness or self._is_inside(chain, caller, news):
             return None
         if caller.is_orphan:
-            return None  # it must not get the messages that the reply may contain
+            return None  # It must not get the messages that the reply may contain.
         if is_installed and self._services.broker.directory.is_launched(caller.name):
-            return None  # hooks from its launch report already; do not count each event twice
-        speaks = await self.desk.speakers.of(caller, news)
-        if speaks is None:
+            return None  # Hooks from its launch report already; do not count each event twice.
+        found = await self.desk.speakers.of(caller, news)
+        if found is None:
             return None
-        self.permissions.hear(*speaks)
+        speaker, news = found  # The agent, or the sub-agent that the hook is about.
+        self.permissions.hear(speaker, news)
         request = HookRequest(asked.key.hex(), is_repeat=asked.resume is not None)
-        return await self.desk.answer(speaks[0], harness, speaks[1], request)
+        return await self.desk.answer(speaker, harness, news, request)
 
-    async def _sit_down(
+    async def _join_session(
         self, peer: Peer, caller: Caller, claim: CallerClaim, harness: str, news: HookNews
     ) -> Caller:
-        """Register a starting session under its former name, or a new one. Return the caller of the hook."""
+        """Let a session without an agent join, under its former name or a new one.
+
+        Return the agent, or the caller unchanged if the session cannot join: the hook is of another step or
+        of a sub-agent, the process has an agent already, or the harness does not run above it.
+        """
         if news.step not in (HookStep.START, HookStep.PROMPT) or news.agent_id:
             return caller
-        chain = tuple(peer.chain())
+        chain = tuple(peer.chain())  # All processes, as for `pal join`: a seat is chosen among them.
         try:
             anchor = self._doorstep.place(chain, claim)
         except (AlreadyJoined, BadRequest):
@@ -185,18 +195,23 @@ class HookAsking:
     def _is_inside(self, chain: tuple[Process, ...], caller: Caller, news: HookNews) -> bool:
         """Return whether the hook is from another session of a harness that runs inside the agent.
 
-        If a harness starts through a second process of the same name, the session id tells the two cases
-        apart.
+        A process of a harness between the hook and the agent is not enough: some harnesses start through a
+        second process of the same name. The session id tells the two cases apart. But the agent's own
+        session can get a new id, for example by `/clear`: a start with another id is a nested session only
+        if its source is `startup`.
         """
         anchored = self._services.callers.seats.nearest(chain)
         if anchored is None:
             return False
         between = chain[1 : anchored.index]
-        look = self._doorstep.environments.look
-        if not any(look(process).harness for process in between):
+        environment_of = self._doorstep.environments.look
+        if not any(environment_of(process).harness for process in between):
             return False
         # The harness's own second process has the same marks as the first one and is its direct child.
-        is_own = len(between) == 1 and look(between[0]).marks == look(chain[anchored.index]).marks
+        is_own = (
+            len(between) == 1
+            and environment_of(between[0]).marks == environment_of(chain[anchored.index]).marks
+        )
         if is_own and profile_of(caller.harness).starts_twice:
             return False
         known = self._services.broker.directory.get(caller.name)
@@ -204,6 +219,9 @@ class HookAsking:
             return False
         return news.step is not HookStep.START or news.source == "startup" or bool(news.agent_id)
 
+
+# --------------------
+# The connection of one hook: its frames, the wait for a decision, and whether the reply was written out.
 
 MAGIC: Final = b"PALH"
 KEEP_S: Final = 5.0
@@ -233,7 +251,8 @@ class HookConnection(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._has_asked = False
-        self._answer: HookReply | None = None
+        self._unsettled: HookReply | None = None
+        """The reply of which it is not known yet whether the client has written it out."""
         self._is_lost = False
         self._pending: Pending | None = None
 
@@ -248,7 +267,7 @@ class HookConnection(asyncio.Protocol):
             for kind, payload in self._reader.feed(data):
                 self._on_frame(kind, payload)
         except PalaverError:
-            self._say(b"")
+            self._send_reply(b"")
 
     def _on_frame(self, kind: bytes, payload: bytes) -> None:
         if kind == b"R" and not self._has_asked:
@@ -260,41 +279,42 @@ class HookConnection(asyncio.Protocol):
                 self._pending.arrive(has_it=True)
 
     async def _serve(self, asked: ThinRequest) -> None:
-        said, kind = b"", b"H"
+        content, kind = b"", b"H"
         try:
-            answer = await self._asking.answer(self._peer, asked)
-            if answer is not None:
-                said = _encode(answer.said) if answer.said else b""
-                kind = b"M" if answer.offer is not None and b"M" in asked.can else kind
-                self._answer = answer
-                if not said:
-                    said = await self._permission(answer)
+            reply = await self._asking.answer(self._peer, asked)
+            if reply is not None:
+                content = _encode(reply.said) if reply.said else b""
+                kind = b"M" if reply.offer is not None and b"M" in asked.can else kind
+                self._unsettled = reply
+                if not content:
+                    content = await self._permission(reply)
         except PalaverError as error:
             _logger.info("no answer to a hook of process %d: %s: %s", self._peer.pid, error.code, error)
         finally:
-            self._say(said, kind)
-            if not said:
+            # Also after a bug: a hook without any reply would block its harness.
+            self._send_reply(content, kind)
+            if not content:  # There is nothing to write out, so the client sends no A.
                 self._settle(has_left=True)
             elif self._is_lost:
                 self._settle(has_left=False)
 
-    async def _permission(self, answer: HookReply) -> bytes:
+    async def _permission(self, reply: HookReply) -> bytes:
         """Let the hook wait for a person's decision on a permission request, if the setting is on."""
-        pending = await self._asking.permissions.open(answer)
+        pending = await self._asking.permissions.open(reply)
         if pending is None:
             return b""
         self._pending = pending
         if self._is_lost:
             pending.leave()
-        blocked = self._settle(has_left=True)  # report at once that the agent is blocked
+        blocked = self._settle(has_left=True)  # Report at once that the agent is blocked.
         keeping = self._tasks.create_task(self._keep_waiting())
         try:
             if blocked is not None:
-                await asyncio.wait({blocked})  # store it before the state that follows the decision
-            said = await self._asking.permissions.decision(answer, pending)
+                await asyncio.wait({blocked})  # Store it before the state that follows the decision.
+            decision = await self._asking.permissions.decision(reply, pending)
         finally:
             keeping.cancel()
-        return _encode(said) if said else b""
+        return _encode(decision) if decision else b""
 
     async def _keep_waiting(self) -> None:
         """Tell the client to keep waiting, until cancelled."""
@@ -303,11 +323,12 @@ class HookConnection(asyncio.Protocol):
             await asyncio.sleep(self._keep_s)
 
     def _settle(self, *, has_left: bool) -> asyncio.Task[None] | None:
-        answer, self._answer = self._answer, None
-        return None if answer is None else self._asking.desk.settle(answer, has_left=has_left)
+        """Report once whether the client has written the reply out. The returned task stores it."""
+        reply, self._unsettled = self._unsettled, None
+        return None if reply is None else self._asking.desk.settle(reply, has_left=has_left)
 
-    def _say(self, said: bytes, kind: bytes = b"H") -> None:
-        self._send(frame(kind, said))
+    def _send_reply(self, content: bytes, kind: bytes = b"H") -> None:
+        self._send(frame(kind, content))
 
     def _send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

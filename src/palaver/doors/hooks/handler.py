@@ -199,11 +199,11 @@ class HookDesk:
             context = [*context, self._text(caller.name, offer.events)]
         text = "\n\n".join(part for part in context if part)
         if news.step is HookStep.TURN_END:
-            said = hook_answer_object(harness, news.event, block_reason=text)
+            reply = hook_answer_object(harness, news.event, block_reason=text)
         else:
-            said = hook_answer_object(harness, news.event, context=text)
+            reply = hook_answer_object(harness, news.event, context=text)
         return HookReply(
-            said, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
+            reply, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
         )
 
     def settle(self, answer: HookReply, *, has_left: bool) -> asyncio.Task[None]:
@@ -226,30 +226,30 @@ class HookDesk:
             return () if news.is_deaf else (self._instructions(conversation.agent, news),)
         is_owed = conversation.owes_instructions and news.step is HookStep.PROMPT
         conversation.owes_instructions = conversation.owes_instructions and not is_owed
-        told = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
-        if news.step is HookStep.PROMPT and (places := places_in_notice(news.prompt)):
-            return (*told, self._arrived(conversation, places))
-        return told
+        texts = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
+        if news.step is HookStep.PROMPT and (seqs := places_in_notice(news.prompt)):
+            return (*texts, self._arrived(conversation, seqs))
+        return texts
 
     def _instructions(self, name: str, news: HookNews) -> str:
         known = self._broker.directory.get(name)
         if known is not None and known.parent:
             return subagent_instructions(name, known.parent)
         is_woken = self._is_woken(name, news)
-        told = instructions(name, unsure=read_unsure(self._queries.rows, name), is_woken=is_woken)
+        text = instructions(name, unsure=read_unsure(self._queries.rows, name), is_woken=is_woken)
         is_codex = known is not None and known.harness == "codex"
-        return f"{told}\n{shell_tip(find_pal())}" if is_codex else told
+        return f"{text}\n{shell_tip(find_pal())}" if is_codex else text
 
     def _is_woken(self, name: str, news: HookNews) -> bool:
         return news.is_woken or self._delivery.can_wake(name)
 
-    def _arrived(self, conversation: Conversation, places: frozenset[int]) -> str:
+    def _arrived(self, conversation: Conversation, seqs: frozenset[int]) -> str:
         """Record messages that the monitor shows in this prompt. Return the full text of those it cut."""
         queries = self._queries
-        entries = [(place, read_entry(queries.rows, place, conversation.agent)) for place in sorted(places)]
-        ours = [place for place, entry in entries if entry is not None and entry.state == State.SUBMITTED]
+        entries = [(seq, read_entry(queries.rows, seq, conversation.agent)) for seq in sorted(seqs)]
+        ours = [seq for seq, entry in entries if entry is not None and entry.state == State.SUBMITTED]
         conversation.arrived(ours)
-        cut = [event for place in ours if place in conversation.cut and (event := queries.event(place))]
+        cut = [event for seq in ours if seq in conversation.cut and (event := queries.event(seq))]
         return self._text(conversation.agent, cut)
 
     async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
@@ -257,10 +257,10 @@ class HookDesk:
         if news.step is not HookStep.PROMPT or news.agent_id:
             return
         rows, agent = self._queries.rows, conversation.agent
-        entries = [(place, read_entry(rows, place, agent)) for place in sorted(places_in_notice(news.prompt))]
+        entries = [(seq, read_entry(rows, seq, agent)) for seq in sorted(places_in_notice(news.prompt))]
         late = [
-            place
-            for place, entry in entries
+            seq
+            for seq, entry in entries
             if entry is not None and entry.state == State.QUEUED and entry.reason == WITHDRAWN
         ]
         if late:

@@ -16,7 +16,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class HttpHooks:
-    """The handler of one path. Without a reply, and after any error, it returns an empty object."""
+    """The handler of one path. Without a reply, and after any error, it returns an empty object.
+
+    Like the hooks of processes, it never fails for the harness.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -30,8 +33,4 @@ class HttpHooks:
             reply = await self._services.daemon.run_hook(caller, harness, event, data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, PalaverError):
             reply = {}
-        return _response(_encode(reply))
-
-
-def _response(content: bytes) -> Response:
-    return Response(content, media_type="application/json")
+        return Response(_encode(reply), media_type="application/json")

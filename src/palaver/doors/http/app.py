@@ -133,6 +133,9 @@ async def answer_error(send: Send, status: int, code: str, sentence: str) -> Non
     await send({"type": "http.response.body", "body": body})
 
 
+# --------------------
+# The paths, and the function that serves each.
+
 Answer = Callable[[Request], Awaitable[Response]]
 """Serves one request."""
 

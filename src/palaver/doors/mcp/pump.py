@@ -129,7 +129,7 @@ class PumpCaller:
             return caller
         is_other = bool(session) and caller.seat is not None and caller.seat.key not in ("", session)
         if tool.name == _JOINS and (is_other or caller.kind == EXTERNAL):
-            return await self._sit_down(caller, session, key)
+            return await self._join_session(caller, session, key)
         if is_other:
             raise WhoAreYou(f"this session is not {caller.name}, and has not joined: call join_path first")
         if tool.name == _WRITES and session and caller.kind == EXTERNAL:
@@ -152,7 +152,7 @@ class PumpCaller:
             raise NotFound(f"agent {self._as_name}", "--as takes the full name of an agent")
         return act_as(caller, target)
 
-    async def _sit_down(self, caller: Caller, session: str, key: bytes) -> Caller:
+    async def _join_session(self, caller: Caller, session: str, key: bytes) -> Caller:
         claim = CallerClaim(marks=self._marks, key=session)
         try:
             anchor = self._doorstep.place(self._chain(is_whole=True), claim)
@@ -171,6 +171,9 @@ class PumpCaller:
             raise WhoAreYou("the process that asked has ended")
         return chain
 
+
+# --------------------
+# The connection of one pump: its lines in, the replies out, and the open requests.
 
 _MCP: Final = ("mcp",)
 _LIMIT_OPEN: Final = 256

@@ -145,8 +145,8 @@ def _transcript(data: Mapping[str, object]) -> str:
     whole, agent = text_in(data, "transcript_path"), text_in(data, "agent_id")
     if not agent:
         return whole
-    beside = f"{whole.removesuffix('.jsonl')}/subagents/agent-{agent}.jsonl" if whole else ""
-    return text_in(data, "agent_transcript_path") or beside
+    expected = f"{whole.removesuffix('.jsonl')}/subagents/agent-{agent}.jsonl" if whole else ""
+    return text_in(data, "agent_transcript_path") or expected
 
 
 def _is_alone(tasks: object) -> bool:
@@ -165,8 +165,8 @@ def _edited(event: str, tool: str, given: Mapping[str, object]) -> str:
 def _usage_limit(event: str, data: Mapping[str, object]) -> str | None:
     """Return when a usage limit resets, empty if the time is not given; None if no limit is reached."""
     error = text_in(data, "error") if event == "StopFailure" else ""
-    said = f"{text_in(data, 'error_details')} {text_in(data, 'last_assistant_message')}"
-    found = _RESETS.search(said)
-    if error == "billing_error" or (error == "rate_limit" and (found or is_usage_limit(said))):
+    text = f"{text_in(data, 'error_details')} {text_in(data, 'last_assistant_message')}"
+    found = _RESETS.search(text)
+    if error == "billing_error" or (error == "rate_limit" and (found or is_usage_limit(text))):
         return one_line(found[1]) if found else ""
     return None

@@ -133,11 +133,11 @@ def read_claude_args(args: Sequence[str]) -> ClaudeCall:
     if args and args[0] in _COMMANDS:
         return ClaudeCall(is_conversation=False)
     is_headless = is_last = is_information = is_chosen = False
-    session, place = "", 0
-    while place < len(args) and args[place] != "--":
-        name, equals, value = args[place].partition("=")
-        following = args[place + 1] if place + 1 < len(args) else ""
-        place += 1
+    session, index = "", 0
+    while index < len(args) and args[index] != "--":
+        name, equals, value = args[index].partition("=")
+        following = args[index + 1] if index + 1 < len(args) else ""
+        index += 1
         is_headless |= name in _PRINT
         is_last |= name in _CONTINUE
         is_information |= name in _INFORMATION
@@ -145,9 +145,9 @@ def read_claude_args(args: Sequence[str]) -> ClaudeCall:
             has_value = not equals and following[:1] not in ("", "-")
             session = value if equals else following if has_value else ""
             is_chosen |= name in _RESUME and not session
-            place += has_value
+            index += has_value
         elif name in _WITH_VALUE and not equals:
-            place += 1
+            index += 1
     return ClaudeCall(
         is_conversation=not is_information,
         is_headless=is_headless,
@@ -173,17 +173,17 @@ def _without_prompt(args: Sequence[str]) -> list[str]:
     An argument after an unknown option may be its value and is kept.
     """
     kept: list[str] = []
-    place = 0
-    while place < len(args) and args[place] != "--":
-        name, equals, _ = args[place].partition("=")
-        end = place + 1
+    index = 0
+    while index < len(args) and args[index] != "--":
+        name, equals, _ = args[index].partition("=")
+        end = index + 1
         if name.startswith("-") and not equals and name not in _ALONE:
             limit = len(args) if name in _SEVERAL else end + 1
             while end < min(limit, len(args)) and not args[end].startswith("-"):
                 end += 1
         if name.startswith("-"):
-            kept += args[place:end]
-        place = end
+            kept += args[index:end]
+        index = end
     return kept
 
 

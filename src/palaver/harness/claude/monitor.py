@@ -6,7 +6,7 @@ calls a hook for that prompt first, so the hook can add what was cut, and it pro
 
 Claude Code limits how often a monitor may write. Lines within 200 ms are one event. A monitor has ten events
 to begin with and one more every two seconds; an event above that is dropped silently, and a monitor that
-writes too much for 30 seconds is ended. `Pace` counts the events and stays below the limit.
+writes too much for 30 seconds is ended. `MonitorPace` counts the events and stays below the limit.
 """
 
 import re

@@ -111,17 +111,17 @@ class CodexClient:
 
     def _hear(self, data: bytes) -> None:
         try:
-            said = wire.said_from_json(data)
+            message = wire.said_from_json(data)
         except BadRequest as error:
             _logger.warning("%s", error)
             return
-        if said.method:
-            self._on_news(said)
-        elif (answer := self._calls.get(said.id)) is not None and not answer.done():
-            if said.error is not None:
-                answer.set_exception(Refused(said.error))
+        if message.method:
+            self._on_news(message)
+        elif (answer := self._calls.get(message.id)) is not None and not answer.done():
+            if message.error is not None:
+                answer.set_exception(Refused(message.error))
             else:
-                answer.set_result(said.result)
+                answer.set_result(message.result)
 
     def _lose(self, error: Disconnected) -> None:
         self._socket = None
@@ -477,9 +477,9 @@ class CodexIntegration:
 
     # Messages of the server
 
-    def _hear(self, said: wire.CodexMessage) -> None:
+    def _hear(self, message: wire.CodexMessage) -> None:
         before = self._threads.current
-        heard = self._threads.hear(said)
+        heard = self._threads.hear(message)
         self._texts.take(heard)
         if heard.stranger:
             self._looks.at(heard.stranger)

@@ -99,8 +99,8 @@ class ThreadState:
         error = as_map(turn.get("error"))
         info = error.get("codexErrorInfo")
         if isinstance(info, str) and info in _LIMITED:
-            said = _AGAIN.search(text_in(error, "message"))
-            until = str(resets_at or "") or (one_line(said[1]) if said else "")
+            retry = _AGAIN.search(text_in(error, "message"))
+            until = str(resets_at or "") or (one_line(retry[1]) if retry else "")
             self.limit = f"{USAGE_LIMIT} until {until}" if until else USAGE_LIMIT
 
     def begin_item(self, item: Mapping[str, object]) -> None:
@@ -157,6 +157,10 @@ class ThreadState:
         if any(work.detail == COMPACTING for work in self.works.values()):
             return LaneGate(Gate(is_open=False, reason=COMPACTING))
         return LaneGate(OPEN, is_paused=self.is_active and not self.works)
+
+
+# --------------------
+# All threads of one app-server, and which of them is the agent's.
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,26 +280,26 @@ class Threads:
         for talk in self._talks.values():
             talk.limit = ""
 
-    def hear(self, said: CodexMessage) -> ThreadNews:
+    def hear(self, message: CodexMessage) -> ThreadNews:
         """Apply one message of the server."""
-        params = said.params
-        if said.method == "account/rateLimits/updated":
+        params = message.params
+        if message.method == "account/rateLimits/updated":
             self._hear_limits(params)
             return _NOTHING
-        if said.method == "thread/started":
+        if message.method == "thread/started":
             return self._hear_started(params)
         thread = params.get("threadId")
         if not isinstance(thread, str):
             return _NOTHING
         talk = self._talks.get(thread)
         if talk is None:
-            return self._hear_unknown(said.method, thread)
-        if said.is_question:
+            return self._hear_unknown(message.method, thread)
+        if message.is_question:
             item = talk.changes.get(text_in(params, "itemId"), {})
-            asked = question_of(said, item)
+            asked = question_of(message, item)
             talk.asked[asked.request] = asked
             return _NOTHING
-        return self._hear_talk(said.method, params, thread, talk)
+        return self._hear_talk(message.method, params, thread, talk)
 
     def _hear_unknown(self, method: str, thread: str) -> ThreadNews:
         if method in _CLOSED:

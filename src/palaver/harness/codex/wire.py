@@ -343,17 +343,17 @@ _NOT_SHOWN: Final = frozenset(
 """Fields that only identify a request, or offer more than a single approval: not shown to the user."""
 
 
-def question_of(said: CodexMessage, item: Mapping[str, object]) -> PermissionQuestion:
+def question_of(message: CodexMessage, item: Mapping[str, object]) -> PermissionQuestion:
     """Decode a request; `item` is the work item it refers to, as far as known."""
-    params, session = said.params, text_in(said.params, "threadId")
-    assert said.id is not None  # A request always has an id.
-    tool, given = _asked(said.method, params, item)
+    params, session = message.params, text_in(message.params, "threadId")
+    assert message.id is not None  # A request always has an id.
+    tool, given = _asked(message.method, params, item)
     what = (
         plain_command(text_in(given, "command")) or text_in(given, "file_path") or text_in(params, "reason")
     )
-    if said.method == _FORM:
+    if message.method == _FORM:
         what = text_in(params, "message", "serverName")
-    return PermissionQuestion(id=said.id, session=session, text=one_line(what), tool=tool, given=given)
+    return PermissionQuestion(id=message.id, session=session, text=one_line(what), tool=tool, given=given)
 
 
 def decision(*, is_allowed: bool) -> dict[str, object]:

@@ -168,12 +168,12 @@ def read_limit(view: View) -> str:
     end = last + 1
     while end < len(above) and above[end].startswith("  "):
         end += 1
-    said = " ".join(line.strip() for line in above[last:end])
-    if not _QUOTA.search(said):
+    text = " ".join(line.strip() for line in above[last:end])
+    if not _QUOTA.search(text):
         return ""
-    if (retry := _RETRY.search(said)) is not None:
+    if (retry := _RETRY.search(text)) is not None:
         return f"{USED_UP}, resets in {math.ceil(float(retry['seconds']))}s"
-    return f"{USED_UP}, resets {_MIDNIGHT}" if "daily quota" in said else USED_UP
+    return f"{USED_UP}, resets {_MIDNIGHT}" if "daily quota" in text else USED_UP
 
 
 # --------------------

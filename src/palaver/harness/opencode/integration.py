@@ -243,14 +243,14 @@ class OpenCodeIntegration:
     async def _follow(self) -> None:
         await self._server.ask("GET", wire.HEALTH, limit_s=_HEALTH_S)
         async for data in self._server.follow(wire.EVENTS, first_s=_FIRST_S, silence_s=_SILENCE_S):
-            if (said := wire.said_from_bytes(data)) is None:
+            if (event := wire.said_from_bytes(data)) is None:
                 continue
-            if said.type == "server.connected":
+            if event.type == "server.connected":
                 # Later events stay queued in the stream until this is done.
                 await self._look_around()
                 self._come()
             else:
-                self._sessions.hear(said, self._clock.now_ms())
+                self._sessions.hear(event, self._clock.now_ms())
                 self._settle()
 
     async def _look_around(self) -> None:
@@ -264,8 +264,8 @@ class OpenCodeIntegration:
         sessions.questions(await self._get(wire.QUESTIONS), is_permission=False)
         for session in self._texts.sessions | sessions.asking() | {sessions.current} - {""}:
             current = sessions.current
-            for said in wire.said_in_messages(await self._messages(session)):
-                sessions.hear(said)
+            for event in wire.said_in_messages(await self._messages(session)):
+                sessions.hear(event)
             sessions.choose(current if sessions.has(current) else "")
         self._settle()
         self._texts.missed()

@@ -142,9 +142,9 @@ def launch_environment(
     """
     added = {PASSWORD: environment.get(PASSWORD) or password} if password else {}
     server = {_SERVER: {"type": "local", "command": list(mcp), "enabled": True}}
-    told = [instructions] if instructions else []
+    own_files = [instructions] if instructions else []
     in_shell = {"shell": shell} if shell else {}
-    ours = {"mcp": server, "instructions": told, **in_shell}
+    ours = {"mcp": server, "instructions": own_files, **in_shell}
     if not environment.get(CONTENT):
         return {**added, CONTENT: json.dumps(ours)}
     try:
@@ -157,7 +157,7 @@ def launch_environment(
     merged = {
         **theirs,
         "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
-        "instructions": [*(files if isinstance(files, list) else []), *told],
+        "instructions": [*(files if isinstance(files, list) else []), *own_files],
         **in_shell,
     }
     return {**added, CONTENT: json.dumps(merged)}

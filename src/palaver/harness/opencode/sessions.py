@@ -42,7 +42,7 @@ from palaver.protocol.requests import DIALOG, USAGE_LIMIT
 # --------------------
 # The state of one OpenCode session, computed from its server's events. Pure.
 #
-# It knows nothing of other sessions: `sessions` decides which one is the agent's and which are sub-agents.
+# It knows nothing of other sessions: `Sessions` decides which one is the agent's and which are sub-agents.
 
 _EDITS: Final = frozenset({"edit", "write", "multiedit", "patch"})
 _WHAT: Final = ("command", "filePath", "path", "pattern", "url", "query", "description")
@@ -111,8 +111,8 @@ class SessionState:
         if not self.is_busy:
             return AgentReport(state=AgentState.IDLE, detail=self.error)
         if self.status.get("type") == "retry":
-            said = text_in(self.status, "message")
-            return AgentReport(state=AgentState.ACTIVE, detail=one_line(f"tries again: {said}"))
+            message = text_in(self.status, "message")
+            return AgentReport(state=AgentState.ACTIVE, detail=one_line(f"tries again: {message}"))
         if self.is_compacting:
             return AgentReport(state=AgentState.ACTIVE, detail=COMPACTING)
         works = list(self.works.values())
@@ -244,6 +244,10 @@ def _work(tool: str, given: Mapping[str, object]) -> AgentReport:
     )
 
 
+# --------------------
+# All sessions of one server, and which of them is the agent's.
+
+
 class Sessions:
     """All sessions of one process. `current` is the agent's; empty while there is no such session."""
 
@@ -264,9 +268,9 @@ class Sessions:
 
     def statuses(self, found: object, now_ms: int = 0) -> None:
         """Set the status of every session; those not listed are idle."""
-        told = as_map(found)
+        statuses = as_map(found)
         for name, talk in self._talks.items():
-            talk.set_status(as_map(told.get(name)), now_ms)
+            talk.set_status(as_map(statuses.get(name)), now_ms)
 
     def questions(self, found: object, *, is_permission: bool) -> None:
         """Replace all open questions of one kind."""
@@ -292,22 +296,22 @@ class Sessions:
         found = max(roots, key=roots.__getitem__, default="")
         return found if found and roots[found] >= since_ms else ""
 
-    def hear(self, said: OpenCodeEvent, now_ms: int = 0) -> None:
+    def hear(self, event: OpenCodeEvent, now_ms: int = 0) -> None:
         """Apply one event, received at `now_ms`."""
-        about = said.about
-        if said.type in ("session.created", "session.updated"):
+        about = event.about
+        if event.type in ("session.created", "session.updated"):
             name = self._take_info(as_map(about.get("info")))
-            if said.type == "session.created" and name and not self._talks[name].parent:
+            if event.type == "session.created" and name and not self._talks[name].parent:
                 self.choose(name)
             return
         session = text_in(about, "sessionID")
         if not session:
             return
-        if said.type == "session.deleted":
+        if event.type == "session.deleted":
             self._talks.pop(session, None)
             self.current = "" if session == self.current else self.current
             return
-        if (hear := _HEARD.get(said.type)) is not None:
+        if (hear := _HEARD.get(event.type)) is not None:
             hear(self, self._talks.setdefault(session, SessionState()), about, now_ms)
 
     def limit_over(self, now_ms: int) -> None:

@@ -35,15 +35,15 @@ class OpencodeTranscript:
 
 def _entry(whole: Mapping[str, object]) -> TranscriptEntry | None:
     info, parts = mapping(whole.get("info")), list(map(mapping, items(whole.get("parts"))))
-    said = [part for part in parts if part.get("type") == "text" and part.get("ignored") is not True]
-    text = joined(word(part.get("text")) for part in said)
+    texts = [part for part in parts if part.get("type") == "text" and part.get("ignored") is not True]
+    text = joined(word(part.get("text")) for part in texts)
     tools = tuple(_tool(part) for part in parts if part.get("type") == "tool")
     role = USER if info.get("role") == USER else ASSISTANT
     if any(part.get("type") == "compaction" for part in parts):
         role, text = SYSTEM, text or _COMPACTED
     elif role == ASSISTANT and info.get("summary") is True:
         role = SYSTEM  # its own summary from when the conversation was compacted
-    elif role == USER and said and all(part.get("synthetic") is True for part in said):
+    elif role == USER and texts and all(part.get("synthetic") is True for part in texts):
         role = SYSTEM
     error = mapping(info.get("error"))
     if error:

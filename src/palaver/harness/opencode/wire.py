@@ -229,25 +229,25 @@ def limit_in_error(error: Mapping[str, object], now_ms: int) -> UsageLimit | Non
 
 def error_text(error: Mapping[str, object]) -> str:
     """Return an error as one line of text."""
-    said = text_in(as_map(error.get("data")), "message") or text_in(error, "name")
-    return one_line(f"error: {said}" if said else "error")
+    text = text_in(as_map(error.get("data")), "message") or text_in(error, "name")
+    return one_line(f"error: {text}" if text else "error")
 
 
-def _says_so(said: str) -> bool:
-    return bool(_WORDS.search(said)) or is_usage_limit(said)
+def _says_so(text: str) -> bool:
+    return bool(_WORDS.search(text)) or is_usage_limit(text)
 
 
 def _wait_ms(headers: Mapping[str, object], now_ms: int) -> int:
     """Return the wait that a provider requires, in milliseconds; 0 if it names no time."""
-    exact, said = text_in(headers, "retry-after-ms"), text_in(headers, "retry-after")
+    exact, rough = text_in(headers, "retry-after-ms"), text_in(headers, "retry-after")
     try:
         if exact:
             return max(0, int(float(exact)))
-        return max(0, int(float(said) * 1000)) if said else 0
+        return max(0, int(float(rough) * 1000)) if rough else 0
     except (ValueError, OverflowError):
         pass
     try:
-        return max(0, int(parsedate_to_datetime(said).timestamp() * 1000) - now_ms)
+        return max(0, int(parsedate_to_datetime(rough).timestamp() * 1000) - now_ms)
     except (ValueError, OverflowError):
         return 0
 
