@@ -616,7 +616,10 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
         return False
     if draft.type != MESSAGE:
         return new == old
-    said, known = body_as(structs.replace(draft, payload=new), MessageSent), body_as(stored, MessageSent)
+    new_message, known = (
+        body_as(structs.replace(draft, payload=new), MessageSent),
+        body_as(stored, MessageSent),
+    )
     # A repeated command does not create its bundle again, and in a room the bus decides the priority.
     return (
         (new_message.text, new_message.intent, new_message.thread, new_message.reply_to, new_message.room)

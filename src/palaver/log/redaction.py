@@ -52,14 +52,15 @@ _SEARCH: Final = "INSERT INTO events_fts (rowid, text) VALUES (?, ?)"
 
 def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int], scrub: Scrub) -> int:
     """Replace events in the log, and return how many there were. Belongs to the writer's thread."""
-    old = [row for seq in seqs for row in connection.execute(_BY_PLACE, (seq,)).fetchall()]
-    connection.execute("PRAGMA secure_delete = ON")
+    old = [row for seq in seqs for row in connection.execute(_BY_SEQ, (seq,)).fetchall()]
+    connection.execute("PRAGMA secure_delete = ON")  # Overwrite removed content with zeros.
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            indexed = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+            value = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+            last_indexed = 0 if value is None else int(value[0])
             for row in old:
-                _replace(connection, blobs, row, scrub, indexed=0 if indexed is None else int(indexed[0]))
+                _replace(connection, blobs, row, scrub, last_indexed=last_indexed)
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -103,7 +104,7 @@ def write_mark(connection: sqlite3.Connection, seq: int, unfinished: Sequence[in
 
 
 def _replace(
-    connection: sqlite3.Connection, blobs: Blobs, row: EventRow, scrub: Scrub, *, indexed: int
+    connection: sqlite3.Connection, blobs: Blobs, row: EventRow, scrub: Scrub, *, last_indexed: int
 ) -> None:
     event = decode_event_row(row, blobs)
     scrubbed = scrub(event)

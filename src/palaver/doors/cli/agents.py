@@ -171,12 +171,12 @@ async def join(call: Call) -> int:
     if remote := call.parsed.value("--remote"):
         joined = await call.submit(Register(name=remote))
     else:
-        joined = await _join_or_repeat(call)
+        joined = await _sit_down(call)
     assert isinstance(joined, Joined)
     return await _say_joined(call, joined)
 
 
-async def _join_or_repeat(call: Call) -> Outcome:
+async def _sit_down(call: Call) -> Outcome:
     parsed, broker = call.parsed, call.services.broker
     if parsed.value("--name") == "":
         raise UsageError("--name needs a name; leave it out, and you are given one that is free")

@@ -464,32 +464,32 @@ class EventFollower:
 
     async def begin(self) -> int:
         """Return the seq to follow from, after showing which earlier events are skipped."""
-        seq, most = await self._start()
+        place, most = await self._start()
         if self._consumer is not None:
-            await self._consumer.begin(seq)
+            await self._consumer.begin(place)
         elif not self.is_resumed:
-            seq = max(seq, self._queries.archived())  # Only a consumer can have missed archived events.
-        self.flushed_place = seq
-        if most is not None and (skipped := await self._behind(seq, most)) is not None:
-            seq = skipped.before - 1
-            await self._write(skipped_line(self._call, skipped), seq)
+            place = max(place, self._queries.archived())  # Only a consumer can have missed archived events.
+        self.flushed_place = place
+        if most is not None and (skipped := await self._behind(place, most)) is not None:
+            place = skipped.before - 1
+            await self._write(skipped_line(self._call, skipped), place)
         elif not self.is_resumed:
-            await self._write(b"", seq)  # A token to resume from, even if nothing is shown.
-        return seq
+            await self._write(b"", place)  # A token to resume from, even if nothing is shown.
+        return place
 
     async def show(self, events: Iterable[Event], last_token: bytes = b"") -> None:
         """Write events, the available ones together in one write. Waits while the client does not read."""
-        lines, size, seq = [], 0, None
+        lines, size, place = [], 0, None
         for event in events:
-            if seq is not None and size >= _LIMIT_WRITE_BYTES:
-                await self._write(b"".join(lines), seq)
+            if place is not None and size >= _LIMIT_WRITE_BYTES:
+                await self._write(b"".join(lines), place)
                 lines, size = [], 0
             line = event_line(self._call, event)
             lines.append(line)
             size += len(line)
-            seq = event.seq
-        if seq is not None:
-            await self._write(b"".join(lines), seq, last_token)
+            place = event.seq
+        if place is not None:
+            await self._write(b"".join(lines), place, last_token)
 
     async def flushed(self) -> None:
         """Wait until everything is written out, and raise if a consumer's cursor could not be stored."""
@@ -519,20 +519,20 @@ class EventFollower:
             return last, None
         return await self._queries.place_before_newest(query, most), None
 
-    async def _behind(self, seq: int, most: int) -> SkippedEvents | None:
+    async def _behind(self, place: int, most: int) -> SkippedEvents | None:
         """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
-        if most < _FOLLOW_PAGE and seq >= self._queries.archived():
+        if most < _FOLLOW_PAGE and place >= self._queries.archived():
             # The usual case needs one short read, however long the log is.
-            asked = replace(self._query, after=seq, last=most + 1, limit=most + 1)
+            asked = replace(self._query, after=place, last=most + 1, limit=most + 1)
             if len(await self._queries.read(asked)) <= most:
                 return None
-        return await self._newest(seq, most)
+        return await self._newest(place, most)
 
-    async def _newest(self, seq: int, most: int) -> SkippedEvents | None:
+    async def _newest(self, place: int, most: int) -> SkippedEvents | None:
         """Count all matching events after a seq, archived or not. Keeps only seqs in memory."""
         newest: deque[int] = deque(maxlen=most)
-        count, end = 0, seq
-        asked = replace(self._query, after=seq, limit=_FOLLOW_PAGE)
+        count, end = 0, place
+        asked = replace(self._query, after=place, limit=_FOLLOW_PAGE)
         async with aclosing(self._queries.pages(asked)) as found:
             async for page in found:
                 count += len(page)
@@ -541,18 +541,18 @@ class EventFollower:
         if count <= most:
             return None
         before = newest[0] if newest else end + 1
-        is_archived = seq < self._queries.archived()
-        return SkippedEvents(count=count - len(newest), after=seq, before=before, is_archived=is_archived)
+        is_archived = place < self._queries.archived()
+        return SkippedEvents(count=count - len(newest), after=place, before=before, is_archived=is_archived)
 
-    async def _write(self, data: bytes, seq: int, token: bytes = b"") -> None:
+    async def _write(self, data: bytes, place: int, token: bytes = b"") -> None:
         self._check()
-        await self._call.write(data, token or str(seq).encode(), flushed=partial(self._flushed, seq))
+        await self._call.write(data, token or str(place).encode(), flushed=partial(self._flushed, place))
 
-    def _flushed(self, seq: int) -> None:
-        self.flushed_place = seq
+    def _flushed(self, place: int) -> None:
+        self.flushed_place = place
         if self._consumer is not None and self._failure is None:
             try:
-                self._consumer.keep(seq)
+                self._consumer.keep(place)
             except PalaverError as error:
                 self._failure = error  # The next write raises it: this callback has no caller that could.
 

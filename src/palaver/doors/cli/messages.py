@@ -597,30 +597,30 @@ async def recv(call: Call) -> int:
     if await _has_resumed(call) and not call.parsed.has("--follow"):
         return 0
     is_pushed = call.parsed.has("--follow")
-    reader = call.services.delivery.take(name, passes=mail_filter(call), is_pushed=is_pushed)
+    taker = call.services.delivery.take(name, passes=mail_filter(call), is_pushed=is_pushed)
     try:
-        return await _take(call, reader, limit)
+        return await _take(call, taker, limit)
     finally:
-        reader.close()
+        taker.close()
 
 
-async def _take(call: Call, reader: MailboxReader, limit: int) -> int:
+async def _take(call: Call, taker: MailboxReader, limit: int) -> int:
     timeout_s = call.parsed.duration_s("--timeout")
     if call.parsed.has("--follow"):
-        return await _follow(call, reader, limit, timeout_s)
+        return await _follow(call, taker, limit, timeout_s)
     if call.parsed.has("--wait") or timeout_s is not None:
-        events = await _next(call, reader, limit, _deadline(timeout_s))
+        events = await _next(call, taker, limit, _deadline(timeout_s))
     else:
-        events = reader.poll(limit)
+        events = taker.poll(limit)
         if not events and call.is_terminal and not call.is_json:
             await call.say(call.paint.dim("nothing is waiting for you"))
     if events is None:
         return EXIT_NOTHING
-    await _hand_out(call, reader, events)
+    await _hand_out(call, taker, events)
     return 0
 
 
-async def _follow(call: Call, reader: MailboxReader, limit: int, timeout_s: float | None) -> int:
+async def _follow(call: Call, taker: MailboxReader, limit: int, timeout_s: float | None) -> int:
     """Show messages as they arrive.
 
     After SIGTERM or SIGHUP, flush the shown messages, store them as seen and print the cursor.
@@ -628,9 +628,9 @@ async def _follow(call: Call, reader: MailboxReader, limit: int, timeout_s: floa
     deadline, status = _deadline(timeout_s), EXIT_NOTHING
     shown = FlushedMail(call.services.queries.last())
     with call.connection.ending_gently(shown.place):
-        while events := await _next(call, reader, limit, deadline):
+        while events := await _next(call, taker, limit, deadline):
             for batch in batches(events):
-                await _hand_out_singly(call, reader, batch, shown)
+                await _hand_out_singly(call, taker, batch, shown)
             status = 0
     if not call.connection.is_asked_to_end:
         return status
@@ -641,8 +641,8 @@ async def _follow(call: Call, reader: MailboxReader, limit: int, timeout_s: floa
 class FlushedMail:
     """The messages that a follower has flushed: all of the present batch, and the newest seq of all."""
 
-    def __init__(self, seq: int) -> None:
-        self.place = seq
+    def __init__(self, place: int) -> None:
+        self.place = place
         self.seqs: list[int] = []
 
     def add(self, seq: int) -> None:
@@ -651,7 +651,7 @@ class FlushedMail:
 
 
 async def _hand_out_singly(
-    call: Call, reader: MailboxReader, batch: Sequence[Event], shown: FlushedMail
+    call: Call, taker: MailboxReader, batch: Sequence[Event], shown: FlushedMail
 ) -> None:
     """Show messages one by one, each in a separate write, and store the flushed ones as seen.
 
@@ -671,41 +671,41 @@ async def _hand_out_singly(
         raise
     finally:
         if shown.seqs:
-            await _write_down(call, reader, shown.seqs)
+            await _write_down(call, taker, shown.seqs)
 
 
 def _deadline(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
 
 
-async def _next(call: Call, reader: MailboxReader, limit: int, deadline: float | None) -> list[Event] | None:
+async def _next(call: Call, taker: MailboxReader, limit: int, deadline: float | None) -> list[Event] | None:
     """Wait for messages; return None if the deadline passes first."""
     try:
         async with asyncio.timeout_at(deadline):
             with call.connection.waiting():
-                return await reader.wait(limit)
+                return await taker.wait(limit)
     except TimeoutError:
         return None
 
 
-async def _hand_out(call: Call, reader: MailboxReader, events: Sequence[Event]) -> None:
+async def _hand_out(call: Call, taker: MailboxReader, events: Sequence[Event]) -> None:
     """Show messages batch by batch; store each batch as seen after the client has flushed it."""
     rest = count_rest(call, events)
     for batch in batches(events):
         seqs = tuple(event.seq for event in batch)
         await show_mail(call, batch, _encode_mail(seqs), rest=rest if batch[-1] is events[-1] else 0)
         await call.connection.output.flushed()
-        await _write_down(call, reader, seqs)
+        await _write_down(call, taker, seqs)
 
 
-async def _write_down(call: Call, reader: MailboxReader, seqs: Sequence[int]) -> None:
+async def _write_down(call: Call, taker: MailboxReader, seqs: Sequence[int]) -> None:
     """Store messages as seen, even if the client disconnects now. Until then no other reader takes them."""
     seen = asyncio.ensure_future(_seen(call, seqs))
     try:
         await asyncio.shield(seen)
     finally:
         await asyncio.wait([seen])
-    reader.settled(seqs)
+    taker.settled(seqs)
 
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
@@ -1040,9 +1040,9 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
     sent = f"{flat(message).priority}, from {message.sender} to {', '.join(names) or 'nobody'}"
     steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
     states: list[TraceStep] = []
-    seq, seen = message.seq, 0
+    place, seen = message.seq, 0
     while seen < _LIMIT_EVENTS and (
-        page := await call.services.queries.read(Query(after=seq, limit=_TRACE_PAGE))
+        page := await call.services.queries.read(Query(after=place, limit=_TRACE_PAGE))
     ):
         for event in page:
             found = _step_of(event, message)
@@ -1050,7 +1050,7 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
                 steps.append(found)
             elif event.type in AGENT_TYPES and agent_of(event) in names:
                 states.append(_state(event))
-        seq, seen = page[-1].seq, seen + len(page)
+        place, seen = page[-1].seq, seen + len(page)
     last = max(step.seq for step in steps)
     return steps + [state for state in states if not is_over or state.seq < last]
 

@@ -166,27 +166,6 @@ ROOM_COMMANDS: Final = (
     ),
 )
 
-CHAT_COMMANDS: Final = (
-    Command(
-        path=("chat",),
-        group=_ROOMS,
-        summary="Chat in a room, as a person at a terminal.",
-        description=(
-            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
-            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
-            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
-            "in the room can read everything. You do not become a member and never own the stick. Type /help "
-            "in the chat for more."
-        ),
-        positionals=(_PATH,),
-        options=(ROOM,),
-        examples=(
-            ("pal chat", "chat in the room of this folder"),
-            ("pal chat --room shop-x4kd", "chat in another room"),
-        ),
-    ),
-)
-
 NOTE_COMMANDS: Final = (
     Command(
         path=("note",),
@@ -502,7 +481,6 @@ _LABELS: Final = {
 _COLUMN: Final = 11
 """Columns of the labels; the texts begin after them."""
 _NARROWEST: Final = 20
-"""Columns that a text has at least, even if the terminal is narrower."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 
@@ -513,11 +491,11 @@ def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
         return handoff_from_json(content)
     made: dict[str, object] = {}
     for key, option in (("status", "--status"), ("next_action", "--next")):
-        if (text := parsed.value(option)) is not None:
-            made[key] = text
+        if (words := parsed.value(option)) is not None:
+            made[key] = words
     for key, option in _LISTS.items():
         if values := parsed.values(option):
-            made[key] = [_parse_artifact(value) for value in values] if key == "artifacts" else values
+            made[key] = [_artifact(one) for one in values] if key == "artifacts" else values
     return made
 
 
@@ -535,8 +513,8 @@ def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Pa
     for key in (*known, *(key for key in handoff if key not in _LABELS)):
         value = handoff[key]
         parts = value if isinstance(value, list) else [value]
-        texts = map(_format_artifact, parts) if key == "artifacts" else map(_as_text, parts)
-        yield from _labelled(_LABELS.get(key, key), list(texts), width, paint)
+        shown = map(_artifact_words, parts) if key == "artifacts" else map(_words, parts)
+        yield from _labelled(_LABELS.get(key, key), list(shown), width, paint)
 
 
 def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> Iterator[str]:
@@ -553,17 +531,14 @@ def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> 
         first = indent
     for part in parts:
         for line in paint.safe(part, keep_lines=True).splitlines() or [""]:
-            columns = None if width is None else max(_NARROWEST, width - len(indent))
-            wrapped = [line]
-            if columns is not None:
-                wrapped = textwrap.wrap(line, columns, break_on_hyphens=False) or [""]
+            room = None if width is None else max(_NARROWEST, width - len(indent))
+            wrapped = [line] if room is None else textwrap.wrap(line, room, break_on_hyphens=False) or [""]
             for piece in wrapped:
                 yield f"{first}{piece}".rstrip()
                 first = indent
 
 
-def _parse_artifact(written: str) -> dict[str, object]:
-    """Parse `PATH`, `PATH:LINE` or `PATH:FIRST-LAST`."""
+def _artifact(written: str) -> dict[str, object]:
     found = _ARTIFACT.fullmatch(written)
     if found is None:
         return {"path": written}
@@ -571,16 +546,16 @@ def _parse_artifact(written: str) -> dict[str, object]:
     return {"path": found[1], "lines": lines}
 
 
-def _format_artifact(value: object) -> str:
+def _artifact_words(value: object) -> str:
     if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
-        return _as_text(value)
+        return _words(value)
     lines, note = value.get("lines"), value.get("note")
     numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
-    position = ":" + ",".join(map(_as_text, numbers)) if numbers else ""
-    return f"{value['path']}{position}" + (f" ({note})" if note else "")
+    places = ":" + ",".join(map(_words, numbers)) if numbers else ""
+    return f"{value['path']}{places}" + (f" ({note})" if note else "")
 
 
-def _as_text(value: object) -> str:
+def _words(value: object) -> str:
     return value if isinstance(value, str) else _to_json(value).decode()
 
 
@@ -590,7 +565,6 @@ def _as_text(value: object) -> str:
 _SHORT: Final = 8
 """Characters of a note's id that are shown."""
 _WIDEST: Final = 100
-"""Columns of a line at most, also in a wider terminal."""
 
 _CONDITIONS: Final = {
     "stale_owner": "the holder's lease is over: 'pal stick takeover' is possible",
@@ -637,7 +611,7 @@ def room_table(call: Call, rooms: Sequence[RoomLine]) -> list[str]:
             "*" if room.is_member else "",
             room.room_id,
             f"{room.present_count}/{room.member_count}",
-            _stick_cell(room),
+            _stick_words(room),
             room.canonical_path,
         ]
         for room in rooms
@@ -653,8 +627,8 @@ def state_lines(call: Call, room: RoomView) -> Iterator[str]:
     paint = call.paint
     yield f"{paint.bold(paint.safe(room.room_id))}  {paint.safe(room.canonical_path)}"
     yield from _sentence(call, _stick_sentence(call, room))
-    for condition in room.conditions:
-        yield from _sentence(call, _CONDITIONS.get(condition, condition), paint.yellow)
+    for one in room.conditions:
+        yield from _sentence(call, _CONDITIONS.get(one, one), paint.yellow)
     if room.members:
         yield ""
         yield from lay_out(
@@ -669,8 +643,8 @@ def state_lines(call: Call, room: RoomView) -> Iterator[str]:
                 [
                     member.agent_id,
                     member.harness or "-",
-                    _status_cell(member),
-                    _turn_cell(member),
+                    _member_words(member),
+                    _stick_of(member),
                     str(member.last_turn_id or "-"),
                 ]
                 for member in room.members
@@ -722,11 +696,11 @@ def note_lines(call: Call, notes: Sequence[NoteView]) -> Iterator[str]:
     if not notes:
         yield "no notes; 'pal note add TEXT' leaves one"
     for note in notes:
-        facts = [note.author_agent_id, _from_now(call, note.created_at)]
-        facts += [] if note.turn_id is None else [f"turn {note.turn_id}"]
+        words = [note.author_agent_id, _from_now(call, note.created_at)]
+        words += [] if note.turn_id is None else [f"turn {note.turn_id}"]
         if note.resolved_at is not None:
-            facts.append(f"resolved by {note.resolved_by_agent_id} {_from_now(call, note.resolved_at)}")
-        yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(call.safe(', '.join(facts)))}"
+            words.append(f"resolved by {note.resolved_by_agent_id} {_from_now(call, note.resolved_at)}")
+        yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(call.safe(', '.join(words)))}"
         yield from _body(call, note.body)
 
 
@@ -754,21 +728,20 @@ def _pieces(call: Call, line: str, indent: int) -> list[str]:
 
 def _stick_words(room: StickView) -> str:
     """Return the state of the stick for a table."""
-    conditions = f" ({', '.join(room.conditions)})" if room.conditions else ""
+    marks = f" ({', '.join(room.conditions)})" if room.conditions else ""
     if room.owner_agent_id:
-        return f"{room.owner_agent_id}{conditions}"
-    return f"for {room.reserved_for}{conditions}" if room.reserved_for else f"{room.room_state}{conditions}"
+        return f"{room.owner_agent_id}{marks}"
+    return f"for {room.reserved_for}{marks}" if room.reserved_for else f"{room.room_state}{marks}"
 
 
 def _stick_sentence(call: Call, room: StickView | DeniedTurn) -> str:
     if room.owner_agent_id:
         until = room.lease_expires_at or 0
-        bound = "over since" if until <= call.services.clock.now_ms() else "until"
-        lease = f"lease {bound} {_clock_and_distance(call, until)}"
+        word = "over since" if until <= call.services.clock.now_ms() else "until"
+        lease = f"lease {word} {_moment(call, until)}"
         return f"{room.owner_agent_id} holds the stick: turn {room.turn_id}, {lease}"
     if room.reserved_for:
-        until = room.claim_expires_at or 0
-        return f"the stick waits for {room.reserved_for} until {_clock_and_distance(call, until)}"
+        return f"the stick waits for {room.reserved_for} until {_moment(call, room.claim_expires_at or 0)}"
     if room.room_state == "closed":
         return "the room is closed"
     turns = f"{room.turn_id} turn{'' if room.turn_id == 1 else 's'} so far"
@@ -789,9 +762,8 @@ def _stick_of(member: MemberView) -> str:
     return ("parked" if member.parked else "waits") if member.waiting else "-"
 
 
-def _clock_and_distance(call: Call, time_ms: int) -> str:
-    """Return a time by the clock, and how far from now it is."""
-    return f"{call.clock_time(time_ms)} ({_from_now(call, time_ms)})"
+def _moment(call: Call, moment_ms: int) -> str:
+    return f"{call.clock_time(moment_ms)} ({_from_now(call, moment_ms)})"
 
 
 def _from_now(call: Call, moment_ms: int) -> str:

@@ -55,8 +55,8 @@ class HookPermissions:
     """The hooks that wait for a person's decision."""
 
     def __init__(self, services: Services) -> None:
-        self._book = services.agents.permissions
-        self._desk = PermissionDesk(
+        self._requests = services.agents.permissions
+        self._permissions = PermissionDesk(
             services.agents.permissions,
             broker=services.broker,
             queries=services.queries,
