@@ -23,7 +23,7 @@ from typing import IO, Any
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver import __version__
+from palaver.version import __version__
 
 NOBODY = 65534
 ROOT = Path(__file__).parents[2]

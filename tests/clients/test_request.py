@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from palaver import __version__
 from palaver.harness.marks import MARKS
+from palaver.version import __version__
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal, Peer

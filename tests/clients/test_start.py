@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver import __version__
 from palaver.client.start import StartError, ensure_daemon
 from palaver.harness.marks import MARKS
+from palaver.version import __version__
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Daemon, Pal

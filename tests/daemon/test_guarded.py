@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from palaver.daemon.guarded import GuardedTasks, end_all_tasks
+from palaver.daemon.daemon import GuardedTasks, end_all_tasks
 from palaver.errors import DiskFull
 
 

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from palaver.daemon.guarded import HomeWatch
+from palaver.daemon.daemon import HomeWatch
 
 
 class Timer:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from palaver.clock import SystemClock
 from palaver.config import load
-from palaver.daemon.daemon import Daemon
-from palaver.daemon.guarded import GuardedTasks, end_all_tasks
+from palaver.daemon.daemon import Daemon, GuardedTasks, end_all_tasks
 from palaver.home import prepare_home
 from palaver.log.api import EventKey, EventKind
 from palaver.log.sqlite import SqliteLog

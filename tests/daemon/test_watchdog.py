@@ -16,7 +16,7 @@ from tests.daemon_log import check_daemon_log
 from tests.limits import LIMIT_S
 
 import palaver
-from palaver.daemon.guarded import watch_loop
+from palaver.daemon.daemon import watch_loop
 
 MEGABYTE = "const found = await lookUp(name); // the token of the parser\n" * 17_000
 MANY_AGENTS = 500

@@ -10,13 +10,13 @@ import signal
 import sys
 from typing import Final, NoReturn
 
-from palaver import __version__
 from palaver.app.launch import CANNOT_RUN, NOT_FOUND, Launch
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
 from palaver.harness.marks import SEAT_MARK
 from palaver.holder.connection import Held, HolderConnection
 from palaver.protocol.lines import HoldOp, LeaveOp
+from palaver.version import __version__
 
 _HOLD_LIMIT_S: Final = 5.0
 _REPORT_LIMIT_S: Final = 2.0

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from palaver import __version__
 from palaver.clock import SystemClock
 from palaver.harness.base import AgentReport
 from palaver.harness.codex.integration import CodexIntegration
@@ -30,6 +29,7 @@ from palaver.holder.codex_start import listens
 from palaver.holder.companion import Beside, run_beside
 from palaver.holder.integration import connect_codex
 from palaver.protocol.lines import AccompanyOp
+from palaver.version import __version__
 
 MODULE: Final = "palaver.holder.codex"
 HARNESS: Final = "codex"

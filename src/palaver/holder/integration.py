@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from palaver import __version__
 from palaver.client.wire import ReplyLine
 from palaver.clock import Clock
 from palaver.errors import Disconnected
@@ -18,6 +17,7 @@ from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.subagents import NativeLanes, Tell
 from palaver.protocol.events import AgentState, Outcome
 from palaver.terminal.screen import Look
+from palaver.version import __version__
 
 if TYPE_CHECKING:
     from palaver.harness.codex.integration import Connect, TextSocket

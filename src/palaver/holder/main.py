@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from palaver import __version__
 from palaver.client.wire import ReplyLine
 from palaver.clock import Clock, SystemClock
 from palaver.errors import BadRequest, Disconnected, PalaverError, Unavailable
@@ -41,6 +40,7 @@ from palaver.holder.launch import (
 from palaver.holder.tasks import Errands, adopt_orphans, collect_orphans, exit_of
 from palaver.protocol.lines import HoldOp, LeaveOp
 from palaver.terminal.pty import Exit, Pty, Running
+from palaver.version import __version__
 
 if TYPE_CHECKING:
     from palaver.holder.agent import HeldAgent

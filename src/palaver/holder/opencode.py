@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from palaver import __version__
 from palaver.clock import Clock
 from palaver.errors import AlreadyJoined
 from palaver.harness.base import (
@@ -49,6 +48,7 @@ from palaver.holder.connection import Held
 from palaver.holder.http_client import HttpClient
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp
+from palaver.version import __version__
 
 # --------------------
 # The server of OpenCode reached through its plugin: lines of JSON on two pipes instead of HTTP.

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from palaver.broker.messages import recipients_of
 from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, Unavailable
 from palaver.identity.process import is_alive
+from palaver.log.storage import FILE_NAME, kept_folders
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, MessageSent, State
@@ -436,3 +438,14 @@ def only_session(services: Services, harness: str, among: Iterable[str]) -> str:
     names = {name for session in among if (name := read_session(services.queries.rows, harness, session))}
     known = services.broker.directory.get(next(iter(names))) if len(names) == 1 else None
     return known.session if known is not None else ""
+
+
+def repair_folders(home: Path) -> list[Path]:
+    """Return the folders with the damaged log files that repairs have saved."""
+    return kept_folders(home)
+
+
+def replaced_log(home: Path) -> Path | None:
+    """Return the copy of a log that was replaced while the bus was running, or None."""
+    saved = home / f"{FILE_NAME}.saved"
+    return saved if saved.exists() else None

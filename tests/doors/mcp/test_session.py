@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from palaver.daemon.guarded import GuardedTasks
+from palaver.daemon.daemon import GuardedTasks
 from palaver.doors.mcp.server import McpSession
 from palaver.doors.tools import ToolResult
 from palaver.protocol.thin import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, BadLine

@@ -9,11 +9,11 @@ from tests.harness.real.codex_stage import CodexStage
 from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.install import installed
 
-from palaver import __version__
 from palaver.harness.codex.integration import CodexClient
 from palaver.harness.codex.wire import CodexMessage, ThreadRead, result_as, start_turn
 from palaver.holder.codex_start import listens
 from palaver.holder.integration import connect_codex
+from palaver.version import __version__
 
 
 class Server:

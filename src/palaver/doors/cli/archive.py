@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from palaver.broker.context import Redacted
+from palaver.broker.context import Archived, Redacted
 from palaver.domain.rights import is_foreign_type, require
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, moment_from, query_from
@@ -19,11 +19,11 @@ from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import can_remove, removed_text
-from palaver.protocol.requests import Redact
+from palaver.protocol.requests import Archive, Redact
 from palaver.protocol.summary import begin_page
-from palaver.services.archive import archive_events, repair_folders
 from palaver.services.export import ExportFormat
 from palaver.services.holders import secret_hash
+from palaver.services.views import repair_folders
 
 # --------------------
 # Rows of the commands that archive, back up, export and redact events.
@@ -157,7 +157,8 @@ _ID_END: Final = 8
 async def archive(call: Call) -> int:
     """Move the events before a seq or a time into an archive file."""
     before = min(await _place(call), call.services.queries.last() + 1)
-    moved = await archive_events(call.services.broker, call.caller, before, call.asked.key)
+    moved = await call.submit(Archive(before=before))
+    assert isinstance(moved, Archived)
     if call.is_json:
         path = None if moved.path is None else str(moved.path)
         view = {"archived": moved.count, "last": moved.last, "file": path}

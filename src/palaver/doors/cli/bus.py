@@ -28,10 +28,9 @@ from palaver.protocol.display import ago
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
-from palaver.services.archive import replaced_log
 from palaver.services.results import TerminalView
 from palaver.services.services import DOWN
-from palaver.services.views import agent_view, daemon_view, explain_gate, terminal_view
+from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
 from palaver.state.fold import SKIPPED
 from palaver.state.rows import decode_count
 

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.doors.http.address import is_allowed_host, is_allowed_origin
 from palaver.errors import PalaverError, WhoAreYou
+from palaver.harness.hooks import text_in
 from palaver.identity.tokens import Token, TokenBook
 from palaver.protocol.agents import Caller, Standing, caller_for
 from palaver.services.services import Services
@@ -175,3 +176,30 @@ def caller_of(services: Services, token: Token) -> Caller:
         raise WhoAreYou(f"this token is {token.name}'s, and there is no {token.name} any more")
     services.callers.attendance.spoke(agent.name)
     return caller_for(agent, at_most=Standing[token.standing.upper()])
+
+
+# --------------------
+# Hooks over HTTP, at `/hook/<harness>`, for harnesses that post the input. The token names the agent.
+
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class HttpHooks:
+    """The handler of one path. Without a reply, and after any error, it returns an empty object.
+
+    Like the hooks of processes, it never fails for the harness.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def answer(self, request: Request) -> Response:
+        """Serve one hook. Its messages count as passed to the harness once the response is made."""
+        try:
+            data = _decode(await request.body())
+            caller = caller_of(self._services, request.scope[TOKEN])
+            harness, event = request.path_params["harness"], text_in(data, "hook_event_name")
+            reply = await self._services.daemon.run_hook(caller, harness, event, data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, PalaverError):
+            reply = {}
+        return Response(_encode(reply), media_type="application/json")

@@ -14,8 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from palaver.doors.hooks.http import HttpHooks
-from palaver.doors.http.app import make_app
+from palaver.doors.http.app import HttpHooks, make_app
 from palaver.doors.mcp.loading import Loader
 from palaver.home import is_nearly_full
 from palaver.services.services import Services
