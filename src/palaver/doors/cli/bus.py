@@ -23,7 +23,8 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.http.server import DEFAULT as DEFAULT_HTTP
 from palaver.doors.http.server import check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
-from palaver.harness.programs import parse_user_profile
+from palaver.harness.programs import GENERIC, parse_user_profile
+from palaver.harness.registry import PROFILES
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.display import ago
@@ -465,12 +466,12 @@ async def complete_words(call: Call) -> int:
     recent = await call.services.queries.read(Query(types=("message",), last=100))
 
     def candidates(kind: str) -> list[str]:
-        names = sorted(agent.name for agent in call.services.broker.directory.all())
         if kind == "agents":
-            return names
-        if kind == "targets":
-            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
-            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
+            return sorted(agent.name for agent in call.services.broker.directory.all())
+        if kind == "tags":
+            return sorted({agent.tag for agent in call.services.broker.directory.all() if agent.tag})
+        if kind == "harnesses":
+            return sorted(PROFILES.keys() - {GENERIC.name})
         if kind == "threads":
             bodies = (event.body for event in recent)
             return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})

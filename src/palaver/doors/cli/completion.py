@@ -13,7 +13,7 @@ from palaver.errors import UsageError
 from palaver.protocol.display import safe_for_agent
 
 Candidates = Callable[[str], Sequence[str]]
-"""Returns the values of a kind (agents, threads, ids …), each optionally with a tab and a description."""
+"""Returns the values of a kind (agents, tags, ids …), each optionally with a tab and a description."""
 
 FILES: Final = ":files"
 """Instead of candidates: the shell completes file names. The bus reads no directory for a client."""
@@ -104,9 +104,10 @@ def _values(
             names = candidates("agents")
             return [f"@{name}" for name in names] if word.startswith("@") else list(names)
         case "targets":
-            names = candidates("agents")
+            tags = [_described(f"{tag}-", f"all agents with the tag {tag}") for tag in candidates("tags")]
+            names = [*candidates("agents"), *tags]
             if word and not word.startswith("@"):
-                return list(names)
+                return names
             return [*(f"@{name}" for name in names), *_GROUPS]
         case _:
             return list(candidates(kind))
