@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,81 @@ def test_setups_and_skills_in_other_folders_are_undone_too(tmp_path: Path, run: 
 
     assert status == 0
     assert tree(tmp_path) == {}
+
+
+COMMANDS = {
+    "claude": ("claude",),
+    "skill": ("skill",),
+    "project": ("skill", "project/.claude/skills"),
+    "another": ("skill", "project/.agents/skills"),
+}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [*permutations(["claude", "skill"]), *permutations(["project", "another", "all"]), ("claude", "all")],
+)
+def test_order_of_uninstalling_does_not_matter(
+    tmp_path: Path, run: Run, path: str, order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["claude", "skill"] if "claude" in order else ["project", "another"]
+    for name in names:
+        run("install", *COMMANDS[name], "--yes" if name == "claude" else "--text", PATH=path)
+
+    for name in order:
+        run("uninstall", *COMMANDS.get(name, ("all",)), *(["--yes"] if name in {"claude", "all"} else []))
+    run("uninstall", "skill")
+
+    assert tree(tmp_path) == {}
+
+
+def test_folder_with_two_setups_stays_until_both_are_undone(tmp_path: Path, run: Run) -> None:
+    folder = str(tmp_path / "settings")
+    for name in ("opencode", "gemini"):
+        run("install", name, "--yes", XDG_CONFIG_HOME=folder, GEMINI_CLI_HOME=folder)
+
+    run("uninstall", "opencode", "--yes", XDG_CONFIG_HOME=folder)
+    between = set(tree(tmp_path))
+    run("install", "opencode", "--yes", XDG_CONFIG_HOME=folder)
+    run("uninstall", "gemini", "--yes", GEMINI_CLI_HOME=folder)
+    run("uninstall", "opencode", "--yes", XDG_CONFIG_HOME=folder)
+
+    assert between == {"settings", "settings/.gemini", "settings/.gemini/settings.json"}
+    assert tree(tmp_path) == {}
+
+
+def test_folder_of_the_user_and_one_with_content_stay(tmp_path: Path, run: Run) -> None:
+    (tmp_path / ".agents").mkdir()
+    run("install", "claude", "--yes")
+    run("install", "skill")
+    (tmp_path / ".claude/mine").touch()
+
+    run("uninstall", "claude", "--yes")
+    run("uninstall", "skill")
+    (tmp_path / ".claude/mine").unlink()
+    run("uninstall", "all", "--yes")
+
+    assert set(tree(tmp_path)) == {".agents", ".claude"}
+
+
+def test_interrupted_removal_of_folders_is_completed(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("install", "claude", "--yes")
+    kept = tmp_path / ".palaver/install/folders.json"
+    kept.write_text("[")
+    damaged = run("uninstall", "claude", "--yes")
+    said = capsys.readouterr().err
+    kept.write_text(json.dumps([str(tmp_path / "ours"), str(tmp_path / "ours/inner")]))
+    (tmp_path / "ours/inner").mkdir(parents=True)
+
+    status = run("uninstall", "all", "--yes")
+
+    assert (damaged, status) == (1, 0)
+    assert f"{kept}: it is damaged" in said
+    assert tree(tmp_path) == {}
+    assert not kept.exists()
 
 
 def test_only_harnesses_on_the_path_are_set_up(

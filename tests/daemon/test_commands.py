@@ -74,6 +74,15 @@ TRIED_ELSEWHERE = frozenset(
     }
 )
 PERSONS = frozenset({("redact",), ("redeliver",), ("release",)})
+HARNESS_PLACES = (
+    ("join", "--harness"),
+    ("run", "--harness"),
+    ("doctor", "--harness"),
+    ("install",),
+    ("uninstall",),
+    ("hook",),
+)
+"""The words after which a harness is expected; the last takes only harnesses with hooks."""
 TEXT_ONLY = frozenset({("completion",), ("__complete",)})
 SILENT = frozenset({("status", "set"), ("ack",)})
 
@@ -336,3 +345,16 @@ def test_completion_lists_the_agents_of_the_bus(still: Home) -> None:
     words = check_output(still.pal("__complete", "--", "send", "@n")).out.split()
 
     assert "@nova" in words
+
+
+def test_completion_lists_the_tags_of_agents_and_the_harnesses(home: Home) -> None:
+    home.shell().ok("join", "--name", "nova", "--tag", "api")
+    home.shell().ok("join", "--name", "luna")
+
+    tags = home.ok("__complete", "--", "send", "@a").out.splitlines()
+    harnesses = [home.ok("__complete", "--", *words, "").out.split() for words in HARNESS_PLACES]
+
+    assert tags == ["@api-nova", "@api-\tall agents with the tag api", "@all\teverybody"]
+    assert all({"claude", "codex", "gemini", "opencode"} <= set(found) for found in harnesses[:-1])
+    assert harnesses[0] == ["aider", "claude", "codex", "copilot", "gemini", "opencode", "qwen"]
+    assert harnesses[-1] == ["claude", "codex", "gemini"]

@@ -5,15 +5,17 @@ import os
 import shlex
 import signal
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
+from tests.daemon.clocked import ClockedDaemon, clocked_daemon
 from tests.daemon.mcp_stage import handshaken, pump_parameters
 from tests.daemon.stage import Home, Result, Shell, finish, wait_until, write_settings
 from tests.limits import LIMIT_S
 
-from palaver.harness.claude.monitor import EVENTS_AT_ONCE
+from palaver.harness.claude.monitor import EVENT_EVERY_S, EVENTS_AT_ONCE
 
 SESSION = {"session_id": "s1"}
 
@@ -215,52 +217,73 @@ def gate_of(bus: Home) -> str:
     return str(reason)
 
 
-def test_monitor_stays_below_the_limit_of_its_harness(bus: Home, nova: Shell, luna: Shell) -> None:
-    hook(nova, "SessionStart", source="startup")
-    monitor = monitor_of(bus)
+def fill_pace(monitor: "subprocess.Popen[bytes]", nova: Shell, luna: Shell) -> None:
+    """Send as many messages as a monitor may write without a pause."""
     for number in range(EVENTS_AT_ONCE):
         send(luna, "@nova", "--", f"message {number}")
         prompt_with(nova, next_line(monitor))
-    assert gate_of(bus) == "paced"
+
+
+@pytest.fixture
+def clocked(home: Home) -> Iterator[ClockedDaemon]:
+    """The daemon of a home, which sees no time pass unless the test advances its clock."""
+    with clocked_daemon(home) as daemon:
+        yield daemon
+
+
+def crew(home: Home) -> tuple[Shell, Shell]:
+    """Return nova, which the bus takes for a session of Claude Code, and luna."""
+    nova, luna = home.shell(), home.shell()
+    nova.ok("join", "--name", "nova", "--harness", "claude")
+    luna.ok("join", "--name", "luna")
+    hook(nova, "SessionStart", source="startup")
+    return nova, luna
+
+
+def test_monitor_stays_below_the_limit_of_its_harness(home: Home, clocked: ClockedDaemon) -> None:
+    nova, luna = crew(home)
+    monitor = monitor_of(home)
+    fill_pace(monitor, nova, luna)
+    assert gate_of(home) == "paced"
 
     places = [send(luna, "@nova", "--", f"late {number}") for number in range(3)]
-    # On a slow machine the time of the limit has passed meanwhile; tests with a clock check the limit itself.
-    assert {receipt(bus, place) for place in places} <= {("queued", ""), ("submitted", "")}
-    lines = [next_line(monitor) for _ in places]  # in one event of the harness, as soon as it accepts another
+    assert {receipt(home, place) for place in places} == {("queued", "")}
+    clocked.advance(EVENT_EVERY_S)
+    lines = [next_line(monitor) for _ in places]
 
+    last = send(luna, "@nova", "--", "later still")
+    assert {receipt(home, place) for place in places} == {("submitted", "")}
+    assert receipt(home, last) == ("queued", "")  # the three lines were one event, the only one that was free
     prompt_with(nova, *lines)
-    wait_until(lambda: {receipt(bus, place) for place in places} == {("seen", "context")})
+    wait_until(lambda: {receipt(home, place) for place in places} == {("seen", "context")})
 
 
-def test_hook_carries_messages_that_a_monitor_may_not_write_yet(bus: Home, nova: Shell, luna: Shell) -> None:
-    hook(nova, "SessionStart", source="startup")
-    monitor = monitor_of(bus)
-    for number in range(EVENTS_AT_ONCE):
-        send(luna, "@nova", "--", f"message {number}")
-        prompt_with(nova, next_line(monitor))
+def test_hook_carries_messages_that_a_monitor_may_not_write_yet(home: Home, clocked: ClockedDaemon) -> None:
+    nova, luna = crew(home)
+    monitor = monitor_of(home)
+    fill_pace(monitor, nova, luna)
     hook(nova, "UserPromptSubmit", prompt="go on")
     place = send(luna, "@nova", "--", "at once, please")
 
     assert "at once, please" in context(hook(nova, "PostToolBatch"))
 
     hook(nova, "Stop")
-    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: receipt(home, place) == ("seen", "context"))
 
 
-def test_next_daemon_knows_how_much_a_monitor_has_written(bus: Home, nova: Shell, luna: Shell) -> None:
-    hook(nova, "SessionStart", source="startup")
-    monitor = monitor_of(bus)
-    for number in range(EVENTS_AT_ONCE):
-        send(luna, "@nova", "--", f"message {number}")
-        prompt_with(nova, next_line(monitor))
+def test_next_daemon_knows_how_much_a_monitor_has_written(home: Home, clocked: ClockedDaemon) -> None:
+    nova, luna = crew(home)
+    monitor = monitor_of(home)
+    fill_pace(monitor, nova, luna)
 
-    bus.kill(signal.SIGKILL)
-    bus.ok("up")
-    wait_until(lambda: bus.ok("status", "nova", "--json").json.get("gates"))
-    gate = gate_of(bus)
+    clocked.kill()
+    clocked.start()
+    wait_until(lambda: home.ok("status", "nova", "--json").json.get("gates"))
+    assert gate_of(home) == "paced"
     place = send(luna, "@nova", "--", "and one more")
+    assert receipt(home, place) == ("queued", "")
+    clocked.advance(EVENT_EVERY_S)
 
-    assert gate in ("paced", "")  # open again if the next daemon took long to start
     assert next_line(monitor) == f"[new message #{place}] luna → nova: and one more\n"
 
 

@@ -17,11 +17,10 @@ class Numbers:
         self._here: dict[str, str] = {}
 
     def learn(self, page: str, here: str) -> None:
-        """Take the numbers of sent messages from an output."""
-        for old, new in zip(
-            *(re.findall(r"^sent #(\d+)", text, re.MULTILINE) for text in (page, here)), strict=True
-        ):
-            self._here[old] = new
+        """Take the numbers of sent messages from an output, and those of messages seen for the first time."""
+        found = (re.findall(r"^(?:sent )?#(\d+)", text, re.MULTILINE) for text in (page, here))
+        for old, new in zip(*found, strict=True):
+            self._here.setdefault(old, new)
 
     def replace(self, text: str) -> str:
         """Return a text of the README with the numbers of this run."""

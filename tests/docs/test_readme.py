@@ -142,7 +142,7 @@ def test_commands_of_the_quick_start_start_two_harnesses() -> None:
     started = [line.split("#")[0].strip() for block in blocks(quick, "sh") for line in block.splitlines()]
 
     assert started == ["pal claude --name luna", "pal codex --name nova"]
-    assert [name for name, _, _ in steps(quick)] == ["you"]
+    assert [name for name, _, _ in steps(quick)] == ["you"] * 3
 
 
 def test_removal_steps_are_those_that_the_command_prints(seats: Seats) -> None:

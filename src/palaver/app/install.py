@@ -22,7 +22,6 @@ from palaver.app.install_plan import (
     InstalledFile,
     Plan,
     Record,
-    created_folders,
     digest_of,
     forget,
     is_in,
@@ -39,6 +38,7 @@ from palaver.app.install_plan import (
     read_settings,
     remove_backups,
     remove_folders,
+    remove_kept_folders,
     remove_noted_folders,
     settings_folder,
     settings_path,
@@ -156,12 +156,16 @@ def _uninstall_harness(parsed: Parsed, known: Record, here: Sequence[InstalledFi
         return _say_line(parsed, plans, "would be put back")
     if not _is_agreed(parsed, plans, None):
         return _complain_about(parsed, "nothing was written")
-    for plan, written in zip(plans, here, strict=True):
+    for plan in plans:
         _write(plan)
-        remove_folders(written.folders)
+    folders = [folder for written in here for folder in written.folders]
+    remove_folders(home, folders, lambda: _forget(home, known, here))
+    return _say_line(parsed, plans, "put back", is_short=True)
+
+
+def _forget(home: Path, known: Record, here: Sequence[InstalledFile]) -> None:
     if forget(home, known, here):  # our own files are shared by every folder that is set up
         shutil.rmtree(own_folder(home, known.harness), ignore_errors=True)
-    return _say_line(parsed, plans, "put back", is_short=True)
 
 
 def _setup(harness: str, home: Path, environment: Mapping[str, str]) -> Setup:
@@ -387,16 +391,15 @@ def _install_all(parsed: Parsed, environment: Mapping[str, str]) -> int:
 def _uninstall_all(parsed: Parsed, environment: Mapping[str, str]) -> int:
     """Undo everything that `install` wrote, in all folders, then say how to remove the rest."""
     home = Path(environment["PALAVER_HOME"])
-    # One part may use a folder that was created for another, so all are removed once more at the end.
-    folders = created_folders(home, INSTALLABLE)
     statuses = [uninstall_everywhere(parsed, one, home) for one in INSTALLABLE]
     statuses.append(uninstall_completion(parsed, environment))
     try:
         statuses.append(_for_each(parsed, environment, noted_skills(home), _uninstaller(parsed)))
+        if not parsed.has("--print"):
+            with turn(parsed, home):
+                remove_kept_folders(home)  # those of an interrupted 'pal uninstall'
     except OSError as error:
         statuses.append(_complain(parsed, reason_of(error, SKILL)))
-    if not parsed.has("--print"):
-        remove_folders(folders)
     if max(statuses) == 0 and not parsed.has("--print") and parsed.form != "json":
         _say_the_rest(home)
     return max(statuses)

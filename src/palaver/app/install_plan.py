@@ -8,7 +8,7 @@ import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.harness.setup import Change, Made, has_change, merge_change, unmerge_change
+from palaver.harness.setup import INSTALLABLE, Change, Made, has_change, merge_change, unmerge_change
 from palaver.home import replace_file
 
 # --------------------
@@ -26,6 +26,7 @@ from palaver.home import replace_file
 
 _FOLDER: Final = "install"
 _SKILL: Final = "skill.json"
+_FOLDERS: Final = "folders.json"
 
 
 class InstalledFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,23 +132,56 @@ def missing_folders(path: Path) -> tuple[str, ...]:
     return tuple(str(folder) for folder in reversed(path.parents) if not folder.exists())
 
 
-def remove_folders(folders: Sequence[str]) -> None:
-    """Remove folders that were created, if they are empty."""
-    for folder in reversed(folders):
+def remove_folders(home: Path, folders: Sequence[str], forget: Callable[[], None]) -> None:
+    """Remove folders that were created for something, if they are empty, while `forget` removes its record.
+
+    A folder that also contains something else that we installed is remembered, and removed with that. A
+    folder that contains only files of the user stays. The folders are stored before the record is removed, so
+    that the next call completes an interrupted one.
+    """
+    _keep_folders(home, {*_kept_folders(home), *folders})
+    forget()
+    remove_kept_folders(home)
+
+
+def remove_kept_folders(home: Path) -> None:
+    """Remove the remembered folders that are empty now; forget those in which nothing of ours is left."""
+    kept = _kept_folders(home)
+    for folder in sorted(kept, key=len, reverse=True):
         with suppress(OSError):  # it contains other files
             Path(folder).rmdir()
+    ours = _installed_paths(home)
+    _keep_folders(home, {one for one in kept if any(path.is_relative_to(one) for path in ours)})
 
 
-def created_folders(home: Path, harnesses: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders created for harnesses and the skill, outermost first. Skip damaged records."""
-    found: set[str] = set()
-    for harness in harnesses:
+def _installed_paths(home: Path) -> list[Path]:
+    """Return the paths of all files that are installed now. Skip damaged records."""
+    found: list[Path] = []
+    for harness in INSTALLABLE:
         with suppress(OSError):
             record = read_record(home, harness)
-            found.update(folder for one in (record.files if record else ()) for folder in one.folders)
+            found += [Path(one.path) for one in (record.files if record else ())]
     with suppress(OSError):
-        found.update(folder for folders in _skill_folders(home).values() for folder in folders)
-    return tuple(sorted(found, key=len))
+        found += noted_skills(home)
+    return found
+
+
+def _kept_folders(home: Path) -> list[str]:
+    path = home / _FOLDER / _FOLDERS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[str])
+    except FileNotFoundError:
+        return []
+    except msgspec.DecodeError as error:
+        raise OSError(0, f"it is damaged: {error}", str(path)) from error
+
+
+def _keep_folders(home: Path, folders: Collection[str]) -> None:
+    path = home / _FOLDER / _FOLDERS
+    if folders:
+        write_private(path, msgspec.json.encode(sorted(folders, key=len)))
+    else:
+        path.unlink(missing_ok=True)
 
 
 # The skill
@@ -163,11 +197,15 @@ def note_folders(home: Path, path: Path) -> None:
 def remove_noted_folders(home: Path, path: Path) -> None:
     """Remove the folders that were created for a skill, if they are empty, and forget them."""
     known = _skill_folders(home)
-    remove_folders(known.pop(str(path), ()))
-    if known:
-        write_private(home / _FOLDER / _SKILL, msgspec.json.encode(known))
-    else:
-        (home / _FOLDER / _SKILL).unlink(missing_ok=True)
+    folders = known.pop(str(path), ())
+
+    def forget_skill() -> None:
+        if known:
+            write_private(home / _FOLDER / _SKILL, msgspec.json.encode(known))
+        else:
+            (home / _FOLDER / _SKILL).unlink(missing_ok=True)
+
+    remove_folders(home, folders, forget_skill)
 
 
 def noted_skills(home: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from palaver.errors import UsageError
 
 NAMES = {
     "agents": ["luna\tclaude, idle", "api-nova", "lux"],
+    "tags": ["api", "ui"],
     "threads": ["pr-123", "a b", "$(reboot)", "`x`", "x;y", "~root", "%1", "größe"],
     "ids": ["42\tcan you review this?", "43"],
     "harnesses": ["claude", "codex"],
@@ -55,6 +56,13 @@ def test_targets_have_an_at_sign_unless_the_word_starts_without() -> None:
     assert words("send", "@lu") == ["@luna", "@lux"]
     assert words("send", "lu") == ["luna", "lux"]
     assert words("send", "@luna", "@al") == ["@all"]
+
+
+def test_targets_include_the_tags_of_agents() -> None:
+    assert words("send", "@api") == ["@api-nova", "@api-"]
+    assert words("send", "u") == ["ui-"]
+    assert complete(TABLE, ["send", "@ui"], candidates) == ["@ui-\tall agents with the tag ui"]
+    assert words("recv", "--from", "@ui") == []
 
 
 def test_names_have_no_at_sign_unless_the_word_starts_with_one() -> None:

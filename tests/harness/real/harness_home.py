@@ -58,13 +58,21 @@ def new_folder(*programs: Path) -> Path:
 @contextmanager
 def bus(home: Home) -> Iterator[list[Person]]:
     """Run the bus of a home. At the end of the block its sessions, the bus and all files are removed."""
+    with no_bus_yet(home) as people:
+        home.ok("up")
+        yield people
+
+
+@contextmanager
+def no_bus_yet(home: Home) -> Iterator[list[Person]]:
+    """Leave the start of the bus to the first command. At the end everything is removed in the same way."""
     folder = home.path.parent
     try:
-        home.ok("up")
         with persons(home) as people:
             yield people
     finally:
         # Without this file, a pump that loses its bus could start another one.
+        home.path.mkdir(exist_ok=True)
         (home.path / "down").touch()
         home.close()
         end_processes_of(folder)

@@ -13,6 +13,8 @@ from palaver.doors.cli.parser import Trace, is_option, trace
 from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import GLOBAL_EXCLUSIVE, Command, Completes, Option, Positional, Table
 from palaver.errors import UsageError
+from palaver.harness.programs import GENERIC
+from palaver.harness.registry import PROFILES
 from palaver.protocol.display import safe_for_agent
 from palaver.protocol.events import MessageSent
 from palaver.protocol.query import Query
@@ -30,8 +32,8 @@ COMPLETION_COMMANDS: Final = (
         group="Help",
         summary="Print a completion script for your shell.",
         description=(
-            "It completes commands, options, agents, threads and message numbers. While the bus is not "
-            "running it offers no names, and it never starts the bus."
+            "It completes commands, options, agents, tags (@api-), harnesses, threads and message numbers. "
+            "While the bus is not running it offers no names, and it never starts the bus."
         ),
         positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
         examples=(
@@ -68,12 +70,12 @@ async def complete_words(call: Call) -> int:
     recent = await call.services.queries.read(Query(types=("message",), last=100))
 
     def candidates(kind: str) -> list[str]:
-        names = sorted(agent.name for agent in call.services.broker.directory.all())
         if kind == "agents":
-            return names
-        if kind == "targets":
-            tags = sorted({f"@{agent.tag}-" for agent in call.services.broker.directory.all() if agent.tag})
-            return [*(f"@{name}" for name in names), *tags, "@all", "@human", "@workers"]
+            return sorted(agent.name for agent in call.services.broker.directory.all())
+        if kind == "tags":
+            return sorted({agent.tag for agent in call.services.broker.directory.all() if agent.tag})
+        if kind == "harnesses":
+            return sorted(PROFILES.keys() - {GENERIC.name})
         if kind == "threads":
             bodies = (event.body for event in recent)
             return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})
@@ -101,7 +103,7 @@ async def complete_words(call: Call) -> int:
 # The candidates at the cursor. Pure.
 
 Candidates = Callable[[str], Sequence[str]]
-"""Returns the values of a kind (agents, threads, ids …), each optionally with a tab and a description."""
+"""Returns the values of a kind (agents, tags, ids …), each optionally with a tab and a description."""
 
 FILES: Final = ":files"
 """Instead of candidates: the shell completes file names. The bus reads no directory for a client."""
@@ -192,9 +194,10 @@ def _values(
             names = candidates("agents")
             return [f"@{name}" for name in names] if word.startswith("@") else list(names)
         case "targets":
-            names = candidates("agents")
+            tags = [_described(f"{tag}-", f"all agents with the tag {tag}") for tag in candidates("tags")]
+            names = [*candidates("agents"), *tags]
             if word and not word.startswith("@"):
-                return list(names)
+                return names
             return [*(f"@{name}" for name in names), *_GROUPS]
         case _:
             return list(candidates(kind))
