@@ -29,6 +29,9 @@ from palaver.protocol.settings_file import check_settings
 _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """The message of the event loop when it cannot accept a connection; it tries again a second later."""
 _FULL_PAUSE_S: Final = 60.0
+_OBJECTS_BEFORE_COLLECTION: Final = 20_000
+"""New objects before garbage in cycles is collected. Python's 700 is less than the open requests of one busy
+connection, so that every collection would examine all of them and free nothing."""
 
 _logger: Final = logging.getLogger("palaver")
 
@@ -79,6 +82,7 @@ def _run(home: Path, ready: StartReport, wanted: Mapping[str, str | int], *, is_
         # Modules live as long as the process. Otherwise each full collection checks all of them again,
         # and the event loop waits for that.
         gc.freeze()
+        gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
         asyncio.run(_serve(home, loaded, ready, wanted))
     return 0
 
