@@ -25,6 +25,8 @@ from tests.daemon.stage import Home, Shell, finish, run_script_as_person
 from tests.daemon.wires import connect, frame
 from tests.daemon.wires import request as thin_request
 
+from palaver.protocol.thin import FrameReader
+
 Open = Callable[[StdioServerParameters], AbstractAsyncContextManager[Model]]
 
 HANDOFF = {"status": "half done", "next_action": "go on", "artifacts": [], "open_questions": [], "do_not": []}
@@ -333,6 +335,71 @@ def test_line_of_ten_megabytes_is_refused_by_its_id(pump: RawPump, is_first: boo
     assert (refused["id"], refused["error"]["code"]) == (1, -32600)
     assert "1048576 bytes" in refused["error"]["message"]
     assert pump.hear()["id"] == 2
+
+
+def test_flood_of_notifications_waits_for_its_server_and_none_is_lost(bus: Home) -> None:
+    """The daemon confirms a line when it is passed on, so a limited queue confirms few before a reply."""
+    flood = [notification("notifications/roots/list_changed")] * 1_000
+    lines = [request(1, "initialize", **HANDSHAKE), request(2, "ping"), *flood, request(3, "ping")]
+    with connect(bus.path) as wire:
+        wire.sendall(b"PALM" + thin_request("mcp"))
+        wire.sendall(
+            b"".join(
+                frame(b"L", number.to_bytes(4, "big") + json.dumps(line).encode())
+                for number, line in enumerate(lines, start=1)
+            )
+            + frame(b"Z")
+        )
+        reader = FrameReader()
+        settled = [
+            int.from_bytes(payload[:4], "big")
+            for kind, payload in reader.feed(wire.makefile("rb").read())
+            if kind == b"L"
+        ]
+
+    assert sorted(settled) == list(range(len(lines) + 1))  # and 0, the greeting
+    assert settled.index(2) < 500
+    assert settled[-1] == len(lines)
+
+
+def test_flood_of_cancelled_calls_does_not_disturb_the_session(pump: RawPump, place: Path) -> None:
+    room = pump.ask(0, "join_path", context_path=str(place))["room_id"]
+    for id in range(1, 301):
+        pump.call(id, "wait_for_events", room_id=room, event_type="message_sent")
+        pump.say(notification("notifications/cancelled", requestId=id))
+
+    pump.say(request(0, "ping"))
+
+    assert pump.hear()["id"] == 0
+    assert pump.ask(1, "list_agents")["agents"]
+
+
+def test_call_beyond_the_limit_of_waiting_calls_is_refused(pump: RawPump, place: Path) -> None:
+    room = pump.ask(0, "join_path", context_path=str(place))["room_id"]
+    for id in range(1, 130):
+        pump.call(id, "wait_for_events", room_id=room, event_type="message_sent")
+    refused = pump.hear()
+    pump.say(notification("notifications/cancelled", requestId=1))
+    pump.call(130, "wait_for_events", room_id=room, event_type="message_sent")
+
+    pump.say(request(131, "ping"))
+
+    assert (refused["id"], refused["error"]["code"]) == (129, -32000)
+    assert "128 calls of this session wait already" in refused["error"]["message"]
+    assert pump.hear()["id"] == 131
+
+
+def test_long_line_of_another_client_is_refused_by_its_id(bus: Home) -> None:
+    long = json.dumps({**request(7, "ping"), "filling": "x" * 2_000_000}).encode()
+    with connect(bus.path) as wire:
+        wire.sendall(b"PALM" + thin_request("mcp"))
+        wire.sendall(frame(b"L", (1).to_bytes(4, "big") + long))
+        shake = json.dumps(request(8, "initialize", **HANDSHAKE)).encode()
+        wire.sendall(frame(b"L", (2).to_bytes(4, "big") + shake) + frame(b"Z"))
+        said = wire.makefile("rb").read()
+
+    assert b'"id":7,"error":{"code":-32600,"message":"a message is at most 1048576 bytes' in said
+    assert b"serverInfo" in said
 
 
 def test_client_may_discover_with_the_newer_protocol_and_use_the_older(bus: Home) -> None:

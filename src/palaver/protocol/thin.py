@@ -213,7 +213,7 @@ def id_of(line: bytes) -> RequestId | None:
     try:
         message: object = msgspec.json.decode(line)
     except RecursionError:  # It is nested too deeply to be decoded.
-        return _id_at(line[:END_BYTES], line[-END_BYTES:])
+        return id_of_ends(ends_of(line))
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = _with_halves(line)
     found = message.get("id") if isinstance(message, dict) else None
@@ -246,6 +246,11 @@ def _is_writable(value: object) -> bool:
 def has_id(line: bytes) -> bool:
     """Return whether a message has an id, even an invalid one."""
     return msgspec.json.decode(line, type=_WithId).id is not msgspec.UNSET
+
+
+def ends_of(line: bytes) -> bytes:
+    """Return both ends of a line that is too long."""
+    return line[:END_BYTES] + line[-END_BYTES:]
 
 
 def id_of_ends(ends: bytes) -> RequestId | None:

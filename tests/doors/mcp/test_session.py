@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.daemon.daemon import GuardedTasks
-from palaver.doors.mcp.server import McpSession
+from palaver.doors.mcp.server import LIMIT_UNREAD, McpSession
 from palaver.doors.tools import ToolResult
 from palaver.protocol.thin import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, BadLine
 
@@ -84,3 +85,33 @@ async def test_client_that_disconnects_early_causes_no_error(
         session.close()
 
     assert caplog.text == ""
+
+
+async def test_session_has_no_room_until_its_server_has_read_the_messages() -> None:
+    async def call(context: object, params: object) -> ToolResult:
+        raise AssertionError("no tool is called here")
+
+    has_read, seen = asyncio.Event(), 0
+
+    def on_room() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == LIMIT_UNREAD + 2:
+            has_read.set()
+
+    async with GuardedTasks() as tasks:
+        session = McpSession("1", (), call, lambda line, id: None, tasks, on_room)
+        session.restore(HANDSHAKE)  # these are two messages
+        message = McpSession.read(b'{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}')
+        assert not isinstance(message, BadLine)
+
+        rooms = []
+        for _ in range(LIMIT_UNREAD):
+            rooms.append(session.has_room)
+            session.take(message)
+        async with asyncio.timeout(LIMIT_S):
+            await has_read.wait()
+
+        assert rooms == [True] * (LIMIT_UNREAD - 2) + [False] * 2
+        assert session.has_room
+        session.close()

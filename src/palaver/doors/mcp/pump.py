@@ -1,7 +1,7 @@
 """One `pal mcp`: passes its lines to the SDK's server and the replies back. Each line is settled once.
 
-Bad input gets a JSON-RPC error and the connection continues. A client that does not read its replies, or has
-too many open requests, is not read from in the meantime.
+Bad input gets a JSON-RPC error and the connection continues. A client that does not read its replies, has too
+many open requests, or writes faster than its lines are read, is not read from in the meantime.
 """
 
 import asyncio
@@ -177,6 +177,12 @@ class PumpCaller:
 
 _MCP: Final = ("mcp",)
 _LIMIT_OPEN: Final = 256
+_LIMIT_WAITING: Final = 128
+"""Calls that may wait at the same time. The other open requests end soon, so a line that cancels a wait is
+always read."""
+_TOO_MANY_WAIT: Final = (
+    f"{_LIMIT_WAITING} calls of this session wait already: cancel one, or try again after one has ended"
+)
 _LIMIT_UNWRITTEN_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -251,6 +257,8 @@ class PumpConnection(asyncio.Protocol):
             number, content = wire.numbered(payload)
             if kind == b"X":
                 self._settle(number, wire.TOO_LONG.answer(wire.id_of_ends(content)))
+            elif len(content) > wire.LIMIT_LINE_BYTES:  # a client that is not ours
+                self._settle(number, wire.TOO_LONG.answer(wire.id_of_ends(wire.ends_of(content))))
             elif not self._is_parting:  # the client passes it to the next daemon
                 self._early.append((number, content))
                 self._take_early()
@@ -285,7 +293,12 @@ class PumpConnection(asyncio.Protocol):
             return
         services = self._door.services
         self._session = session_class(
-            services.daemon.version, self._offered, self._call, self._answer, self._door.tasks
+            services.daemon.version,
+            self._offered,
+            self._call,
+            self._answer,
+            self._door.tasks,
+            on_room=self._on_room,
         )
         if self._token.handshake is not None:
             self._session.restore(self._token.handshake)
@@ -295,8 +308,15 @@ class PumpConnection(asyncio.Protocol):
     # Requests
 
     def _take_early(self) -> None:
-        while self._session is not None and self._early and not self._is_parting:
-            self._take(self._session, *self._early.popleft())
+        session = self._session
+        while session is not None and session.has_room and self._early and not self._is_parting:
+            self._take(session, *self._early.popleft())
+
+    def _on_room(self) -> None:
+        if self._early and not self._is_lost:
+            self._take_early()
+            self._end_if_done()
+            self._read_or_not()
 
     def _take(self, session: "McpSession", number: int, content: bytes) -> None:
         message = session.read(content)
@@ -309,9 +329,11 @@ class PumpConnection(asyncio.Protocol):
             self._settle(number, wire.IN_USE.answer(id))
             return
         if method and id is not None:
-            name = params.get("name") if method == "tools/call" else None
-            handshake = params if method == "initialize" else None
-            self._open[id] = _Open(number, name in WAITING, handshake)
+            is_waiting = method == "tools/call" and params.get("name") in WAITING
+            if is_waiting and sum(one.is_waiting for one in self._open.values()) >= _LIMIT_WAITING:
+                self._settle(number, wire.BadLine(wire.STOPPED, _TOO_MANY_WAIT).answer(id))
+                return
+            self._open[id] = _Open(number, is_waiting, params if method == "initialize" else None)
         else:
             self._settle(number)
             if method == "notifications/cancelled":

@@ -46,6 +46,8 @@ Context = ServerRequestContext[Any, Any]
 Call = Callable[[Context, CallToolRequestParams], Awaitable[ToolResult]]
 """Runs one tool call."""
 
+LIMIT_UNREAD: Final = 64
+"""Messages that may wait for the server's loop. Each is at most 1 MiB long."""
 _CACHE_MS: Final = 3_600_000
 _QUICK_CHARACTERS: Final = 64 * 1024
 """Characters of a result that are escaped within a few milliseconds."""
@@ -108,7 +110,7 @@ _Taken = MemoryObjectReceiveStream[SessionMessage | Exception]
 
 
 class McpSession:
-    """The server of one client. Its queues have no limit: the pump limits the number of open requests."""
+    """The server of one client. It keeps every message that it takes: the caller asks `has_room` before."""
 
     def __init__(
         self,
@@ -117,10 +119,14 @@ class McpSession:
         call: Call,
         write: Write,
         tasks: asyncio.TaskGroup,
+        on_room: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_room` is called each time the server has read a message."""
         self._server: Server[Any] = make_server(version, offered, call)
         self._write = write
         self._tasks = tasks
+        self._on_room = on_room
+        self._unread = 0
         self._loops: dict[bool, tuple[_Inward, asyncio.Task[None]]] = {}
         self._is_closed = False
 
@@ -150,13 +156,18 @@ class McpSession:
         self.take(JSONRPCRequest(jsonrpc="2.0", id=_RESTORED, method="initialize", params=handshake))
         self.take(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"))
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the server has read most of the messages that it was given."""
+        return self._unread < LIMIT_UNREAD
+
     def take(self, message: JSONRPCMessage) -> None:
         """Pass one message to the server. Replies come through `write`, in any order."""
         if isinstance(message, JSONRPCRequest):
-            self._inward(is_modern=_is_modern(message)).send_nowait(SessionMessage(message))
+            self._pass_on(self._inward(is_modern=_is_modern(message)), message)
             return
         for inward, _ in self._loops.values():  # a notification does not name its loop
-            inward.send_nowait(SessionMessage(message))
+            self._pass_on(inward, message)
 
     def close(self) -> None:
         """End every loop and all its calls. A disconnected client is not an error."""
@@ -165,6 +176,14 @@ class McpSession:
             inward.close()
             task.cancel()
         self._loops.clear()
+
+    def _pass_on(self, inward: _Inward, message: JSONRPCMessage) -> None:
+        self._unread += 1
+        inward.send_nowait(SessionMessage(message))
+
+    def _has_read(self) -> None:
+        self._unread -= 1
+        self._on_room()
 
     def _inward(self, *, is_modern: bool) -> _Inward:
         if is_modern not in self._loops:
@@ -177,11 +196,44 @@ class McpSession:
     async def _serve(self, taken: _Taken) -> None:
         options = self._server.create_initialization_options()
         try:
-            await self._server.run(taken, _Outward(self._write), options)
+            await self._server.run(_Counted(taken, self._has_read), _Outward(self._write), options)
         except* anyio.BrokenResourceError:
             if not self._is_closed:
                 raise
             # The SDK fails on its own streams if a client disconnects right after it connected.
+
+
+class _Counted:
+    """The input of the server's loop, which reports each message that is read."""
+
+    def __init__(self, taken: _Taken, has_read: Callable[[], None]) -> None:
+        self._taken = taken
+        self._has_read = has_read
+
+    async def receive(self) -> SessionMessage | Exception:
+        item = await self._taken.receive()
+        self._has_read()
+        return item
+
+    async def aclose(self) -> None:
+        await self._taken.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
 
 class _Outward:
