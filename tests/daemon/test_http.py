@@ -145,6 +145,40 @@ def test_open_door_stays_open_when_the_next_port_is_in_use(open_bus: Home, taken
     assert (open_bus.path / "config.toml").read_text() == settings
 
 
+def test_failed_change_of_the_address_is_reported_until_it_is_corrected(
+    open_bus: Home, taken_port: int
+) -> None:
+    before = url_of(open_bus)
+
+    run_as_person(open_bus, "up", "--http", f"127.0.0.1:{taken_port}")
+    status, doors = open_bus.ok("status").out, open_bus.ok("status", "--json").json["doors"]
+    checks = open_bus.pal("doctor", "--json").json["checks"]
+    setting, shown = open_bus.ok("config", "get", "http", "--json").json, open_bus.ok("config", "list").out
+    check_output(run_as_person(open_bus, "up", "--http", before.removeprefix("http://")))
+
+    sentence = doors["http_problem"]
+    assert f"cannot listen at 127.0.0.1:{taken_port}: Address already in use" in sentence
+    assert sentence.endswith(f"; it listens at {before} as before")
+    assert doors["http"] == before
+    assert f"\nproblem  {sentence}\n" in status
+    assert [check["check"] for check in checks if not check["ok"]] == [sentence]
+    assert f"HTTP at {before}" in [check["check"] for check in checks if check["ok"]]
+    assert setting["problem"] == sentence
+    assert sentence in " ".join(shown.split())
+    assert set(open_bus.ok("status", "--json").json["doors"]) == {"unix", "http"}
+    assert "problem" not in open_bus.ok("config", "get", "http", "--json").json
+
+
+def test_open_door_stays_open_when_the_next_host_is_not_of_this_machine(open_bus: Home) -> None:
+    before = url_of(open_bus)
+    port = before.rpartition(":")[2]
+
+    refused = run_as_person(open_bus, "up", "--http", f"192.0.2.1:{port}", "--http-remote")
+
+    assert f"it listens at {before} as before" in refused.err
+    assert get(f"{before}/")[0] == 401
+
+
 def test_door_can_be_opened_at_the_same_port_again(open_bus: Home) -> None:
     before = url_of(open_bus)
 

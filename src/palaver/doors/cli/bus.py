@@ -91,8 +91,9 @@ BUS_COMMANDS: Final = (
         group=_GROUP,
         summary="Show the status of the bus or of one agent.",
         description=(
-            "Without a name: process, version, home, open endpoints and the id of this device. With a name: "
-            "the agent's state, the time of its last change, and its waiting messages."
+            "Without a name: process, version, home, open endpoints and the id of this device, and a problem if "
+            "the HTTP endpoint could not move to another address. With a name: the agent's state, the time of "
+            "its last change, and its waiting messages."
         ),
         positionals=(
             Positional(
@@ -211,6 +212,8 @@ async def status(call: Call) -> int:
     if call.is_json:
         await call.say_json(view)
         return 0
+    doors = {name: where for name, where in view.doors.items() if name != "http_problem"}
+    problem = view.doors.get("http_problem")
     await call.say_lines(
         [
             f"the bus is up for {ago(now - call.services.daemon.started_ms)}",
@@ -218,7 +221,8 @@ async def status(call: Call) -> int:
             f"version  {view.version}",
             f"home     {view.home}",
             f"device   {view.device}",
-            f"doors    {', '.join(f'{name} {where}' for name, where in view.doors.items())}",
+            f"doors    {', '.join(f'{name} {where}' for name, where in doors.items())}",
+            *([f"problem  {problem}"] if problem else []),
             f"events   {view.last}",
             f"agents   {view.agents} present",
         ]
@@ -317,8 +321,7 @@ async def change_http(call: Call) -> None:
     door = call.services.daemon.http
     await door.open(call.services, settings)
     if door.trouble:
-        still = f"; it listens at {door.where} as before" if door.where else ""
-        raise DoorShut(f"the bus is up, but {door.trouble}{still}")
+        raise DoorShut(f"the bus is up, but {door.trouble}")
     door.changed = dict(wanted)
     old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():
@@ -477,8 +480,8 @@ def _check_profiles(home: Path) -> list[Finding]:
 
 def _check_http(call: Call) -> list[Finding]:
     door = call.services.daemon.http
+    found = [(True, f"HTTP at {door.where}", "")] if door.where else []
     if door.trouble:
-        return [
-            (False, door.trouble, "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it")
-        ]
-    return [(True, f"HTTP at {door.where}", "")] if door.where else []
+        advice = "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it"
+        found.append((False, door.trouble, advice))
+    return found

@@ -55,7 +55,8 @@ CONFIG_COMMANDS: Final = (
         examples=(("pal config list", "for people"), ("pal config list --json", "for programs")),
         json=(
             "one object for each setting: 'key', 'value', 'from' ('default', 'file' or 'environment'), "
-            "'default', 'meaning' and, if the file has changed, 'next'."
+            "'default', 'meaning' and, if the file has changed, 'next'. For 'http' also 'problem', if the "
+            "HTTP endpoint cannot listen there."
         ),
     ),
     Command(
@@ -172,7 +173,10 @@ def _coming(call: Call) -> Settings | None:
 
 
 def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
-    """Return one setting for JSON output; `next` only if the file has a different value."""
+    """Return one setting for JSON output; `next` only if the file has a different value.
+
+    `problem` only if the value has no effect, or a change of it failed.
+    """
     value, origin = _now(call, key)
     view: dict[str, object] = {
         "key": key,
@@ -183,6 +187,8 @@ def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
     }
     if coming is not None and origin != "environment" and getattr(coming, key) != value:
         view["next"] = getattr(coming, key)
+    if key == "http" and (problem := call.services.daemon.http.trouble):
+        view["problem"] = problem
     return view
 
 
@@ -205,3 +211,5 @@ def _lines(call: Call, key: str, coming: Settings | None) -> Iterator[str]:
     if "next" in view:
         coming_value = call.safe(format_value(getattr(coming, key)))
         yield _INDENT + paint.yellow(f"{coming_value} when the bus starts again")
+    if "problem" in view:
+        yield _INDENT + paint.yellow(call.safe(str(view["problem"])))

@@ -5,6 +5,7 @@ continues without this door.
 """
 
 import asyncio
+import errno
 import logging
 import socket
 from typing import TYPE_CHECKING, Final
@@ -39,15 +40,19 @@ class HttpDoor:
         """Settings changed since the daemon started; they replace those of the start."""
 
     def describe(self) -> dict[str, str]:
-        """Return its entry in the list of doors; empty if it is closed and should be."""
+        """Return its entry in the list of doors; empty if it is closed and should be.
+
+        A door that could not move to another address has a second entry that says so.
+        """
         shown = self.where or self.trouble
-        return {"http": shown} if shown else {}
+        moved = {"http_problem": self.trouble} if self.where and self.trouble else {}
+        return ({"http": shown} if shown else {}) | moved
 
     async def open(self, services: "Services", settings: Settings) -> None:
         """Listen at the configured address instead of the current one; close the door if none is set.
 
-        A failure is in `trouble` and in the daemon's log. The door then keeps its current address, unless the
-        new address has the same port.
+        A failure is in `trouble` and in the daemon's log. The door then keeps its current address, unless it
+        had to give it up to try the new one.
         """
         async with self._lock:
             if not settings.http:
@@ -57,7 +62,8 @@ class HttpDoor:
                 await self._listen(services, settings)
             except (PalaverError, OSError) as error:
                 reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-                self.trouble = f"the HTTP door cannot listen at {settings.http}: {reason}"
+                still = f"; it listens at {self.where} as before" if self.where else ""
+                self.trouble = f"the HTTP door cannot listen at {settings.http}: {reason}{still}"
                 _logger.error("%s", self.trouble)
 
     async def close(self) -> None:
@@ -68,9 +74,14 @@ class HttpDoor:
     async def _listen(self, services: "Services", settings: Settings) -> None:
         wanted = parse_address(settings.http)
         check_reach(wanted, is_remote=bool(settings.http_remote))
-        if self._address is not None and wanted.port == self._address.port:  # its own listener is in the way
-            await self._shut()
-        listening_class, listener = await asyncio.to_thread(_prepare, wanted)
+        try:
+            listening_class, listener = await asyncio.to_thread(_prepare, wanted)
+        except OSError as error:
+            is_own = self._address is not None and wanted.port == self._address.port
+            if not is_own or error.errno != errno.EADDRINUSE:
+                raise
+            await self._shut()  # its own listener may be in the way
+            listening_class, listener = await asyncio.to_thread(_prepare, wanted)
         await self._shut()
         address = Address(wanted.host, listener.getsockname()[1])
         names = allowed_names(address, settings.http_hosts)
