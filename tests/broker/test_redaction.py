@@ -12,6 +12,7 @@ from palaver.log.api import Archived, Scrub
 from palaver.log.redaction import LIMIT_FOUND
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Draft, Event
+from palaver.protocol.query import Query
 from palaver.protocol.requests import Archive, Redact, Send
 from palaver.protocol.tasks import CreateTask
 from palaver.state.tasks import read_tasks
@@ -227,6 +228,21 @@ async def test_second_redaction_writes_nothing(bus: Bus) -> None:
     again = await redact(bus, sent.seq)
 
     assert (again.event, again.of.seq, bus.log.last()) == (None, sent.seq, last)
+
+
+async def test_simultaneous_redactions_write_one_record_and_report_who_was_first(bus: Bus) -> None:
+    await bus.join("luna")
+    sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
+    assert sent is not None
+
+    done = await asyncio.gather(*(redact(bus, sent.seq, bytes([n]) * 16) for n in range(3)))
+
+    records = await bus.log.read(Query(types=("redacted",)))
+    assert [one.event for one in done] == [*records, None, None]
+    assert all(one.of.seq == sent.seq and not one.unredacted for one in done)
+    found = bus.log.event(sent.seq)
+    assert found is not None
+    assert found.payload["text"] == "[redacted]"
 
 
 async def test_ordered_redaction_is_finished_without_a_second_record(

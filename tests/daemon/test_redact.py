@@ -355,6 +355,21 @@ def test_files_that_a_repair_has_kept_are_named(bus: Home, luna: FakeHolder) -> 
     assert f"{kept} holds the log as it was before a repair" in said.err
 
 
+def test_two_simultaneous_redactions_are_both_told_the_truth(bus: Home, luna: FakeHolder) -> None:
+    seq = bus.ok("send", "@luna", "--json", "--", SECRET).json["seq"]
+
+    both = f"pal redact {seq} & pal redact {seq}; wait"
+    result = run_script_as_person(bus, both)
+
+    (record,) = bus.events("--type", "redacted")
+    said = sorted(line for line in result.out.splitlines() if line)
+    assert said == [
+        f"already redacted: #{seq}",
+        f"removed the text of #{seq}; #{record['seq']} says so",
+    ], result
+    assert "Traceback" not in (bus.path / "daemon.log").read_text()
+
+
 def test_second_redaction_of_the_same_event_writes_nothing(bus: Home, luna: FakeHolder) -> None:
     seq = run_as_person(bus, "send", "@luna", "--json", "--", SECRET).json["seq"]
     redact(bus, seq)

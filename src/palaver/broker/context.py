@@ -1,5 +1,6 @@
 """The context of every handler of the broker, and the caller that stands for the bus itself."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,6 +35,8 @@ class Context:
     """Which agents are present in rooms, and which wait."""
     policy: Policy = field(default_factory=Policy)
     """The limits of rooms."""
+    redacting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while texts are removed, so that a second order for the same text sees the first one."""
 
 
 # --------------------

@@ -40,17 +40,22 @@ _AT_ONCE: Final = 1000
 
 
 async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
-    """Write that a text is removed, then remove it. A repeat writes nothing."""
+    """Write that a text is removed, then remove it. A repeat writes nothing, also at the same time."""
     if caller.kind != HUMAN:
         raise NotAllowed("redact", caller.standing.word, "a person")
     if caller.by is not None:
         raise NotPerson("redact requires a person, and is not possible with --as")
+    async with context.redacting:
+        return await _redact(context, caller, request, key)
+
+
+async def _redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
     event = await fetch_event(context.log, request.event)
     if not can_remove(event, is_foreign=is_foreign_type(event.type)):
         raise BadRequest(f"#{event.seq} is an event of type {event.type}: it has no text to remove")
     if is_removed(event, is_foreign=is_foreign_type(event.type)) or event.seq in await _ordered(context.log):
         first = await context.log.commit(None, lambda rows: None, request_key=key)
-        return Redacted(event=first.event, of=event, unredacted=await finish(context))
+        return Redacted(event=first.event, of=event, unredacted=await _finish(context))
     copies, quotes, unsearched = await _find(context, event)
     payload: dict[str, object] = {
         "event": event.seq,
@@ -69,7 +74,7 @@ async def redact(context: Context, caller: Caller, request: Redact, key: bytes |
     )
     written = await context.log.commit(None, lambda rows: draft, request_key=key)
     assert written.event is not None
-    left = await finish(context)
+    left = await _finish(context)
     return Redacted(
         event=written.event, of=event, copies=copies, quotes=quotes, unsearched=unsearched, unredacted=left
     )
@@ -81,6 +86,11 @@ async def finish(context: Context, forget: Forget | None = None) -> dict[int, st
     `forget` receives the ids of the events of each removal before it is finished. Events that cannot be read
     now are returned with the reason, and tried again at the next call.
     """
+    async with context.redacting:
+        return await _finish(context, forget)
+
+
+async def _finish(context: Context, forget: Forget | None = None) -> dict[int, str]:
     log = context.log
     left: dict[int, str] = {}
     waiting = log.unfinished_redactions()
