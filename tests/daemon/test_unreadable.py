@@ -88,3 +88,22 @@ def test_log_with_an_unreadable_event_works_normally(bus: Home) -> None:
     assert bus.texts() == []
     archived = bus.ok("events", "--archived", "--type", "message", "--json").lines
     assert [line["payload"]["text"] for line in archived] == ["before", "after"]
+
+
+def test_content_of_a_newer_version_is_described_and_not_printed_as_it_is(bus: Home) -> None:
+    bus.ok("send", "@human", "--", "before")
+    bus.kill()
+    newer = [("kick", '{"who": ["nova"]}'), ("status", '{"state": {"word": "idle"}, "tool": "Bash"}')]
+    with closing(sqlite3.connect(bus.path / "log.sqlite")) as connection, connection:
+        connection.executemany(
+            "INSERT INTO events (type, id, sender, payload, ts, device) VALUES (?, ?, 'nova', ?, 1, 'X')",
+            [(type_, f"01{number}", payload) for number, (type_, payload) in enumerate(newer)],
+        )
+
+    kick, status = (bus.ok("events", "--type", type_).out for type_, _ in newer)
+    (seq,) = [event["seq"] for event in bus.events("--type", "kick")]
+
+    said = "(the content cannot be read: it is damaged, or a newer version of Palaver wrote it; "
+    assert f"{said}'pal show {seq} --json' prints it)" in kick
+    assert "? (Bash) (cannot be read: state)" in status
+    assert bus.ok("show", str(seq), "--json").json["payload"] == {"who": ["nova"]}

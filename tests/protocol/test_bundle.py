@@ -155,7 +155,7 @@ def test_summary_counts_the_contents_of_a_bundle() -> None:
         bundle_summary(made(payload))
         == "bundle:7f3q9x2m Review, 2 files, 1 event range, 1 transcript, extends bundle:00000000"
     )
-    assert bundle_summary(made({"files": 3})) == "bundle:7f3q9x2m"
+    assert bundle_summary(made({"files": 3})) == "bundle:7f3q9x2m (its content cannot be read)"
 
 
 def made(payload: dict[str, object]) -> Event:

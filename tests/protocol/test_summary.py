@@ -13,6 +13,10 @@ def event(type_: str, **payload: object) -> Event:
 
 
 FILE = {"path": "a", "size": 1, "sha256": "x", "content": "a"}
+UNREADABLE = (
+    "(the content cannot be read: it is damaged, or a newer version of Palaver wrote it; "
+    "'pal show 7 --json' prints it)"
+)
 TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "until": 7}
 
 
@@ -33,7 +37,20 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
             event("delivery", agent="nova", state="seen", messages=[3, 4], lane="recv", grade="flushed"),
             "seen #3, #4 (recv, flushed)",
         ),
-        (event("delivery", state="seen", messages="odd"), '{"state":"seen","messages":"odd"}'),
+        (event("delivery", state="seen", messages="odd"), UNREADABLE),
+        (event("kick"), UNREADABLE),
+        (event("message", text=5), "(cannot be read: text)"),
+        (event("message", text="hello", thread=5), "hello"),
+        (event("status", state=["new"], tool="Bash"), "? (Bash) (cannot be read: state)"),
+        (event("agent.paused", agent=5), "? (cannot be read: agent)"),
+        (event("life", agent=[]), "? (cannot be read: agent)"),
+        (event("org.deploy", room=5), '{"room":5}'),
+        (event("permission.asked", permission="p1", tool="Bash", text="ls"), "p1 (Bash, ls)"),
+        (
+            event("permission.answered", permission="p1", decision="allow", agent="luna", reason="by kira"),
+            "p1 (allow, for luna, by kira)",
+        ),
+        (event("permission.answered", permission="p1", decision="deny"), "p1 (deny)"),
         (
             event("bundle", bundle_id="bundle:9561pk99", title="Review", files=[FILE, FILE]),
             "bundle:9561pk99 Review, 2 files",
@@ -50,7 +67,10 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
             "a1b2c3 for luna (idle, types status life, agents nova, once)",
         ),
         (event("sub.added", id="a1b2c3", owner="luna", filter={}), "a1b2c3 for luna"),
-        (event("sub.added", id="a1b2c3", owner="luna", filter="odd"), "a1b2c3 for luna"),
+        (
+            event("sub.added", id="a1b2c3", owner="luna", filter="odd"),
+            "a1b2c3 for luna (cannot be read: filter)",
+        ),
         (event("sub.removed", id="a1b2c3", reason="by luna"), "a1b2c3 (by luna)"),
         (event("redacted", event=5), "the text of #5"),
         (event("task.create", title="t", assignee="@nova"), "t (for @nova)"),
@@ -75,7 +95,7 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
             "talk-x7qa (turn 2, owner_gone, went)",
         ),
         (event("release", room="r", turn_id=3, handoff={}), "r (turn 3)"),
-        (event("release", room="r", turn_id="x"), '{"room":"r","turn_id":"x"}'),
+        (event("release", room="r", turn_id="x"), UNREADABLE),
         (
             event("release", room="r", turn_id=3, reason="harness_gone", **{"from": "vega"}),
             "r (turn 3, held by vega, harness_gone)",

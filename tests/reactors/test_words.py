@@ -33,7 +33,11 @@ def event(type: str, to: tuple[str, ...] = (), **payload: object) -> Event:
             event("delivery", agent="kira", state="seen", messages=[4, 5], lane="recv"),
             "delivery nova: seen #4, #5 (recv)",
         ),
-        (event("delivery", messages=None), 'delivery nova: {"messages":null}'),
+        (
+            event("delivery", messages=None),
+            "delivery nova: (the content cannot be read: it is damaged, or a newer version of Palaver wrote "
+            "it; 'pal show 57 --json' prints it)",
+        ),
         (event("message", ("@kira",), text="two\nlines"), "message nova → @kira: two lines"),
         (event("build.done", ok=True), 'build.done nova: {"ok":true}'),
     ],

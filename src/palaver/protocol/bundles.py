@@ -124,9 +124,9 @@ def payload_of_bundle(bundle: Bundle) -> dict[str, object]:
 
 
 def bundle_summary(event: Event) -> str:
-    """Return a short summary of a bundle's contents, for lists of events; its id if they cannot be read."""
+    """Return a short summary of a bundle's contents, for lists of events. It says if they cannot be read."""
     if not isinstance(bundle := event.body, Bundle):
-        return _id_of(event)
+        return f"{_id_of(event)} (its content cannot be read)"
     parts = [f"{bundle.bundle_id} {bundle.title}".rstrip()]
     for found, one in (
         (bundle.files, "file"),

@@ -9,6 +9,7 @@ import msgspec
 from palaver.protocol.bundles import BUNDLE
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import (
+    BODIES,
     AgentBye,
     AgentHello,
     AgentPaused,
@@ -25,6 +26,8 @@ from palaver.protocol.events import (
     MessageSent,
     NoteAdded,
     NoteResolved,
+    PermissionAnswered,
+    PermissionAsked,
     Released,
     RoomBody,
     SettingChanged,
@@ -36,12 +39,32 @@ from palaver.protocol.events import (
     TaskCreated,
     TaskUpdated,
     TextRemoved,
+    Unreadable,
 )
 from palaver.protocol.message import MESSAGE, is_lost, readable_text
 
 
 def summary(event: Event) -> str:
-    """Return a summary of an event without its type, sender and seq, which are shown next to it."""
+    """Return a summary of an event without its type, sender and seq, which are shown next to it.
+
+    It says so if the content cannot be read completely: it is damaged, or a newer version wrote it.
+    """
+    if event.type not in BODIES or event.type == BUNDLE or is_lost(event):
+        text = readable_text(event)
+        return text if event.type == BUNDLE else text.removeprefix(event.type).lstrip()
+    if isinstance(event.body, Unreadable):
+        return (
+            "(the content cannot be read: it is damaged, or a newer version of Palaver wrote it; "
+            f"'pal show {event.seq} --json' prints it)"
+        )
+    said = _typed(event)
+    # A message is complete with its text.
+    odd = sorted(event.odd_fields & {"text"} if event.type == MESSAGE else event.odd_fields)
+    return f"{said} (cannot be read: {', '.join(odd)})".lstrip() if odd else said
+
+
+def _typed(event: Event) -> str:
+    """Return a summary of an event that has a struct."""
     match event.body:
         case StatusChanged() as status:
             return _with(status.state, status.detail, status.tool, status.file and f"in {status.file}")
@@ -52,7 +75,12 @@ def summary(event: Event) -> str:
         case LifeChanged() as life:
             return _with(life.action, life.reason, life.version, life.text)
         case AgentPaused() as paused:
-            return str(paused.agent)
+            return _with(paused.agent)
+        case PermissionAsked() as asked:
+            return _with(asked.permission, asked.tool, asked.text)
+        case PermissionAnswered() as answered:
+            for_whom = answered.agent and f"for {answered.agent}"
+            return _with(answered.permission, answered.decision, for_whom, answered.reason)
         case DeliveryReport() as report:
             said = f"{report.state} {', '.join(f'#{seq}' for seq in report.messages)}"
             return _with(said, report.lane, report.grade, report.reason)
@@ -75,8 +103,7 @@ def summary(event: Event) -> str:
         case SettingChanged() as setting:
             was = setting.old is not None and f"was {setting.old}"
             return _with(f"{setting.key} = {setting.value}", was)
-    text = readable_text(event)
-    return text if event.type in (MESSAGE, BUNDLE) else text.removeprefix(event.type).lstrip()
+    return readable_text(event)
 
 
 def _filters(wanted: Filter | None) -> list[str]:
@@ -115,8 +142,9 @@ def _freed(freed: Freed, *, held: str | None = None, reason: str = "") -> str:
 
 
 def _with(word: object, *details: object) -> str:
+    first = str(word) if word else "?"
     said = ", ".join(str(detail) for detail in details if detail)
-    return f"{word} ({said})" if said else str(word)
+    return f"{first} ({said})" if said else first
 
 
 # --------------------

@@ -92,8 +92,8 @@ BUS_COMMANDS: Final = (
         summary="Show the status of the bus or of one agent.",
         description=(
             "Without a name: process, version, home, open endpoints and the id of this device, and a problem "
-            "if the HTTP endpoint could not move to another address. With a name: the agent's state, the time "
-            "of its last change, and its waiting messages."
+            "if the HTTP endpoint could not move to another address. With a name: the agent's state, the "
+            "time of its last change, and its waiting messages."
         ),
         positionals=(
             Positional(
