@@ -30,11 +30,11 @@ from palaver.domain.brakes import Brakes
 from palaver.domain.lease import Policy, policy_from
 from palaver.doors.caller_forwarding import AdoptedDoor
 from palaver.doors.cli.bus import require_person, write_wanted
-from palaver.doors.cli.run import marks_of
 from palaver.doors.hooks.handler import HookDesk, run_hook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.unix import UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
+from palaver.harness.marks import marks_of
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
     StartReport,

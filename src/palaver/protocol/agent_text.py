@@ -25,7 +25,7 @@ from typing import Final
 from palaver.errors import BadRequest
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
-from palaver.protocol.message import BROADCAST, INTENTS, REQUEST, SYSTEM
+from palaver.protocol.message import BROADCAST, INTENTS, REQUEST, SYSTEM, readable_text
 from palaver.protocol.tasks import TASK_CREATE
 
 # --------------------
@@ -434,6 +434,23 @@ class MessageLine:
     intent: str | None = None
     thread: str | None = None
     text: str
+
+
+def injection_line(event: Event, recipient: str, device: str) -> MessageLine:
+    """Return a message as one line of the text for an agent."""
+    # A foreign envelope has no message of ours, whatever it claims.
+    message = event.body if isinstance(event.body, MessageSent) else MessageSent()
+    names = message.delivered_to or event.delivered_to
+    return MessageLine(
+        seq=event.seq,
+        device=None if event.device == device else event.device,
+        sender=event.sender,
+        recipient=recipient,
+        others=max(0, len(names) - 1),
+        intent=message.intent,
+        thread=message.thread,
+        text=readable_text(event),
+    )
 
 
 def format_injection(

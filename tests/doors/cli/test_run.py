@@ -2,7 +2,8 @@
 
 import pytest
 
-from palaver.doors.cli.run import is_newer, marks_of
+from palaver.doors.cli.run import is_newer
+from palaver.harness.marks import marks_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.http.address import (
+from palaver.doors.address import (
     DEFAULT,
     Address,
     allowed_names,

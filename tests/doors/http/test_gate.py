@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from palaver.doors.http.address import Address, allowed_names
+from palaver.doors.address import Address, allowed_names
 from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, HttpGate
 from palaver.identity.tokens import FILE_NAME, Token, TokenBook
 

@@ -14,12 +14,12 @@ import msgspec
 
 from palaver.config import DEFAULTS, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
+from palaver.doors.address import DEFAULT as DEFAULT_HTTP
+from palaver.doors.address import check_reach, format_address, parse_address
 from palaver.doors.cli.agents import state_words
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.doors.http.address import DEFAULT as DEFAULT_HTTP
-from palaver.doors.http.address import check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file

@@ -12,10 +12,8 @@ import msgspec
 from palaver.domain.rights import require_own_mail
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import format_argv
-from palaver.doors.cli.render import injection_line
 from palaver.doors.cli.spec import DETACH, NAME, ROLE, TAG, Command, Option, Positional
 from palaver.doors.cli.terminals import launch
-from palaver.doors.hooks.claude import ClaudeDoubts
 from palaver.errors import UsageError, WhoAreYou
 from palaver.harness.claude.monitor import LIMIT_MESSAGES, MonitorPace, monitor_lines, wake_lines
 from palaver.harness.claude.registry import LOOKED_UP
@@ -23,10 +21,12 @@ from palaver.harness.hooks import HookStep
 from palaver.harness.registry import read_hook
 from palaver.harness.setup import INSTALLED
 from palaver.identity.workspace import home_folders
+from palaver.protocol.agent_text import injection_line
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, SEAT_TYPES, Grade
 from palaver.protocol.lanes import NOT_YET, PACED, Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
+from palaver.services.claude_states import ClaudeDoubts
 from palaver.services.evidence import Conversation, Natives, Wake
 from palaver.services.messages import Delivering
 

@@ -19,13 +19,13 @@ from palaver.domain.rights import require_own_mail
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
 from palaver.doors.cli.call import EXIT_NOTHING, Call
 from palaver.doors.cli.events import doubt_names
-from palaver.doors.cli.render import for_people, injection_line
+from palaver.doors.cli.render import for_people
 from palaver.doors.cli.rooms import named_room, room_of
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
 from palaver.errors import BadRequest, UsageError
 from palaver.home import older_trace, trace_path
-from palaver.protocol.agent_text import format_injection, tips_for
+from palaver.protocol.agent_text import format_injection, injection_line, tips_for
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import bundle_hint
 from palaver.protocol.display import Column, ago, lay_out

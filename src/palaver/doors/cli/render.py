@@ -6,7 +6,6 @@ from typing import Final
 
 from palaver.doors.cli.call import Call
 from palaver.errors import PalaverError, UsageError
-from palaver.protocol.agent_text import MessageLine
 from palaver.protocol.display import Paint
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
@@ -27,22 +26,6 @@ def for_people(call: Call, event: Event) -> str:
         head += " " + paint.safe(f"[{', '.join(marks)}]")
     body = "\n".join(f"  {line}" for line in call.safe(readable_text(event), keep_lines=True).splitlines())
     return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
-
-
-def injection_line(event: Event, recipient: str, device: str) -> MessageLine:
-    """Return a message as one line of the text for an agent."""
-    message = _message(event)
-    names = message.delivered_to or event.delivered_to
-    return MessageLine(
-        seq=event.seq,
-        device=None if event.device == device else event.device,
-        sender=event.sender,
-        recipient=recipient,
-        others=max(0, len(names) - 1),
-        intent=message.intent,
-        thread=message.thread,
-        text=readable_text(event),
-    )
 
 
 def _message(event: Event) -> MessageSent:

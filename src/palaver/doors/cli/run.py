@@ -39,7 +39,7 @@ from palaver.doors.cli.parser import Parsed, parse, trace
 from palaver.doors.cli.render import before_the_text, format_refusal, status_of
 from palaver.doors.cli.spec import Command, Table, build_table
 from palaver.errors import PalaverError, UsageError, WhoAreYou
-from palaver.harness.marks import MARKS, SEAT_MARK, harness_of
+from palaver.harness.marks import harness_of, marks_of
 from palaver.identity.caller import CallerClaim, Doorstep, act_as
 from palaver.identity.process import Process
 from palaver.protocol.agents import Caller, Standing
@@ -274,11 +274,6 @@ class ArgvDoor:
             hint = "--as takes the full name of an agent; 'pal list' shows them"
             raise no_agent(self.services.broker.directory, written, hint)
         return act_as(caller, target)
-
-
-def marks_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the marks in the environment of a client."""
-    return {name: value for name in (*MARKS, SEAT_MARK) if (value := environment.get(name))}
 
 
 def is_newer(theirs: str, ours: str) -> bool:

@@ -20,11 +20,11 @@ from typing import Final
 import msgspec
 
 from palaver.broker.context import Joined
-from palaver.doors.cli.run import marks_of
 from palaver.doors.hooks.handler import HookDesk, HookReply
 from palaver.errors import AlreadyJoined, BadRequest, PalaverError
 from palaver.harness.claude.launch import has_waker
 from palaver.harness.hooks import HookNews, HookStep, permission_answer
+from palaver.harness.marks import marks_of
 from palaver.harness.registry import profile_of, read_hook
 from palaver.harness.setup import INSTALLED
 from palaver.identity.caller import CallerClaim, Doorstep, who_joins

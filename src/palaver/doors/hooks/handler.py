@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from palaver.broker.broker import Broker
-from palaver.doors.cli.render import injection_line
 from palaver.harness.base import instructions, subagent_instructions
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.codex.launch import shell_tip
@@ -16,7 +15,7 @@ from palaver.harness.hooks import THINKING, HookNews, HookStep
 from palaver.harness.registry import hook_answer_object, read_hook
 from palaver.harness.usage_limits import is_limited
 from palaver.home import find_pal
-from palaver.protocol.agent_text import MessageLine, format_injection
+from palaver.protocol.agent_text import MessageLine, format_injection, injection_line
 from palaver.protocol.agents import INSTANCE, Agent, Caller, caller_for
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import AgentState, State, StatusChanged

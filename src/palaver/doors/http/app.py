@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palaver.doors.http.address import is_allowed_host, is_allowed_origin
+from palaver.doors.address import is_allowed_host, is_allowed_origin
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in
 from palaver.identity.tokens import Token, TokenBook

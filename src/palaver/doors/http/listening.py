@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import h11
 import uvicorn
@@ -18,6 +18,9 @@ from palaver.doors.http.app import HttpHooks, make_app
 from palaver.doors.mcp.loading import Loader
 from palaver.home import is_nearly_full
 from palaver.services.services import Services
+
+if TYPE_CHECKING:
+    from palaver.doors.http.tools import HttpTools
 
 _CLOSE_GRACE_S: Final = 1
 LIMIT_WITHOUT_REQUEST: Final = 64
@@ -160,7 +163,7 @@ class _Tools:
         self._end.set()
 
     async def _load(self) -> None:
-        tools_class = await self._loader.http_class()
+        tools_class = await self._loader.load(_import_tools)
         tools = tools_class(self._services)
         ready = asyncio.Event()
 
@@ -172,3 +175,9 @@ class _Tools:
         self._tasks.create_task(run())
         await ready.wait()
         self._app = tools
+
+
+def _import_tools() -> "type[HttpTools]":
+    from palaver.doors.http.tools import HttpTools  # slow: it needs the MCP SDK
+
+    return HttpTools

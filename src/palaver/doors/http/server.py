@@ -11,7 +11,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from palaver.config import Settings
-from palaver.doors.http.address import Address, allowed_names, check_reach, format_address, parse_address
+from palaver.doors.address import Address, allowed_names, check_reach, format_address, parse_address
 from palaver.doors.mcp.loading import quietly
 from palaver.errors import PalaverError
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from palaver.doors.mcp.http_server import HttpTools
     from palaver.doors.mcp.server import McpSession
 
 _Loaded = TypeVar("_Loaded")
@@ -25,13 +24,10 @@ class Loader:
 
     async def session_class(self) -> "type[McpSession]":
         """Return the class that serves one connection."""
-        return await self._load(_import_session)
+        return await self.load(_import_session)
 
-    async def http_class(self) -> "type[HttpTools]":
-        """Return the class that serves the tools over HTTP."""
-        return await self._load(_import_http)
-
-    async def _load(self, load: Callable[[], _Loaded]) -> _Loaded:
+    async def load(self, load: Callable[[], _Loaded]) -> _Loaded:
+        """Return the result of a function that imports slow modules."""
         async with self._lock:
             return await asyncio.to_thread(quietly, load)
 
@@ -60,9 +56,3 @@ def _import_session() -> "type[McpSession]":
     from palaver.doors.mcp.server import McpSession
 
     return McpSession
-
-
-def _import_http() -> "type[HttpTools]":
-    from palaver.doors.mcp.http_server import HttpTools
-
-    return HttpTools

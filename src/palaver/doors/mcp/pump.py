@@ -16,7 +16,7 @@ import msgspec
 from palaver.broker.context import Joined
 from palaver.doors import tools as calls
 from palaver.doors.cli.parser import parse
-from palaver.doors.cli.run import TABLE, marks_of
+from palaver.doors.cli.run import TABLE
 from palaver.doors.mcp.loading import Loader
 from palaver.doors.tools import WAITING, Tool, ToolWait, choose_tools
 from palaver.errors import (
@@ -29,6 +29,7 @@ from palaver.errors import (
     WhoAreYou,
 )
 from palaver.harness.hooks import call_in_meta, session_in_arguments, session_in_meta
+from palaver.harness.marks import marks_of
 from palaver.identity.caller import CallerClaim, Doorstep, act_as, who_joins
 from palaver.identity.environment import read_home
 from palaver.identity.process import Peer, Process

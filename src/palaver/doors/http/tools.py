@@ -1,7 +1,7 @@
 """The MCP tools over streamable HTTP, for callers with a token.
 
 No session is kept between requests, so a restart of the daemon ends none. A call is cancelled by a
-notification with its id, or by closing its stream. Slow to import, so `loading.py` imports it in a thread.
+notification with its id, or by closing its stream. Slow to import, so `listening.py` imports it in a thread.
 """
 
 from collections.abc import AsyncIterator
