@@ -107,3 +107,17 @@ def test_content_of_a_newer_version_is_described_and_not_printed_as_it_is(bus: H
     assert f"{said}'pal show {seq} --json' prints it)" in kick
     assert "? (Bash) (cannot be read: state)" in status
     assert bus.ok("show", str(seq), "--json").json["payload"] == {"who": ["nova"]}
+
+
+def test_fields_of_a_foreign_envelope_are_shown_above_its_text(bus: Home) -> None:
+    payload = {"priority": "idle", "path": "build/linux", "thread": "ci", "reply_to": 5, "intent": "inform"}
+
+    async def put() -> int:
+        async with palaver.connect("luna", home=bus.path) as me:
+            return (await me.put(palaver.Envelope.new("build.done", "luna", {**payload, "ok": True}))).seq
+
+    seq = asyncio.run(put())
+
+    head, *lines = bus.ok("show", str(seq)).out.splitlines()
+    assert head.startswith(f"#{seq} build.done from luna")
+    assert lines[:5] == ["intent inform", "thread ci", "reply to 5", "priority idle", "path build/linux"]

@@ -140,6 +140,17 @@ def test_uncommon_fields_of_an_event_are_in_its_payload() -> None:
     assert room_event(EVENTS[7]).payload is None
 
 
+@pytest.mark.parametrize("type_", ["org.deploy", "release"])
+def test_fields_of_other_programs_are_shown_as_they_are(type_: str) -> None:
+    fields: dict[str, object] = {"turn_id": "seven", "handoff": ["done"], "reason": {"code": 5}, "more": 1}
+    event = replace(_event(9, type_, "codex", "claude"), payload={**fields, "room": "r", "from": "vega"})
+
+    shown = room_event(event)
+
+    assert (shown.turn_id, shown.handoff, shown.reason) == ("seven", ["done"], {"code": 5})
+    assert (shown.from_agent_id, shown.payload) == ("vega", {"more": 1})
+
+
 def test_claim_comes_from_the_previous_owner_if_any() -> None:
     assert room_event(EVENTS[4]).from_agent_id is None
     assert room_event(EVENTS[8]).from_agent_id == "codex"

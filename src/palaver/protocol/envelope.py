@@ -13,7 +13,14 @@ import msgspec
 from palaver.errors import BadRequest
 from palaver.ids import system_ulid, ulid_ms
 from palaver.protocol.agents import ROLES
-from palaver.protocol.events import EventBody, ForeignBody, MessageSent, RoomBody, read_body
+from palaver.protocol.events import (
+    CommonFields,
+    EventBody,
+    ForeignBody,
+    MessageSent,
+    RoomBody,
+    read_body,
+)
 
 VERSION: Final = 1
 _SMALL: Final = 16 * 1024
@@ -124,6 +131,11 @@ def room_id_of(event: Draft | Event) -> str | None:
     """Return the id of the room that an event is about, or None."""
     body = event.body
     return body.room if isinstance(body, RoomBody | MessageSent | ForeignBody) else None
+
+
+def common_fields(event: Event) -> CommonFields:
+    """Return the fields that are shown separately for an event of any type. Never fails."""
+    return msgspec.convert(event.payload, CommonFields)
 
 
 def from_agent(event: Event) -> str | None:

@@ -66,6 +66,20 @@ class Unreadable(ForeignBody, frozen=True, kw_only=True):
     error: str = ""
 
 
+class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that are shown separately for an event of any type. Other programs may write any value."""
+
+    intent: object = None
+    thread: object = None
+    reply_to: object = None
+    priority: object = None
+    path: object = None
+    bundle_id: object = None
+    turn_id: object = None
+    handoff: object = None
+    reason: object = None
+
+
 class WatchNotice(msgspec.Struct, frozen=True, kw_only=True):
     """The request that a notice of the bus reports as unanswered."""
 

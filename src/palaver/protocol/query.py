@@ -8,21 +8,11 @@ from typing import Final
 import msgspec
 
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
-from palaver.protocol.envelope import Event, from_agent, words_of
+from palaver.protocol.envelope import Event, common_fields, from_agent, words_of
 from palaver.protocol.events import (
     BYE,
-    Closed,
-    EventBody,
     Filter,
-    Freed,
-    Granted,
-    Kicked,
-    MemberLeft,
     MessageSent,
-    NoteAdded,
-    Released,
-    RoomBody,
-    TakenOver,
 )
 from palaver.protocol.message import MESSAGE
 
@@ -220,8 +210,6 @@ _STORED: Final = {MESSAGE_SENT: MESSAGE, "join": JOINED, "leave": LEFT}
 """Accepted names of event types, with the stored names."""
 _OWN_FIELDS: Final = frozenset({"room", "from", "turn_id", "handoff", "reason"})
 """Payload fields that are shown outside the payload."""
-_ROOM: Final = frozenset({"room"})
-"""The only such field of other types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,49 +259,45 @@ def passes(wanted: EventFilter, event: Event) -> bool:
 
 
 class RoomEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as the room tools show it, in the order of its JSON. A message has the type `message_sent`."""
+    """An event as the room tools show it, in the order of its JSON. A message has the type `message_sent`.
+
+    Another program may have written any value into the turn, the handoff and the reason of its own events.
+    """
 
     event_seq: int
     event_id: str
     event_type: str
     from_agent_id: str | None
     to_agent_id: str | tuple[str, ...] | None
-    turn_id: int | None
-    handoff: Mapping[str, object] | None
-    reason: str | None
+    turn_id: object
+    handoff: object
+    reason: object
     payload: Mapping[str, object] | None
     created_at: int
 
 
 def room_event(event: Event) -> RoomEvent:
     """Return an event as the room tools show it."""
-    to, body = to_agents(event), event.body
+    to, common = to_agents(event), common_fields(event)
     return RoomEvent(
         event_seq=event.seq,
         event_id=event.id,
         event_type=MESSAGE_SENT if event.type == MESSAGE else event.type,
         from_agent_id=from_agent(event),
         to_agent_id=to[0] if len(to) == 1 else tuple(to) or None,
-        turn_id=body.turn_id if isinstance(body, Granted | TakenOver | Freed | NoteAdded) else None,
-        handoff=body.handoff if isinstance(body, Freed) else None,
-        reason=_reason(body),
+        turn_id=common.turn_id,
+        handoff=common.handoff,
+        reason=common.reason,
         payload=_payload(event),
         created_at=event.ts,
     )
-
-
-def _reason(body: EventBody) -> str | None:
-    if isinstance(body, MemberLeft | Kicked | Closed | Granted | TakenOver | Released):
-        return body.reason or None
-    return None
 
 
 def _payload(event: Event) -> dict[str, object] | None:
     if isinstance(message := event.body, MessageSent):
         is_urgent = message.delivery_hint == INTERRUPT
         return {"body": message.text, "delivery_hint": INTERRUPT if is_urgent else NORMAL}
-    own = _OWN_FIELDS if isinstance(message, RoomBody) else _ROOM
-    return {key: value for key, value in event.payload.items() if key not in own} or None
+    return {key: value for key, value in event.payload.items() if key not in _OWN_FIELDS} or None
 
 
 def _room_types(written: str | Sequence[str] | None) -> frozenset[str] | None:

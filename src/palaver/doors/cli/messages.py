@@ -29,17 +29,14 @@ from palaver.protocol.agent_text import format_injection, injection_line, tips_f
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import bundle_hint
 from palaver.protocol.display import Column, ago, lay_out
-from palaver.protocol.envelope import Event, body_as, encode_event, is_small, room_id_of
+from palaver.protocol.envelope import Event, body_as, common_fields, encode_event, is_small, room_id_of
 from palaver.protocol.events import (
     AGENT_TYPES,
     ENDS,
     AgentBye,
-    Bundle,
     DeliveryReport,
-    ForeignBody,
     Grade,
     LifeChanged,
-    MemberJoined,
     MessageSent,
     Place,
     State,
@@ -907,32 +904,17 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
     return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
 
 
-def _labels(event: Event) -> Sequence[tuple[str, str | None]]:
+def _labels(event: Event) -> Sequence[tuple[str, object]]:
     """Return the names and values that are shown above the text of an event."""
-    match event.body:
-        case MessageSent() as message:
-            return (
-                ("intent", message.intent),
-                ("thread", message.thread),
-                ("reply to", message.reply_to),
-                ("priority", message.priority),
-                ("path", message.path),
-                ("bundle id", message.bundle_id),
-            )
-        case ForeignBody() as foreign:
-            return (
-                ("intent", foreign.intent),
-                ("thread", foreign.thread),
-                ("reply to", foreign.reply_to),
-                ("bundle id", foreign.bundle_id),
-            )
-        case DeliveryReport(priority=priority):
-            return (("priority", priority),)
-        case MemberJoined(path=path):
-            return (("path", path),)
-        case Bundle(bundle_id=bundle_id):
-            return (("bundle id", bundle_id),)
-    return ()
+    common = common_fields(event)
+    return (
+        ("intent", common.intent),
+        ("thread", common.thread),
+        ("reply to", common.reply_to),
+        ("priority", common.priority),
+        ("path", common.path),
+        ("bundle id", common.bundle_id),
+    )
 
 
 async def ack(call: Call) -> int:

@@ -411,4 +411,4 @@ def _event_text(paint: Paint, one: RoomEvent) -> str:
     body = msgspec.convert(one.payload or {}, _Content).body
     if one.event_type == "message_sent" and isinstance(body, str):
         return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
-    return paint.safe(one.event_type if one.reason is None else f"{one.event_type} ({one.reason})")
+    return paint.safe(one.event_type if not one.reason else f"{one.event_type} ({one.reason})")
