@@ -24,7 +24,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, unlisted_fields
 from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Acknowledge, Join, Notify, ReportDelivery, Request, Send
+from palaver.protocol.requests import Acknowledge, Join, ReportDelivery, Request, Send
 from palaver.state.agents import read_entry, read_line
 from palaver.state.fold import apply
 from palaver.state.rows import LedgerEntry
@@ -166,7 +166,7 @@ class Bus:
         self.attendance = FakeAttendance(self.present)
         self.draws: Iterator[int] = itertools.count()
         self.deadlines = 0
-        self.asked: list[ReportDelivery | Notify] = []
+        self.asked: list[Request] = []
         self.failure: Exception | None = None
         """The error that delivery gets when it submits to the broker."""
         self.has_failed = asyncio.Event()
@@ -186,7 +186,7 @@ class Bus:
         self.delivery.close()
         self.broker.close()
 
-    async def _submit(self, request: ReportDelivery | Notify) -> object:
+    async def _submit(self, request: Request) -> object:
         self.asked.append(request)
         if self.failure is not None:
             self.has_failed.set()

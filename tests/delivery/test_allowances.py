@@ -14,7 +14,7 @@ from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.lanes import Ability, LaneKind, Offer
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Leave, Notify, ReportDelivery, SetStatus
+from palaver.protocol.requests import Leave, Request, SetStatus
 
 HOUR_S = 3600.0
 NATIVE = Ability(kind=LaneKind.NATIVE, reaches_busy=True, wakes_idle=True)
@@ -57,7 +57,7 @@ class Limited:
         self.allowances.close()
         self.start()
 
-    async def _submit(self, request: ReportDelivery | Notify) -> object:
+    async def _submit(self, request: Request) -> object:
         self.has_asked.set()
         if self.failures:
             raise self.failures.pop()

@@ -16,9 +16,9 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import Filter
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Leave, SetStatus
+from palaver.protocol.requests import Leave, Request, SetStatus
 from palaver.protocol.subscriptions import Subscribe, Subscription
-from palaver.reactors.subscriptions import Told, Watches
+from palaver.reactors.subscriptions import Watches
 from palaver.state.watches import read_subscription
 
 
@@ -43,7 +43,7 @@ class Watched:
         self.watches = self.make()
         self.watches.start()
 
-    async def _submit(self, request: Told) -> object:
+    async def _submit(self, request: Request) -> object:
         if self.failures:
             self.failures -= 1
             self.has_failed.set()

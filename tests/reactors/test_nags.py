@@ -13,7 +13,7 @@ from palaver.errors import BadRequest, DiskFull, PalaverError
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
-from palaver.protocol.requests import FireNag, Leave, SetStatus
+from palaver.protocol.requests import Leave, Request, SetStatus
 from palaver.reactors.reminders import Nags
 
 AFTER_S = 60.0
@@ -58,7 +58,7 @@ class Nagged:
         for _ in range(5):
             await self.bus.send(HUMAN, "marker", "@luna")
 
-    async def _submit(self, request: FireNag) -> object:
+    async def _submit(self, request: Request) -> object:
         if self.failures:
             self.has_failed.set()
             raise self.failures.pop()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ from palaver.protocol.agents import INSTANCE, SCRIPT_NAME
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent, State
 from palaver.protocol.message import BROADCAST, HUMAN, LOST, is_raw
-from palaver.protocol.requests import Notify, ReportDelivery
+from palaver.protocol.requests import Notify, ReportDelivery, Submit
 from palaver.state.agents import read_agent, read_entry, read_unsure
 from palaver.state.rows import EXPIRY, LedgerEntry, Rows, expiry_of_key
 
@@ -141,9 +141,6 @@ def expiring(rows: Rows, *, is_in_hand: Callable[[str, int], bool]) -> Iterator[
 
 # --------------------
 # Submit the reports and notices to the broker.
-
-Submit = Callable[[ReportDelivery | Notify], Awaitable[object]]
-"""Submits a request to the broker in the name of the bus."""
 
 
 _WHY_LOST: Final = f"{LOST}, its file in blobs/ is gone or changed. Send it again"

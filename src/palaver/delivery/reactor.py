@@ -7,7 +7,7 @@ from typing import Final
 
 from palaver.clock import Clock
 from palaver.delivery.lanes import NATIVE_S, Patience, SilenceLimits
-from palaver.delivery.ledger import Ledger, Submit, expiring
+from palaver.delivery.ledger import Ledger, expiring
 from palaver.delivery.mailbox import Mailboxes, Taker
 from palaver.delivery.offers import Offering
 from palaver.log.api import EventKey, EventKind, Log
@@ -37,6 +37,7 @@ from palaver.protocol.lanes import (
 from palaver.protocol.message import MESSAGE, is_raw
 from palaver.protocol.priority import format_priority
 from palaver.protocol.query import Passes
+from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.state.agents import agents_with_carried, find_mail, read_agent
 from palaver.state.fold import agent_of

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from palaver.clock import CallLater, Clock, Timer
-from palaver.delivery.ledger import Ledger, Submit
+from palaver.delivery.ledger import Ledger
 from palaver.errors import Unavailable
 from palaver.harness.hooks import USED_UP
 from palaver.harness.usage_limits import is_limited, limit_ends_ms
@@ -21,6 +21,7 @@ from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, HELLO, State
 from palaver.protocol.message import MESSAGE
+from palaver.protocol.requests import Submit
 from palaver.state.agents import read_agent, read_agents, read_entry, read_mail
 from palaver.state.fold import agent_of
 from palaver.state.rows import deliverable

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -464,3 +465,6 @@ Request = (
     | CompleteTask
     | BeginSubagent
 )
+
+Submit = Callable[[Request], Awaitable[object]]
+"""Submits a request to the broker as the system."""

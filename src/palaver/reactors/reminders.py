@@ -8,7 +8,7 @@ from its cause, so a repeat is one event.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from palaver.clock import CallLater, Clock, Timer
@@ -16,13 +16,10 @@ from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import Log
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, AgentState
-from palaver.protocol.requests import FireNag
+from palaver.protocol.requests import FireNag, Submit
 from palaver.protocol.subscriptions import DELIVERY, STATUS
 from palaver.state.fold import agent_of
 from palaver.state.reminders import due_nags, read_nag, read_nag_due
-
-Submit = Callable[[FireNag], Awaitable[object]]
-"""Submits a request to the broker as the system."""
 
 _logger: Final = logging.getLogger("palaver.watches")
 

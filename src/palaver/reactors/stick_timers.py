@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from palaver.clock import CallLater, Clock, Timer
@@ -31,7 +31,7 @@ from palaver.protocol.events import (
     TakenOver,
 )
 from palaver.protocol.query import Query
-from palaver.protocol.requests import ExpireReservation, HandOn, Notify, RetireMember, TellKick
+from palaver.protocol.requests import ExpireReservation, HandOn, Notify, RetireMember, Submit, TellKick
 from palaver.state.fold import agent_of
 from palaver.state.rooms import Room, StickState, read_open_rooms, read_room, read_rooms_of
 
@@ -95,8 +95,6 @@ _LOOK_BACK: Final = 100
 
 Due = HandOn | ExpireReservation | RetireMember
 Said = Notify | TellKick
-Submit = Callable[[Due | Said], Awaitable[object]]
-"""Submits a request to the broker as the system."""
 
 
 class Sticks:

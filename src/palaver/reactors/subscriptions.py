@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,6 +22,7 @@ from palaver.protocol.events import (
     SubscriptionRemoved,
 )
 from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query, states_of
+from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import (
     COLLISION,
     STATUS,
@@ -343,9 +344,6 @@ def _one_line(text: str) -> str:
 # newest events again. Its index is derived from the stored state; it keeps nothing else that could be lost.
 
 Told = FireSubscription | FireWatch | Retire
-
-Submit = Callable[[Told], Awaitable[object]]
-"""Submits a request to the broker as the system."""
 
 _logger: Final = logging.getLogger("palaver.watches")
 
