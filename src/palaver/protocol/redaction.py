@@ -196,9 +196,11 @@ def _redact_named(text: str) -> str:
 
 def _kept_behind_sign(found: re.Match[str]) -> _Kept:
     name, sign = found[1], found["sign"]
+    if sign is None and not name.startswith("--"):  # Most words of a text end here.
+        return _Kept.OPEN
     kept = _kept_behind(name)
     if sign is None:  # `--token abc`, but neither "a token for" nor "--token for the bot".
-        return _Kept.MAYBE if kept is not _Kept.OPEN and name.startswith("--") else _Kept.OPEN
+        return _Kept.OPEN if kept is _Kept.OPEN else _Kept.MAYBE
     if kept is _Kept.OPEN and name == "KEY" and sign == "=":
         return _Kept.SECRET
     return kept
