@@ -327,3 +327,39 @@ async def test_guest_can_write(bus: Bus) -> None:
     event = await bus.send(guest, "hello", "@nova")
 
     assert event.payload["sender_kind"] == "external"
+
+
+async def test_sends_made_together_have_their_own_outcomes_in_order(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    watcher = await bus.join("watcher", role="observer")
+    await bus.send(luna, "known", "@nova", id=ULID)
+    requests = [
+        (luna, Send(text="first", to=("@nova",))),
+        (luna, Send(text="lost", to=("@nobody",))),
+        (watcher, Send(text="not allowed", to=("@nova",))),
+        (luna, Send(text="known", to=("@nova",), id=ULID)),
+        (luna, Send(text="other", to=("@nova",), id=ULID)),
+        (luna, Send(text="second", to=("@nova",))),
+    ]
+
+    first, lost, refused, repeat, other, second = await bus.broker.submit_sends(requests)
+
+    assert isinstance(first, Sent)
+    assert isinstance(second, Sent)
+    assert (first.delivered_to, second.delivered_to) == (("nova",), ("nova",))
+    assert isinstance(lost, UnknownRecipient)
+    assert isinstance(refused, NotAllowed)
+    assert isinstance(repeat, Sent)
+    assert repeat.is_repeat
+    assert isinstance(other, IdTaken)
+    assert bus.texts("nova") == ["known", "first", "second"]
+
+
+async def test_sends_that_are_all_refused_write_nothing(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    before = bus.log.last()
+
+    (outcome,) = await bus.broker.submit_sends([(luna, Send(text="", to=("@luna",)))])
+
+    assert isinstance(outcome, BadRequest)
+    assert bus.log.last() == before

@@ -1,12 +1,13 @@
 """Messages in rooms: their recipients, which agents they wake, and refusals."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock
 
 from palaver.broker.broker import Broker
-from palaver.broker.context import Context
+from palaver.broker.context import Context, Sent
 from palaver.broker.messages import said_in_room
 from palaver.domain.lease import ALL_WAKE, Policy
 from palaver.errors import (
@@ -214,6 +215,22 @@ async def test_message_sent_while_the_room_closes_is_refused(bus: Bus) -> None:
 
     with pytest.raises(RoomClosed):
         await bus.log.commit(said.key, said.unless_closed(draft))
+
+
+async def test_one_of_several_sends_is_refused_while_its_room_closes(bus: Bus) -> None:
+    luna, _ = await seat(bus, "luna", "nova")
+    room = str((await say(bus, luna, "first", "#work"))["room"])
+    requests = [
+        (luna, Send(text="late", room=room)),
+        (luna, Send(text="not in the room", to=("@nova",))),
+    ]
+
+    _, (late, other) = await asyncio.gather(
+        bus.submit(HUMAN, CloseRoom(room=room)), bus.broker.submit_sends(requests)
+    )
+
+    assert isinstance(late, RoomClosed)
+    assert isinstance(other, Sent)
 
 
 async def test_mention_of_an_unknown_name_is_refused(bus: Bus) -> None:

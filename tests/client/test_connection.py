@@ -94,6 +94,24 @@ async def test_concurrent_sends_get_seqs_in_the_order_of_the_calls(bus: Bus) -> 
         assert [receipt.id for receipt in receipts] == sorted(receipt.id for receipt in receipts)
 
 
+async def test_refused_send_does_not_affect_the_others_in_flight(bus: Bus) -> None:
+    async with bus.connect("luna") as luna, bus.connect("nova"):
+        recipients = ["@nova", "@nobody", "@nova", ""] * 40
+
+        results = await asyncio.gather(
+            *(luna.send(to, str(number)) for number, to in enumerate(recipients)), return_exceptions=True
+        )
+        messages = await luna.events(types=["message"])
+
+    refused = [type(result) for result in results if isinstance(result, Exception)]
+    stored = [result for result in results if isinstance(result, palaver.Receipt)]
+    assert refused == [UnknownRecipient, BadRequest] * 40
+    assert [event.seq for event in messages] == [receipt.seq for receipt in stored]
+    assert [event.payload["text"] for event in messages] == [
+        str(number) for number, to in enumerate(recipients) if to == "@nova"
+    ]
+
+
 async def test_two_names_in_one_process_are_separate(bus: Bus) -> None:
     async with bus.connect("luna") as luna, bus.connect("nova") as nova:
         await asyncio.gather(*(luna.send("@nova", f"l{number}") for number in range(20)))

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.log.logs import begun, draft, put, writes
 
-from palaver.errors import BadRequest, NameTaken
+from palaver.errors import BadRequest, NameTaken, ShuttingDown
 from palaver.log.api import Commit, Decide, Log
 from palaver.protocol.envelope import Draft
 from palaver.protocol.query import Query
@@ -105,6 +105,32 @@ async def test_failing_decision_does_not_affect_other_commits(log: Log, error: E
     assert isinstance(second, Commit)
     assert isinstance(failed, (KeyError, RuntimeError))
     assert [event.payload["text"] for event in await log.read(Query())] == ["first", "second"]
+
+
+async def test_commits_made_together_have_their_own_outcomes_in_order(log: Log) -> None:
+    def refuse(rows: Rows) -> Draft:
+        raise NameTaken("luna", "she is here")
+
+    orders = [
+        (None, writes(draft("first"))),
+        ("agent/luna", refuse),
+        (None, writes(None)),
+        (None, writes(draft("second"))),
+    ]
+    first, refused, nothing, second = await log.commit_all(orders)
+
+    assert isinstance(first, Commit)
+    assert isinstance(second, Commit)
+    assert [first.event, second.event] == await log.read(Query())
+    assert isinstance(refused, NameTaken)
+    assert nothing == Commit(None)
+
+
+async def test_commits_made_together_are_refused_by_a_closed_log(log: Log) -> None:
+    await log.close()
+
+    with pytest.raises(ShuttingDown):
+        await log.commit_all([(None, writes(draft()))])
 
 
 async def test_event_that_the_fold_rejects_is_not_written(log: Log) -> None:

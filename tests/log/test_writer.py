@@ -81,7 +81,7 @@ async def test_very_long_queue_is_several_batches(
 async def test_commit_over_the_queue_limit_is_refused(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "LIMIT_WAITING", 10)
+    monkeypatch.setattr(writer, "LIMIT_WAITING", 11)  # the commit that is being made counts too
     gate, task = await held(sqlite_log)
     commits = [asyncio.ensure_future(put(sqlite_log)) for _ in range(11)]
     await begun()

@@ -20,7 +20,7 @@ from palaver.broker import (
     subscriptions,
     tasks,
 )
-from palaver.broker.context import Context, Outcome, Written
+from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
 from palaver.domain.brakes import Brakes
 from palaver.domain.lease import Attendance, Policy, Unattended
@@ -198,6 +198,17 @@ class Broker:
             if outcome is None:
                 raise
             return outcome
+
+    async def submit_sends(self, requests: Sequence[tuple[Caller, Send]]) -> list[Sent | Exception]:
+        """Decide several messages of one connection and write them together, in order.
+
+        Return the outcome of each, or the exception that `submit` would raise for it. On return all written
+        events are durable. None of the messages may be a dry run.
+        """
+        row = TABLE[Send]
+        return await messages.send_all(
+            self._context, requests, admit=lambda caller: require(caller, row.needs, row.verb)
+        )
 
     async def outcome(self, kind: type[Request], key: bytes) -> Outcome | None:
         """Return the outcome of a request if this key has written an event before; else None."""

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from palaver.clock import Clock
 from palaver.domain.brakes import Brakes
 from palaver.domain.lease import Attendance, Policy, Unattended
@@ -43,8 +45,7 @@ class Context:
 # The outcomes of requests that are not refused.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """A message with its seq and its recipients. `event` is None for a dry run."""
 
     event: Event | None

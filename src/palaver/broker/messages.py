@@ -1,10 +1,11 @@
 """Messages: texts, replies and notices. Resolve the recipients, apply the brakes, write one event."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec import structs
 
 from palaver.broker.bundles import attached_bundle
@@ -23,6 +24,7 @@ from palaver.errors import (
     NotAllowed,
     NotFound,
     NotPerson,
+    PalaverError,
     RateLimited,
     RoomClosed,
     UnknownMember,
@@ -30,7 +32,7 @@ from palaver.errors import (
     WhoAreYou,
 )
 from palaver.ids import derived_id, is_ulid
-from palaver.log.api import Decide, Log
+from palaver.log.api import Commit, Decide, Log
 from palaver.log.records import decode_payload, encode_payload
 from palaver.protocol.address import (
     Everyone,
@@ -257,7 +259,7 @@ def _to_room(
         others, context.directory, sender=caller.name, is_present=context.is_present, mentions=mentions
     )
     both = tuple(dict.fromkeys((*members, *named.recipients)))
-    return replace(named, to=(name, *named.to), recipients=both, scope=BROADCAST), named.recipients
+    return structs.replace(named, to=(name, *named.to), recipients=both, scope=BROADCAST), named.recipients
 
 
 def _wakes(
@@ -442,19 +444,80 @@ class _Reply:
     original: Event | None = None
 
 
+class PreparedSend(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was checked and can be written, with the key and the decision of its commit."""
+
+    draft: Draft
+    resolved: Resolved
+    on: str | None
+    decide: Decide
+
+
 async def send(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
     """Store one message for all its recipients."""
+    return await send_with_id(context, caller, _with_checked_options(context, caller, request), key)
+
+
+async def send_all(
+    context: Context, requests: Sequence[tuple[Caller, Send]], *, admit: Callable[[Caller], None]
+) -> list[Sent | Exception]:
+    """Store several messages with one commit, in order. Return the outcome of each, or its exception.
+
+    A refused message does not affect the others. None of them may be a dry run. `admit` refuses a caller.
+    """
+    prepared: list[PreparedSend | Exception] = []
+    for caller, request in requests:
+        try:
+            admit(caller)
+            prepared.append(_prepare(context, caller, _with_checked_options(context, caller, request)))
+        except PalaverError as error:
+            prepared.append(error)
+    orders = [(one.on, one.decide) for one in prepared if isinstance(one, PreparedSend)]
+    commits = iter(await context.log.commit_all(orders) if orders else ())
+    return [
+        await _outcome(context, one, next(commits)) if isinstance(one, PreparedSend) else one
+        for one in prepared
+    ]
+
+
+async def _outcome(context: Context, prepared: PreparedSend, commit: Commit | Exception) -> Sent | Exception:
+    if isinstance(commit, Exception):
+        return commit
+    try:
+        return await _concluded(context, _sent_by_commit(prepared.draft, prepared.resolved, commit))
+    except PalaverError as error:
+        return error
+
+
+def _with_checked_options(context: Context, caller: Caller, request: Send) -> Send:
+    """Return the request with its raw keys as a text and with the id of its bundle."""
     if request.id and not is_ulid(request.id):
         raise BadRequest(f"--id must be a ULID (26 characters), not {request.id!r}")
     check_sender(caller, request)
     if request.raw:
         request = structs.replace(request, **as_keys(request))
-    bundle_id = attached_bundle(context.log, request.bundle_id)
-    return await send_with_id(context, caller, structs.replace(request, bundle_id=bundle_id), key)
+    if request.bundle_id:
+        return structs.replace(request, bundle_id=attached_bundle(context.log, request.bundle_id))
+    return request
 
 
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
     """Store one message under the id it came with, in any form: a foreign id is kept."""
+    prepared = _prepare(context, caller, request)
+    sent = await store(
+        context,
+        prepared.draft,
+        prepared.resolved,
+        key,
+        is_dry_run=request.is_dry_run,
+        on=prepared.on,
+        decide=prepared.decide,
+    )
+    return await _concluded(context, sent)
+
+
+def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
+    """Check a message, resolve its recipients and apply the brakes. Writes nothing."""
     mentions = find_mentions(request.text) if request.has_mentions else []
     in_room = said_in_room(context, caller, request, mentions)
     check_text(request.text)
@@ -501,10 +564,15 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         ts=now,
         by=caller.by,
     )
-    on, decide = (None, None) if in_room is None else (in_room.key, in_room.unless_closed(draft))
-    sent = await store(context, draft, resolved, key, is_dry_run=request.is_dry_run, on=on, decide=decide)
+    if in_room is None:
+        return PreparedSend(draft=draft, resolved=resolved, on=None, decide=lambda rows: draft)
+    return PreparedSend(draft=draft, resolved=resolved, on=in_room.key, decide=in_room.unless_closed(draft))
+
+
+async def _concluded(context: Context, sent: Sent) -> Sent:
+    """Return the outcome for a sender, after the human was notified of a held message."""
     if sent.event is not None and is_held(sent.event):
-        await _tell_human(context, sent.event, now)
+        await _tell_human(context, sent.event, context.clock.now_ms())
     return unless_held(sent)
 
 
@@ -577,24 +645,31 @@ async def store(
 
     `decide` refuses, or returns the draft; `on` is the key that this decision is made on.
     """
-    sent = Sent(
-        event=None,
-        to=draft.to,
-        delivered_to=resolved.recipients,
-        empty_groups=resolved.empty_groups,
-        dead=resolved.dead,
-    )
     if is_dry_run:
-        return sent
+        return _sent_now(draft, resolved, None)
     commit = await context.log.commit(on, decide or (lambda rows: draft), request_key=key)
+    return _sent_by_commit(draft, resolved, commit)
+
+
+def _sent_by_commit(draft: Draft, resolved: Resolved, commit: Commit) -> Sent:
     assert commit.event is not None  # decide always returns a draft
     if commit.is_repeat:
         if commit.event.id == draft.id and not _says_the_same(draft, commit.event):
             raise IdTaken(draft.id, commit.event.seq)
         # The same request key is the same request, with the same outcome; the same id is a repeat by the
         # sender.
-        return replace(_sent(commit.event), is_repeat=commit.event.id == draft.id)
-    return replace(sent, event=commit.event)
+        return structs.replace(_sent(commit.event), is_repeat=commit.event.id == draft.id)
+    return _sent_now(draft, resolved, commit.event)
+
+
+def _sent_now(draft: Draft, resolved: Resolved, event: Event | None) -> Sent:
+    return Sent(
+        event=event,
+        to=draft.to,
+        delivered_to=resolved.recipients,
+        empty_groups=resolved.empty_groups,
+        dead=resolved.dead,
+    )
 
 
 def _says_the_same(draft: Draft, stored: Event) -> bool:

@@ -85,7 +85,7 @@ class Allowances:
                 agent = read_agent(self._log.rows, name := agent_of(event))
                 if name in self._timers or (agent is not None and is_limited(agent)):
                     self._look(name)
-            else:  # the subscription has only news of agents and events with recipients
+            elif self._timers:  # the subscription has only news of agents and events with recipients
                 for name in self._timers.keys() & set(deliverable(event).delivered_to):
                     self._look(name)
 

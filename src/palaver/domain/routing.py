@@ -3,8 +3,9 @@
 import difflib
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from palaver.domain.paths import PathIndex, has_wildcard
 from palaver.errors import AmbiguousRecipient, UnknownRecipient
@@ -218,8 +219,7 @@ def _placed(agent: Agent) -> tuple[str, ...]:
 _CANDIDATES: Final = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """The recipients of a message, and how it was addressed."""
 
     to: tuple[str, ...] = ()

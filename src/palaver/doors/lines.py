@@ -26,6 +26,7 @@ from palaver.protocol.lines import (
     LineReader,
     Op,
     PermissionOp,
+    SendOp,
     SubBeginOp,
     SubEndOp,
     error_line,
@@ -38,6 +39,8 @@ _IN_ORDER: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp, 
 """Requests that must be finished before the next one starts."""
 _LIMIT_RUNNING: Final = 4096
 """Requests of one connection that run at once; further ones wait in order."""
+_LIMIT_SENDS: Final = 64
+"""Sends that are served together. They share a task and a commit, and take a few milliseconds of the loop."""
 
 
 class LinesConnection(asyncio.Protocol):
@@ -123,20 +126,28 @@ class LinesConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         while self._line and not self._is_held_up and self._running < _LIMIT_RUNNING:
-            op = self._line.popleft()
-            self._running += 1
-            self._is_held_up = isinstance(op, _IN_ORDER)
-            self._tasks.create_task(self._run(op))
+            ops = self._next_ops()
+            self._running += len(ops)
+            self._is_held_up = isinstance(ops[0], _IN_ORDER)
+            self._tasks.create_task(self._run(ops))
         if self._is_last and not self._running and not self._line and not self._overflow:
             self._link.outbox.end()
         self._read_or_not()
 
-    async def _run(self, op: Op) -> None:
+    def _next_ops(self) -> list[Op]:
+        """Remove the next request, and with a send all sends right after it: they are served together."""
+        ops = [self._line.popleft()]
+        if _is_plain_send(ops[0]):
+            while self._line and len(ops) < _LIMIT_SENDS and _is_plain_send(self._line[0]):
+                ops.append(self._line.popleft())
+        return ops
+
+    async def _run(self, ops: list[Op]) -> None:
         try:
-            await self._session.serve(op, self._answer)
+            await self._session.serve(ops, self._answer)
         finally:
-            self._running -= 1
-            if isinstance(op, _IN_ORDER):
+            self._running -= len(ops)
+            if isinstance(ops[0], _IN_ORDER):
                 self._is_held_up = False
             if self._line or self._is_last:
                 self._advance()
@@ -192,3 +203,7 @@ class LinesConnection(asyncio.Protocol):
         self._line.clear()
         self._link.close()
         self._ended(self)
+
+
+def _is_plain_send(op: Op) -> bool:
+    return isinstance(op, SendOp) and not op.dry_run

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -123,18 +123,33 @@ class LineSession:
         self._is_let_go = False
         link.on_close(self._end)
 
-    async def serve(self, op: Op, reply: Reply) -> None:
-        """Serve one request and always reply. Only this function of this door catches errors."""
+    async def serve(self, ops: Sequence[Op], reply: Reply) -> None:
+        """Serve one request, or several sends together, and always reply to each."""
         try:
-            line = wire.answer_line(op.req, await self._do(op))
-        except PalaverError as error:
+            outcomes = await self._do_all(ops)
+        except Exception as error:
+            outcomes = [error] * len(ops)
+        for op, outcome in zip(ops, outcomes, strict=True):
+            reply(self._line_of(op, outcome))
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, PalaverError):
+                raise outcome  # the daemon logs it
+
+    async def _do_all(self, ops: Sequence[Op]) -> Sequence[object]:
+        """Return the result of each request, or the exception that it raised."""
+        if len(ops) == 1:
+            return [await self._do(ops[0])]
+        return await self._sent_all([op for op in ops if isinstance(op, program.SendOp)])
+
+    def _line_of(self, op: Op, outcome: object) -> bytes:
+        """Return the reply to a request from its result or exception."""
+        if isinstance(outcome, PalaverError):
             verb, name = type(op).__name__, self._link.caller.name
-            _logger.info("refused %s of %s: %s: %s", verb, name, error.code, safe(str(error)))
-            line = wire.error_line(op.req, error)
-        except Exception:
-            reply(wire.error_line(op.req, _FAILED))
-            raise  # the daemon logs it
-        reply(line)
+            _logger.info("refused %s of %s: %s: %s", verb, name, outcome.code, safe(str(outcome)))
+            return wire.error_line(op.req, outcome)
+        if isinstance(outcome, Exception):
+            return wire.error_line(op.req, _FAILED)
+        return wire.answer_line(op.req, outcome)
 
     async def _do(self, op: Op) -> object:
         match op:
@@ -203,6 +218,20 @@ class LineSession:
         sent = await self._submit(name, request)
         assert isinstance(sent, Sent)
         return sent_view(sent)
+
+    async def _sent_all(self, ops: Sequence[program.SendOp]) -> Sequence[object]:
+        """Submit sends that arrived together. They share one commit; each has its own outcome."""
+        callers = {name: self._find_caller(name) for name in {op.name for op in ops}}
+        requests = [(caller, _send_from(op)) for op in ops if isinstance(caller := callers[op.name], Caller)]
+        sent = iter(await self._services.broker.submit_sends(requests))
+        found = (next(sent) if isinstance(callers[op.name], Caller) else callers[op.name] for op in ops)
+        return [sent_view(one) if isinstance(one, Sent) else one for one in found]
+
+    def _find_caller(self, name: str) -> Caller | PalaverError:
+        try:
+            return self._names.caller(name)
+        except PalaverError as error:
+            return error
 
     async def _ack(self, op: program.AckOp) -> object:
         caller = self._names.caller(op.name)

@@ -10,12 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+import msgspec
+
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query
 from palaver.state.rows import Change, Rows
 
 Decide: TypeAlias = Callable[[Rows], Draft | None]
 """Makes a draft; None writes nothing, a PalaverError refuses. Pure: it may be called again."""
+
+Order: TypeAlias = tuple[str | None, Decide]
+"""One of several commits that are made together: what its decision is about, and the decision."""
 
 Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
 """The fold: the changes of an event. Pure and total."""
@@ -41,14 +46,13 @@ Hear: TypeAlias = Callable[[Sequence[Event]], None]
 """Receives new events, in seq order, on the event loop. Must not raise and must not wait."""
 
 LIMIT_WAITING = 100_000
-"""Commits that may wait for the writer; the next one fails with TooSlow."""
+"""Commits that may wait for the writer or be made by it; the next one fails with TooSlow."""
 
 LIMIT_NEWEST = 1024
 """Events kept in memory for followers that read close to the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """The result of a commit: the stored event, or None if `decide` had nothing to write."""
 
     event: Event | None
@@ -125,6 +129,14 @@ class Log(Protocol):
         An exception of `decide` is raised here and nothing is written; the same holds for DiskFull,
         StorageFailed and ShuttingDown. A bad draft never affects other commits. A caller that is cancelled
         does not know whether its event was written: a repeat with the same request key returns the outcome.
+        """
+        ...
+
+    async def commit_all(self, orders: Sequence[Order]) -> list[Commit | Exception]:
+        """Make several commits together, in order. Return the result of each, or the exception it raises.
+
+        Each one succeeds or fails alone, as with `commit`, but all of them cost little more than one. Raises
+        ShuttingDown and other refusals that concern every commit; then nothing was written.
         """
         ...
 

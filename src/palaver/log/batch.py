@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import msgspec
+
 from palaver.log.api import Apply, Commit, Decide, Scrub
 from palaver.log.archive import ArchiveIndex, Archives, archived_events, remove_some
 from palaver.log.records import (
@@ -39,8 +41,7 @@ _MANY_TEXTS: Final = 32
 """A batch with at least this many texts indexes them at once; fewer wait for more."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOrder:
+class CommitOrder(msgspec.Struct, frozen=True):
     """The request of a caller."""
 
     decide: Decide

@@ -28,6 +28,7 @@ from palaver.log.api import (
     Decide,
     EventKey,
     Hear,
+    Order,
     Scrub,
 )
 from palaver.log.records import decode_payload, encode_payload, prefix_end, searched_text
@@ -126,6 +127,16 @@ class MemoryLog:
                 break
         self._check_open()
         return await self._return(self._write(key, draft, request_key))
+
+    async def commit_all(self, orders: Sequence[Order]) -> list[Commit | Exception]:
+        self._check_open()
+        outcomes: list[Commit | Exception] = []
+        for key, decide in orders:
+            try:
+                outcomes.append(await self.commit(key, decide))
+            except Exception as error:
+                outcomes.append(error)
+        return outcomes
 
     def last(self) -> int:
         return self._newest.last()

@@ -29,6 +29,7 @@ from palaver.log.api import (
     Decide,
     EventKey,
     Hear,
+    Order,
     Scrub,
 )
 from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
@@ -293,6 +294,9 @@ class SqliteLog:
     async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
         # One writer decides inside its transaction, so it has seen everything, whatever the key.
         return await self._writer.commit(decide, request_key)
+
+    async def commit_all(self, orders: Sequence[Order]) -> list[Commit | Exception]:
+        return await self._writer.commit_all([decide for _, decide in orders])
 
     def last(self) -> int:
         return self._newest.last()

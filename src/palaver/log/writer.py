@@ -14,11 +14,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from palaver.errors import PalaverError, ShuttingDown, TooSlow
 from palaver.log.api import LIMIT_NEWEST, LIMIT_WAITING, Commit, Decide, Scrub
@@ -204,7 +206,7 @@ class Upkeep:
 
 _IDLE_S: Final = 0.2
 _LIMIT_BATCH: Final = 2048
-"""Commits in one transaction."""
+"""Commits after which a transaction takes no more callers."""
 
 _TRIED_BYTES: Final = 64 * 1024
 """Free bytes that must exist before commits are accepted again."""
@@ -214,10 +216,10 @@ _CLOSING: Final = "the log is closing; nothing was stored"
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A queued commit."""
+    """Queued commits of one caller."""
 
-    order: CommitOrder
-    result: "asyncio.Future[Commit]"
+    orders: Sequence[CommitOrder]
+    result: "asyncio.Future[Sequence[Outcome]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +231,14 @@ class _Job:
     result: "Future[int]" = field(default_factory=Future)
 
 
-_Results: TypeAlias = Sequence[tuple["asyncio.Future[Commit]", Outcome]]
+_Results: TypeAlias = Sequence[tuple[_Waiting, Sequence[Outcome]]]
 
 
 class Writer:
     """The queue of commits and the thread that writes them.
 
     Each batch takes all queued commits, costs one fsync, and returns to the event loop in one step: first the
-    subscribers are called, then the commits return. When LIMIT_WAITING commits are queued, the next one is
+    subscribers are called, then the commits return. When LIMIT_WAITING commits are open, the next one is
     refused. If the queue is empty and `pace` allows it, a commit is made at once.
     """
 
@@ -269,22 +271,34 @@ class Writer:
 
     async def commit(self, decide: Decide, request_key: bytes | None) -> Commit:
         """Commit at once, or queue; return when it is durable."""
+        self._check_open()
+        order = CommitOrder(decide, request_key)
+        outcome = self._commit_here(order)
+        if outcome is None:
+            (outcome,) = await self._queue([order])
+        if isinstance(outcome, Commit):
+            return outcome
+        raise outcome
+
+    async def commit_all(self, decisions: Sequence[Decide]) -> list[Outcome]:
+        """Queue several commits as one item; return their outcomes when they are durable."""
+        self._check_open()
+        return list(await self._queue([CommitOrder(decide, None) for decide in decisions]))
+
+    def _check_open(self) -> None:
+        """Refuse every commit while the log closes, is refused, or has too many waiting ones."""
         if self._end is not None:
             raise ShuttingDown(_CLOSING)
         if self._refusal is not None:
             raise self._refusal
-        if self._line.qsize() >= LIMIT_WAITING:
+        if self._in_line >= LIMIT_WAITING:
             raise TooSlow(f"{LIMIT_WAITING} commits are waiting for the disk; nothing was stored. Try again")
-        order = CommitOrder(decide, request_key)
-        outcome = self._commit_here(order)
-        if outcome is None:
-            result: asyncio.Future[Commit] = self._loop.create_future()
-            self._in_line += 1
-            self._line.put(_Waiting(order, result))
-            return await result
-        if isinstance(outcome, Commit):
-            return outcome
-        raise outcome
+
+    async def _queue(self, orders: Sequence[CommitOrder]) -> Sequence[Outcome]:
+        result: asyncio.Future[Sequence[Outcome]] = self._loop.create_future()
+        self._in_line += len(orders)
+        self._line.put(_Waiting(orders, result))
+        return await result
 
     async def rebuild(self) -> int:
         """Fold all events again, between two batches."""
@@ -385,19 +399,16 @@ class Writer:
             self._line.put(_Job(self._upkeep.do_all))
 
     def _deliver(self, results: _Results, took_s: float) -> None:
-        self._in_line -= len(results)
         self._pace.ended(time.monotonic(), took_s)
-        commits = [outcome for _, outcome in results if isinstance(outcome, Commit)]
+        made = [outcome for _, outcomes in results for outcome in outcomes]
+        self._in_line -= len(made)
+        commits = [outcome for outcome in made if isinstance(outcome, Commit)]
         self._newest.add(
             [commit.event for commit in commits if commit.event is not None and not commit.is_repeat]
         )
-        for result, outcome in results:
-            if result.done():  # Its caller was cancelled.
-                continue
-            if isinstance(outcome, Commit):
-                result.set_result(outcome)
-            else:
-                result.set_exception(outcome)
+        for waiting, outcomes in results:
+            if not waiting.result.done():  # Otherwise its caller was cancelled.
+                waiting.result.set_result(outcomes)
 
     # The methods below belong to the thread.
 
@@ -421,10 +432,12 @@ class Writer:
     def _drain(self) -> tuple[list[_Waiting], _Job | None]:
         """Wait for the first queued item; return all commits up to the first job."""
         waiting: list[_Waiting] = []
+        count = 0
         item = self._first()
         while isinstance(item, _Waiting):
             waiting.append(item)
-            if len(waiting) == _LIMIT_BATCH:
+            count += len(item.orders)
+            if count >= _LIMIT_BATCH:
                 break
             try:
                 item = self._line.get_nowait()
@@ -453,13 +466,13 @@ class Writer:
         return self._line.get()
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
-        orders = [one.order for one in waiting]
+        orders = [order for one in waiting for order in one.orders]
         began_s = time.monotonic()
         with self._in_use:
             self._be_patient(True)
-            outcomes = self._together(orders)
+            outcomes = iter(self._together(orders))
             self._upkeep.written(len(orders))
-        results = [(one.result, outcome) for one, outcome in zip(waiting, outcomes, strict=True)]
+        results = [(one, list(islice(outcomes, len(one.orders)))) for one in waiting]
         with contextlib.suppress(RuntimeError):  # The event loop was closed, so there is no caller left.
             self._loop.call_soon_threadsafe(self._deliver, results, time.monotonic() - began_s)
 

@@ -15,11 +15,12 @@ from typing import Final
 from palaver.home import remove_message, write_message
 from palaver.log.api import EventKey, EventKind, Log
 from palaver.protocol.agent_text import format_message_file
+from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import MessageSent, State, TextRemoved
 from palaver.protocol.message import MESSAGE, is_lost, is_raw, readable_text
 from palaver.protocol.redaction import REDACTED_TYPE
-from palaver.state.agents import find_mail, read_agent
+from palaver.state.agents import find_mail
 from palaver.state.rows import deliverable
 
 _LIMIT_WAITING: Final = 10_000
@@ -48,10 +49,14 @@ _HANDLED: Final[frozenset[EventKey]] = frozenset({MESSAGE, EventKind.DELIVERED, 
 class MessageFiles:
     """Writes the files in a thread, in batches. With more than 10,000 waiting, new ones are left out."""
 
-    def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, home: Path, log: Log, tasks: asyncio.TaskGroup, find_agent: Callable[[str], Agent | None]
+    ) -> None:
+        """`find_agent` returns an agent by its full name, without reading the log."""
         self._home = str(home)
         self._log = log
         self._tasks = tasks
+        self._find_agent = find_agent
         self._waiting: deque[_FileCopy | _Removal] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = log.subscribe(self._follow, _HANDLED)
@@ -82,7 +87,7 @@ class MessageFiles:
                 )
 
     def _is_queued_at_a_terminal(self, name: str, seq: int) -> bool:
-        agent = read_agent(self._log.rows, name)
+        agent = self._find_agent(name)
         if agent is None or not agent.holder:
             return False
         found = find_mail(self._log.rows, name, seq)

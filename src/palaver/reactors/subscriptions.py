@@ -116,12 +116,13 @@ class SubscriptionIndex:
 
     def hits(self, event: Event) -> list[Subscription]:
         """Return every subscription that matches an event, oldest first."""
-        if not is_news(event):
+        shelves = [self._shelves[type] for type in {event.type, _ANY} if type in self._shelves]
+        if not shelves or not is_news(event):
             return []
         words = _EventFields(event)
         found: set[_Wanted] = set()
-        for type in {event.type, _ANY}:
-            for name, shelf in self._shelves.get(type, {}).items():
+        for fields in shelves:
+            for name, shelf in fields.items():
                 for word in words[name]:
                     found.update(shelf.get(word, ()))
         hits = [

@@ -14,8 +14,6 @@ first row under its name, however long its backlog is. Quiet mail, which wakes n
 priority: a search for waking mail does not have to read it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -105,8 +103,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Deliverable:
+class Deliverable(msgspec.Struct, frozen=True):
     """The fields of an event that delivery needs."""
 
     delivered_to: tuple[str, ...]
@@ -132,7 +129,7 @@ def deliverable(event: Event) -> Deliverable:
     message = event.body
     if not isinstance(message, MessageSent):
         return Deliverable(_once(event.delivered_to), Priority.NORMAL, 0, "")
-    if odd := event.odd_fields & _NEEDED:
+    if event.odd_fields and (odd := event.odd_fields & _NEEDED):
         raise ValueError(", ".join(sorted(odd)))
     if not 0 <= message.expires <= _LARGEST_SEQ:
         raise ValueError("expires")
@@ -146,8 +143,8 @@ def deliverable(event: Event) -> Deliverable:
     )
 
 
-def _once(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names if len(names) < 2 else tuple(dict.fromkeys(names))
 
 
 def reply_place(event: Event) -> int | None:
