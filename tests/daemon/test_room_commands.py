@@ -389,11 +389,12 @@ def test_parked_member_is_notified_once_of_a_waiting_handoff(luna: Worker, nova:
     luna.ok("stick", "claim")
     luna.ok("stick", "release", *HANDOFF)
 
-    first = luna.pal("stick", "wait", "--park", "--timeout", "100ms", "--json")
+    first = luna.pal("stick", "wait", "--park", "--events", "--timeout", "100ms", "--json")
     second = luna.pal("stick", "wait", "--park", "--timeout", "100ms", "--json")
 
     assert (first.status, first.json["status"], first.json["reason"]) == (3, "not_yet", "auto_claim_disabled")
     assert first.json["hint"]
+    assert list(first.json)[-3:] == ["events", "cursor_event_seq", "hint"]
     assert (second.status, second.json["reason"]) == (3, None)
     assert "hint" not in second.json
 

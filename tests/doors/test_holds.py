@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 
+import msgspec
 import pytest
 
 from palaver.errors import NotFound, Unavailable
 from palaver.identity.process import Process
+from palaver.protocol.envelope import Event
 from palaver.protocol.lines import TellOp
-from palaver.services.holders import Hold, Holds
+from palaver.protocol.message import flat
+from palaver.services.holders import Hold, Holds, with_hidden_keys
 
 HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
 
@@ -98,3 +101,15 @@ async def test_watcher_is_notified_of_new_holders_until_it_stops() -> None:
     Holder(holds, "nova")
 
     assert told == ["came"]
+
+
+def test_hidden_keys_follow_the_hash_of_their_message() -> None:
+    holds = Holds()
+    holds.hidden["scrypt$1"] = b"y"
+    payload: dict[str, object] = {"text": "(1 character)", "raw": "", "secret": 1, "hash": "scrypt$1"}
+    event = Event(type="message", id="1", sender="human", ts=0, payload=payload, seq=3, device="BOXE")
+
+    fields = msgspec.to_builtins(with_hidden_keys(holds, flat(event)))
+
+    assert list(fields)[-3:] == ["secret", "hash", "raw"]
+    assert fields["raw"] == "eQ=="

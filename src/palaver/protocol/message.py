@@ -123,9 +123,9 @@ class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     handled: bool = False
     handled_by: tuple[str, ...] = ()
     """The sessions that took this agent's copy."""
-    raw: str | None = None
     secret: int | None = None
     hash: str | None = None
+    raw: str | None = None
     bare: bool = False
     expects_reply: bool = False
     missing_blob: str | None = None
@@ -169,9 +169,9 @@ def flat(
         session=session or None,
         handled=bool(handled_by),
         handled_by=tuple(handled_by),
-        raw=message.raw or None,
         secret=message.secret or None,
         hash=message.hash or None,
+        raw=message.raw or None,
         bare=message.bare,
         expects_reply=message.expects_reply,
         missing_blob=(event.missing_blob or None) if isinstance(body, MessageSent) else None,

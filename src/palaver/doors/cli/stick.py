@@ -1,6 +1,6 @@
 """The commands about the stick."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -216,6 +216,7 @@ _OWNER_IDLE: Final = "owner_idle"
 _LEASE_EXPIRED: Final = "lease_expired"
 _HANDOVER_WAITS: Final = "auto_claim_disabled"
 _LIMIT_HANDOFF_BYTES: Final = 1024 * 1024
+_NO_FIELDS: Final[Mapping[str, str]] = {}
 
 
 async def wait(call: Call) -> int:
@@ -228,7 +229,7 @@ async def wait(call: Call) -> int:
         raise UsageError("--after requires --events")
     room = await room_of(call)
     _print_hint(call, f"waiting for the stick of {room}; Ctrl-C ends it")
-    told: dict[str, str | None] = {}
+    earlier: dict[str, str] = {}
     while True:
         left = None if end_s is None else max(0, round((end_s - clock.monotonic_s()) * 1000))
         with call.connection.waiting():
@@ -244,12 +245,12 @@ async def wait(call: Call) -> int:
                 key=call.asked.key,
             )
         if answer.reason != _HANDOVER_WAITS or left == 0:
-            if answer.status == "not_yet" and answer.reason is None:
-                # The service reports it only once, and this command received it earlier.
-                answer = msgspec.structs.replace(answer, **told)
-            return await _turn(call, answer, can_be_idle=True)
-        # A parked member is notified of a waiting handoff, and continues to wait.
-        told = {"reason": answer.reason, "hint": answer.hint}
+            if answer.status != "not_yet" or answer.reason is not None:
+                earlier = {}
+            return await _turn(call, answer, can_be_idle=True, earlier=earlier)
+        # A parked member is notified of a waiting handoff, and continues to wait. The service reports it only
+        # once, so the last result of this command repeats it.
+        earlier = {"reason": answer.reason, **({"hint": answer.hint} if answer.hint else {})}
         _print_hint(call, answer.hint or "")
 
 
@@ -350,12 +351,19 @@ async def _handoff(call: Call) -> dict[str, object]:
     return handoff_from(call.parsed, written)
 
 
-async def _turn(call: Call, answer: TurnView, *, can_be_idle: bool = False) -> int:
-    """Show the result, and return its exit status; with `can_be_idle` an idle owner counts as waiting."""
+async def _turn(
+    call: Call, answer: TurnView, *, can_be_idle: bool = False, earlier: Mapping[str, str] = _NO_FIELDS
+) -> int:
+    """Show the result, and return its exit status; with `can_be_idle` an idle owner counts as waiting.
+
+    `earlier` are the reason and the hint of an earlier result. They replace those of this one.
+    """
+    fields = msgspec.to_builtins(answer) | earlier  # Programs read an earlier hint after the events.
+    answer = msgspec.structs.replace(answer, **earlier)
     status, reason = answer.status, answer.reason
     is_waiting = status == "not_yet" or (can_be_idle and reason == _OWNER_IDLE)
     if call.is_json:
-        await call.say_json(answer)
+        await call.say_json(fields)
     elif isinstance(answer, GrantedTurn):
         await call.say_lines(turn_lines(call, answer))
     else:
