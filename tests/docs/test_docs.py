@@ -1,4 +1,4 @@
-"""The pages agree with the code: settings, errors, requests, frames, event types, links and commands."""
+"""The pages agree with the code: settings, errors, requests, events, links, files and commands."""
 
 import ast
 import re
@@ -12,7 +12,9 @@ import msgspec
 import pytest
 from tests.docs.pages import (
     DOCS,
+    PACKAGE,
     PAGES,
+    ROOT,
     anchors,
     blocks,
     first_cells,
@@ -167,6 +169,41 @@ def test_every_relative_link_has_a_target(path: Path) -> None:
         target = path.parent / name if name else path
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+# Files
+
+
+def files_and_names(text: str) -> tuple[list[str], list[str]]:
+    """Return the files and folders that a page names, and the names of Python code in it."""
+    tokens = re.findall(r"`([^`\s]+)`", text)
+    files = [token for token in tokens if "/" in token or re.search(r"\.(?:py|c)$", token)]
+    return files, [token for token in tokens if re.fullmatch(r"_?[A-Z]\w+(?:\.\w+)?", token)]
+
+
+def test_architecture_page_names_only_files_that_exist() -> None:
+    files, _ = files_and_names(page("architecture.md"))
+
+    def exists(name: str) -> bool:
+        pattern = re.sub(r"<\w+>", "*", name)
+        return any(next(folder.glob(pattern), None) is not None for folder in (PACKAGE, ROOT))
+
+    assert len(files) > 100
+    assert [name for name in files if not exists(name)] == []
+
+
+def test_architecture_page_lists_every_package() -> None:
+    folders = {path.parent.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/__init__.py")}
+
+    assert folders - {file.rstrip("/") for file in files_and_names(page("architecture.md"))[0]} == set()
+
+
+def test_architecture_page_names_only_code_that_exists() -> None:
+    _, names = files_and_names(page("architecture.md"))
+    text = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    defined = set(re.findall(r"^\s*(?:class |(?:async )?def )?(\w+)(?=[(:]| =|: Final)", text, re.MULTILINE))
+
+    assert [name for name in names if not defined.issuperset(name.split("."))] == []
 
 
 # Words
