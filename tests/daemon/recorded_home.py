@@ -1,4 +1,4 @@
-"""A home that an older version has made, and what that version printed about it.
+"""A home that an older version has made, with the output of that version about it.
 
     python -m tests.daemon.recorded_home PAL    # record it again, with the client of that version
 
@@ -42,7 +42,7 @@ _LONG: Final = 2_000
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """What the older version printed about the home, and where its recording ended."""
+    """The output of the older version about the home, and where its recording ended."""
 
     last: int
     """The seq of the last event that the older version wrote before it was killed."""
@@ -145,7 +145,7 @@ def opened_copy(client: str | None = None) -> Iterator[Home]:
 
 
 def read_recorded() -> Recorded:
-    """Return what the older version printed."""
+    """Return the output of the older version."""
     return msgspec.json.decode(lzma.decompress((FOLDER / "output.json.xz").read_bytes()), type=Recorded)
 
 
@@ -259,7 +259,7 @@ def _pack(home: Home) -> None:
 
 
 def main(client: str) -> None:
-    """Make a home with a client, and record what it prints about a copy of it."""
+    """Make a home with a client, and record its output about a copy of it."""
     FOLDER.mkdir(exist_ok=True)
     home = OldHome(Path(tempfile.mkdtemp(prefix="pal-record-")) / "home", client)
     try:
