@@ -313,7 +313,7 @@ def lift_stop(home: Path) -> None:
 _MANY_FILES: Final = 65_536
 """Open files that a daemon may have, unless the system allows fewer."""
 _RESERVED_FILES: Final = 64
-"""Descriptors that are kept free: see `is_nearly_full`."""
+"""Descriptors that are kept free: see `first_reserved_file`."""
 
 
 def allow_many_files() -> None:
@@ -325,14 +325,15 @@ def allow_many_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def is_nearly_full(descriptor: int) -> bool:
-    """Whether only the reserve is left, judged by the number of a new descriptor.
+def first_reserved_file() -> int:
+    """Return the number of the first descriptor in the reserve. The limit does not change after the start.
 
-    The system always assigns the lowest free number. The reserve is for refusing callers with a sentence, and
-    for the daemon's own files.
+    The system always assigns the lowest free number. So a new descriptor with this number or a higher one
+    shows that only the reserve is left. The reserve is for refusing callers with a sentence, and for the
+    daemon's own files.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft != resource.RLIM_INFINITY and descriptor >= soft - min(_RESERVED_FILES, soft // 4)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED_FILES, soft // 4)
 
 
 # --------------------

@@ -16,7 +16,7 @@ from palaver.reactors.message_files import MessageFiles
 async def kept_in(home: Path, bus: Bus) -> AsyncIterator[None]:
     """Write the messages that are sent in the block to files; the files are complete when it ends."""
     async with asyncio.TaskGroup() as tasks:
-        files = MessageFiles(home, bus.log, tasks, bus.broker.directory.get)
+        files = MessageFiles(home, bus.log, tasks)
         yield
         files.close()
 

@@ -14,36 +14,34 @@ from palaver.protocol.message import MESSAGE
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.state.fold import apply
 
-MAIL = ["DeliveryReactor._hear", "Allowances._hear", "MessageFiles._follow"]
 STATE = ["Broker._follow", "DeliveryReactor._hear", "Roll._follow"]
-LIMITED = ["Broker._follow", "DeliveryReactor._hear", "Allowances._hear", "Roll._follow"]
+LIMITED = ["Broker._follow", "DeliveryReactor._hear", "Allowances._hear_agents", "Roll._follow"]
 SEAT = ["Subagents._follow", "Sticks._hear"]
+DOORS = ["Bell._hear", "UnixDoor._follow_seats", "MessageFiles._follow_agents"]
 
+# No agent is blocked, owes a reply, runs in a terminal or has a session with hooks, and nothing subscribes.
+# So no handler of these is in the table: a plain message costs only the delivery to its recipients.
 TABLE: dict[EventKey, list[str]] = {
-    # Any event is a sign of life, may match a subscription, wakes waits in its room, or shows free space.
-    EventKind.ANY: [
-        "AttendanceBook._hear",
-        "Watches.start.<locals>.<lambda>",
-        "Nags._hear",
-        "Bell._hear",
-    ],
-    EventKind.DELIVERED: MAIL,
-    MESSAGE: MAIL,
-    DELIVERY: ["DeliveryReactor._hear", "Conversations._follow"],
-    "status": LIMITED,
-    PAUSED: STATE,
-    UNPAUSED: STATE,
-    HELLO: [*LIMITED, *SEAT, "UnixDoor._follow_seats"],
-    LIFE: [*STATE, *SEAT, "UnixDoor._follow_seats"],
+    EventKind.ANY: ["AttendanceBook._hear"],  # Any event is a sign of life.
+    EventKind.DELIVERED: ["DeliveryReactor._hear"],
+    EventKind.IN_ROOM: ["Bell._hear"],
+    EventKind.EXPECTS_REPLY: ["Nags._hear_request"],
+    MESSAGE: ["DeliveryReactor._hear"],
+    DELIVERY: ["DeliveryReactor._hear"],
+    "status": [*LIMITED, "Bell._hear"],
+    PAUSED: [*STATE, "Bell._hear"],
+    UNPAUSED: [*STATE, "Bell._hear"],
+    HELLO: [*LIMITED, *SEAT, *DOORS],
+    LIFE: [*STATE, *SEAT, *DOORS],
     BYE: [
         *LIMITED,
         *SEAT,
-        "Conversations._follow",
-        "UnixDoor._follow_seats",
+        "Conversations._follow_ends",
+        *DOORS,
         "DeadSockets._follow",
         "DeadPlaces._follow",
     ],
-    "redacted": ["MessageFiles._follow"],
+    "redacted": ["MessageFiles._follow_redacted"],
     "member_joined": ["Sticks._hear"],
     "member_left": ["Sticks._hear"],
     "kick": ["Sticks._hear"],

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from tests.limits import LIMIT_S
 from tests.log.logs import begun, fold, put
 
-from palaver.log.follow import follow
+from palaver.log.follow import HandlerSwitch, follow
 from palaver.log.memory import MemoryLog
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
@@ -38,6 +38,36 @@ async def test_closed_follower_is_not_woken_again() -> None:
     assert await first(log, Query()) == event
 
     assert log._newest.handlers._table == {}
+
+
+async def test_follower_is_woken_only_by_its_types() -> None:
+    log = MemoryLog(apply=fold)
+    following = asyncio.ensure_future(
+        anext(follow(log, Query(types=("status",)), after=0, woken_by=("status",)))
+    )
+    await begun()
+    await put(log)
+
+    assert set(log._newest.handlers._table) == {"status"}
+    meant = await put(log, type="status")
+
+    assert await asyncio.wait_for(following, LIMIT_S) == [meant]
+
+
+async def test_switched_handler_is_called_only_while_it_is_on() -> None:
+    log = MemoryLog(apply=fold)
+    heard: list[Event] = []
+    switch = HandlerSwitch(log, heard.extend, ("message",))
+    await put(log)
+
+    for _ in range(2):
+        switch.turn(is_on=True)
+    meant = await put(log)
+    for _ in range(2):
+        switch.turn(is_on=False)
+    await put(log)
+
+    assert heard == [meant]
 
 
 async def test_follower_skips_many_events_that_do_not_match() -> None:

@@ -12,8 +12,10 @@ from palaver.log.handlers import HandlerTable
 from palaver.protocol.envelope import Event, event_from
 
 
-def event(seq: int, type: str = "message", delivered_to: tuple[str, ...] = ()) -> Event:
-    return event_from(replace(draft(type=type), delivered_to=delivered_to), seq, "BOXE")
+def event(seq: int, type: str = "message", delivered_to: tuple[str, ...] = (), **payload: object) -> Event:
+    written = draft(type=type)
+    payload = {**written.payload, **payload}
+    return event_from(replace(written, delivered_to=delivered_to, payload=payload), seq, "BOXE")
 
 
 Told = list[tuple[str, list[int]]]
@@ -26,11 +28,13 @@ def recorder(told: Told, name: str) -> Callable[[Sequence[Event]], None]:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        (("message",), [1]),
-        (("status", "message"), [1, 2]),
-        (ANY_EVENT, [1, 2, 3]),
+        (("message",), [1, 5]),
+        (("status", "message"), [1, 2, 5]),
+        (ANY_EVENT, [1, 2, 3, 4, 5]),
         ((EventKind.DELIVERED,), [3]),
-        (("foreign", EventKind.DELIVERED, EventKind.ANY), [1, 2, 3]),
+        (("foreign", EventKind.DELIVERED, EventKind.ANY), [1, 2, 3, 4, 5]),
+        ((EventKind.IN_ROOM,), [4]),
+        ((EventKind.EXPECTS_REPLY,), [5]),
     ],
 )
 def test_handler_receives_each_event_of_its_types_once(keys: Sequence[EventKey], expected: list[int]) -> None:
@@ -38,7 +42,8 @@ def test_handler_receives_each_event_of_its_types_once(keys: Sequence[EventKey],
     table = HandlerTable()
     table.add(recorder(told, "one"), keys)
 
-    table.call([event(1), event(2, "status"), event(3, "foreign", ("nova",))])
+    mail, claim = event(3, "foreign", ("nova",)), event(4, "claim", room="r1")
+    table.call([event(1), event(2, "status"), mail, claim, event(5, expects_reply=True)])
 
     assert told == [("one", expected)]
 

@@ -153,6 +153,21 @@ async def test_events_before_a_subscription_are_not_reported(watched: Watched) -
     assert [told.payload["event"] for told in await watched.told("luna")] == [blocked.seq]
 
 
+async def test_event_right_after_a_first_subscription_is_reported(watched: Watched) -> None:
+    luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
+    await watched.ask(luna, "@nova")
+    watched.failures = 3
+    await watched.leave(kira)
+    await watched.leave(nova)  # Its notice fails until three more events are stored.
+    await asyncio.wait_for(watched.has_failed.wait(), LIMIT_S)
+
+    await watched.subscribe(luna, senders=("human",), types=("message",))
+    message = await watched.bus.send(HUMAN, "hello", "@luna")
+    await watched.status(luna, "active")
+
+    assert message.seq in [told.payload.get("event") for told in await watched.told("luna")]
+
+
 async def test_own_events_are_reported_only_if_the_filter_names_the_owner(watched: Watched) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     await watched.subscribe(luna, types=("status",))

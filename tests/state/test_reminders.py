@@ -11,7 +11,17 @@ from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.state.agents import find_mail, read_entry
 from palaver.state.fold import SKIPPED, apply
-from palaver.state.reminders import NAG_DUE, NAGS, Nag, NagDue, due_nags, nag_changes, read_nag, read_nag_due
+from palaver.state.reminders import (
+    NAG_DUE,
+    NAGS,
+    Nag,
+    NagDue,
+    due_nags,
+    has_nags,
+    nag_changes,
+    read_nag,
+    read_nag_due,
+)
 from palaver.state.rows import encode_row
 
 
@@ -55,6 +65,14 @@ def folded(*events: Event) -> MemoryRows:
     for one in events:
         rows.change(apply(rows, one))
     return rows
+
+
+def test_replies_are_owed_until_they_are_sent() -> None:
+    request = asked(1, "nova")
+
+    assert not has_nags(folded())
+    assert has_nags(folded(request))
+    assert not has_nags(folded(request, said(2, "nova", reply_to="1")))
 
 
 def test_all_recipients_owe_a_reply_except_the_sender_and_a_person() -> None:

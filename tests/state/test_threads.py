@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.protocol.envelope import Event
-from palaver.state.threads import Thread, fold_thread, read_thread, read_threads
+from palaver.state.fold import apply
+from palaver.state.threads import Thread, read_thread, read_threads
 
 
 class DictRows:
@@ -25,7 +26,7 @@ class DictRows:
         return [(key, self.rows[table, key]) for key in keys[:limit]]
 
     def take(self, event: Event) -> None:
-        for table, key, value in fold_thread(self, event):
+        for table, key, value in apply(self, event):
             if value is None:
                 self.rows.pop((table, key), None)
             else:

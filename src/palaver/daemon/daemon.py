@@ -444,7 +444,7 @@ class Daemon:
             await doors.hooks.outcomes.start(self._clock.now_ms() / 1000)
         await doors.unix.open()
         doors.adopted.open()
-        closing.callback(MessageFiles(self._home, log, tasks, middle.broker.directory.get).close)
+        closing.callback(MessageFiles(self._home, log, tasks).close)
         closing.callback(DeadSockets(self._home, log).close)
         closing.callback(DeadPlaces(self._home, log, tasks, read_process).close)
         if not is_read_only:

@@ -17,6 +17,7 @@ from palaver.errors import Unavailable
 from palaver.harness.hooks import USED_UP
 from palaver.harness.usage_limits import is_limited, limit_ends_ms
 from palaver.log.api import EventKind, Log
+from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, HELLO, State
@@ -70,24 +71,27 @@ class Allowances:
         for agent in read_agents(log.rows):
             if is_limited(agent) or self._held(agent.name):
                 self._look(agent.name)
-        self._unsubscribe = log.subscribe(self._hear, _NEWS | {MESSAGE, EventKind.DELIVERED})
+        self._unsubscribe = log.subscribe(self._hear_agents, _NEWS)
+        self._mail = HandlerSwitch(log, self._hear_mail, {MESSAGE, EventKind.DELIVERED})
 
     def close(self) -> None:
         """Stop. Held messages stay held for the next daemon. A second call does nothing."""
         self._unsubscribe()
+        self._mail.turn(is_on=False)
         self._is_closed = True
         for timer in filter(None, self._timers.values()):
             timer.cancel()
 
-    def _hear(self, events: Sequence[Event]) -> None:
+    def _hear_agents(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.type in _NEWS:
-                agent = read_agent(self._log.rows, name := agent_of(event))
-                if name in self._timers or (agent is not None and is_limited(agent)):
-                    self._look(name)
-            elif self._timers:  # the subscription has only news of agents and events with recipients
-                for name in self._timers.keys() & set(deliverable(event).delivered_to):
-                    self._look(name)
+            agent = read_agent(self._log.rows, name := agent_of(event))
+            if name in self._timers or (agent is not None and is_limited(agent)):
+                self._look(name)
+
+    def _hear_mail(self, events: Sequence[Event]) -> None:
+        for event in events:
+            for name in self._timers.keys() & set(deliverable(event).delivered_to):
+                self._look(name)
 
     def _look(self, name: str) -> None:
         """Process the messages of one agent. Calls for the same agent do not overlap."""
@@ -138,8 +142,13 @@ class Allowances:
         if (timer := self._timers.get(agent.name)) is not None:
             timer.cancel()
         self._timers[agent.name] = None
+        self._switch_mail()
         if until_ms is not None:
             self._wait(agent, until_ms)
+
+    def _switch_mail(self) -> None:
+        """Follow new messages only while an agent is blocked."""
+        self._mail.turn(is_on=bool(self._timers) and not self._is_closed)
 
     def _wait(self, agent: Agent, until_ms: int) -> None:
         rest_s = max(0.0, (until_ms - self._clock.now_ms()) / 1000)
@@ -164,6 +173,7 @@ class Allowances:
     async def _let_go(self, name: str) -> None:
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
+        self._switch_mail()
         while held := self._held(name):
             await self._ledger.report(name, held, State.QUEUED, reason="its allowance is there again")
 

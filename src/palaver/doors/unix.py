@@ -26,7 +26,7 @@ from palaver.doors.lines_ops import LineSession
 from palaver.doors.mcp.loading import Loader
 from palaver.doors.mcp.pump import PumpConnection, PumpDoor
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
-from palaver.home import at_short_path, file_id, is_nearly_full
+from palaver.home import at_short_path, file_id, first_reserved_file
 from palaver.identity.caller import SCRIPT, CallerClaim, Doorstep
 from palaver.identity.process import Peer, peer_of
 from palaver.protocol.agents import Caller
@@ -78,6 +78,7 @@ class UnixDoor:
         self._nobody_left = asyncio.Event()
         self._seats_changed = 0
         self._unsubscribe = services.queries.subscribe(self._follow_seats, SEAT_TYPES)
+        self.first_reserved_file: Final = first_reserved_file()
 
     async def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
@@ -213,11 +214,11 @@ class _Doorway(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         connection = transport.get_extra_info("socket")
-        is_full = is_nearly_full(connection.fileno())
+        is_full = connection.fileno() >= self._door.first_reserved_file
         if not is_full:
             self._peer = peer_of(connection)
             # Many connections are accepted before the first of them reaches this line.
-            is_full = self._peer.pidfd is not None and is_nearly_full(self._peer.pidfd)
+            is_full = self._peer.pidfd is not None and self._peer.pidfd >= self._door.first_reserved_file
         if is_full:
             # Refuse it once its protocol is known, and close it if it stays silent.
             self._leaving = asyncio.get_running_loop().call_later(_SILENT_LIMIT_S, transport.abort)

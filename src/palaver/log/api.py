@@ -35,6 +35,10 @@ class EventKind(enum.Enum):
     ANY = "any"
     DELIVERED = "delivered"
     """Events of any type that have recipients, such as envelopes of other programs."""
+    IN_ROOM = "in_room"
+    """Events that are about a room, and messages to one."""
+    EXPECTS_REPLY = "expects_reply"
+    """Messages whose recipients are reminded until they reply."""
 
 
 EventKey: TypeAlias = str | EventKind

@@ -1,31 +1,71 @@
 """Follow the log: existing events, then new ones, without a gap or a repeat. Keeps no query open."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from palaver.log.api import Log
+from palaver.log.api import ANY_EVENT, EventKey, Hear, Log
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query, matches
 
 _EVENTS_AT_ONCE: Final = 200
 
 
+class Subscribing(Protocol):
+    """Anything with the handlers of new events: a log, or the queries of the doors."""
+
+    def subscribe(self, hear: Hear, types: Collection[EventKey] = ANY_EVENT) -> Callable[[], None]: ...
+
+
+class HandlerSwitch:
+    """A handler of new events that is called only while it is on, so that it costs nothing otherwise."""
+
+    def __init__(self, log: Subscribing, hear: Hear, types: Collection[EventKey]) -> None:
+        """It is off at first."""
+        self._log = log
+        self._hear = hear
+        self._types = types
+        self._remove: Callable[[], None] | None = None
+
+    def turn(self, *, is_on: bool) -> None:
+        """Add the handler, or remove it. Repeats have no effect."""
+        if is_on and self._remove is None:
+            self._remove = self._log.subscribe(self._hear, self._types)
+        elif not is_on and self._remove is not None:
+            self._remove()
+            self._remove = None
+
+
+@contextmanager
+def news_of(log: Subscribing, types: Collection[EventKey] = ANY_EVENT) -> Iterator[asyncio.Event]:
+    """Yield a signal that each new event of these types sets while the block runs."""
+    news = asyncio.Event()
+    stop = log.subscribe(lambda _: news.set(), types)
+    try:
+        yield news
+    finally:
+        stop()
+
+
 async def follow(
-    log: Log, query: Query, *, after: int, with_archives: bool = False
+    log: Log,
+    query: Query,
+    *,
+    after: int,
+    with_archives: bool = False,
+    woken_by: Collection[EventKey] = ANY_EVENT,
 ) -> AsyncGenerator[Sequence[Event], None]:
     """Yield matching events above a seq, in seq order, until the iterator is closed; never an empty batch.
 
     Ends only if the query has an end (`before`) and the log has passed it. A slow reader continues from its
     own seq: nothing is buffered for it, and with archives it does not even miss events that left the log
-    meanwhile. Close the iterator to stop being woken.
+    meanwhile. Close the iterator to stop being woken. `woken_by` has all types that the query selects.
     """
-    news = asyncio.Event()
-    stop = log.subscribe(lambda _: news.set())
     seq = max(after, query.after)
-    try:
+    with news_of(log, woken_by) as news:
         while not _is_over(query, seq):
             news.clear()
             if with_archives and seq < log.archived():
@@ -39,8 +79,6 @@ async def follow(
                 yield found
             elif seq >= log.last() and not _is_over(query, seq):
                 await news.wait()
-    finally:
-        stop()
 
 
 async def _next_archived(log: Log, query: Query, seq: int) -> tuple[Sequence[Event], int]:

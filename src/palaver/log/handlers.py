@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import count
 
 from palaver.log.api import EventKey, EventKind, Hear
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, room_id_of
+from palaver.protocol.events import MessageSent
 
 
 class HandlerTable:
@@ -56,7 +57,12 @@ class HandlerTable:
                 )
 
 
-def _keys_of(event: Event) -> tuple[EventKey, ...]:
+def _keys_of(event: Event) -> list[EventKey]:
+    keys: list[EventKey] = [event.type, EventKind.ANY]
     if event.delivered_to:
-        return (event.type, EventKind.ANY, EventKind.DELIVERED)
-    return (event.type, EventKind.ANY)
+        keys.append(EventKind.DELIVERED)
+    if room_id_of(event) is not None:
+        keys.append(EventKind.IN_ROOM)
+    if isinstance(event.body, MessageSent) and event.body.expects_reply:
+        keys.append(EventKind.EXPECTS_REPLY)
+    return keys

@@ -7,20 +7,21 @@ writes its file if it is missing. So a full or slow disk blocks nothing, and a f
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from palaver.home import remove_message, write_message
 from palaver.log.api import EventKey, EventKind, Log
+from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agent_text import format_message_file
-from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, body_as
-from palaver.protocol.events import MessageSent, State, TextRemoved
+from palaver.protocol.events import SEAT_TYPES, MessageSent, State, TextRemoved
 from palaver.protocol.message import MESSAGE, is_lost, is_raw, readable_text
 from palaver.protocol.redaction import REDACTED_TYPE
-from palaver.state.agents import find_mail
+from palaver.state.agents import find_mail, read_agent, read_agents
+from palaver.state.fold import agent_of
 from palaver.state.rows import deliverable
 
 _LIMIT_WAITING: Final = 10_000
@@ -43,53 +44,66 @@ class _Removal:
     id: str
 
 
-_HANDLED: Final[frozenset[EventKey]] = frozenset({MESSAGE, EventKind.DELIVERED, REDACTED_TYPE})
+_MAIL: Final[frozenset[EventKey]] = frozenset({MESSAGE, EventKind.DELIVERED})
 
 
 class MessageFiles:
     """Writes the files in a thread, in batches. With more than 10,000 waiting, new ones are left out."""
 
-    def __init__(
-        self, home: Path, log: Log, tasks: asyncio.TaskGroup, find_agent: Callable[[str], Agent | None]
-    ) -> None:
-        """`find_agent` returns an agent by its full name, without reading the log."""
+    def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup) -> None:
         self._home = str(home)
         self._log = log
         self._tasks = tasks
-        self._find_agent = find_agent
         self._waiting: deque[_FileCopy | _Removal] = deque()
         self._writing: asyncio.Task[None] | None = None
-        self._unsubscribe: Callable[[], None] = log.subscribe(self._follow, _HANDLED)
+        self._in_terminals = {agent.name for agent in read_agents(log.rows) if agent.holder}
+        self._mail = HandlerSwitch(log, self._follow_mail, _MAIL)
+        self._mail.turn(is_on=bool(self._in_terminals))
+        self._unsubscribe = log.subscribe(self._follow_agents, SEAT_TYPES)
+        self._unsubscribe_redacted = log.subscribe(self._follow_redacted, (REDACTED_TYPE,))
 
     def close(self) -> None:
         """Stop following the log."""
+        self._mail.turn(is_on=False)
         self._unsubscribe()
+        self._unsubscribe_redacted()
 
-    def _follow(self, events: Sequence[Event]) -> None:
+    def _follow_agents(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._add(event)
-        if self._waiting and (self._writing is None or self._writing.done()):
-            self._writing = self._tasks.create_task(self._write())
+            agent = read_agent(self._log.rows, agent_of(event))
+            if agent is not None and agent.holder:
+                self._in_terminals.add(agent.name)
+            elif agent is not None:
+                self._in_terminals.discard(agent.name)
+        self._mail.turn(is_on=bool(self._in_terminals))
 
-    def _add(self, event: Event) -> None:
-        if event.type == REDACTED_TYPE:  # After the waiting writes, so that none of them recreates the file.
+    def _follow_redacted(self, events: Sequence[Event]) -> None:
+        for event in events:  # After the waiting writes, so that none of them recreates the file.
             removed = body_as(event, TextRemoved)
             found = [self._log.event(seq) for seq in removed.copies]
             ids = [removed.id, *(copy.id for copy in found if copy is not None)]
             self._waiting.extend(_Removal(id=one) for one in ids)
-            return
+        self._start()
+
+    def _follow_mail(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._add(event)
+        self._start()
+
+    def _start(self) -> None:
+        if self._waiting and (self._writing is None or self._writing.done()):
+            self._writing = self._tasks.create_task(self._write())
+
+    def _add(self, event: Event) -> None:
         if is_raw(event) or is_lost(event) or (isinstance(event.body, MessageSent) and event.body.bare):
             return
-        for name in deliverable(event).delivered_to:
-            if self._is_queued_at_a_terminal(name, event.seq) and len(self._waiting) < _LIMIT_WAITING:
+        for name in self._in_terminals.intersection(deliverable(event).delivered_to):
+            if self._is_queued(name, event.seq) and len(self._waiting) < _LIMIT_WAITING:
                 self._waiting.append(
                     _FileCopy(agent=name, id=event.id, ts=event.ts, text=readable_text(event))
                 )
 
-    def _is_queued_at_a_terminal(self, name: str, seq: int) -> bool:
-        agent = self._find_agent(name)
-        if agent is None or not agent.holder:
-            return False
+    def _is_queued(self, name: str, seq: int) -> bool:
         found = find_mail(self._log.rows, name, seq)
         return found is not None and found[1].state == State.QUEUED
 

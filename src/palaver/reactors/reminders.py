@@ -8,18 +8,19 @@ from its cause, so a repeat is one event.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from palaver.clock import CallLater, Clock, Timer
 from palaver.errors import PalaverError, Unavailable
-from palaver.log.api import Log
+from palaver.log.api import EventKind, Log
+from palaver.log.follow import HandlerSwitch, news_of
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, AgentState
 from palaver.protocol.requests import FireNag, Submit
 from palaver.protocol.subscriptions import DELIVERY, STATUS
 from palaver.state.fold import agent_of
-from palaver.state.reminders import due_nags, read_nag, read_nag_due
+from palaver.state.reminders import due_nags, has_nags, read_nag, read_nag_due
 
 _logger: Final = logging.getLogger("palaver.watches")
 
@@ -53,12 +54,15 @@ class Nags:
         self._timers: dict[tuple[str, int], Timer] = {}
         self._agents: set[str] = set()
         self._news = asyncio.Event()
+        self._agent_events = HandlerSwitch(log, self._hear_agents, (STATUS, BYE, DELIVERY))
+        """On while an agent owes a reply: only then a reminder can become due."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start with the reminders that are already due."""
-        self._unsubscribe = self._log.subscribe(self._hear)
+        self._unsubscribe = self._log.subscribe(self._hear_request, (EventKind.EXPECTS_REPLY,))
+        self._agent_events.turn(is_on=has_nags(self._log.rows))
         self._agents = {agent for agent, _ in due_nags(self._log.rows)}
         self._news.set()
         self._work = self._tasks.create_task(self._run())
@@ -66,30 +70,37 @@ class Nags:
     def close(self) -> None:
         """Stop. Unwritten reminders are written after the next start. Closing twice is harmless."""
         self._unsubscribe()
+        self._agent_events.turn(is_on=False)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         if self._work is not None:
             self._work.cancel()
 
-    def _hear(self, events: Sequence[Event]) -> None:
+    def _hear_request(self, events: Sequence[Event]) -> None:
+        self._agent_events.turn(is_on=True)
         for event in events:
-            if event.type in (STATUS, BYE, DELIVERY):
-                self._agents.add(agent_of(event))
-        if self._agents:  # Some may be left from a failed write: any stored event shows that there is room.
-            self._news.set()
+            self._look_at(event.delivered_to)
+
+    def _hear_agents(self, events: Sequence[Event]) -> None:
+        self._look_at(map(agent_of, events))
+
+    def _look_at(self, agents: Iterable[str]) -> None:
+        self._agents.update(agents)
+        self._news.set()
 
     async def _run(self) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
+            self._agent_events.turn(is_on=has_nags(self._log.rows))
             agents, self._agents = self._agents, set()
             for agent in agents:
                 for name, seq in due_nags(self._log.rows, agent):
                     if (wait_ms := self._wait_ms(name, seq)) > 0:
                         self._wait(name, seq, wait_ms)
-                    elif not await self._is_told(FireNag(agent=name, request=seq)):
-                        self._agents.add(name)  # retry after the next event
+                    else:
+                        await self._tell(FireNag(agent=name, request=seq))
 
     def _wait_ms(self, agent: str, seq: int) -> int:
         """Return how long a reminder must still wait.
@@ -110,15 +121,15 @@ class Nags:
 
     def _look_again(self, agent: str, seq: int) -> None:
         del self._timers[agent, seq]
-        self._agents.add(agent)
-        self._news.set()
+        self._look_at([agent])
 
-    async def _is_told(self, request: FireNag) -> bool:
-        """Submit one request; return False while the log is full. A refused one counts as done."""
-        try:
-            await self._submit(request)
-        except Unavailable:
-            return False
-        except PalaverError as error:
-            _logger.warning("skipped a reminder of #%d to %s: %s", request.request, request.agent, error)
-        return True
+    async def _tell(self, request: FireNag) -> None:
+        """Submit one request. While the log is full, wait until something is written; then check again."""
+        with news_of(self._log) as news:
+            try:
+                await self._submit(request)
+            except Unavailable:
+                await news.wait()
+                self._look_at([request.agent])
+            except PalaverError as error:
+                _logger.warning("skipped a reminder of #%d to %s: %s", request.request, request.agent, error)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from palaver.errors import PalaverError, Unavailable
-from palaver.log.api import LIMIT_NEWEST, Log
-from palaver.log.follow import follow
+from palaver.log.api import ANY_EVENT, LIMIT_NEWEST, Log
+from palaver.log.follow import follow, news_of
 from palaver.protocol.envelope import Event, words_of
 from palaver.protocol.events import (
     BYE,
@@ -26,6 +26,8 @@ from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import (
     COLLISION,
     STATUS,
+    SUB_ADDED,
+    SUB_REMOVED,
     FireSubscription,
     FireWatch,
     Retire,
@@ -348,6 +350,8 @@ Told = FireSubscription | FireWatch | Retire
 
 _logger: Final = logging.getLogger("palaver.watches")
 
+_WITHOUT_SUBSCRIPTIONS: Final = (STATUS, BYE, SUB_ADDED, SUB_REMOVED)
+"""Types of events that can make a watch due, or change the subscriptions."""
 _AT_ONCE: Final = 256
 """Number of requests submitted to the broker together."""
 
@@ -362,13 +366,10 @@ class Watches:
         self._tasks = tasks
         self._index = SubscriptionIndex()
         self._edits = Edits()
-        self._news = asyncio.Event()
-        self._unsubscribe: Callable[[], None] = lambda: None
         self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start with the due watches, then the newest events, then all new ones."""
-        self._unsubscribe = self._log.subscribe(lambda _: self._news.set())
         for subscription in read_subscriptions(self._log.rows):
             if not subscription.spent:
                 self._index.put(subscription)
@@ -376,7 +377,6 @@ class Watches:
 
     def close(self) -> None:
         """Stop. Unwritten notices are written after the next start. Closing twice is harmless."""
-        self._unsubscribe()
         if self._work is not None:
             self._work.cancel()
 
@@ -386,9 +386,23 @@ class Watches:
         newest = await self._log.read(Query(last=LIMIT_NEWEST, limit=LIMIT_NEWEST))
         await self._look_at(newest)
         after = newest[-1].seq if newest else 0
-        async with aclosing(follow(self._log, Query(), after=after)) as batches:
-            async for events in batches:
+        while True:
+            after = await self._follow(after, is_all=len(self._index) > 0)
+
+    async def _follow(self, after: int, *, is_all: bool) -> int:
+        """React to events above a seq: to all of them, or only to those that matter without a subscription.
+
+        Return the last seq once there is a first subscription, or none any more.
+        """
+        types = () if is_all else _WITHOUT_SUBSCRIPTIONS
+        following = follow(self._log, Query(types=types), after=after, woken_by=types or ANY_EVENT)
+        async with aclosing(following) as batches:
+            async for batch in batches:
+                events = batch if is_all else _up_to_subscription(batch)
                 await self._look_at(events)
+                if len(events) < len(batch) or is_all != (len(self._index) > 0):
+                    return events[-1].seq
+        raise AssertionError("a query without an end does not end")
 
     async def _look_at(self, events: Sequence[Event]) -> None:
         requests: list[Told] = []
@@ -402,12 +416,12 @@ class Watches:
     async def _tell(self, requests: Sequence[Told]) -> None:
         """Submit all of these, in order. While the log is full, wait until something is written."""
         while requests:
-            self._news.clear()
-            tries = [self._tasks.create_task(self._is_done(request)) for request in requests]
-            answers = await asyncio.gather(*tries)
-            requests = [one for one, is_done in zip(requests, answers, strict=True) if not is_done]
-            if requests:
-                await self._news.wait()
+            with news_of(self._log) as news:
+                tries = [self._tasks.create_task(self._is_done(request)) for request in requests]
+                answers = await asyncio.gather(*tries)
+                requests = [one for one, is_done in zip(requests, answers, strict=True) if not is_done]
+                if requests:
+                    await news.wait()
 
     async def _is_done(self, request: Told) -> bool:
         """Submit one request; return False while the log is full. A refused one counts as done."""
@@ -483,6 +497,12 @@ class Watches:
         else:
             self._index.put(subscription)
         return subscription
+
+
+def _up_to_subscription(events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events up to the first new subscription: it may select any of the next ones."""
+    count = next((index for index, event in enumerate(events, 1) if event.type == SUB_ADDED), len(events))
+    return events[:count]
 
 
 def _hit(

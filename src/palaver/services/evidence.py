@@ -12,6 +12,7 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.hooks import HookNews, HookStep
+from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agent_text import typed_in
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, body_as
@@ -410,17 +411,22 @@ class Conversations:
         self._natives: dict[str, Natives] = {}
         self._over: dict[Conversation, None] = {}
         """Ended sessions whose open messages are not all settled."""
-        self._unsubscribe = queries.subscribe(self._follow, (BYE, DELIVERY))
+        self._unsubscribe = queries.subscribe(self._follow_ends, (BYE,))
+        self._reports = HandlerSwitch(queries, self._follow_reports, (DELIVERY,))
 
     def close(self) -> None:
         """Stop reading the log. Messages not proven are unconfirmed for the next daemon."""
         self._unsubscribe()
+        self._reports.turn(is_on=False)
 
-    def _follow(self, events: Sequence[Event]) -> None:
+    def _follow_ends(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.type == BYE and (event.sender in self._of or event.sender in self._natives):
+            if event.sender in self._of or event.sender in self._natives:
                 self._tasks.create_task(self.end(event.sender))
-            elif event.type == "delivery" and (known := self._of.get(event.sender)) is not None:
+
+    def _follow_reports(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if (known := self._of.get(event.sender)) is not None:
                 report = body_as(event, DeliveryReport)
                 if report.lane == _TERMINAL and report.state == State.SEEN:
                     known.typed.update(report.messages)
@@ -436,6 +442,7 @@ class Conversations:
             return known, False
         lane = self._delivery.open_lane(agent, HOOK, lambda offer: None)
         made = self._of[agent] = Conversation(agent, lane, self._delivery, self.natives(agent))
+        self._reports.turn(is_on=True)
         return made, True
 
     def natives(self, agent: str) -> Natives:
@@ -478,6 +485,7 @@ class Conversations:
         if self._of.get(known.agent) is not known:
             return
         del self._of[known.agent]
+        self._reports.turn(is_on=bool(self._of))
         self._over[known] = None
         known.lane.is_spent = True
         known.trail.forget()

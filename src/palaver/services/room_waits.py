@@ -18,7 +18,7 @@ from palaver.broker.context import Turn
 from palaver.clock import CallLater, Clock
 from palaver.domain.lease import Cause
 from palaver.identity.room_presence import INBOX, AttendanceBook
-from palaver.log.api import Log
+from palaver.log.api import EventKind, Log
 from palaver.log.follow import follow
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event, room_id_of
@@ -42,7 +42,7 @@ class Bell:
         self._rooms_of = rooms_of
         self._call_later = call_later
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._unsubscribe = log.subscribe(self._hear)
+        self._unsubscribe = log.subscribe(self._hear, AGENT_TYPES | {EventKind.IN_ROOM})
 
     def close(self) -> None:
         """Stop reading the log. Later events wake no caller."""

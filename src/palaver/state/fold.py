@@ -28,6 +28,7 @@ from palaver.protocol.events import (
     DeliveryReport,
     ForeignBody,
     LifeChanged,
+    MessageSent,
     PermissionAnswered,
     StatusChanged,
 )
@@ -90,7 +91,10 @@ def agent_of(event: Event) -> str:
 
 
 def _message(rows: Rows, event: Event) -> list[Change]:
-    return [*opened_by_message(rows, event), *fold_thread(rows, event)]
+    changes = opened_by_message(rows, event)
+    if thread := body_as(event, MessageSent).thread:
+        changes += fold_thread(rows, event, thread)
+    return changes
 
 
 def _hello(rows: Rows, event: Event) -> list[Change]:

@@ -88,6 +88,11 @@ def read_nag_due(rows: Rows, agent: str, request: int) -> NagDue | None:
     return None if value is None else decode_nag_due(value)
 
 
+def has_nags(rows: Rows) -> bool:
+    """Return whether any agent owes a reply."""
+    return bool(rows.scan(NAGS, "", limit=1))
+
+
 def due_nags(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
     """Return agent and message of every due reminder, of one agent or of all."""
     return places_of_agents(rows, NAG_DUE, agent)

@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.protocol.envelope import Event, body_as
-from palaver.protocol.events import MessageSent
+from palaver.protocol.envelope import Event
 from palaver.state.rows import Change, Rows, encode_row
 
 THREADS: Final = "thread"
@@ -38,11 +37,8 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _decode: Final = msgspec.json.Decoder(Thread).decode
 
 
-def fold_thread(rows: Rows, event: Event) -> list[Change]:
-    """Return the changes of a message to its thread; none if it has no thread."""
-    name = body_as(event, MessageSent).thread
-    if not name:
-        return []
+def fold_thread(rows: Rows, event: Event, name: str) -> list[Change]:
+    """Return the changes of a message to its thread."""
     known = read_thread(rows, name)
     if known is None:
         known = Thread(name=name, first=event.seq, last=event.seq, count=0, ts=event.ts)

@@ -16,7 +16,6 @@ from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.spec import Table
 from palaver.errors import NotFound, UsageError, WhoAreYou
-from palaver.harness.marks import harness_of
 from palaver.identity.caller import Anchor
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from
@@ -50,6 +49,8 @@ class Call:
     caller: Caller
     table: Table
     """All commands. Completion reads it."""
+    marked: str | None = None
+    """The harness whose marks are in the client's environment."""
 
     @property
     def is_json(self) -> bool:
@@ -61,7 +62,7 @@ class Call:
         """Whether streams are JSON lines: on request, and by default under a harness."""
         if self.parsed.form is not None:
             return self.is_json
-        return harness_of(self.asked.environment) is not None or bool(self.caller.harness)
+        return self.marked is not None or bool(self.caller.harness)
 
     @property
     def is_terminal(self) -> bool:
@@ -75,7 +76,7 @@ class Call:
 
     def _paint(self, *, is_terminal: bool) -> Paint:
         # A harness may give its tools a terminal too; the reader is then its agent.
-        harness = self.caller.harness or harness_of(self.asked.environment)
+        harness = self.caller.harness or self.marked
         return paint_for(self.asked.environment, is_terminal=is_terminal, harness=harness)
 
     def safe(self, text: str, *, keep_lines: bool = False) -> Safe:

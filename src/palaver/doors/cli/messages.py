@@ -35,6 +35,7 @@ from palaver.protocol.events import (
     ENDS,
     AgentBye,
     DeliveryReport,
+    ForeignBody,
     Grade,
     LifeChanged,
     MessageSent,
@@ -389,7 +390,8 @@ async def send(call: Call) -> int:
         request = _as_keys(call, request)
         await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
         request = await hide_keys(call.services.agents.holds, request)
-    request = await with_bundle(call, request)
+    if any(parsed.has(option.name) for option in SEND_OPTIONS):
+        request = await with_bundle(call, request)
     sent = await call.submit(request)
     assert isinstance(sent, Sent)
     if request.raw and sent.event is not None and is_raw(sent.event):  # --id may name an earlier text
@@ -1236,13 +1238,18 @@ def _to_page(call: Call, events: Sequence[Event]) -> bytes:
 def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
     """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
     services, name = call.services, call.owner
+    bundled = [event for event in events if _has_bundle(event)]
     fence = format_injection(
         [injection_line(event, name, services.queries.device) for event in events],
         rest=rest,
         hints=services.daemon.settings.hints,
-        tips=(bundle_hint(events), *tips),
+        tips=(bundle_hint(bundled) if bundled else "", *tips),
     )
     return f"{fence}\n".encode()
+
+
+def _has_bundle(event: Event) -> bool:
+    return isinstance(event.body, MessageSent | ForeignBody) and bool(event.body.bundle_id)
 
 
 def mail_filter(call: Call) -> Passes | None:

@@ -240,7 +240,8 @@ class ArgvDoor:
 
     async def _command(self, connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) -> int:
         check_utf8(parsed)
-        claim = CallerClaim(marks=marks_of(asked.environment), as_name=parsed.as_name or "")
+        marks = marks_of(asked.environment)
+        claim = CallerClaim(marks=marks, as_name=parsed.as_name or "")
         chain = self._chain(connection, is_whole=parsed.command.path == _JOIN)
         call = Call(
             services=self.services,
@@ -250,6 +251,7 @@ class ArgvDoor:
             place=partial(self.doorstep.place, chain, claim),
             table=TABLE,
             caller=self._acting(self.doorstep.who(chain, claim), parsed),
+            marked=harness_of(marks) if marks else None,
         )
         if parsed.command.path[0] not in _NO_SIGN:
             self.services.callers.attendance.saw(call.caller.name)

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palaver.doors.http.app import HttpHooks, make_app
 from palaver.doors.mcp.loading import Loader
-from palaver.home import is_nearly_full
+from palaver.home import first_reserved_file
 from palaver.services.services import Services
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its base
         super().connection_made(transport)
         waiting = sum(1 for one in self.connections if isinstance(one, _Protocol) and one.is_without_request)
-        is_full = is_nearly_full(transport.get_extra_info("socket").fileno())
+        is_full = transport.get_extra_info("socket").fileno() >= first_reserved_file()
         if is_full or waiting > LIMIT_WITHOUT_REQUEST:
             transport.write(_REFUSAL)
             transport.close()
