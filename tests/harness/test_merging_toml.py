@@ -171,6 +171,15 @@ def test_comment_after_the_last_setting_is_kept() -> None:
     assert removed.text == "\n# about b\n[b]\n"
 
 
+def test_parts_of_an_array_of_tables_keep_their_places() -> None:
+    text = '[[skills.config]]\nname = "a"\n[b]\nc = 1\n[[skills.config]]\nname = "d"\n'
+    added = merged_toml(text, "codex", TABLE, LINES)
+
+    removed = unmerged_toml(f"{added.text}[[skills.config]]\n", "codex", TABLE, added.made)
+
+    assert removed.text == f"{text}[[skills.config]]\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [

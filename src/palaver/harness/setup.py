@@ -215,6 +215,12 @@ def _is_same(one: object, other: object) -> bool:
 # A program that rewrites the file moves lines, drops comments and adds its tables anywhere. So the table is
 # identified by its name alone: only its own lines are removed, and comments that only Palaver writes. Raises
 # ValueError if the text cannot be parsed or the table cannot be cut out.
+#
+# Why not tomlkit, which edits our own settings file: it does not keep every byte of a user's file (0.15.2).
+#   [[a]] … [b] … [[a]]     It writes all parts of an array of tables together, and so moves [b], without any
+#                           change. Codex has such arrays.
+#   [ours] … # about b, [b] The comments and empty lines before a header are the end of the table above to it,
+#                           and are removed with that table.
 
 _NOTE: Final = "# Palaver: 'pal uninstall {}' removes this table"
 _OLD_NOTES: Final = ("# Palaver begins: 'pal uninstall {}' removes this", "# Palaver ends")
