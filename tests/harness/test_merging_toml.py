@@ -172,12 +172,12 @@ def test_comment_after_the_last_setting_is_kept() -> None:
 
 
 def test_parts_of_an_array_of_tables_keep_their_places() -> None:
-    text = '[[skills.config]]\nname = "a"\n[b]\nc = 1\n[[skills.config]]\nname = "d"\n'
+    text = '[[list]]\nname = "a"\n[b]\nc = 1\n[[list]]\nname = "d"\n'
     added = merged_toml(text, "codex", TABLE, LINES)
 
-    removed = unmerged_toml(f"{added.text}[[skills.config]]\n", "codex", TABLE, added.made)
+    removed = unmerged_toml(f"{added.text}[[list]]\n", "codex", TABLE, added.made)
 
-    assert removed.text == f"{text}[[skills.config]]\n"
+    assert removed.text == f"{text}[[list]]\n"
 
 
 @pytest.mark.parametrize(

@@ -217,8 +217,8 @@ def _is_same(one: object, other: object) -> bool:
 # ValueError if the text cannot be parsed or the table cannot be cut out.
 #
 # Why not tomlkit, which edits our own settings file: it does not keep every byte of a user's file (0.15.2).
-#   [[a]] … [b] … [[a]]     It writes all parts of an array of tables together, and so moves [b], without any
-#                           change. Codex has such arrays.
+#   [[a]] … [b] … [[a]]     It writes all parts of such an array together, and so moves [b], even if nothing
+#                           is changed.
 #   [ours] … # about b, [b] The comments and empty lines before a header are the end of the table above to it,
 #                           and are removed with that table.
 
