@@ -26,6 +26,21 @@ async def test_mail_comes_in_the_order_of_priority_and_seq(bus: Bus) -> None:
     ]
 
 
+@pytest.mark.parametrize("count", [8, 60], ids=["few", "many"])
+async def test_small_and_large_mailboxes_are_read_in_the_same_order(bus: Bus, count: int) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    priorities = ("idle", "normal", "interrupt", "idle-first")
+    for number in range(count):
+        await bus.send(luna, str(number), "@nova", priority=priorities[number % 4])
+    taker = bus.delivery.take("nova")
+
+    taken = texts_of(taker.poll(count))
+
+    in_order = [list(range(first, count, 4)) for first in (2, 1, 3, 0)]
+    in_order[2].reverse()  # the newest comes first
+    assert taken == [str(number) for line in in_order for number in line]
+
+
 async def test_message_in_the_hand_of_one_reader_is_not_given_to_another(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     for text in "abc":

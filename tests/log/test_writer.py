@@ -332,6 +332,25 @@ async def test_subscribers_of_an_immediate_commit_are_called_before_it_returns(a
     assert heard == [event]
 
 
+async def test_task_woken_by_an_immediate_commit_runs_before_it_returns(at_once: SqliteLog) -> None:
+    order: list[str] = []
+    news = asyncio.Event()
+    at_once.subscribe(lambda _: news.set())
+
+    async def receive() -> None:
+        await news.wait()
+        order.append("receiver")
+
+    receiver = asyncio.ensure_future(receive())
+    await begun()
+
+    await put(at_once)
+    order.append("sender")
+    await receiver
+
+    assert order == ["receiver", "sender"]
+
+
 async def test_immediate_repeat_is_not_published_again(at_once: SqliteLog) -> None:
     heard: list[Event] = []
     first = await at_once.commit(None, writes(draft()), request_key=b"k")

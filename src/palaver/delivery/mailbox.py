@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from palaver.delivery.gate import Queue, StateGate, gate_of_pushed
 from palaver.log.api import Log
@@ -33,6 +33,11 @@ from palaver.state.rows import (
 _QUEUED: Final[frozenset[str]] = frozenset({State.QUEUED})
 _WITH_ANSWERED: Final[frozenset[str]] = frozenset({State.QUEUED, State.ANSWERED})
 _PAGE: Final = 200
+_FEW: Final = 50
+"""Most mailboxes have fewer messages than this: one query is cheaper than two for each priority."""
+
+MailRow: TypeAlias = tuple[str, bytes]
+"""The key and the value of an open message in the state."""
 
 HearLost = Callable[[str, Sequence[Event]], None]
 """Called with the agent's name and the messages whose content is lost."""
@@ -79,18 +84,28 @@ class Mailbox:
         for reader in self._takers:
             reader.wake(is_behind=is_behind)
 
+    def read_few(self) -> list[MailRow] | None:
+        """Return all rows of open messages with one query; None if there are many."""
+        rows = self._log.rows.scan(MAIL, mail_prefix(self.agent), limit=_FEW)
+        return rows if len(rows) < _FEW else None
+
     def waiting(
-        self, priority: Priority, *, after: int = 0, with_answered: bool = False
+        self,
+        priority: Priority,
+        *,
+        after: int = 0,
+        with_answered: bool = False,
+        few: Sequence[MailRow] | None = None,
     ) -> Iterator[OpenMessage]:
         """Yield the open messages of one priority after a seq, in the order of delivery, page by page.
 
         Messages that are claimed, held, submitted on a lane or expired are skipped. With `with_answered`,
         messages that were answered unread or are held at a gate are included: they wake no agent, but a
-        reader receives them.
+        reader receives them. With `few`, the result of `read_few`, nothing is read.
         """
         states = _WITH_ANSWERED if with_answered else _QUEUED
         lines = [
-            self._line(priority, is_quiet, after, states, takes_gated=with_answered)
+            self._line(priority, is_quiet, after, states, takes_gated=with_answered, few=few)
             for is_quiet in (False, True)
         ]
         return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
@@ -112,12 +127,13 @@ class Mailbox:
         *,
         is_raw: bool = False,
         takes_gated: bool = False,
+        few: Sequence[MailRow] | None = None,
     ) -> Iterator[OpenMessage]:
         is_newest_first = priority is Priority.IDLE_FIRST
         prefix = mail_prefix(self.agent, priority, is_quiet=is_quiet)
         starts_behind = after and not is_newest_first
         key = mail_key(self.agent, priority, after, is_quiet=is_quiet) if starts_behind else ""
-        while page := self._log.rows.scan(MAIL, prefix, after=key, limit=_PAGE):
+        while page := self._page(prefix, key, few):
             for _, value in page:
                 mail = decode_mail(value)
                 if is_newest_first and mail.seq <= after:
@@ -129,6 +145,11 @@ class Mailbox:
             if len(page) < _PAGE:
                 return
             key = page[-1][0]
+
+    def _page(self, prefix: str, after: str, few: Sequence[MailRow] | None) -> Sequence[MailRow]:
+        if few is None:
+            return self._log.rows.scan(MAIL, prefix, after=after, limit=_PAGE)
+        return [row for row in few if row[0].startswith(prefix) and row[0] > after]
 
     def hold(self, owner: object, seqs: Iterable[int]) -> None:
         """Claim open messages for one owner."""
@@ -191,8 +212,9 @@ class Taker:
             return drawn
         if self._window:
             limit = min(limit, self._window - len(self._unsettled))
+        few = self._mailbox.read_few()
         for priority in self._open_priorities():
-            self._draw(priority, limit, drawn, lost)
+            self._draw(priority, few, limit, drawn, lost)
         if lost:
             self._mailbox.give_up(lost)
         self._unsettled.update(event.seq for event in drawn)
@@ -232,9 +254,16 @@ class Taker:
         gate = gate_of_pushed(read_agent(self._log.rows, self._mailbox.agent))
         return [priority for priority in Priority if gate.can_pass(priority)]
 
-    def _draw(self, priority: Priority, limit: int, drawn: list[Event], lost: list[Event]) -> None:
+    def _draw(
+        self,
+        priority: Priority,
+        few: Sequence[MailRow] | None,
+        limit: int,
+        drawn: list[Event],
+        lost: list[Event],
+    ) -> None:
         last, seen = self._log.last(), self._looked_at.get(priority, 0)
-        for mail in self._mailbox.waiting(priority, after=seen, with_answered=True):
+        for mail in self._mailbox.waiting(priority, after=seen, with_answered=True, few=few):
             if len(drawn) >= limit:
                 return
             if priority is not Priority.IDLE_FIRST:

@@ -276,6 +276,10 @@ class Writer:
         outcome = self._commit_here(order)
         if outcome is None:
             (outcome,) = await self._queue([order])
+        else:
+            # As after a batch, tasks that the event has woken run before the caller: a waiting receiver
+            # must not wait for the reply to the sender.
+            await asyncio.sleep(0)
         if isinstance(outcome, Commit):
             return outcome
         raise outcome
