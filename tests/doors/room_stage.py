@@ -17,7 +17,7 @@ from tests.limits import LIMIT_S
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.domain.lease import Policy
-from palaver.identity.room_presence import AttendanceBook
+from palaver.identity.presence import AttendanceBook
 from palaver.identity.workspace import Places
 from palaver.ids import UlidSource
 from palaver.log.api import Log

@@ -23,7 +23,7 @@ from palaver.errors import (
     RoomNotFound,
     UnknownMember,
 )
-from palaver.identity.room_presence import ShownMessages
+from palaver.identity.presence import ShownMessages
 from palaver.log.api import Commit, Decide
 from palaver.state.rooms import read_all_rooms
 

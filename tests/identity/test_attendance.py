@@ -8,7 +8,7 @@ from tests.fakes import HUMAN, START_MS, Bus, open_memory, opened_bus
 
 from palaver.domain.lease import Attendance, take_facts
 from palaver.errors import BadRequest
-from palaver.identity.room_presence import LIMIT_NAMES, AttendanceBook
+from palaver.identity.presence import LIMIT_NAMES, AttendanceBook
 from palaver.protocol.envelope import Draft
 from palaver.protocol.requests import JoinRoom, Leave, SetStatus
 

@@ -22,9 +22,8 @@ from tests.limits import LIMIT_S
 from palaver.errors import AlreadyJoined, BadRequest, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.identity.caller import HUMAN, SCRIPT, Anchor, CallerClaim, Doorstep
-from palaver.identity.presence import AgentTerminals, Holders
 from palaver.identity.process import Process, boot_id, peer_of, read_process
-from palaver.identity.seats import SeatIndex, seat_mark
+from palaver.identity.seats import AgentTerminals, Holders, SeatIndex, seat_mark
 from palaver.protocol.agents import Agent, Seat, Standing
 
 _PROBE = """

@@ -13,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.marks import MARKS, SEAT_MARK
-from palaver.identity.environment import Environments, read_arguments, read_home, read_marks, runs_holder
-from palaver.identity.process import Process, read_process
+from palaver.identity.process import (
+    Environments,
+    Process,
+    read_arguments,
+    read_home,
+    read_marks,
+    read_process,
+    runs_holder,
+)
 
 _VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 

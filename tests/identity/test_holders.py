@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from palaver.holder.spawn import MODULE
-from palaver.identity.environment import HOLDER_MODULE
-from palaver.identity.presence import HolderAbove, Holders
-from palaver.identity.process import Process
+from palaver.identity.process import HOLDER_MODULE, Process
+from palaver.identity.seats import HolderAbove, Holders
 from palaver.protocol.agents import Agent, Seat
 
 BOOT = "boot"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from palaver.errors import AlreadyJoined, BadRequest, PalaverError
 from palaver.identity.caller import Anchor, CallerClaim, anchor_for_child, anchor_for_join
-from palaver.identity.environment import HarnessEnvironment
-from palaver.identity.process import Process
+from palaver.identity.process import HarnessEnvironment, Process
 from palaver.identity.seats import SeatIndex
 from palaver.protocol.agents import Agent, Seat
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.identity.room_presence import ShownMessages
+from palaver.identity.presence import ShownMessages
 
 ROOM = "work-ab12"
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from palaver.identity.presence import AgentTerminals, HolderTerminals
 from palaver.identity.process import Process
+from palaver.identity.seats import AgentTerminals, HolderTerminals
 from palaver.protocol.agents import Agent, Seat
 
 BOOT = "boot"

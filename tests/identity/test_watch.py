@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver.identity.presence import ProcessWatch
-from palaver.identity.process import boot_id, read_process
+from palaver.identity.process import ProcessWatch, boot_id, read_process
 from palaver.protocol.agents import Seat
 
 

@@ -34,7 +34,6 @@ from palaver.doors.hooks.handler import HookDesk, run_hook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.unix import UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
-from palaver.harness.marks import marks_of
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
     StartReport,
@@ -46,10 +45,9 @@ from palaver.home import (
     trace_path,
     wait_for_successor,
 )
-from palaver.identity.caller import CallerClaim, Doorstep
-from palaver.identity.presence import Roll
+from palaver.identity.caller import CallerClaim, Doorstep, marks_of
+from palaver.identity.presence import AttendanceBook, Roll
 from palaver.identity.process import ancestors, read_process
-from palaver.identity.room_presence import AttendanceBook
 from palaver.identity.tokens import Tickets, TokenBook
 from palaver.identity.workspace import Places
 from palaver.ids import UlidSource

@@ -17,8 +17,7 @@ from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import profile_of
 from palaver.harness.usage_limits import is_limited
 from palaver.identity.caller import SCRIPT, Anchor, anchor_for_child
-from palaver.identity.environment import read_marks
-from palaver.identity.process import Process, ancestors, is_alive
+from palaver.identity.process import Process, ancestors, is_alive, read_marks
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role
 from palaver.protocol.events import AgentState, request_digest
 from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome

@@ -33,11 +33,6 @@ MARKS: Final[tuple[str, ...]] = tuple(
 )
 
 
-def marks_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the marks in the environment of a client."""
-    return {name: value for name in (*MARKS, SEAT_MARK) if (value := environment.get(name))}
-
-
 def harness_of(environment: Mapping[str, str]) -> str | None:
     """Return the harness whose marks are set, or None."""
     for table in (SESSION_MARKS, PRESENCE_MARKS):

@@ -13,10 +13,8 @@ from palaver.harness.marks import (
     SHARED_HARNESSES,
     harness_of,
 )
-from palaver.identity.environment import Environments, HarnessEnvironment
-from palaver.identity.presence import AgentTerminals, HolderAbove, Holders
-from palaver.identity.process import Process, ancestors
-from palaver.identity.seats import Anchored, SeatIndex, seat_mark
+from palaver.identity.process import Environments, HarnessEnvironment, Process, ancestors
+from palaver.identity.seats import AgentTerminals, Anchored, HolderAbove, Holders, SeatIndex, seat_mark
 from palaver.protocol.agents import SCRIPT_NAME, Agent, Caller, Seat, Standing, standing_of_role
 
 # --------------------
@@ -51,6 +49,11 @@ class CallerClaim:
     def has_mark(self) -> bool:
         """Whether any mark is set, known or not."""
         return any(self.marks.get(name) for name in (*MARKS, SEAT_MARK))
+
+
+def marks_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the marks in the environment of a client."""
+    return {name: value for name in (*MARKS, SEAT_MARK) if (value := environment.get(name))}
 
 
 def who_is_asking(

@@ -1,27 +1,32 @@
-"""Which agents are present: their seat's process is alive, or they have a link. Not stored.
+"""Which agents are present: in general, and in rooms. Not stored."""
 
-Reports once per agent when it is offline: its process has ended, or its last link was lost and no new one was
-opened within the grace period. A holder has the same grace period to report how the process that it runs
-ended.
-"""
-
-import asyncio
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from palaver.clock import CallLater, Timer
-from palaver.identity.environment import runs_holder
-from palaver.identity.process import Process, boot_id, is_alive, read_process
-from palaver.identity.seats import SeatIndex
+from palaver.clock import CallLater, Clock, Timer
+from palaver.domain.lease import Policy
+from palaver.errors import RequestError
+from palaver.identity.process import ProcessWatch, boot_id
+from palaver.identity.seats import AgentTerminals, Holders, HolderTerminals, SeatIndex
 from palaver.log.api import Log
 from palaver.protocol.agents import Agent, Seat
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import AGENT_TYPES
+from palaver.protocol.envelope import Event, from_agent, room_id_of
+from palaver.protocol.events import AGENT_TYPES, BYE, AgentState, MemberLeft, StatusChanged
 from palaver.protocol.message import HUMAN
+from palaver.protocol.query import JOINED, LEFT, Query
 from palaver.state.agents import read_agent, read_agents, read_seats
 from palaver.state.fold import agent_of
+from palaver.state.rooms import read_open_rooms
+
+# --------------------
+# Which agents are present: their seat's process is alive, or they have a link.
+#
+# Reports once per agent when it is offline: its process has ended, or its last link was lost and no new one
+# was opened within the grace period. A holder has the same grace period to report how the process that it
+# runs ended.
+
 
 LINK_GRACE_S = 10.0
 
@@ -134,224 +139,6 @@ class Presence:
 
 
 # --------------------
-# Track which processes are holders, and which agents they run. A process below one is never the human.
-#
-# A holder adopts every process that its agent leaves running. So a process that has left its session, its
-# terminal and its environment still has the holder above it. Read-only; `caller.py` identifies the caller.
-
-
-@dataclass(frozen=True, slots=True)
-class HolderAbove:
-    """The nearest holder above a caller."""
-
-    index: int
-    """Its index in the chain."""
-    seats: Sequence[Seat]
-    """The seats that it runs.
-
-    Empty for another program that runs agents: the owner of its other children is unclear.
-    """
-
-
-class Holders:
-    """The holders of this home, identified by pid and start time. Belongs to one thread.
-
-    A holder is found above the process it runs, even before it has reconnected to a new daemon. Any other
-    program is known once it has held an agent.
-    """
-
-    def __init__(
-        self,
-        boot: str,
-        read: Callable[[int], Process | None] = read_process,
-        is_holder: Callable[[int], bool] = runs_holder,
-    ) -> None:
-        self._boot = boot
-        self._read = read
-        self._is_holder = is_holder
-        self._known: dict[tuple[int, int], list[Seat]] = {}
-        self._looked_at: dict[str, Seat] = {}
-
-    def put(self, agent: Agent) -> None:
-        """Record the current state of an agent, and find the holder above it."""
-        seat = agent.seat if agent.holder else None
-        if seat is None or seat.boot != self._boot or self._looked_at.get(agent.name) == seat:
-            return
-        self._looked_at[agent.name] = seat
-        child = self._read(seat.pid)
-        parent = self._read(child.ppid) if child is not None and child.start == seat.start else None
-        # The parent may have adopted the process: the process that adopts every orphan is not a holder.
-        if parent is not None and self._is_holder(parent.pid):
-            self.meet(parent)
-            self._known[parent.pid, parent.start].append(seat)
-
-    def meet(self, process: Process) -> None:
-        """Record that a process holds an agent."""
-        if (process.pid, process.start) not in self._known:
-            self._forget_ended()
-            self._known[process.pid, process.start] = []
-
-    def above(self, chain: Sequence[Process]) -> HolderAbove | None:
-        """Return the nearest holder above the caller (the first process of the chain), or None."""
-        for index, process in enumerate(chain):
-            seats = self._known.get((process.pid, process.start))
-            if seats is not None and index:
-                return HolderAbove(index, tuple(seats))
-        return None
-
-    def _forget_ended(self) -> None:
-        for pid, start in list(self._known):
-            process = self._read(pid)
-            if process is None or process.start != start:
-                del self._known[pid, start]
-
-
-# --------------------
-# Track which terminals holders own. A process at one of them is its agent's, and never the human.
-#
-# Includes agents that have left: their processes may still run. The terminal of a process is read from the
-# system each time, because a process can get one after its start.
-
-_STOPPED: Final = ("T", "t")
-
-
-class HolderTerminals:
-    """A set of terminals, as device numbers. Belongs to one thread."""
-
-    def __init__(self, boot: str, read: Callable[[int], Process | None] = read_process) -> None:
-        self._boot = boot
-        self._read = read
-        self._seats: dict[str, Seat] = {}
-        self._known: dict[Seat, int] = {}
-
-    def put(self, agent: Agent) -> None:
-        """Record the current state of an agent.
-
-        An earlier process of its holder counts until it has ended.
-        """
-        if agent.holder and agent.seat is not None and agent.seat.boot == self._boot:
-            self._seats[f"{agent.name} {agent.seat.pid} {agent.seat.start}"] = agent.seat
-
-    def __contains__(self, tty: object) -> bool:
-        """Whether a holder owns this terminal."""
-        self._look()
-        return tty in self._known.values()
-
-    def _look(self) -> None:
-        for name, seat in list(self._seats.items()):
-            process = self._read(seat.pid)
-            if process is None or process.start != seat.start or process.is_zombie:
-                del self._seats[name]
-                self._known.pop(seat, None)
-            elif process.tty:
-                self._known[seat] = process.tty
-
-
-class AgentTerminals:
-    """People's terminals at which agents without a holder run. Belongs to one thread.
-
-    While an agent runs at a person's terminal, the system does not show which of the two a process there
-    belongs to: a process can be given another parent (CLONE_PARENT), and can type for the person (TIOCSTI).
-    """
-
-    def __init__(self, boot: str, read: Callable[[int], Process | None] = read_process) -> None:
-        self._boot = boot
-        self._read = read
-        self._seats: dict[int, set[tuple[int, int]]] = {}
-
-    def put(self, agent: Agent) -> None:
-        """Record the current state of an agent. One that has left counts until its process has ended."""
-        seat = agent.seat
-        if seat is None or agent.holder or seat.boot != self._boot:
-            return
-        process = self._read(seat.pid)
-        if process is not None and process.start == seat.start and process.tty:
-            self._seats.setdefault(process.tty, set()).add((seat.pid, seat.start))
-
-    def has_agent(self, tty: int) -> bool:
-        """Whether an agent runs at this terminal now; a stopped one does not count."""
-        seats = self._seats.get(tty, set())
-        for pid, start in list(seats):
-            process = self._read(pid)
-            if process is None or process.start != start or process.is_zombie or process.tty != tty:
-                seats.discard((pid, start))
-            elif process.state not in _STOPPED:
-                return True
-        if not seats:
-            self._seats.pop(tty, None)
-        return False
-
-
-# --------------------
-# Report the end of a seat's process. Ends no process itself.
-
-_POLL_S: Final = 1.0
-_PIDFD_OPEN: Final[Callable[[int], int] | None] = getattr(os, "pidfd_open", None)
-
-
-class ProcessWatch:
-    """Watches seats from one event loop: by pidfd, or by polling if there are no pidfds.
-
-    A callback is called once, on the loop, after the process has ended; for a seat that has already ended, at
-    the next turn of the loop. It is not called after the seat was removed or the watch closed.
-    """
-
-    def __init__(
-        self, *, poll_s: float = _POLL_S, pidfd_open: Callable[[int], int] | None = _PIDFD_OPEN
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._poll_s = poll_s
-        self._pidfd_open = pidfd_open
-        self._stops: dict[Seat, Callable[[], None]] = {}
-
-    def add(self, seat: Seat, callback: Callable[[], None]) -> None:
-        """Watch a seat; a second callback for the same seat replaces the first."""
-        self.remove(seat)
-        pidfd = self._open(seat.pid)
-        # Checked after opening: if the process is alive now, the pidfd refers to it.
-        if not is_alive(seat):
-            if pidfd is not None:
-                os.close(pidfd)
-            handle = self._loop.call_soon(self._ended, seat, callback)
-            self._stops[seat] = handle.cancel
-        elif pidfd is None:
-            self._poll(seat, callback)
-        else:
-            self._loop.add_reader(pidfd, self._ended, seat, callback)
-            self._stops[seat] = lambda: self._close(pidfd)
-
-    def remove(self, seat: Seat) -> None:
-        """Stop watching a seat; does nothing if it is not watched."""
-        if stop := self._stops.pop(seat, None):
-            stop()
-
-    def close(self) -> None:
-        """Stop watching all seats."""
-        for seat in list(self._stops):
-            self.remove(seat)
-
-    def _open(self, pid: int) -> int | None:
-        try:
-            return None if self._pidfd_open is None else self._pidfd_open(pid)
-        except OSError:  # it has ended, there are no file descriptors left, or a sandbox forbids it
-            return None
-
-    def _close(self, pidfd: int) -> None:
-        self._loop.remove_reader(pidfd)
-        os.close(pidfd)
-
-    def _poll(self, seat: Seat, callback: Callable[[], None]) -> None:
-        if not is_alive(seat):
-            self._ended(seat, callback)
-            return
-        self._stops[seat] = self._loop.call_later(self._poll_s, self._poll, seat, callback).cancel
-
-    def _ended(self, seat: Seat, callback: Callable[[], None]) -> None:
-        self.remove(seat)
-        callback()
-
-
-# --------------------
 # Seats and presence of all agents, kept in step with the state.
 
 
@@ -400,3 +187,335 @@ class Roll:
         self.terminals.put(agent)
         self.agent_terminals.put(agent)
         self.holders.put(agent)
+
+
+# --------------------
+# Which messages of a room, or of an inbox, were shown to whom: only those can be acknowledged.
+#
+# Kept in memory, and bounded: forgotten messages, and all messages after a restart, are shown once more or
+# stay unread. A message that was not shown is never acknowledged.
+
+LIMIT_READERS: Final = 4096
+LIMIT_MESSAGES: Final = 1024
+"""Unacknowledged messages per reader; above the limit the oldest are forgotten."""
+
+INBOX: Final = ""
+"""Used as the room of an inbox, whose messages may be of any room or of none."""
+
+
+class ShownMessages:
+    """The messages shown to each reader. Belongs to the loop's thread."""
+
+    def __init__(self, *, limit_readers: int = LIMIT_READERS, limit_messages: int = LIMIT_MESSAGES) -> None:
+        """When full, the reader that was shown nothing for longest is forgotten first."""
+        self._limit_readers = limit_readers
+        self._limit_messages = limit_messages
+        # Dictionaries, because they keep order; the values are unused.
+        self._readers: dict[tuple[str, str], dict[int, None]] = {}
+
+    def add(self, name: str, room: str, seqs: Iterable[int]) -> None:
+        """Record that messages of a room, or of the inbox, were shown to a reader."""
+        new = dict.fromkeys(seqs)
+        if not new:
+            return
+        known = self._readers.pop((name, room), {})
+        for seq in new:
+            known.pop(seq, None)
+        known |= new
+        while len(known) > self._limit_messages:
+            del known[next(iter(known))]
+        self._readers[name, room] = known
+        if len(self._readers) > self._limit_readers:
+            del self._readers[next(iter(self._readers))]
+
+    def has(self, name: str, room: str, seq: int) -> bool:
+        """Whether a message was shown to a reader, as far as remembered."""
+        return seq in self._readers.get((name, room), ())
+
+    def forget(self, name: str, room: str, seqs: Iterable[int]) -> None:
+        """Forget messages that are settled."""
+        known = self._readers.get((name, room), {})
+        for seq in seqs:
+            known.pop(seq, None)
+        if not known:
+            self._readers.pop((name, room), None)
+
+
+# --------------------
+# Signs of life of agents in rooms: waits, renewed leases, last actions. Kept only in memory.
+#
+# Stored facts are read from the log: since when an agent is offline, its events since then, whether it
+# reports idle or active. Everything else starts empty with each start of the daemon. So the start itself
+# counts as a sign of life of every agent whose process runs.
+#
+# A caller with a token has no visible process. It is present while one of its calls is open and for the grace
+# period of a waiter afterwards, and alive for a lease after its last call.
+
+_NO_SIGN: Final = frozenset({"delivery", "life", BYE, LEFT})
+"""Events that are written about an agent and not by it, or that are its last event."""
+_AT_REST: Final = frozenset({AgentState.IDLE.value, AgentState.EXITED.value})
+_LOOK_BACK: Final = 100
+"""After a start, look at this many of the newest events of an offline agent."""
+LIMIT_NAMES: Final = 10_000
+"""Names that are remembered. Above the limit the name that was silent for longest is forgotten."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    """How an agent waits, or waited, in one room."""
+
+    last_ms: int
+    is_parked: bool = False
+    count: int = 0
+    """The number of its calls that wait now."""
+
+
+class _LastSigns:
+    """When each of up to `LIMIT_NAMES` names last gave a sign of life."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, int] = {}
+
+    def put(self, name: str, now_ms: int) -> None:
+        self._at.pop(name, None)
+        self._at[name] = now_ms
+        if len(self._at) > LIMIT_NAMES:
+            del self._at[next(iter(self._at))]
+
+    def get(self, name: str) -> int | None:
+        return self._at.get(name)
+
+
+class AttendanceBook:
+    """Keeps attendance for one daemon. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        clock: Clock,
+        is_present: Callable[[str], bool],
+        has_token: Callable[[str], bool] = lambda name: False,
+        policy: Policy | None = None,
+    ) -> None:
+        """`is_present`: whether an agent's process is alive or it has a link.
+
+        `has_token`: whether it has a token.
+        """
+        self._log = log
+        self._clock = clock
+        self._has_process = is_present
+        self._has_token = has_token
+        self._grace_ms = (policy or Policy()).waiter_grace_ms
+        self._started_ms = clock.now_ms()
+        self._seen = _LastSigns()
+        self._tokens = _LastSigns()
+        self._calls: dict[str, int] = {}
+        self._active = {agent.name for agent in read_agents(log.rows) if agent.state == AgentState.ACTIVE}
+        self._beats: dict[tuple[str, str], int] = {}
+        self._waits: dict[tuple[str, str], _Wait] = {}
+        self._told: dict[tuple[str, str], int] = {}
+        self.shown = ShownMessages()
+        self.changed: Callable[[str], None] = lambda room: None
+        """Called with the room in which a wait ended: it may be the turn of another member."""
+        self.fell_silent: Callable[[str], None] = lambda name: None
+        """Called with an agent when one of its calls has ended: from then on its time runs."""
+        self._unsubscribe = log.subscribe(self._hear)
+
+    async def recall(self) -> None:
+        """After a start, remember the last event of each room member whose process had exited by then."""
+        for name in {name for room in read_open_rooms(self._log.rows) for name in room.names}:
+            if (gone_ms := self.gone_since_ms(name)) is not None:
+                query = Query(senders=(name,), since=gone_ms, last=_LOOK_BACK)
+                signs = [event.ts for event in await self._log.read(query) if _is_sign(event)]
+                if signs:
+                    self._seen.put(name, max(signs))
+
+    def close(self) -> None:
+        """Stop following the log."""
+        self._unsubscribe()
+
+    # Recording
+
+    def saw(self, name: str) -> None:
+        """Record that an agent did something: a request, a read, a write."""
+        self._seen.put(name, self._clock.now_ms())
+
+    def spoke(self, name: str) -> None:
+        """Record that an agent has shown a token: it is present, whatever became of its process."""
+        self._tokens.put(name, self._clock.now_ms())
+
+    @contextmanager
+    def speaking(self, name: str) -> Iterator[None]:
+        """Record an open call by a token while the block runs."""
+        self.spoke(name)
+        try:
+            with self._calling(name):
+                yield
+        finally:
+            self.spoke(name)
+            self.fell_silent(name)
+
+    @contextmanager
+    def _calling(self, name: str) -> Iterator[None]:
+        self._calls[name] = self._calls.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._calls[name] -= 1
+            if not self._calls[name]:
+                del self._calls[name]
+
+    def beat(self, room: str, name: str) -> None:
+        """Record that an owner confirmed, with its lease, that it still works."""
+        self._beats[room, name] = self._clock.now_ms()
+
+    @contextmanager
+    def waiting(self, room: str, name: str, *, is_parked: bool = False) -> Iterator[None]:
+        """Record that a member waits for its turn while the block runs; its newest call decides how it waits.
+
+        A call that is refused changes nothing.
+        """
+        wait = self._touch(room, name)
+        was_parked, wait.is_parked = wait.is_parked, is_parked
+        wait.count += 1
+        try:
+            with self._calling(name):
+                yield
+        except RequestError:
+            wait.is_parked = was_parked
+            raise
+        finally:
+            wait.count -= 1
+            wait.last_ms = self._clock.now_ms()
+            self.changed(room)
+            self.fell_silent(name)
+
+    def is_news(self, room: str, name: str, seq: int) -> bool:
+        """Record that a member was notified of a handoff; False if it already was notified of this one."""
+        is_known = self._told.get((room, name)) == seq
+        self._told[room, name] = seq
+        return not is_known
+
+    def forget(self, room: str, name: str) -> None:
+        """Forget a former member: nothing of it counts any more, not even calls that still wait."""
+        for table in (self._waits, self._beats, self._told):
+            table.pop((room, name), None)
+
+    # Reading
+
+    @property
+    def started_ms(self) -> int:
+        """When this daemon started."""
+        return self._started_ms
+
+    def is_present(self, name: str) -> bool:
+        """Whether its process is alive, or it has a link, an open call or a recent call with a token."""
+        if self._has_process(name) or name in self._calls:
+            return True
+        spoke_ms = self._tokens.get(name)
+        return spoke_ms is not None and self._clock.now_ms() - spoke_ms <= self._grace_ms
+
+    def is_active(self, name: str) -> bool:
+        """Whether its process is alive and it reports that it works."""
+        return name in self._active and self._has_process(name)
+
+    def gone_since_ms(self, name: str) -> int | None:
+        """Since when its process has exited; None while it has an open call, or if that is unknown."""
+        agent = read_agent(self._log.rows, name)
+        if agent is None or not agent.left or self._has_process(name) or name in self._calls:
+            return None
+        return agent.since
+
+    def token_ms(self, name: str) -> int | None:
+        """When it last used a token. An agent with a token may have done so until the daemon started."""
+        spoke_ms = self._tokens.get(name)
+        return self._started_ms if spoke_ms is None and self._has_token(name) else spoke_ms
+
+    def seen_ms(self, name: str) -> int | None:
+        """When it last did something."""
+        return self._seen.get(name)
+
+    def idle_since_ms(self, name: str) -> int | None:
+        """Since when it reports idle; None if it does not, or has never reported its state."""
+        agent = read_agent(self._log.rows, name)
+        if agent is None or not agent.ready or agent.state != AgentState.IDLE:
+            return None
+        return agent.since
+
+    def beat_ms(self, room: str, name: str) -> int | None:
+        """When it last confirmed its lease."""
+        return self._beats.get((room, name))
+
+    def last_wait_ms(self, room: str, name: str) -> int | None:
+        """When it last waited, or joined; the current time while it waits."""
+        wait = self._waits.get((room, name))
+        if wait is None:
+            return None
+        return self._clock.now_ms() if wait.count else wait.last_ms
+
+    def is_waiting(self, room: str, name: str) -> bool:
+        """Whether it waits now."""
+        wait = self._waits.get((room, name))
+        return wait is not None and wait.count > 0
+
+    def is_parked(self, room: str, name: str) -> bool:
+        """Whether its last wait was only for a reserved stick."""
+        wait = self._waits.get((room, name))
+        return wait is not None and wait.is_parked
+
+    def waiters(self, room: str) -> list[str]:
+        """Return the members that wait in a room now."""
+        return [name for (where, name), wait in self._waits.items() if where == room and wait.count]
+
+    def _touch(self, room: str, name: str) -> _Wait:
+        now = self._clock.now_ms()
+        wait = self._waits.setdefault((room, name), _Wait(now))
+        wait.last_ms = now
+        return wait
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        """Count an agent's own events as signs of life, except a status that it is idle."""
+        for event in events:
+            if event.type == "status":
+                self._hear_status(event)
+            elif _is_sign(event):
+                self.saw(event.sender)
+            room, body = room_id_of(event), event.body
+            if room is None:
+                continue
+            if event.type == JOINED:
+                self._touch(room, event.sender)
+            elif isinstance(body, MemberLeft):
+                # The kick event itself was handled; the agent may have joined again since.
+                if not body.kick:
+                    self.forget(room, from_agent(event) or event.sender)
+            elif event.type == "kick":
+                for name in event.to:
+                    self.forget(room, name)
+            elif event.type == "close":
+                for where, name in [*self._waits, *self._beats, *self._told]:
+                    if where == room:
+                        self.forget(room, name)
+
+    def _hear_status(self, event: Event) -> None:
+        """Count an agent that was active as active until now, even if it is idle from now on."""
+        name, state = agent_of(event), _state(event)
+        was_active = name in self._active
+        if state == AgentState.ACTIVE:
+            self._active.add(name)
+        else:
+            self._active.discard(name)
+        if was_active or _is_sign(event):
+            self.saw(name)
+
+
+def _is_sign(event: Event) -> bool:
+    """Whether an event is a sign of life of its sender."""
+    if event.type == "status":
+        return _state(event) not in _AT_REST
+    return event.type not in _NO_SIGN
+
+
+def _state(event: Event) -> str | None:
+    return event.body.state if isinstance(event.body, StatusChanged) else None

@@ -1,13 +1,17 @@
-"""Map processes, marks and harness sessions to agents. Reads no process and knows no rights."""
+"""Which processes and terminals belong to which agents. Knows no rights."""
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from palaver.harness.marks import SEAT_MARK, SESSION_MARKS
-from palaver.identity.process import Process
+from palaver.identity.process import Process, read_process, runs_holder
 from palaver.protocol.agents import Agent, Seat
+
+# --------------------
+# Map processes, marks and harness sessions to agents. Reads no process.
+
 
 _Table = dict[object, dict[str, Agent]]
 
@@ -153,3 +157,152 @@ class SeatIndex:
         seat = agent.seat
         started = seat.start if seat is not None and seat.boot == self.boot else -1
         return started, agent.joined, agent.name
+
+
+# --------------------
+# Track which processes are holders, and which agents they run. A process below one is never the human.
+#
+# A holder adopts every process that its agent leaves running. So a process that has left its session, its
+# terminal and its environment still has the holder above it. Read-only; `caller.py` identifies the caller.
+
+
+@dataclass(frozen=True, slots=True)
+class HolderAbove:
+    """The nearest holder above a caller."""
+
+    index: int
+    """Its index in the chain."""
+    seats: Sequence[Seat]
+    """The seats that it runs.
+
+    Empty for another program that runs agents: the owner of its other children is unclear.
+    """
+
+
+class Holders:
+    """The holders of this home, identified by pid and start time. Belongs to one thread.
+
+    A holder is found above the process it runs, even before it has reconnected to a new daemon. Any other
+    program is known once it has held an agent.
+    """
+
+    def __init__(
+        self,
+        boot: str,
+        read: Callable[[int], Process | None] = read_process,
+        is_holder: Callable[[int], bool] = runs_holder,
+    ) -> None:
+        self._boot = boot
+        self._read = read
+        self._is_holder = is_holder
+        self._known: dict[tuple[int, int], list[Seat]] = {}
+        self._looked_at: dict[str, Seat] = {}
+
+    def put(self, agent: Agent) -> None:
+        """Record the current state of an agent, and find the holder above it."""
+        seat = agent.seat if agent.holder else None
+        if seat is None or seat.boot != self._boot or self._looked_at.get(agent.name) == seat:
+            return
+        self._looked_at[agent.name] = seat
+        child = self._read(seat.pid)
+        parent = self._read(child.ppid) if child is not None and child.start == seat.start else None
+        # The parent may have adopted the process: the process that adopts every orphan is not a holder.
+        if parent is not None and self._is_holder(parent.pid):
+            self.meet(parent)
+            self._known[parent.pid, parent.start].append(seat)
+
+    def meet(self, process: Process) -> None:
+        """Record that a process holds an agent."""
+        if (process.pid, process.start) not in self._known:
+            self._forget_ended()
+            self._known[process.pid, process.start] = []
+
+    def above(self, chain: Sequence[Process]) -> HolderAbove | None:
+        """Return the nearest holder above the caller (the first process of the chain), or None."""
+        for index, process in enumerate(chain):
+            seats = self._known.get((process.pid, process.start))
+            if seats is not None and index:
+                return HolderAbove(index, tuple(seats))
+        return None
+
+    def _forget_ended(self) -> None:
+        for pid, start in list(self._known):
+            process = self._read(pid)
+            if process is None or process.start != start:
+                del self._known[pid, start]
+
+
+# --------------------
+# Track which terminals holders own. A process at one of them is its agent's, and never the human.
+#
+# Includes agents that have left: their processes may still run. The terminal of a process is read from the
+# system each time, because a process can get one after its start.
+
+_STOPPED: Final = ("T", "t")
+
+
+class HolderTerminals:
+    """A set of terminals, as device numbers. Belongs to one thread."""
+
+    def __init__(self, boot: str, read: Callable[[int], Process | None] = read_process) -> None:
+        self._boot = boot
+        self._read = read
+        self._seats: dict[str, Seat] = {}
+        self._known: dict[Seat, int] = {}
+
+    def put(self, agent: Agent) -> None:
+        """Record the current state of an agent.
+
+        An earlier process of its holder counts until it has ended.
+        """
+        if agent.holder and agent.seat is not None and agent.seat.boot == self._boot:
+            self._seats[f"{agent.name} {agent.seat.pid} {agent.seat.start}"] = agent.seat
+
+    def __contains__(self, tty: object) -> bool:
+        """Whether a holder owns this terminal."""
+        self._look()
+        return tty in self._known.values()
+
+    def _look(self) -> None:
+        for name, seat in list(self._seats.items()):
+            process = self._read(seat.pid)
+            if process is None or process.start != seat.start or process.is_zombie:
+                del self._seats[name]
+                self._known.pop(seat, None)
+            elif process.tty:
+                self._known[seat] = process.tty
+
+
+class AgentTerminals:
+    """People's terminals at which agents without a holder run. Belongs to one thread.
+
+    While an agent runs at a person's terminal, the system does not show which of the two a process there
+    belongs to: a process can be given another parent (CLONE_PARENT), and can type for the person (TIOCSTI).
+    """
+
+    def __init__(self, boot: str, read: Callable[[int], Process | None] = read_process) -> None:
+        self._boot = boot
+        self._read = read
+        self._seats: dict[int, set[tuple[int, int]]] = {}
+
+    def put(self, agent: Agent) -> None:
+        """Record the current state of an agent. One that has left counts until its process has ended."""
+        seat = agent.seat
+        if seat is None or agent.holder or seat.boot != self._boot:
+            return
+        process = self._read(seat.pid)
+        if process is not None and process.start == seat.start and process.tty:
+            self._seats.setdefault(process.tty, set()).add((seat.pid, seat.start))
+
+    def has_agent(self, tty: int) -> bool:
+        """Whether an agent runs at this terminal now; a stopped one does not count."""
+        seats = self._seats.get(tty, set())
+        for pid, start in list(seats):
+            process = self._read(pid)
+            if process is None or process.start != start or process.is_zombie or process.tty != tty:
+                seats.discard((pid, start))
+            elif process.state not in _STOPPED:
+                return True
+        if not seats:
+            self._seats.pop(tty, None)
+        return False

@@ -17,7 +17,7 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import Turn
 from palaver.clock import CallLater, Clock
 from palaver.domain.lease import Cause
-from palaver.identity.room_presence import INBOX, AttendanceBook
+from palaver.identity.presence import INBOX, AttendanceBook
 from palaver.log.api import EventKind, Log
 from palaver.log.follow import follow
 from palaver.protocol.agents import Caller

@@ -11,7 +11,7 @@ from palaver.clock import CallLater, Clock
 from palaver.domain.lease import Policy, RoomFacts, conditions, is_gone, lease_until_ms, take_facts
 from palaver.domain.stick import check_holder
 from palaver.errors import BadRequest, NotAPlace, UnknownMember, WhoAreYou
-from palaver.identity.room_presence import INBOX, AttendanceBook
+from palaver.identity.presence import INBOX, AttendanceBook
 from palaver.identity.workspace import Places
 from palaver.log.api import Log
 from palaver.protocol.agents import Agent, Caller, Standing

@@ -8,8 +8,7 @@ from typing import Final, Protocol
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Origin, Settings
-from palaver.identity.presence import Presence
-from palaver.identity.room_presence import AttendanceBook
+from palaver.identity.presence import AttendanceBook, Presence
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook
 from palaver.protocol.agents import Caller

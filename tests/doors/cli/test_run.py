@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.doors.cli.run import is_newer
-from palaver.harness.marks import marks_of
+from palaver.identity.caller import marks_of
 
 
 @pytest.mark.parametrize(

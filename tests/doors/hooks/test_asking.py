@@ -14,8 +14,7 @@ from palaver.doors.hooks.connection import HookAsking
 from palaver.doors.hooks.handler import HookDesk, HookReply
 from palaver.errors import AlreadyJoined
 from palaver.identity.caller import Anchor, CallerClaim, Doorstep
-from palaver.identity.environment import HarnessEnvironment
-from palaver.identity.process import Peer, Process
+from palaver.identity.process import HarnessEnvironment, Peer, Process
 from palaver.protocol.agents import Caller, Seat, caller_for
 from palaver.protocol.thin import ThinRequest
 from palaver.services.agents import TranscriptBook

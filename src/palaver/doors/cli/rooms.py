@@ -12,7 +12,7 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Parsed, relative_time
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import BadRequest, InvalidHandoff, RoomNotFound, UsageError
-from palaver.identity.environment import read_home
+from palaver.identity.process import read_home
 from palaver.protocol.display import Column, Paint, display_width, lay_out, truncate
 from palaver.protocol.envelope import room_id_of
 from palaver.protocol.requests import LeaveRoom

@@ -39,8 +39,8 @@ from palaver.doors.cli.parser import Parsed, parse, trace
 from palaver.doors.cli.render import before_the_text, format_refusal, status_of
 from palaver.doors.cli.spec import Command, Table, build_table
 from palaver.errors import PalaverError, UsageError, WhoAreYou
-from palaver.harness.marks import harness_of, marks_of
-from palaver.identity.caller import CallerClaim, Doorstep, act_as
+from palaver.harness.marks import harness_of
+from palaver.identity.caller import CallerClaim, Doorstep, act_as, marks_of
 from palaver.identity.process import Process
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.display import paint_for, safe, wants_colour

@@ -22,7 +22,7 @@ from palaver.errors import (
     error_from_wire,
 )
 from palaver.harness.base import compile_rule
-from palaver.identity.environment import HARNESS_WORDS
+from palaver.identity.process import HARNESS_WORDS
 from palaver.identity.tokens import Ticket
 from palaver.protocol.agents import (
     INSTANCE,

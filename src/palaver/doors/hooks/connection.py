@@ -24,10 +24,9 @@ from palaver.doors.hooks.handler import HookDesk, HookReply
 from palaver.errors import AlreadyJoined, BadRequest, PalaverError
 from palaver.harness.claude.launch import has_waker
 from palaver.harness.hooks import HookNews, HookStep, permission_answer
-from palaver.harness.marks import marks_of
 from palaver.harness.registry import profile_of, read_hook
 from palaver.harness.setup import INSTALLED
-from palaver.identity.caller import CallerClaim, Doorstep, who_joins
+from palaver.identity.caller import CallerClaim, Doorstep, marks_of, who_joins
 from palaver.identity.process import Peer, Process
 from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.events import request_digest

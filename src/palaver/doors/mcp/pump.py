@@ -29,10 +29,8 @@ from palaver.errors import (
     WhoAreYou,
 )
 from palaver.harness.hooks import call_in_meta, session_in_arguments, session_in_meta
-from palaver.harness.marks import marks_of
-from palaver.identity.caller import CallerClaim, Doorstep, act_as, who_joins
-from palaver.identity.environment import read_home
-from palaver.identity.process import Peer, Process
+from palaver.identity.caller import CallerClaim, Doorstep, act_as, marks_of, who_joins
+from palaver.identity.process import Peer, Process, read_home
 from palaver.protocol import thin as wire
 from palaver.protocol.agents import Caller
 from palaver.protocol.message import EXTERNAL
