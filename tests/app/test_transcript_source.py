@@ -146,7 +146,7 @@ def test_oversized_line_is_skipped_and_counted(tmp_path: Path, monkeypatch: pyte
     lines = list(transcript.lines())
 
     assert lines == [b"short\n", b"1234567\n", b"half"]
-    assert transcript.passed_over == 1
+    assert transcript.skipped_lines == 1
 
 
 def test_file_that_is_not_regular_is_not_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from palaver.clock import SystemClock
 from palaver.config import load
-from palaver.daemon.daemon import ROOM, Daemon
+from palaver.daemon.daemon import DISK_HAS_ROOM, Daemon
 from palaver.home import StartReport, file_system_of, prepare_home
 
 
@@ -45,7 +45,9 @@ def test_file_system_of_a_path_is_that_of_its_nearest_mount() -> None:
     assert file_system_of(Path("/")) != ""
 
 
-@pytest.mark.parametrize(("reasons", "is_again"), [((ROOM,), True), ((ROOM, "SIGTERM"), False)])
+@pytest.mark.parametrize(
+    ("reasons", "is_again"), [((DISK_HAS_ROOM,), True), ((DISK_HAS_ROOM, "SIGTERM"), False)]
+)
 def test_daemon_that_is_stopped_while_it_is_about_to_restart_ends(
     tmp_path: Path, reasons: tuple[str, ...], is_again: bool
 ) -> None:

@@ -49,6 +49,8 @@ from palaver.protocol.transcript import (
     take_excerpt,
 )
 
+_encode: Final = msgspec.json.Encoder().encode
+
 # --------------------
 # Entries of a transcript as a person reads them: role, time, text, and below it the tools. Pure.
 
@@ -109,8 +111,6 @@ def _below(head: str, text: str, *, is_full: bool) -> Iterator[str]:
 LIMIT_S: Final = 2.0
 """Seconds that one entry may be searched."""
 
-_encode_found: Final = msgspec.json.Encoder().encode
-
 
 class _TooSlowError(Exception):
     """The time limit was reached."""
@@ -159,7 +159,7 @@ def _texts(entry: TranscriptEntry, level: Detail) -> Iterator[str]:
     yield entry.text
     for tool in entry.tools if level is not Detail.NORMAL else ():
         yield tool.name
-        yield tool.input if isinstance(tool.input, str) else _encode_found(tool.input).decode()
+        yield tool.input if isinstance(tool.input, str) else _encode(tool.input).decode()
         yield tool.output or ""
 
 
@@ -174,7 +174,6 @@ LIMIT_LINE_BYTES: Final = 32 * 1024 * 1024
 _LIMIT_REGISTRY_BYTES: Final = 64 * 1024
 _PAGE: Final = 100
 _BUSY_S: Final = 2.0
-_encode_source: Final = msgspec.json.Encoder().encode
 
 Environment = Mapping[str, str]
 
@@ -186,7 +185,7 @@ class Transcript:
     harness: str
     path: str
     session: str
-    passed_over: int = 0
+    skipped_lines: int = 0
     """Lines that were too long in the last read."""
 
     @property
@@ -200,7 +199,7 @@ class Transcript:
 
     def lines(self) -> Iterator[bytes]:
         """Yield its current lines."""
-        self.passed_over = 0
+        self.skipped_lines = 0
         if self.harness == "opencode":
             return _database_lines(self.path, self.session)
         return self._file_lines()
@@ -211,7 +210,7 @@ class Transcript:
                 if len(line) < LIMIT_LINE_BYTES or line.endswith(b"\n"):
                     yield line
                     continue
-                self.passed_over += 1
+                self.skipped_lines += 1
                 while (line := file.readline(LIMIT_LINE_BYTES)) and not line.endswith(b"\n"):
                     pass
 
@@ -219,10 +218,10 @@ class Transcript:
 def find_transcript(known: KnownSession, environment: Environment) -> Transcript:
     """Find the transcript of a session. Raises `NotFound`, which names the paths that were searched."""
     session = _session(known, environment)
-    is_told = (
+    is_known_path = (
         known.path and known.harness != "opencode" and (session in known.path or session == known.session)
     )
-    if is_told and Path(known.path).is_file():
+    if is_known_path and Path(known.path).is_file():
         return Transcript(known.harness, known.path, session)
     if not is_session_id(session):
         raise NotFound(
@@ -289,7 +288,8 @@ def _read_small(path: str) -> bytes:
         return file.read(_LIMIT_REGISTRY_BYTES)
 
 
-# OpenCode's database
+# --------------------
+# The database of OpenCode: each message as one line, as in the files of other harnesses.
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -318,8 +318,8 @@ def _database_lines(path: str, session: str) -> Iterator[bytes]:
                 " WHERE session_id = ? AND (time_created, id) > (?, ?) ORDER BY time_created, id LIMIT ?",
                 (session, *after, _PAGE),
             ).fetchall():
-                for moment, key, data in page:
-                    after = (moment, key)
+                for created, key, data in page:
+                    after = (created, key)
                     yield _message_line(database, key, data)
         finally:
             database.close()
@@ -333,15 +333,13 @@ def _message_line(database: sqlite3.Connection, key: str, data: bytes) -> bytes:
         (key, LIMIT_LINE_BYTES),
     ).fetchall()
     found = [part for (text,) in parts if (part := read_object(text)) is not None]
-    return _encode_source({"info": {**(read_object(data) or {}), "id": key}, "parts": found}) + b"\n"
+    return _encode({"info": {**(read_object(data) or {}), "id": key}, "parts": found}) + b"\n"
 
 
 # --------------------
-# `pal transcript`, and the transcripts of a bundle, in the client's own process and with its rights.
+# The two commands: print a transcript, and take the excerpts for a bundle.
 #
 # The daemon has decided whose transcript it is. Long ones are read twice instead of kept in memory.
-
-_encode: Final = msgspec.json.Encoder().encode
 
 Numbered = tuple[int, TranscriptEntry]
 
@@ -357,8 +355,8 @@ def read_transcript(word: str, environment: Mapping[str, str]) -> int:
     except OSError as error:
         sys.stderr.write(f"pal: {error.filename or 'standard output'}: {error.strerror}\n")
         os._exit(1)  # a later write would fail too
-    if transcript.passed_over:
-        sys.stderr.write(f"pal: lines that are too long to read: {transcript.passed_over}\n")
+    if transcript.skipped_lines:
+        sys.stderr.write(f"pal: lines that are too long to read: {transcript.skipped_lines}\n")
     return 0
 
 

@@ -1,10 +1,7 @@
-"""Subscriptions and watches: the rights to create and end them, and the notices to their owners.
+"""Handle requests about subscriptions, watches and reminders: rights, and the notices to their owners.
 
 A notice is decided on the single key of its subscription or watch. So a watch notifies once, and so does a
 subscription with `once`.
-
-The rows of the table in `broker.py` for subscriptions and watches: that module only knows which function
-decides.
 """
 
 import msgspec

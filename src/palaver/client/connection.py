@@ -37,8 +37,8 @@ from palaver.client.values import (
     last_from_json,
     ledger_from_json,
     mail_from_json,
-    place_from_json,
     receipt_from_json,
+    seq_from_json,
 )
 from palaver.client.wire import ReplyLine, Wire, default_home, open_wire
 from palaver.clock import SystemClock
@@ -536,7 +536,7 @@ class Follower:
     def _skip(self, line: msgspec.Raw) -> None:
         """Skip an unreadable event; it is not requested again after a reconnect."""
         self._on_unreadable()
-        after = max(self._request.after, place_from_json(line))
+        after = max(self._request.after, seq_from_json(line))
         if not len(self._waiting):  # Otherwise the waiting events would be skipped with it.
             self._request = msgspec.structs.replace(self._request, after=after)
 

@@ -1,4 +1,4 @@
-"""The values of the SDK: messages, agents, receipts and rooms, as programs see them."""
+"""The values of the SDK: agents, receipts, messages and events, as programs see them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -133,7 +133,7 @@ class _Found(msgspec.Struct, frozen=True):
     last: int
 
 
-class _Placed(msgspec.Struct, frozen=True):
+class _Numbered(msgspec.Struct, frozen=True):
     seq: int
 
 
@@ -143,7 +143,7 @@ mail_from_json: Final = msgspec.json.Decoder(ReceivedMessage).decode
 fields_from_json: Final = msgspec.json.Decoder(dict[str, object]).decode
 _listed: Final = msgspec.json.Decoder(_Listed).decode
 _ledger: Final = msgspec.json.Decoder(_Ledger).decode
-_place: Final = msgspec.json.Decoder(_Placed).decode
+_numbered: Final = msgspec.json.Decoder(_Numbered).decode
 _found: Final = msgspec.json.Decoder(_Found).decode
 
 
@@ -165,10 +165,10 @@ def event_from_json(line: msgspec.Raw) -> Event | None:
         return None
 
 
-def place_from_json(line: msgspec.Raw) -> int:
+def seq_from_json(line: msgspec.Raw) -> int:
     """Read the seq of an event that is otherwise unreadable; return 0 if it has no seq."""
     try:
-        return _place(line).seq
+        return _numbered(line).seq
     except msgspec.DecodeError:
         return 0
 

@@ -202,7 +202,7 @@ def watch_loop(limit_ms: int) -> Callable[[], None]:
             used_s = time.thread_time()
 
     def stop() -> None:
-        asyncio.Handle._run = plain  # type: ignore[method-assign, assignment]  # what it was before
+        asyncio.Handle._run = plain  # type: ignore[method-assign, assignment]  # the original method
 
     asyncio.Handle._run = run_watched  # type: ignore[method-assign, assignment]  # there is no public hook
     return stop
@@ -320,18 +320,18 @@ class DeliveryTimer:
             _logger.warning("nothing could expire or be held: %s: %s", error.code, error)
             await asyncio.sleep(_TRY_AGAIN_S)
         except Exception:  # A bug. Without this timer nothing would expire, be held or be given up any more.
-            _logger.exception("what has fallen due could not be done")
+            _logger.exception("the work of delivery that was due has failed")
             await asyncio.sleep(_TRY_AGAIN_S)
 
 
 # --------------------
 # The daemon itself: it builds all parts in order, and closes them in the reverse order.
 
-_FAREWELL: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
+_STOPPED_TEXT: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 
 _LOST: Final = "the home was removed"
 
-ROOM: Final = "there is room again"
+DISK_HAS_ROOM: Final = "the disk has room again"
 
 
 class Daemon:
@@ -353,7 +353,7 @@ class Daemon:
 
     def stop(self, reason: str) -> None:
         """Stop; the first reason counts. Stopping a daemon that is about to restart ends it permanently."""
-        if self._reason in ("", ROOM):
+        if self._reason in ("", DISK_HAS_ROOM):
             self._reason = reason
         self._stopped.set()
 
@@ -372,7 +372,7 @@ class Daemon:
             await log.close()
         if failure is not None:
             raise failure
-        return self._reason == ROOM
+        return self._reason == DISK_HAS_ROOM
 
     async def _serve(self, log: SqliteLog, ready: StartReport) -> Exception | None:
         """Open the doors and close them again; return an error, which a task group would wrap."""
@@ -384,17 +384,11 @@ class Daemon:
                         lift_stop(self._home)
                     ready.say("ok")
                     closing.callback(watch_loop(self._settings.watchdog_ms))
-                    _logger.info(
-                        "listening in %s at place %d, version %s", self._home, log.last(), __version__
-                    )
+                    _logger.info("listening in %s at seq %d, version %s", self._home, log.last(), __version__)
                     await self._stopped.wait()
                     _logger.info("stopping: %s", self._reason)
                     await self._shut(doors)
-            except (
-                sqlite3.Error,
-                UnicodeError,
-                msgspec.MsgspecError,
-            ) as error:  # Rows that cannot be decoded.
+            except (sqlite3.Error, UnicodeError, msgspec.MsgspecError) as error:  # Rows cannot be decoded.
                 _logger.error("the log cannot be read: %s", error)
                 return damaged(error)
             except Exception as error:
@@ -430,7 +424,7 @@ class Daemon:
         # Events about offline agents must come after the start event.
         middle.roll.start()
         if self._wanted:
-            self._take_wanted(middle.roll)
+            self._take_wanted(middle.doorstep)
         subagents = Subagents(log, middle.broker, tasks)
         closing.callback(subagents.close)
         if not is_read_only:
@@ -464,7 +458,7 @@ class Daemon:
     async def _begin_with_room(self, log: SqliteLog) -> None:
         """Start again once a full disk has room: the start must be stored before anything else."""
         if await log.has_room():
-            self.stop(ROOM)
+            self.stop(DISK_HAS_ROOM)
 
     def _look_after_log(self, log: SqliteLog, tasks: GuardedTasks) -> None:
         """Log once that a file of the log was lost, and save the committed events."""
@@ -489,11 +483,8 @@ class Daemon:
     async def _remove_files(self, ids: Sequence[str]) -> None:
         await asyncio.to_thread(remove_files, self._home, ids)
 
-    def _take_wanted(self, roll: Roll) -> None:
+    def _take_wanted(self, doorstep: Doorstep) -> None:
         """Write the settings that this process was started with; refuse unless a person started it."""
-        doorstep = Doorstep(
-            roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
-        )
         require_person(doorstep.who(ancestors(os.getpid()), CallerClaim(marks=marks_of(os.environ))))
         write_wanted(self._home, self._wanted)
         self._loaded = load(self._home, os.environ)
@@ -504,7 +495,7 @@ class Daemon:
         if self._reason == REPLACED:
             await wait_for_successor(self._home)
         await doors.http.close()
-        await doors.unix.close(_FAREWELL if self._reason == DOWN else None)
+        await doors.unix.close(_STOPPED_TEXT if self._reason == DOWN else None)
 
     def _make_middle(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Middle":
         """Create the broker and the parts that its decisions read."""
@@ -539,7 +530,10 @@ class Daemon:
             policy=self._policy,
         )
         closing.callback(broker.close)
-        return _Middle(roll=roll, tokens=tokens, attendance=attendance, broker=broker)
+        doorstep = Doorstep(
+            roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
+        )
+        return _Middle(roll=roll, doorstep=doorstep, tokens=tokens, attendance=attendance, broker=broker)
 
     def _make_doors(
         self,
@@ -555,7 +549,7 @@ class Daemon:
         queries = Queries(log)
         conversations, transcripts = Conversations(delivery, queries, tasks), TranscriptBook()
         closing.callback(conversations.close)
-        desk = RoomService(
+        rooms = RoomService(
             log=log,
             broker=broker,
             clock=self._clock,
@@ -565,7 +559,7 @@ class Daemon:
             agents=lambda: agents_view(services),
             inbox=lambda name, limit: mail_view(services, name, limit),
         )
-        closing.callback(desk.close)
+        closing.callback(rooms.close)
         hooks = HookDesk(
             queries=queries,
             broker=broker,
@@ -607,22 +601,20 @@ class Daemon:
                 permissions=PermissionBook(),
                 consumers=Consumers(self._home / "consumers"),
             ),
-            rooms=desk,
+            rooms=rooms,
         )
-        doorstep = Doorstep(
-            roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
-        )
-        adopted = AdoptedDoor(services, doorstep, tasks)
+        adopted = AdoptedDoor(services, middle.doorstep, tasks)
         closing.callback(adopted.close)
-        unix = UnixDoor(services, doorstep, hooks, tasks)
+        unix = UnixDoor(services, middle.doorstep, hooks, tasks)
         return _Doors(services=services, unix=unix, adopted=adopted, http=http, hooks=hooks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Middle:
-    """The broker, and the parts that its decisions read in addition to the log."""
+    """The broker, and the parts that know callers and presence, which its decisions read."""
 
     roll: Roll
+    doorstep: Doorstep
     tokens: TokenBook
     attendance: AttendanceBook
     broker: Broker

@@ -1,4 +1,7 @@
-"""The lease of the stick: time limits, the next owner, and reservations. Pure; time is a parameter."""
+"""Input and results of decisions about the stick: fairness, limits, facts about members, conditions.
+
+Pure: time is a parameter. `stick.py` and `members.py` decide.
+"""
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,9 +52,9 @@ def _ordinal(room: Room, name: str) -> int:
 
 _MINUTE_MS: Final = 60_000
 
+# Values of `Policy.room_wakes`: the senders that wake all members with a message to the room.
 PERSONS_WAKE: Final = "human"
 ALL_WAKE: Final = "everyone"
-"""Values of `Policy.room_wakes`: the senders that wake all members with a message to the room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +278,14 @@ class Cause(enum.StrEnum):
     OPERATOR_OVERRIDE = "operator_override"
 
 
+_SHOWN: Final = (
+    (Cause.OWNER_TIMEOUT, Condition.STALE_OWNER),
+    (Cause.OWNER_GONE, Condition.OWNER_GONE),
+    (Cause.OWNER_IDLE, Condition.OWNER_IDLE),
+)
+"""The condition that is shown for each cause, in this order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """Why a takeover is possible now, and when that changes by itself; None for not, and for never."""
@@ -307,17 +318,15 @@ def gone_at_ms(room: Room, name: str, facts: RoomFacts, policy: Policy) -> int |
     That is one grace period after the end of its process or its last sign, whichever is later. A token user
     has no known process: it counts as present for one lease after its last request.
     """
-    return _behind_silence_ms(room, name, facts, policy, policy.gone_grace_ms)
+    return _silent_until_ms(room, name, facts, policy, policy.gone_grace_ms)
 
 
 def retires_at_ms(room: Room, name: str, facts: RoomFacts, policy: Policy) -> int | None:
     """Return the time from which an exited member is removed; None while its process may be alive."""
-    return _behind_silence_ms(room, name, facts, policy, policy.presence_ms)
+    return _silent_until_ms(room, name, facts, policy, policy.presence_ms)
 
 
-def _behind_silence_ms(
-    room: Room, name: str, facts: RoomFacts, policy: Policy, silence_ms: int
-) -> int | None:
+def _silent_until_ms(room: Room, name: str, facts: RoomFacts, policy: Policy, silence_ms: int) -> int | None:
     """Return the time at which a member has been exited and silent for `silence_ms`.
 
     A start of the daemon is not a sign of the member, but a member that waited when the last daemon ended has
@@ -334,14 +343,14 @@ def _behind_silence_ms(
 
 def is_gone(room: Room, name: str, facts: RoomFacts, policy: Policy) -> bool:
     """Return whether a member counts as exited."""
-    moment = gone_at_ms(room, name, facts, policy)
-    return moment is not None and moment <= facts.now_ms
+    gone_ms = gone_at_ms(room, name, facts, policy)
+    return gone_ms is not None and gone_ms <= facts.now_ms
 
 
 def has_ended(room: Room, name: str, facts: RoomFacts, policy: Policy) -> bool:
     """Return whether the process of a member has ended; it counts as exited unless it gives a sign."""
-    moment = _behind_silence_ms(room, name, facts, policy, 0)
-    return moment is not None and moment <= facts.now_ms
+    ended_ms = _silent_until_ms(room, name, facts, policy, 0)
+    return ended_ms is not None and ended_ms <= facts.now_ms
 
 
 def reservation_until_ms(room: Room, facts: RoomFacts, policy: Policy) -> int:
@@ -353,13 +362,13 @@ def reservation_until_ms(room: Room, facts: RoomFacts, policy: Policy) -> int:
 def outlook(room: Room, facts: RoomFacts, policy: Policy) -> Outlook:
     """Return whether the stick may be taken over, and when that can change without an event."""
     if room.state == StickState.OWNED:
-        moments = _owner_moments(room, facts, policy)
+        times = _takeover_times(room, facts, policy)
     elif room.state == StickState.RESERVED:
-        moments = {Cause.CLAIM_TIMEOUT: reservation_until_ms(room, facts, policy)}
+        times = {Cause.CLAIM_TIMEOUT: reservation_until_ms(room, facts, policy)}
     else:
-        moments = {}
-    cause = next((cause for cause, moment in moments.items() if moment <= facts.now_ms), None)
-    later = [moment for moment in moments.values() if moment > facts.now_ms]
+        times = {}
+    cause = next((cause for cause, time_ms in times.items() if time_ms <= facts.now_ms), None)
+    later = [time_ms for time_ms in times.values() if time_ms > facts.now_ms]
     return Outlook(cause, min(later, default=None))
 
 
@@ -371,9 +380,8 @@ def conditions(room: Room, facts: RoomFacts, policy: Policy) -> tuple[Condition,
     """
     found: list[Condition] = []
     if room.state == StickState.OWNED:
-        over = {
-            cause for cause, moment in _owner_moments(room, facts, policy).items() if moment <= facts.now_ms
-        }
+        times = _takeover_times(room, facts, policy)
+        over = {cause for cause, time_ms in times.items() if time_ms <= facts.now_ms}
         if has_ended(room, room.owner, facts, policy):
             over.add(Cause.OWNER_GONE)
         found += [condition for cause, condition in _SHOWN if cause in over]
@@ -384,25 +392,18 @@ def conditions(room: Room, facts: RoomFacts, policy: Policy) -> tuple[Condition,
     return tuple(found)
 
 
-_SHOWN = (
-    (Cause.OWNER_TIMEOUT, Condition.STALE_OWNER),
-    (Cause.OWNER_GONE, Condition.OWNER_GONE),
-    (Cause.OWNER_IDLE, Condition.OWNER_IDLE),
-)
-
-
-def _owner_moments(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause, int]:
+def _takeover_times(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause, int]:
     """Return the times from which the owner may lose the stick, the most serious cause first."""
-    moments: dict[Cause, int] = {}
-    gone = gone_at_ms(room, room.owner, facts, policy)
-    if gone is not None:
-        moments[Cause.OWNER_GONE] = gone
-    moments[Cause.OWNER_TIMEOUT] = lease_until_ms(room, facts, policy)
+    times: dict[Cause, int] = {}
+    gone_ms = gone_at_ms(room, room.owner, facts, policy)
+    if gone_ms is not None:
+        times[Cause.OWNER_GONE] = gone_ms
+    times[Cause.OWNER_TIMEOUT] = lease_until_ms(room, facts, policy)
     owner = facts.of(room.owner)
     if owner.idle_since_ms is not None:
         signs = (owner.idle_since_ms, room.claimed_ms, owner.seen_ms or 0, owner.beat_ms or 0)
-        moments[Cause.OWNER_IDLE] = max(signs) + policy.owner_idle_ms
-    return moments
+        times[Cause.OWNER_IDLE] = max(signs) + policy.owner_idle_ms
+    return times
 
 
 # --------------------
@@ -460,9 +461,9 @@ class Moment:
         waiters = [member for member in self.others(giver, *names) if self._has_waited(member)]
         return first_in_line(self.room, waiters, giver)
 
-    def left_ms(self, moment_ms: int | None) -> int | None:
-        """Return the time until a moment, at least 0; None for None."""
-        return None if moment_ms is None else max(0, moment_ms - self.facts.now_ms)
+    def left_ms(self, until_ms: int | None) -> int | None:
+        """Return the remaining time until then, at least 0; None for None."""
+        return None if until_ms is None else max(0, until_ms - self.facts.now_ms)
 
     def _has_waited(self, member: Member) -> bool:
         sight = self.facts.of(member.name)

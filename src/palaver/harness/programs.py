@@ -1,4 +1,4 @@
-"""Profiles of other programs in a terminal, and of the programs that start a harness. Pure."""
+"""Profiles of programs in a terminal that have no folder here, and profile files of users. Pure."""
 
 import re
 import tomllib
@@ -13,22 +13,24 @@ from palaver.harness.base import LIMIT_LINE, Interrupt, KeyPress, Profile, View,
 from palaver.harness.hooks import PERMISSION
 
 # --------------------
-# Profile of any other program in a terminal: output means active, silence means idle. Pure.
+# Profile of any other program in a terminal: output means active, silence means idle.
 #
 # A question near the cursor counts as a dialog: one that takes a word, a number, a secret or just Enter. A
 # prompt that asks nothing (`>>> `, `> `, `$ `) does not. OSC 7501 and hooks of the program also count.
 
 _ASKING: Final = r"^\W*(?:Do you want to|Would you like to|Do you trust)\b[^\n]*\?\W*"
 _CHOICES: Final = r"yes|no|allow|deny|accept|reject|approve|cancel|always|once|continue|skip|trust|proceed"
-_MARK: Final = r"^\W*[>❯›▸▶►●◉→*] *"
+_SELECTED: Final = r"^\W*[>❯›▸▶►●◉→*] *"
+"""The sign before the selected one of several choices."""
 _NUMBER: Final = r"\d{1,2}[.)] [^\n]*"
 _REST: Final = r"(?:\n[^\n]*){0,12}\Z"
+"""The other lines of a dialog: up to 12, to the end of the screen."""
 _YES_NO: Final = r"y(?:es)?\s?(?:/|\||\bor\b)\s?n(?:o)?|n(?:o)?\s?(?:/|\||\bor\b)\s?y(?:es)?"
 _SECRETS: Final = r"pass(?:word|phrase|code)|PIN|token|secret|API[ _-]?key|OTP|(?:one-time|verification) code"
-_ASKED: Final = r"choose|select|pick|enter|type|input|provide|specify|choice|selection|option|answer"
+_REQUESTS: Final = r"choose|select|pick|enter|type|input|provide|specify|choice|selection|option|answer"
 _FIELDS: Final = "|".join(
     (
-        _ASKED,
+        _REQUESTS,
         "confirm",
         "name",
         "user(?:name)?",
@@ -51,9 +53,9 @@ GENERIC: Final = Profile(
         re.compile(rf"\b[Pp]ermission required\b[^\n]*{_REST}"),
         re.compile(rf"\bAllow once\b[^\n]*{_REST}"),
         # One of several numbered lines is marked.
-        re.compile(rf"{_MARK}{_NUMBER}(?:\n\W*{_NUMBER})+{_REST}", re.MULTILINE),
+        re.compile(rf"{_SELECTED}{_NUMBER}(?:\n\W*{_NUMBER})+{_REST}", re.MULTILINE),
         re.compile(rf"^\W*{_NUMBER}\n\W*[>❯›▸▶►●◉→*] *{_NUMBER}{_REST}", re.MULTILINE),
-        re.compile(rf"{_MARK}1[.)] [^\n]*\b2[.)] [^\n]*{_REST}", re.MULTILINE),
+        re.compile(rf"{_SELECTED}1[.)] [^\n]*\b2[.)] [^\n]*{_REST}", re.MULTILINE),
         re.compile(
             rf"^\W*[❯›▸▶►◉→] *(?:{_CHOICES})\b[^\n]*(?:\n[^\n]*){{0,8}}\Z", re.MULTILINE | re.IGNORECASE
         ),
@@ -69,7 +71,7 @@ GENERIC: Final = Profile(
         re.compile(rf"\b(?:press|hit|strike)\b[^\n]{{0,30}}\bto (?:{_GO_ON})\b[^\n]*$", re.IGNORECASE),
         re.compile(rf"\b(?:enter|return) to (?:{_GO_ON})\b[^\n]*$", re.IGNORECASE),
         re.compile(r"--\s?more\s?--|^\(END\)\s*$", re.IGNORECASE),
-        re.compile(rf"^\W*(?:please\W+)?(?:{_ASKED})\b[^\n]*[:：]\s*$", re.IGNORECASE),
+        re.compile(rf"^\W*(?:please\W+)?(?:{_REQUESTS})\b[^\n]*[:：]\s*$", re.IGNORECASE),
     ),
     questions=(
         re.compile(r"[?？؟⁇][\s:：>]*$"),
@@ -83,7 +85,7 @@ GENERIC: Final = Profile(
 )
 
 # --------------------
-# Profile of aider in a terminal, as version 0.86 draws it. Pure.
+# Profile of aider in a terminal, as version 0.86 draws it.
 #
 # aider asks its questions in the same line editor as its prompt, with bracketed paste on. So only its own
 # prompts count as prompts: `> `, `ask> `, `architect> `. In multi-line mode (`multi> `) Enter sends nothing.
@@ -98,32 +100,32 @@ AIDER: Final = replace(
 )
 
 # --------------------
-# Profile of GitHub Copilot CLI in a terminal, as version 1.0 draws it. Pure.
+# Profile of GitHub Copilot CLI in a terminal, as version 1.0 draws it.
 #
 # Its composer is a frame of half blocks around the cursor. While a dialog is open there is no composer.
 
-_TOP: Final = re.compile(r"╻▄{8,}$")
-_BOTTOM: Final = re.compile(r"╹▀{8,}$")
-_SIDE: Final = "┃"
+_COPILOT_TOP: Final = re.compile(r"╻▄{8,}$")
+_COPILOT_BOTTOM: Final = re.compile(r"╹▀{8,}$")
+_COPILOT_SIDE: Final = "┃"
 _COPILOT_TEXT_COLUMN: Final = 2
-_SHELL: Final = re.compile(r"(?:^|·) *Shell(?: *·|$)")
+_COPILOT_SHELL: Final = re.compile(r"(?:^|·) *Shell(?: *·|$)")
 
 
 def read_copilot_composer(view: View) -> str | None:
     """Return the text in the frame around the cursor; None if there is no composer."""
     top = bottom = view.row
-    while 0 <= top < len(view.lines) and view.lines[top].startswith(_SIDE):
+    while 0 <= top < len(view.lines) and view.lines[top].startswith(_COPILOT_SIDE):
         top -= 1
-    while bottom < len(view.lines) and view.lines[bottom].startswith(_SIDE):
+    while bottom < len(view.lines) and view.lines[bottom].startswith(_COPILOT_SIDE):
         bottom += 1
     if not (0 <= top < view.row < bottom < len(view.lines)):
         return None
-    if not _TOP.match(view.lines[top]) or not _BOTTOM.match(view.lines[bottom]):
+    if not _COPILOT_TOP.match(view.lines[top]) or not _COPILOT_BOTTOM.match(view.lines[bottom]):
         return None
     text = "\n".join(row[_COPILOT_TEXT_COLUMN:] for row in view.bright[top + 1 : bottom])
     below = view.lines[bottom + 1] if bottom + 1 < len(view.lines) else ""
     # In its shell mode Enter runs a command, so the composer never counts as empty there.
-    return f"!\n{text}" if _SHELL.search(below) else text
+    return f"!\n{text}" if _COPILOT_SHELL.search(below) else text
 
 
 COPILOT: Final = Profile(
@@ -140,34 +142,34 @@ COPILOT: Final = Profile(
 )
 
 # --------------------
-# Profile of Qwen Code in a terminal, as version 0.15 draws it. Pure.
+# Profile of Qwen Code in a terminal, as version 0.15 draws it.
 #
 # Its composer is between the last two rules on the screen; its cursor is hidden and elsewhere. While a dialog
 # is open there is no composer.
 
-_RULE: Final = re.compile(r"─{8,}$")
-_PROMPT: Final = re.compile(r"(?P<mode>[>!*]) ?")
+_QWEN_RULE: Final = re.compile(r"─{8,}$")
+_QWEN_PROMPT: Final = re.compile(r"(?P<mode>[>!*]) ?")
 _QWEN_TEXT_COLUMN: Final = 2
-_EMPTY: Final = frozenset({"Typeyourmessageor@path/to/file"})
+_QWEN_EMPTY: Final = "Typeyourmessageor@path/to/file"
 """The text of an empty composer, without blanks."""
-_COMMANDS: Final = "Press'i'forINSERTmode"
+_QWEN_COMMANDS: Final = "Press'i'forINSERTmode"
 """Shown while keys are editor commands instead of text."""
 
 
 def read_qwen_composer(view: View) -> str | None:
     """Return the text between the last two rules; None if there is no composer."""
-    rules = [row for row, line in enumerate(view.lines) if _RULE.match(line)][-2:]
+    rules = [row for row, line in enumerate(view.lines) if _QWEN_RULE.match(line)][-2:]
     if len(rules) < 2 or rules[1] - rules[0] < 2:
         return None
     top, bottom = rules
-    prompt = _PROMPT.match(view.lines[top + 1])
+    prompt = _QWEN_PROMPT.match(view.lines[top + 1])
     if prompt is None:
         return None
     rows = [row[_QWEN_TEXT_COLUMN:] for row in view.lines[top + 1 : bottom]]
     written = "".join("".join(rows).split())
-    if written.startswith(_COMMANDS):
+    if written.startswith(_QWEN_COMMANDS):
         return None
-    text = "" if written in _EMPTY else "\n".join(rows)
+    text = "" if written == _QWEN_EMPTY else "\n".join(rows)
     return f"!\n{text}" if prompt["mode"] == "!" else text
 
 
@@ -188,7 +190,7 @@ QWEN: Final = Profile(
 )
 
 # --------------------
-# A profile that a user wrote for a program: a TOML file in the `profiles` folder of the home. Pure.
+# A profile that a user wrote for a program: a TOML file in the `profiles` folder of the home.
 #
 # -> commands = ["mytool"]        # program names; without it the name of the file
 # -> prompts = ['you> ']          # the whole line up to the cursor, where a message may be typed

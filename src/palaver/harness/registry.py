@@ -8,10 +8,6 @@ from typing import Final
 import msgspec
 
 from palaver.errors import NotFound
-from palaver.harness import programs as aider
-from palaver.harness import programs as copilot
-from palaver.harness import programs as generic
-from palaver.harness import programs as qwen
 from palaver.harness.base import Profile
 from palaver.harness.claude import screen as claude
 from palaver.harness.claude.hooks import claude_answer, read_claude_hook
@@ -25,6 +21,7 @@ from palaver.harness.gemini.transcript import GeminiTranscript, gemini_places
 from palaver.harness.hooks import HookNews
 from palaver.harness.opencode import screen as opencode
 from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_places
+from palaver.harness.programs import AIDER, COPILOT, GENERIC, QWEN
 from palaver.harness.transcripts import TranscriptFolder
 from palaver.protocol.agents import Agent
 from palaver.protocol.transcript import Detail, Stretch, TranscriptReader
@@ -112,10 +109,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
         codex.PROFILE,
         gemini.PROFILE,
         opencode.PROFILE,
-        aider.AIDER,
-        qwen.QWEN,
-        copilot.COPILOT,
-        generic.GENERIC,
+        AIDER,
+        QWEN,
+        COPILOT,
+        GENERIC,
     )
 }
 
@@ -133,7 +130,7 @@ _BY_COMMAND: Final[Mapping[str, Callable[[Sequence[str]], Profile]]] = {
 
 def profile_of(harness: str) -> Profile:
     """Return the profile of a harness; the generic one if the harness is unknown."""
-    return PROFILES.get(harness, generic.GENERIC)
+    return PROFILES.get(harness, GENERIC)
 
 
 def program_names(command: Sequence[str]) -> tuple[str, ...]:

@@ -160,15 +160,15 @@ class _Client:
         self._token = b""
         self._wire: start.Socket | None = None
         self._can_speak = False  # no frame of ours is half sent
-        self._has_heard = False
-        self._has_said = False  # something was written to standard output
+        self._has_heard = False  # the current connection has carried a frame
+        self._has_written = False  # to standard output
         self._is_patient = False  # it waits for something, and survives any number of lost daemons
         self._is_follower = False  # a daemon has sent G
-        self._place = b""  # where a follower began
+        self._begin = b""  # the seqs at which a follower began
         # the daemon wants to be notified of SIGTERM and SIGHUP, and then sends the end
         self._is_gentle = False
         self._ending = 0  # the signal that the daemon was, or will be, notified of
-        self._has_told = False
+        self._has_reported = False  # the daemon was notified of a signal
         self._woken: int | None = None  # readable after a signal
         self._is_monitor = call.verb in (b"monitor", b"rewake")
         self._harness: int | None = None  # readable after the process that keeps a monitor running has ended
@@ -183,14 +183,14 @@ class _Client:
         """Make the request, repeatedly if needed, until the daemon sends the exit status."""
         self._reach.prepare()
         if self._call.verb == b"rewake":
-            from palaver.app.thin.hook import rewake_fields  # as above
+            from palaver.app.thin.hook import rewake_fields  # only here: few commands need it
 
             self._fields = [*self._fields, *rewake_fields()]
         self._catch_signals()
         if self._call.verb == b"mcp":
             self._run_pump()
         if self._is_monitor:
-            from palaver.app.thin.hook import run_monitor  # as above
+            from palaver.app.thin.hook import run_monitor  # only here: few commands need it
 
             run_monitor(self._home, self._watch)
         repeats = 0
@@ -198,9 +198,7 @@ class _Client:
             self._wire = (self._reach.open_patiently if self._is_patient else self._reach.open)(repeats)
             repeats += 1
             if self._wire is not None:
-                self._serve(self._wire)
-                self._can_speak = self._is_gentle = False
-                self._wire.close()
+                self._serve_and_close(self._wire)
                 self._wire = None
                 if self._ending:  # the daemon was lost before it could send the end
                     self._end_follower(self._ending)
@@ -217,9 +215,7 @@ class _Client:
     def _watch(self, wire: start.Socket, harness: int | None) -> bool:
         """Serve a daemon until it is lost, in a monitor; return whether it sent anything."""
         self._wire, self._harness = wire, harness
-        self._serve(wire)
-        self._can_speak = self._is_gentle = False
-        wire.close()
+        self._serve_and_close(wire)
         if self._ending:  # the daemon was lost before it could send the end
             die_of(self._ending)
         return self._has_heard
@@ -227,6 +223,11 @@ class _Client:
     def _use_wire(self, wire: start.Socket | None) -> None:
         self._wire = wire
         self._can_speak = False
+
+    def _serve_and_close(self, wire: start.Socket) -> None:
+        self._serve(wire)
+        self._can_speak = self._is_gentle = False
+        wire.close()
 
     def _serve(self, wire: start.Socket) -> None:
         """Carry out the daemon's frames until the connection ends. Q and V end the process."""
@@ -292,7 +293,7 @@ class _Client:
             self._end(payload[0])
         elif kind == b"G":
             signal.signal(signal.SIGALRM, self._on_end_limit)
-            self._place = payload or self._place
+            self._begin = payload or self._begin
             self._is_gentle = self._is_follower = self._is_patient = True
         elif kind == b"W":
             self._is_patient = True
@@ -303,7 +304,7 @@ class _Client:
     def _write_output(self, payload: bytes) -> None:
         number, token, data = parse_output(payload)
         write_out(data)
-        self._has_said = self._has_said or bool(data)
+        self._has_written = self._has_written or bool(data)
         # Before the A: once the daemon counts the frame as flushed, a repeat must start after it.
         self._token = token or self._token
         self._send(frame(b"A", number))
@@ -319,13 +320,13 @@ class _Client:
             self._can_speak = False
             return False
         self._can_speak = True
-        if self._ending and not self._has_told:  # the signal came while the frame was sent
+        if self._ending and not self._has_reported:  # the signal came while the frame was sent
             self._tell(self._wire, self._ending)
         return True
 
     def _tell(self, wire: start.Socket, number: int) -> None:
         """Notify the daemon of a signal, without waiting for it."""
-        self._has_told = True
+        self._has_reported = True
         try:
             wire.send(frame(b"S", bytes([number])), _NO_SIGNAL | _socket.MSG_DONTWAIT)
         except OSError:
@@ -338,7 +339,7 @@ class _Client:
         if self._call.verb == b"down" and status == 0:
             self._reach.await_end()
         # An error message must not wake the session.
-        os._exit(0 if self._call.verb == b"rewake" and not self._has_said else status)
+        os._exit(0 if self._call.verb == b"rewake" and not self._has_written else status)
 
     def _catch_signals(self) -> None:
         # Without it a signal just before a wait would be handled only after that wait.
@@ -352,7 +353,7 @@ class _Client:
     def _end_follower(self, number: int) -> NoReturn:
         """End a follower without a daemon that could send the cursor: nothing is left to write out."""
         token = bytes(byte if 48 <= byte <= 57 else 32 for byte in self._token)  # only its digits
-        seqs = [int(seq) for seq in (*token.split(), *self._place.split())]
+        seqs = [int(seq) for seq in (*token.split(), *self._begin.split())]
         if not seqs:
             die_of(number)
         write_all(2, memoryview(f"cursor_event_seq={max(seqs)}\n".encode()))
@@ -367,7 +368,7 @@ class _Client:
             # Do not wait for a reader that never reads, or for a daemon that hangs.
             signal.setitimer(signal.ITIMER_REAL, _END_LIMIT_S)
         # Inside another frame, S would be read as its content; then the closed socket must be enough.
-        if self._can_speak and self._wire is not None and not self._has_told:
+        if self._can_speak and self._wire is not None and not self._has_reported:
             self._tell(self._wire, number)
         if not is_end:
             die_of(number)

@@ -28,8 +28,8 @@ _PROMPT_REPEATS = 5  # up to this many, reconnect to a listening daemon without 
 _QUIET_FAILURES = 5  # failures of a patient command before it prints the reason
 _NOT_FOUND = 127  # exit status of a child that could not run another program
 
-_STOPPED_S = 2
-_SILENT_S = 10
+_STOPPED_S = 2  # of silence; then it is checked whether a signal has stopped the daemon
+_SILENT_S = 10  # of silence; then a notice is printed in any case
 
 
 class DaemonReach:
@@ -57,7 +57,7 @@ class DaemonReach:
             self.run_python(b"palaver.daemon", own + self._call.foreground_arguments())
 
     def open(self, repeats: int) -> start.Socket | None:
-        """Connect by the rules of the verb; None if the daemon was lost again."""
+        """Connect by the rules of the verb; None if the daemon was lost again. `repeats` is 0 at first."""
         verb = self._call.verb
         if repeats > _PROMPT_REPEATS:  # even if a daemon listens: it may close every connection at once
             _pause_before_repeat(repeats)
@@ -77,9 +77,13 @@ class DaemonReach:
             _pause_before_repeat(repeats)
             if wire := start.reach(self._home):
                 return wire
-        # A follower that was running when the bus was stopped must not start it again, whatever started the
-        # follower.
-        person = True if verb == b"up" else False if repeats else None
+        person: bool | None = None  # not known: `start` looks at the terminal
+        if verb == b"up":
+            person = True
+        elif repeats:
+            # A follower that was running when the bus was stopped must not start it again, whatever started
+            # the follower.
+            person = False
         return start.start(self._home, person=person, spawned=self._note_spawned)
 
     def open_patiently(self, repeats: int) -> start.Socket | None:
@@ -106,9 +110,9 @@ class DaemonReach:
 
     def await_end(self) -> None:
         """Wait until a daemon that was ordered to stop has ended."""
-        limit_s = time.monotonic() + start.GONE_LIMIT_S
+        end_s = time.monotonic() + start.GONE_LIMIT_S
         while start.is_daemon_alive(self._home):
-            if time.monotonic() > limit_s:
+            if time.monotonic() > end_s:
                 raise StartError(f"the daemon has not ended yet; see {self._home}/daemon.log")
             time.sleep(0.01)
 
