@@ -5,7 +5,9 @@ second task with the same id, and a second completion, are refused.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from palaver.broker.context import Context, Sent
 from palaver.broker.messages import check_breadth, find_event, store
