@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.domain import routing
 from palaver.domain.routing import Directory, Resolved, no_rooms, nobody, resolve
 from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient
 from palaver.protocol.agents import Agent
@@ -103,6 +104,41 @@ def test_prefix_of_several_base_names_is_ambiguous() -> None:
 
 def test_complete_base_name_is_not_treated_as_a_prefix() -> None:
     assert _Everyone("luna", "lunar").resolve("@luna").recipients == ("luna",)
+
+
+def test_repeated_name_finds_agents_that_came_or_left_meanwhile() -> None:
+    there = _Everyone("luna", "nova")
+    found = [there.resolve("@lu").recipients]
+
+    found.append(there.resolve("@lu").recipients)
+    there.directory.put(_agent("api-luna"))
+    found.append(there.resolve("@lu").recipients)
+    there.directory.drop("luna")
+    found.append(there.resolve("@lu").recipients)
+
+    assert found == [("luna",), ("luna",), ("luna", "api-luna"), ("api-luna",)]
+
+
+def test_repeated_group_and_repeated_mention_are_resolved_again() -> None:
+    absent: list[str] = []
+    there = _Everyone("api-luna", "api-nova", absent=absent)
+    before = there.resolve("@api-luna", "@api-").recipients, there.resolve(mentions=["@api-luna"]).to
+
+    absent.append("api-nova")
+    after = there.resolve("@api-luna", "@api-").recipients, there.resolve().recipients
+
+    assert before == (("api-luna", "api-nova"), ("@api-luna",))
+    assert after == (("api-luna",), ("api-luna",))
+
+
+def test_number_of_remembered_names_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_LIMIT_NAMED", 2)
+    there = _Everyone("luna", "nova", "kira")
+
+    found = [there.resolve(f"@{name}").recipients for name in ("luna", "nova", "kira", "luna")]
+
+    assert found == [("luna",), ("nova",), ("kira",), ("luna",)]
+    assert len(there.directory.named) == 2
 
 
 def test_prefix_in_a_text_is_unknown() -> None:

@@ -53,6 +53,8 @@ class Directory:
         self._bases: list[str] = []
         self._names: list[str] = []
         self._paths: PathIndex[str] = PathIndex()
+        self.named: dict[tuple[tuple[str, ...], str], Resolved] = {}
+        """Recipients of names, by the tokens and the sender. Valid until an agent is added or removed."""
         for agent in agents:
             self.put(agent)
 
@@ -65,6 +67,7 @@ class Directory:
         if old is not None and _placed(old) == _placed(agent):
             self._agents[agent.name] = agent
             return
+        self.named.clear()
         if old is not None:
             self._forget(old)
         self._agents[agent.name] = agent
@@ -83,6 +86,7 @@ class Directory:
         """Remove an agent; an unknown name is not an error. Its tag stays known."""
         agent = self._agents.pop(name, None)
         if agent is not None:
+            self.named.clear()
             self._forget(agent)
 
     def _forget(self, agent: Agent) -> None:
@@ -217,6 +221,8 @@ def _placed(agent: Agent) -> tuple[str, ...]:
 # without a tag that is its base name, while no other agent shares it.
 
 _CANDIDATES: Final = 20
+_LIMIT_NAMED: Final = 1024
+"""Results that a directory remembers; then it forgets all of them."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +269,10 @@ def resolve(
     Raises `UnknownRecipient` with every unknown token, or `AmbiguousRecipient` for a prefix of several base
     names; then nothing may be sent.
     """
+    # A program often sends to the same names, and only groups depend on which agents are present.
+    key = (tuple(tokens), sender)
+    if not mentions and (known := directory.named.get(key)) is not None:
+        return known
     search = _Search(directory, sender, is_present, rooms, subscribers)
     if not tokens and not mentions:
         return Resolved(recipients=tuple(search.group(directory.all())))
@@ -270,7 +280,12 @@ def resolve(
         search.add(token, can_be_prefix=True)
     for token in mentions:
         search.add(token, can_be_prefix=False)
-    return search.result()
+    result = search.result()
+    if not mentions and search.has_only_names:
+        if len(directory.named) >= _LIMIT_NAMED:
+            directory.named.clear()
+        directory.named[key] = result
+    return result
 
 
 class _Search:
@@ -312,6 +327,11 @@ class _Search:
             self._dead[address.path] = None
         else:
             self._empty[token] = None
+
+    @property
+    def has_only_names(self) -> bool:
+        """Whether each token is a name: then the result depends only on the directory and the sender."""
+        return all(isinstance(address, Named) for address in self._tokens.values())
 
     def result(self) -> Resolved:
         """Return the result, or raise an error with all problems."""

@@ -75,7 +75,10 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
 
 def agent_of(event: Event) -> str:
     """Return the name of the agent that an event is about: the sender, unless the event names another."""
-    match event.body:
+    body = event.body
+    if isinstance(body, MessageSent):  # Most events are messages, and none of the structs below.
+        return event.sender
+    match body:
         case (
             DeliveryReport(agent=str(name))
             | AgentHello(agent=str(name))
