@@ -1,8 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.app.chat.events import room_event
 
+from palaver.app.chat.conversation import ChatMember, ChatState
 from palaver.app.chat.page import Bottom, ChatPage, happening, input_line, marks_line, stick_line, wrap
 from palaver.protocol.display import Paint, display_width
+from palaver.protocol.query import RoomEvent
 
 _WIDTHS = st.integers(4, 120)
 
@@ -11,14 +14,10 @@ def _page(*, colour: bool = False) -> ChatPage:
     return ChatPage("human", Paint(colour, is_for_person=True), lambda ms: "12:03")
 
 
-def _message(body: str, to: object = None, hint: str = "normal", sender: str = "luna") -> dict[str, object]:
-    return {
-        "event_type": "message_sent",
-        "from_agent_id": sender,
-        "to_agent_id": to,
-        "payload": {"body": body, "delivery_hint": hint},
-        "created_at": 1,
-    }
+def _message(
+    body: str, to: str | tuple[str, ...] | None = None, hint: str = "normal", sender: str = "luna"
+) -> RoomEvent:
+    return room_event("message_sent", sender, to, payload={"body": body, "delivery_hint": hint})
 
 
 def test_message_shows_its_sender_and_recipients() -> None:
@@ -27,7 +26,7 @@ def test_message_shows_its_sender_and_recipients() -> None:
     lines = [
         *page.lines(_message("hello"), 80),
         *page.lines(_message("look", to="human"), 80),
-        *page.lines(_message("stop", to=["nova", "kira"], hint="interrupt", sender="human"), 80),
+        *page.lines(_message("stop", to=("nova", "kira"), hint="interrupt", sender="human"), 80),
     ]
 
     assert lines == ["12:03 luna: hello", "12:03 luna → you: look", "12:03 ! you → nova, kira: stop"]
@@ -91,35 +90,21 @@ def test_lines_above_the_input_are_painted_after_they_are_cut() -> None:
 
 
 def test_room_event_is_shown_as_a_sentence() -> None:
-    events: dict[str, dict[str, object]] = {
-        "luna came in": {"event_type": "member_joined", "from_agent_id": "luna"},
-        "luna left (gone)": {"event_type": "member_left", "from_agent_id": "luna", "reason": "gone"},
-        "nova has the stick, turn 3": {"event_type": "claim", "to_agent_id": "nova", "turn_id": 3},
-        "luna gave the stick back, nova is next": {
-            "event_type": "release",
-            "from_agent_id": "luna",
-            "to_agent_id": "nova",
-        },
-        "luna passed the stick to nova": {
-            "event_type": "pass",
-            "from_agent_id": "luna",
-            "to_agent_id": "nova",
-        },
-        "nova took the stick over from luna (owner_gone)": {
-            "event_type": "takeover",
-            "from_agent_id": "nova",
-            "to_agent_id": "luna",
-            "reason": "owner_gone",
-        },
-        "nova did not take the stick: the next one may": {
-            "event_type": "reservation_expired",
-            "to_agent_id": "nova",
-        },
-        "luna removed nova": {"event_type": "kick", "from_agent_id": "luna", "to_agent_id": "nova"},
-        "luna closed the room": {"event_type": "close", "from_agent_id": "luna"},
-        "luna left a note": {"event_type": "note_added", "from_agent_id": "luna"},
-        "luna resolved a note": {"event_type": "note_resolved", "from_agent_id": "luna"},
-        "build.done luna": {"event_type": "build.done", "from_agent_id": "luna"},
+    events = {
+        "luna came in": room_event("member_joined", "luna"),
+        "luna left (gone)": room_event("member_left", "luna", reason="gone"),
+        "nova has the stick, turn 3": room_event("claim", to="nova", turn=3),
+        "luna gave the stick back, nova is next": room_event("release", "luna", "nova"),
+        "luna passed the stick to nova": room_event("pass", "luna", "nova"),
+        "nova took the stick over from luna (owner_gone)": room_event(
+            "takeover", "nova", "luna", reason="owner_gone"
+        ),
+        "nova did not take the stick: the next one may": room_event("reservation_expired", to="nova"),
+        "luna removed nova": room_event("kick", "luna", "nova"),
+        "luna closed the room": room_event("close", "luna"),
+        "luna left a note": room_event("note_added", "luna"),
+        "luna resolved a note": room_event("note_resolved", "luna"),
+        "build.done luna → nova, kira": room_event("build.done", "luna", ("nova", "kira")),
     }
 
     assert [happening(event, Paint(False)) for event in events.values()] == list(events)
@@ -131,9 +116,10 @@ def test_delivery_marks_are_shown_in_words() -> None:
 
 
 def test_stick_is_described_in_one_line() -> None:
-    members = [{"agent_id": "luna", "present": True}, {"agent_id": "nova", "present": False}]
+    members = (ChatMember(agent_id="luna", present=True), ChatMember(agent_id="nova"))
+    owned = ChatState(owner_agent_id="luna", members=members)
 
-    assert stick_line({"owner_agent_id": "luna", "members": members}) == "luna has the stick · 1 of 2 here"
-    assert stick_line({"reserved_for": "nova", "members": []}) == "the stick waits for nova · 0 of 0 here"
-    assert stick_line({"room_state": "closed"}) == "the room is closed · 0 of 0 here"
-    assert stick_line({}) == "the stick is free · 0 of 0 here"
+    assert stick_line(owned) == "luna has the stick · 1 of 2 here"
+    assert stick_line(ChatState(reserved_for="nova")) == "the stick waits for nova · 0 of 0 here"
+    assert stick_line(ChatState(room_state="closed")) == "the room is closed · 0 of 0 here"
+    assert stick_line(ChatState()) == "the stick is free · 0 of 0 here"

@@ -2,41 +2,67 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from tests.app.chat.events import room_event
 from tests.limits import LIMIT_S
 
-from palaver.app.chat.conversation import Answer, ChatRoom, ChatText, refusal_line, until_first, who_lines
+from palaver.app.chat.conversation import (
+    ChatEvents,
+    ChatMember,
+    ChatRoom,
+    ChatSent,
+    ChatState,
+    ChatText,
+    refusal_line,
+    until_first,
+    who_lines,
+)
 from palaver.errors import Disconnected, MessageTooLarge, UnknownMember
+from palaver.protocol.events import DeliveryReport
+from palaver.protocol.query import RoomEvent
 
 
-def _event(seq: int, kind: str = "message_sent") -> Answer:
-    return {"event_seq": seq, "event_type": kind, "from_agent_id": "luna", "payload": {"body": str(seq)}}
+def _event(seq: int, kind: str = "message_sent") -> RoomEvent:
+    return room_event(kind, "luna", seq=seq, payload={"body": str(seq)})
+
+
+def _report(seq: int, agent: str, state: str) -> DeliveryReport:
+    return DeliveryReport(agent=agent, messages=(seq,), state=state)
 
 
 class _Bus:
     """A bus with one room whose results the test chooses."""
 
     def __init__(self) -> None:
-        self.history: list[Answer] = []
-        self.coming: asyncio.Queue[list[Answer]] = asyncio.Queue()
-        self.reports: asyncio.Queue[Answer] = asyncio.Queue()
-        self.asked: list[tuple[str, dict[str, object]]] = []
-        self.state: Answer = {"room_id": "shop-x4kd", "owner": None}
+        self.history: list[RoomEvent] = []
+        self.coming: asyncio.Queue[tuple[RoomEvent, ...]] = asyncio.Queue()
+        self.reports: asyncio.Queue[DeliveryReport] = asyncio.Queue()
+        self.early: list[DeliveryReport] = []
+        """Reports that arrive before the result of a send."""
+        self.waited_after: list[int] = []
+        self.sent: list[tuple[str, ChatText]] = []
+        self.now = ChatState(room_id="shop-x4kd")
 
-    async def tool(self, name: str, **arguments: object) -> Answer:
-        self.asked.append((name, arguments))
-        if name == "get_room_state":
-            return self.state
-        if name == "wait_for_events":
-            events = await self.coming.get()
-            return {"events": events, "cursor_event_seq": events[-1]["event_seq"]}
-        if arguments.get("to_agent_id") == ["nobody"]:
+    async def state(self, room: str) -> ChatState:
+        return self.now
+
+    async def wait(self, room: str, after: int) -> ChatEvents:
+        self.waited_after.append(after)
+        events = await self.coming.get()
+        return ChatEvents(events=events, cursor_event_seq=events[-1].event_seq)
+
+    async def send(self, room: str, text: ChatText) -> ChatSent:
+        if text.to == ("nobody",):
             raise UnknownMember("nobody", "shop-x4kd")
-        return {"event_seq": 42, "delivered_to": ["luna", "nova"]}
+        self.sent.append((room, text))
+        for report in self.early:
+            self.reports.put_nowait(report)
+        await asyncio.wait_for(self.reports.join(), LIMIT_S)
+        return ChatSent(event_seq=42, delivered_to=("luna", "nova"))
 
-    async def newest(self, room: str, count: int) -> Sequence[Answer]:
+    async def newest(self, room: str, count: int) -> Sequence[RoomEvent]:
         return self.history[-count:]
 
-    async def deliveries(self) -> AsyncGenerator[Answer, None]:
+    async def deliveries(self) -> AsyncGenerator[DeliveryReport, None]:
         while True:
             yield await self.reports.get()
             self.reports.task_done()
@@ -56,41 +82,40 @@ async def test_chat_opens_with_the_last_messages_and_continues_after_them() -> N
     talk = ChatRoom(bus, "shop", changed=lambda: None)
 
     shown = await talk.open()
-    bus.coming.put_nowait([_event(60)])
+    bus.coming.put_nowait((_event(60),))
     event = await anext(talk.follow())
 
-    assert [one["event_seq"] for one in shown] == list(range(20, 60, 2))
-    assert event["event_seq"] == 60
-    assert bus.asked[-1][1]["after_event_seq"] == 59
+    assert [one.event_seq for one in shown] == list(range(20, 60, 2))
+    assert event.event_seq == 60
+    assert bus.waited_after == [59]
     assert talk.room == "shop-x4kd"
 
 
 async def test_state_is_read_again_after_an_event_that_is_not_a_message() -> None:
     bus = _Bus()
     talk, changes = await _opened(bus)
-    bus.state = {"owner": "nova"}
-    bus.coming.put_nowait([_event(1, "claim")])
-    bus.coming.put_nowait([_event(2)])
+    bus.now = ChatState(owner_agent_id="nova")
+    bus.coming.put_nowait((_event(1, "claim"),))
+    bus.coming.put_nowait((_event(2),))
     follow = talk.follow()
 
     seen = [await anext(follow), await anext(follow)]
 
-    assert [one["event_seq"] for one in seen] == [1, 2]
-    assert talk.state == {"owner": "nova"}
+    assert [one.event_seq for one in seen] == [1, 2]
+    assert talk.state == ChatState(owner_agent_id="nova")
     assert changes
 
 
 async def test_marks_follow_only_the_last_message() -> None:
     bus = _Bus()
     talk, _ = await _opened(bus)
-    await talk.say(ChatText("hello", ("luna", "nova"), True))
+    text = ChatText("hello", ("luna", "nova"), True)
+    await talk.say(text)
     for report in (
-        {"messages": [41], "agent": "luna", "state": "seen"},
-        {"messages": [42], "agent": "kira", "state": "seen"},
-        {"messages": [42], "agent": "luna", "state": "answered"},
-        {"messages": [42], "agent": "luna", "state": "seen"},
-        {"messages": [42], "agent": "luna", "state": 3},
-        {"messages": "42", "agent": "nova", "state": "seen"},
+        _report(41, "luna", "seen"),
+        _report(42, "kira", "seen"),
+        _report(42, "luna", "answered"),
+        _report(42, "luna", "seen"),
     ):
         bus.reports.put_nowait(report)
     marked = asyncio.ensure_future(talk.mark())
@@ -100,29 +125,15 @@ async def test_marks_follow_only_the_last_message() -> None:
 
     assert talk.last is not None
     assert talk.last.marks == {"luna": "answered", "nova": "queued"}
-    assert bus.asked[-1] == (
-        "send_message",
-        {
-            "room_id": "shop-x4kd",
-            "body": "hello",
-            "to_agent_id": ["luna", "nova"],
-            "delivery_hint": "interrupt",
-        },
-    )
+    assert bus.sent == [("shop-x4kd", text)]
 
 
 async def test_receipt_before_the_send_result_is_marked() -> None:
     bus = _Bus()
     talk, _ = await _opened(bus)
     marked = asyncio.ensure_future(talk.mark())
-    asked = bus.tool
+    bus.early = [_report(42, "luna", "seen")]
 
-    async def slow(name: str, **arguments: object) -> Answer:
-        bus.reports.put_nowait({"messages": [42], "agent": "luna", "state": "seen"})
-        await asyncio.wait_for(bus.reports.join(), LIMIT_S)
-        return await asked(name, **arguments)
-
-    bus.tool = slow  # type: ignore[method-assign]  # the bus replies late
     await talk.say(ChatText("hello"))
     marked.cancel()
 
@@ -131,7 +142,7 @@ async def test_receipt_before_the_send_result_is_marked() -> None:
 
 
 def test_refused_name_suggests_a_close_one_or_lists_the_members() -> None:
-    state: Answer = {"members": [{"agent_id": "luna"}, {"agent_id": "nova"}]}
+    state = ChatState(members=(ChatMember(agent_id="luna"), ChatMember(agent_id="nova")))
 
     assert refusal_line(UnknownMember("lune", "shop"), state) == (
         "not sent: no such member: lune (did you mean luna?)"
@@ -139,7 +150,7 @@ def test_refused_name_suggests_a_close_one_or_lists_the_members() -> None:
     assert refusal_line(UnknownMember("zed", "shop"), state) == (
         "not sent: no such member: zed; the members are luna, nova"
     )
-    assert refusal_line(UnknownMember("zed", "shop"), {}) == (
+    assert refusal_line(UnknownMember("zed", "shop"), ChatState()) == (
         "not sent: no such member: zed; nobody is in the room"
     )
     assert "4096" in refusal_line(MessageTooLarge("the message", 5000, 4096), state).replace(",", "")
@@ -169,13 +180,11 @@ async def test_first_task_to_end_cancels_the_others_and_raises_its_error() -> No
 
 
 def test_members_are_listed_one_per_line() -> None:
-    members = [
-        {"agent_id": "luna", "harness": "claude", "present": True, "is_owner": True},
-        {"agent_id": "nova", "present": False},
-    ]
+    luna = ChatMember(agent_id="luna", harness="claude", present=True, is_owner=True)
+    state = ChatState(members=(luna, ChatMember(agent_id="nova")))
 
-    assert who_lines({"members": members}) == [
+    assert who_lines(state) == [
         "luna  claude, here, has the stick",
         "nova  away",
     ]
-    assert who_lines({}) == ["nobody is in the room"]
+    assert who_lines(ChatState()) == ["nobody is in the room"]

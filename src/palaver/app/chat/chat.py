@@ -19,10 +19,12 @@ from palaver.app.chat.conversation import (
     ANSWERED,
     HELP,
     LATELY,
-    Answer,
     ChatBus,
     ChatCommand,
+    ChatEvents,
     ChatRoom,
+    ChatSent,
+    ChatState,
     ChatText,
     no_command,
     parse_line,
@@ -37,9 +39,9 @@ from palaver.client.values import events_from_json, last_from_json
 from palaver.errors import Disconnected, PalaverError
 from palaver.harness.marks import harness_of
 from palaver.protocol.display import Paint, paint_for, safe, safe_for_agent
-from palaver.protocol.events import MessageSent
+from palaver.protocol.events import DeliveryReport, MessageSent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
-from palaver.protocol.query import room_event
+from palaver.protocol.query import ANY, RoomEvent, room_event
 
 # --------------------
 # The conversation without a terminal: each input line is sent, each event is printed as a line.
@@ -103,7 +105,7 @@ class _Printer:
         self._err = err
         self.has_refused = False
 
-    def event(self, event: Answer) -> None:
+    def event(self, event: RoomEvent) -> None:
         """Print an event of the room."""
         self._print(self._page.lines(event, _WIDTH))
 
@@ -270,7 +272,7 @@ class ChatScreen:
 
     def _above(self) -> list[str]:
         last = self._talk.last
-        marks = marks_line(last.place, last.marks) if last is not None else ""
+        marks = marks_line(last.seq, last.marks) if last is not None else ""
         return [marks, stick_line(self._talk.state)]
 
     async def _follow(self) -> None:
@@ -318,12 +320,12 @@ class ChatScreen:
                 self._say([refusal_line(error, self._talk.state)])
                 self._terminal.give_back(line)
                 return
-            if last is not None and (marks := marks_line(last.place, last.marks)):
+            if last is not None and (marks := marks_line(last.seq, last.marks)):
                 self._terminal.show(
                     [self._paint.dim(one) for one in wrap(f"  {marks}", self._terminal.width, 4)]
                 )
 
-    def _show(self, event: Answer) -> None:
+    def _show(self, event: RoomEvent) -> None:
         self._terminal.show(self._page.lines(event, self._terminal.width))
 
     def _say(self, texts: Iterable[str]) -> None:
@@ -334,7 +336,15 @@ class ChatScreen:
 # --------------------
 # The bus for a conversation, and the start of `pal chat`.
 
-_decode: Final = msgspec.json.decode
+
+class _ChatCaller(msgspec.Struct, frozen=True):
+    name: str
+
+
+_caller_from_json: Final = msgspec.json.Decoder(_ChatCaller).decode
+_state_from_json: Final = msgspec.json.Decoder(ChatState).decode
+_events_from_json: Final = msgspec.json.Decoder(ChatEvents).decode
+_sent_from_json: Final = msgspec.json.Decoder(ChatSent).decode
 
 
 class RoomBus:
@@ -345,31 +355,42 @@ class RoomBus:
         self._calls = calls
         self._waits = waits
 
-    async def tool(self, name: str, **arguments: object) -> Answer:
-        """Call a room tool as the user at the terminal."""
-        line = self._waits if name == "wait_for_events" else self._calls
-        request = ToolOp(tool=name, arguments=arguments, key=secrets.token_hex(16))
-        answer: Answer = _decode(await line.ask(request))
-        return answer
+    async def state(self, room: str) -> ChatState:
+        """Return the current state of a room."""
+        return _state_from_json(await self._calls.ask(_tool("get_room_state", room_id=room)))
 
-    async def newest(self, room: str, count: int) -> list[Answer]:
+    async def wait(self, room: str, after: int) -> ChatEvents:
+        """Wait for events of a room, on a separate connection."""
+        request = _tool("wait_for_events", room_id=room, after_event_seq=after, target_agent_id=ANY)
+        return _events_from_json(await self._waits.ask(request))
+
+    async def send(self, room: str, text: ChatText) -> ChatSent:
+        """Send a message as the user at the terminal."""
+        hint = "interrupt" if text.is_interrupt else "normal"
+        to = {"to_agent_id": list(text.to)} if text.to else {}
+        request = _tool("send_message", room_id=room, body=text.text, delivery_hint=hint, **to)
+        return _sent_from_json(await self._calls.ask(request))
+
+    async def newest(self, room: str, count: int) -> list[RoomEvent]:
         """Return the newest events of a room, as the room tools show them."""
         found, _ = events_from_json(await self._calls.ask(EventsOp(rooms=(room,), last=count)))
-        return [_decode(msgspec.json.encode(room_event(event))) for event in found]
+        return [room_event(event) for event in found]
 
-    async def deliveries(self) -> AsyncGenerator[Answer, None]:
+    async def deliveries(self) -> AsyncGenerator[DeliveryReport, None]:
         """Yield the delivery of messages from now on: delivery reports, and a reply as one more."""
         after = last_from_json(await self._calls.ask(EventsOp(last=1)))
         request = EventsOp(types=("delivery", "message"), after=after, follow=True)
         async with aclosing(Follower(self._home, request).events()) as events:
             async for event in events:
-                if event.type == "delivery":
-                    yield event.payload
-                elif (
-                    isinstance(event.body, MessageSent)
-                    and (answered := event.body.reply_to or "").isdecimal()
-                ):
-                    yield {"messages": [int(answered)], "agent": event.sender, "state": ANSWERED}
+                body = event.body
+                if isinstance(body, DeliveryReport):
+                    yield body
+                elif isinstance(body, MessageSent) and (answered := body.reply_to or "").isdecimal():
+                    yield DeliveryReport(agent=event.sender, messages=(int(answered),), state=ANSWERED)
+
+
+def _tool(name: str, **arguments: object) -> ToolOp:
+    return ToolOp(tool=name, arguments=arguments, key=secrets.token_hex(16))
 
 
 def chat(home: str, room: str, environment: Mapping[str, str]) -> int:
@@ -386,7 +407,7 @@ def chat(home: str, room: str, environment: Mapping[str, str]) -> int:
 
 async def _chat(home: str, room: str, paint: Paint) -> int:
     async with Plain(home) as calls, Plain(home) as waits:
-        me = _decode(await calls.ask(WhoamiOp()))["name"]
+        me = _caller_from_json(await calls.ask(WhoamiOp())).name
         page = ChatPage(me, paint, lambda ms: time.strftime("%H:%M", time.localtime(ms / 1000)))
         bus = RoomBus(home, calls, waits)
         if sys.stdin.isatty() and sys.stdout.isatty():

@@ -1,17 +1,24 @@
-"""Parse a user's line in a chat: a message with its recipients, or a command. Pure; matches the help.
+"""A chat without its display: the meaning of a typed line, and the conversation in a room.
 
-A separate module from `chat.py`, because it needs no terminal.
+Knows no terminal and no socket: `chat.py` has both.
 """
 
 import asyncio
 import difflib
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import msgspec
+
 from palaver.errors import PalaverError, UnknownMember
+from palaver.protocol.events import DeliveryReport
+from palaver.protocol.query import MESSAGE_SENT, RoomEvent
+
+# --------------------
+# Parse a typed line: a message with its recipients, or a command. The help describes the same rules.
 
 COMMANDS: Final = {
     "/who": "who is in the room, and who has the stick",
@@ -85,27 +92,67 @@ def _without_heads(text: str) -> str:
 # The conversation itself: sent messages, events, and delivery. It knows no terminal.
 
 HISTORY: Final = 20
+"""Messages that are shown when a chat is opened."""
 LIMIT_EVENTS: Final = 200
 LIMIT_EARLY: Final = 1000
 ANSWERED: Final = "answered"
 """The final state of a mark."""
 
-Answer = Mapping[str, object]
+
+class ChatMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of the room: the fields that a chat shows."""
+
+    agent_id: str
+    harness: str | None = None
+    present: bool = False
+    is_owner: bool = False
+
+
+class ChatState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the room: the fields that a chat shows."""
+
+    room_id: str = ""
+    room_state: str = ""
+    owner_agent_id: str | None = None
+    reserved_for: str | None = None
+    members: tuple[ChatMember, ...] = ()
+
+
+class ChatEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """New events of the room, and the seq to continue after."""
+
+    events: tuple[RoomEvent, ...]
+    cursor_event_seq: int
+
+
+class ChatSent(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored message, and its recipients."""
+
+    event_seq: int
+    delivered_to: tuple[str, ...]
 
 
 class ChatBus(Protocol):
-    """The bus as a conversation uses it."""
+    """The bus as a conversation uses it. Each method raises the refusal of the daemon."""
 
-    async def tool(self, name: str, **arguments: object) -> Answer:
-        """Call a room tool. Raises its refusal."""
+    async def state(self, room: str) -> ChatState:
+        """Return the current state of a room."""
         ...
 
-    async def newest(self, room: str, count: int) -> Sequence[Answer]:
+    async def wait(self, room: str, after: int) -> ChatEvents:
+        """Wait for events after a seq. Without a result, the events are empty."""
+        ...
+
+    async def send(self, room: str, text: ChatText) -> ChatSent:
+        """Send a message to a room, or to the members that it names."""
+        ...
+
+    async def newest(self, room: str, count: int) -> Sequence[RoomEvent]:
         """Return the newest events of a room, oldest first."""
         ...
 
-    def deliveries(self) -> AsyncIterator[Answer]:
-        """Yield delivery reports as they happen: `messages`, `agent` and `state`."""
+    def deliveries(self) -> AsyncIterator[DeliveryReport]:
+        """Yield delivery reports as they happen; a reply is reported as `ANSWERED`."""
         ...
 
 
@@ -113,17 +160,14 @@ class ChatBus(Protocol):
 class SentMessage:
     """A sent message, and the state of each recipient's copy."""
 
-    place: int
+    seq: int
     marks: dict[str, str] = field(default_factory=dict)
 
-    def take(self, report: Answer) -> bool:
+    def take(self, report: DeliveryReport) -> bool:
         """Update the marks from a delivery report; return whether they changed."""
-        seqs, agent, state = report.get("messages"), report.get("agent"), report.get("state")
-        if not isinstance(seqs, (list, tuple)) or self.place not in seqs:
+        if self.seq not in report.messages or self.marks.get(report.agent, ANSWERED) == ANSWERED:
             return False
-        if not isinstance(state, str) or self.marks.get(str(agent), ANSWERED) == ANSWERED:
-            return False
-        self.marks[str(agent)] = state
+        self.marks[report.agent] = report.state
         return True
 
 
@@ -135,55 +179,44 @@ class ChatRoom:
         self._bus = bus
         self.room = room
         self.cursor = 0
-        self.state: Answer = {}
+        self.state = ChatState()
         self.last: SentMessage | None = None
-        self.recent: deque[Answer] = deque(maxlen=LIMIT_EVENTS)
+        self.recent: deque[RoomEvent] = deque(maxlen=LIMIT_EVENTS)
         """The newest events of the room, of every kind."""
-        self._early: deque[Answer] = deque(maxlen=LIMIT_EARLY)
+        self._early: deque[DeliveryReport] = deque(maxlen=LIMIT_EARLY)
         """Reports that came while a message was being sent: they may be about it."""
         self._changed = changed
 
-    async def open(self) -> list[Answer]:
+    async def open(self) -> list[RoomEvent]:
         """Read the room, and return its last messages, oldest first."""
         await self.look()
-        self.room = str(self.state.get("room_id", self.room))
+        self.room = self.state.room_id or self.room
         self.recent.extend(await self._bus.newest(self.room, LIMIT_EVENTS))
         if self.recent:
-            self.cursor = _number(self.recent[-1].get("event_seq"))
+            self.cursor = self.recent[-1].event_seq
         return [event for event in self.recent if is_message(event)][-HISTORY:]
 
     async def look(self) -> None:
         """Read the current state of the room."""
-        self.state = await self._bus.tool("get_room_state", room_id=self.room)
+        self.state = await self._bus.state(self.room)
         self._changed()
 
-    async def follow(self) -> AsyncIterator[Answer]:
+    async def follow(self) -> AsyncIterator[RoomEvent]:
         """Yield the events of the room as they happen, each once."""
         while True:
-            answer = await self._bus.tool(
-                "wait_for_events", room_id=self.room, after_event_seq=self.cursor, target_agent_id="any"
-            )
-            events = _events(answer)
-            self.cursor = max(self.cursor, _number(answer.get("cursor_event_seq")))
-            for event in events:
+            found = await self._bus.wait(self.room, self.cursor)
+            self.cursor = max(self.cursor, found.cursor_event_seq)
+            for event in found.events:
                 self.recent.append(event)
                 yield event
-            if not all(map(is_message, events)):
+            if not all(map(is_message, found.events)):
                 await self.look()
 
-    async def say(self, said: ChatText) -> None:
+    async def say(self, text: ChatText) -> None:
         """Send a message. Raises if a name is unknown or the text does not fit; then nothing was sent."""
         self._early.clear()
-        answer = await self._bus.tool(
-            "send_message",
-            room_id=self.room,
-            body=said.text,
-            **({"to_agent_id": list(said.to)} if said.to else {}),
-            delivery_hint="interrupt" if said.is_interrupt else "normal",
-        )
-        names = answer.get("delivered_to")
-        marks = {str(name): "queued" for name in names} if isinstance(names, list) else {}
-        self.last = SentMessage(_number(answer.get("event_seq")), marks)
+        sent = await self._bus.send(self.room, text)
+        self.last = SentMessage(sent.event_seq, dict.fromkeys(sent.delivered_to, "queued"))
         # A listener may have seen it before the reply arrived here.
         for report in self._early:
             self.last.take(report)
@@ -197,18 +230,9 @@ class ChatRoom:
                 self._changed()
 
 
-def is_message(event: Answer) -> bool:
+def is_message(event: RoomEvent) -> bool:
     """Whether an event is a message."""
-    return event.get("event_type") in ("message", "message_sent")
-
-
-def _events(answer: Answer) -> list[Answer]:
-    found = answer.get("events")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return event.event_type == MESSAGE_SENT
 
 
 async def until_first(*work: "asyncio.Task[None]") -> None:
@@ -223,11 +247,11 @@ async def until_first(*work: "asyncio.Task[None]") -> None:
         task.result()
 
 
-def refusal_line(error: PalaverError, state: Answer) -> str:
+def refusal_line(error: PalaverError, state: ChatState) -> str:
     """Return a refusal as the chat shows it: for an unknown name, with similar ones."""
     if not isinstance(error, UnknownMember):
         return f"not sent: {error}"
-    names = [str(member.get("agent_id", "")) for member in _members(state)]
+    names = [member.agent_id for member in state.members]
     near = difflib.get_close_matches(error.agent_id, names, n=3, cutoff=0.5)
     if near:
         return f"not sent: no such member: {error.agent_id} (did you mean {' or '.join(near)}?)"
@@ -235,18 +259,12 @@ def refusal_line(error: PalaverError, state: Answer) -> str:
     return f"not sent: no such member: {error.agent_id}; {here}"
 
 
-def who_lines(state: Answer) -> Sequence[str]:
+def who_lines(state: ChatState) -> Sequence[str]:
     """Return the members of a room, one per line."""
     lines = []
-    for member in _members(state):
-        name = str(member.get("agent_id", ""))
-        marks = [str(member.get("harness") or ""), "here" if member.get("present") else "away"]
-        if member.get("is_owner"):
-            marks.append("has the stick")
-        lines.append(f"{name}  {', '.join(filter(None, marks))}")
+    for member in state.members:
+        notes = [member.harness or "", "here" if member.present else "away"]
+        if member.is_owner:
+            notes.append("has the stick")
+        lines.append(f"{member.agent_id}  {', '.join(filter(None, notes))}")
     return lines or ["nobody is in the room"]
-
-
-def _members(state: Answer) -> list[Answer]:
-    found = state.get("members")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

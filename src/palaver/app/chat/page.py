@@ -6,7 +6,11 @@ All foreign text is made safe before it is shown. Nothing depends on colour.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
+from palaver.app.chat.conversation import ChatState, is_message
 from palaver.protocol.display import Paint, display_width, safe, truncate
+from palaver.protocol.query import RoomEvent
 
 _LEAST_TEXT: Final = 10
 _WORDS: Final = {
@@ -25,6 +29,11 @@ Clock = Callable[[int], str]
 """Unix milliseconds to a short time of day."""
 
 
+class _MessageContent(msgspec.Struct, frozen=True, kw_only=True):
+    body: object = ""
+    delivery_hint: object = None
+
+
 class ChatPage:
     """Lines for one reader. `me` is their name in the room."""
 
@@ -33,25 +42,24 @@ class ChatPage:
         self._paint = paint
         self._clock = clock
 
-    def lines(self, event: Mapping[str, object], width: int) -> list[str]:
+    def lines(self, event: RoomEvent, width: int) -> list[str]:
         """Return an event of the room, wrapped; lines after the first are indented."""
-        if event.get("event_type") in ("message", "message_sent"):
+        if is_message(event):
             return self._message(event, width)
         return [
             self._paint.dim(line)
             for line in wrap(f"{self._time(event)} · {happening(event, self._paint)}", width, 8)
         ]
 
-    def _message(self, event: Mapping[str, object], width: int) -> list[str]:
-        payload = event.get("payload")
-        payload = payload if isinstance(payload, dict) else {}
-        sender, to = self._name(event.get("from_agent_id")), self._recipients(event)
-        is_interrupt = payload.get("delivery_hint") == "interrupt"
+    def _message(self, event: RoomEvent, width: int) -> list[str]:
+        content = msgspec.convert(event.payload or {}, _MessageContent)
+        sender, to = self._name(event.from_agent_id), self._recipients(event)
+        is_interrupt = content.delivery_hint == "interrupt"
         head = f"{sender} → {to}" if to else sender
         if is_interrupt:
             head = f"! {head}"
         time = self._time(event)
-        body = self._paint.safe(str(payload.get("body", "")), keep_lines=True)
+        body = self._paint.safe(str(content.body), keep_lines=True)
         first, *rest = wrap(f"{time} {head}: {body}", width, 2)
         plain = f"{time} {head}:"
         if first.startswith(plain):
@@ -59,31 +67,32 @@ class ChatPage:
             first = f"{self._paint.dim(time)} {shown}:{first[len(plain) :]}"
         return [first, *rest]
 
-    def _recipients(self, event: Mapping[str, object]) -> str:
-        to = event.get("to_agent_id")
-        names = to if isinstance(to, list) else [to] if to else []
-        return ", ".join(self._name(name) for name in names)
+    def _recipients(self, event: RoomEvent) -> str:
+        return ", ".join(self._name(name) for name in _recipients(event))
 
-    def _name(self, name: object) -> str:
+    def _name(self, name: str | None) -> str:
         return "you" if name == self._me else self._paint.name(str(name))
 
-    def _time(self, event: Mapping[str, object]) -> str:
-        moment = event.get("created_at")
-        return self._clock(moment) if isinstance(moment, int) else "--:--"
+    def _time(self, event: RoomEvent) -> str:
+        return self._clock(event.created_at)
 
 
-def happening(event: Mapping[str, object], paint: Paint) -> str:
+def _recipients(event: RoomEvent) -> tuple[str, ...]:
+    to = event.to_agent_id
+    return (to,) if isinstance(to, str) else to or ()
+
+
+def happening(event: RoomEvent, paint: Paint) -> str:
     """Return an event that is not a message as a sentence."""
-    who, to = (paint.name(str(event.get(key) or "")) for key in ("from_agent_id", "to_agent_id"))
-    reason = event.get("reason")
-    why = f" {paint.safe(f'({reason})')}" if reason else ""
-    match event.get("event_type"):
+    who, to = paint.name(event.from_agent_id or ""), ", ".join(map(paint.name, _recipients(event)))
+    why = f" {paint.safe(f'({event.reason})')}" if event.reason else ""
+    match event.event_type:
         case "member_joined":
             return f"{who} came in"
         case "member_left":
             return f"{who} left{why}"
         case "claim":
-            return f"{to or who} has the stick, turn {event.get('turn_id')}"
+            return f"{to or who} has the stick, turn {event.turn_id}"
         case "release":
             return f"{who} gave the stick back{f', {to} is next' if to else ''}{why}"
         case "pass":
@@ -101,7 +110,7 @@ def happening(event: Mapping[str, object], paint: Paint) -> str:
         case "note_resolved":
             return f"{who} resolved a note"
         case kind:
-            return f"{paint.safe(str(kind))} {who}{f' → {to}' if to else ''}{why}"
+            return f"{paint.safe(kind)} {who}{f' → {to}' if to else ''}{why}"
 
 
 def marks_line(seq: int, marks: Mapping[str, str]) -> str:
@@ -110,21 +119,18 @@ def marks_line(seq: int, marks: Mapping[str, str]) -> str:
     return f"#{seq} {' · '.join(words)}" if words else ""
 
 
-def stick_line(state: Mapping[str, object]) -> str:
+def stick_line(state: ChatState) -> str:
     """Return the room's stick and members in one line."""
-    members = state.get("members")
-    here = [one for one in members if isinstance(one, dict)] if isinstance(members, list) else []
-    present = sum(bool(one.get("present")) for one in here)
-    owner, reserved = state.get("owner_agent_id"), state.get("reserved_for")
-    if state.get("room_state") == "closed":
+    present = sum(member.present for member in state.members)
+    if state.room_state == "closed":
         stick = "the room is closed"
-    elif owner:
-        stick = f"{safe(str(owner))} has the stick"
-    elif reserved:
-        stick = f"the stick waits for {safe(str(reserved))}"
+    elif state.owner_agent_id:
+        stick = f"{safe(state.owner_agent_id)} has the stick"
+    elif state.reserved_for:
+        stick = f"the stick waits for {safe(state.reserved_for)}"
     else:
         stick = "the stick is free"
-    return f"{stick} · {present} of {len(here)} here"
+    return f"{stick} · {present} of {len(state.members)} here"
 
 
 def wrap(text: str, width: int, indent: int) -> list[str]:
