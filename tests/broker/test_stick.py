@@ -1,13 +1,15 @@
 """The stick in the broker: one owner, one result per request, nothing lost."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.broker.scene import HANDOFF, POLICY, Scene
-from tests.fakes import SCRIPT, Bus
+from tests.fakes import SCRIPT, Bus, open_sqlite, opened_bus
 
 from palaver.broker.context import Seated, Turn
-from palaver.errors import RequestError, UnknownMember
+from palaver.errors import DiskFull, RequestError, UnknownMember
+from palaver.log.sqlite import SqliteLog
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Claim, CloseRoom, JoinRoom, PassStick, ReleaseStick, TakeOver
 from palaver.state.rooms import find_room
@@ -30,6 +32,19 @@ async def test_twenty_claims_at_once_have_one_owner(scene: Scene) -> None:
 
     assert [turn.status for turn in turns].count("your_turn") == 1
     assert (await types(scene)).count("claim") == 1
+
+
+async def test_claim_that_must_wait_writes_nothing_even_if_nothing_can_be_written(tmp_path: Path) -> None:
+    async with opened_bus(open_sqlite, tmp_path) as bus:
+        scene = Scene(bus)
+        await scene.join("ann", "bob")
+        await scene.wait("ann")
+        assert isinstance(bus.log, SqliteLog)
+        bus.log.refuse_commits(DiskFull("no room"))
+
+        turn = await scene.wait("bob")
+
+        assert (turn.status, turn.room.owner) == ("not_yet", "ann")
 
 
 async def test_same_claim_again_returns_the_same_lease(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from palaver.broker.context import SYSTEM_CALLER, Context, Turn, Written
 from palaver.broker.rooms import LIMIT_REASON_BYTES, Decision, Moved, current_room, moment_of, move
 from palaver.domain import stick
+from palaver.domain.lease import Moment, Move, NoChange
 from palaver.domain.rights import require
 from palaver.domain.stick import checked_handoff
 from palaver.errors import ObserverCannotHoldTurn
@@ -35,15 +36,16 @@ async def claim(context: Context, caller: Caller, request: Claim, key: bytes | N
     # A late member may still claim its reservation while no other has claimed the stick.
     if room.reserved_for != caller.name:
         room = await _settle(context, room)
-    return await _granted(
-        context,
-        caller,
-        room,
-        lambda now, id: stick.claim(
-            now, caller.name, id, is_parked=request.is_parked, allows_solo=request.allows_solo
-        ),
-        key,
-    )
+
+    def decide(now: Moment, id: str) -> Move | NoChange:
+        return stick.claim(now, caller.name, id, is_parked=request.is_parked, allows_solo=request.allows_solo)
+
+    # A member that must wait needs no commit, because nothing would be written. Only the owner, or a member
+    # that may become it, can be repeating a request that has written an event.
+    answer = decide(moment_of(context, room), "")
+    if isinstance(answer, NoChange) and answer.status != stick.YOUR_TURN:
+        return _answered(Moved(event=None, room=room, answer=answer))
+    return await _granted(context, caller, room, decide, key)
 
 
 async def release(context: Context, caller: Caller, request: ReleaseStick, key: bytes | None) -> Written:
