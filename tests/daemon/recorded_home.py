@@ -137,6 +137,8 @@ def opened_copy(client: str | None = None) -> Iterator[Home]:
         home = OldHome(folder / "home", client) if client else Home(folder / "home")
         try:
             home.ok("up")
+            # The daemon first finds out that no process of the recorded agents runs.
+            wait_until(lambda: not any(line["present"] for line in home.ok("list", "-v", "--json").lines))
             yield home
         finally:
             home.close()
@@ -272,7 +274,6 @@ def main(client: str) -> None:
     shutil.rmtree(home.path.parent)
     end_ms = time.time_ns() // 1_000_000
     with opened_copy(client) as copy:
-        wait_until(lambda: not any(line["present"] for line in copy.ok("list", "-v", "--json").lines))
         events = copy.ok("events", "--archived", "--json").lines
         last = max(int(event["seq"]) for event in events if event["ts"] <= end_ms)
         commands = [words for words in reading_commands(copy) if words[-1] != str(last + 1)]
