@@ -11,7 +11,8 @@ from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.state.agents import find_mail, read_entry
 from palaver.state.fold import SKIPPED, apply
-from palaver.state.reminders import (
+from palaver.state.rows import encode_row
+from palaver.state.watches import (
     NAG_DUE,
     NAGS,
     Nag,
@@ -22,7 +23,6 @@ from palaver.state.reminders import (
     read_nag,
     read_nag_due,
 )
-from palaver.state.rows import encode_row
 
 
 def event(seq: int, type: str, sender: str = "luna", **payload: object) -> Event:

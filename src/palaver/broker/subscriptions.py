@@ -36,9 +36,17 @@ from palaver.protocol.subscriptions import (
 )
 from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent
-from palaver.state.reminders import LIMIT_NAGS, Nag, NagDue, read_nag, read_nag_due
 from palaver.state.rows import Rows
-from palaver.state.watches import read_due, read_subscription, read_watch
+from palaver.state.watches import (
+    LIMIT_NAGS,
+    Nag,
+    NagDue,
+    read_due,
+    read_nag,
+    read_nag_due,
+    read_subscription,
+    read_watch,
+)
 
 _LIMIT_WORD_BYTES = 1024
 

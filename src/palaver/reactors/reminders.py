@@ -20,7 +20,7 @@ from palaver.protocol.events import BYE, AgentState
 from palaver.protocol.requests import FireNag, Submit
 from palaver.protocol.subscriptions import DELIVERY, STATUS
 from palaver.state.fold import agent_of
-from palaver.state.reminders import due_nags, has_nags, read_nag, read_nag_due
+from palaver.state.watches import due_nags, has_nags, read_nag, read_nag_due
 
 _logger: Final = logging.getLogger("palaver.watches")
 

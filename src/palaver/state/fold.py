@@ -46,12 +46,11 @@ from palaver.state.agents import (
 )
 from palaver.state.bundles import made_bundle
 from palaver.state.ledger import moved_by_report, opened_by_envelope, opened_by_message
-from palaver.state.reminders import nag_changes
 from palaver.state.rooms import add_note, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.tasks import fold_task
 from palaver.state.threads import fold_thread
-from palaver.state.watches import watch_changes
+from palaver.state.watches import nag_changes, watch_changes
 
 SKIPPED: Final = "skipped"
 

@@ -8,7 +8,6 @@ from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import DeliveryReport, State, can_rise
 from palaver.protocol.priority import Priority, parse_priority
 from palaver.state.agents import can_step, find_mail, is_carried, read_entry, read_line, read_unread
-from palaver.state.reminders import read_nag
 from palaver.state.rows import (
     CARRIED,
     EXPIRY,
@@ -31,6 +30,7 @@ from palaver.state.rows import (
     reply_place,
     tip_key,
 )
+from palaver.state.watches import read_nag
 
 _IN_LINE: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
 _NEW: Final = LedgerEntry(state=State.QUEUED, ts=0)
