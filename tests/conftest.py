@@ -1,4 +1,4 @@
-"""Setup for every test: default signal handling, the Hypothesis profiles, and both log engines.
+"""Setup for every test: default signal handling, the Hypothesis profiles, both log engines, and no leftovers.
 
 A test run in the background may start with ignored or blocked signals or an unusual umask, and every process
 that a test starts would inherit these.
@@ -9,11 +9,17 @@ No test sets a number of examples itself, and no test asserts how long something
 """
 
 import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.fakes import OpenLog, open_memory, open_sqlite
+from tests.forked_daemons import end_servers
+from tests.processes import end_processes_of, processes_of
 
 settings.register_profile(
     "fast",
@@ -40,6 +46,23 @@ for _number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Pyt
         signal.signal(_number, signal.default_int_handler if _is_key else signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 os.umask(0o022)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail if a process of a test still runs at the end. All homes are in one folder of this run."""
+    folder = Path(tempfile.mkdtemp(prefix="p"))
+    folder.chmod(0o755)  # another user may enter
+    tempfile.tempdir = str(folder)
+    folders = (folder, tmp_path_factory.getbasetemp())
+    yield
+    tempfile.tempdir = None
+    end_servers()
+    left = [f"{pid}: {command}" for place in folders for pid, command in processes_of(place).items()]
+    for place in folders:
+        end_processes_of(place)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert left == [], "processes of tests still run: end them in the test or its fixture"
 
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.daemon.stage import Home, end_process
+from tests.daemon.stage import Home
+from tests.processes import end_process
 
 _SIZE = struct.Struct("HHHH")
 

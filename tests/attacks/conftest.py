@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import Home, new_home
+from tests.forked_daemons import fork_daemon
 
 
 @pytest.fixture
@@ -16,5 +17,5 @@ def home() -> Iterator[Home]:
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A home with a running daemon."""
-    home.ok("up")
+    fork_daemon(home.path, home.environment)
     return home

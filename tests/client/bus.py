@@ -18,7 +18,7 @@ PAL = str(Path(sys.executable).with_name("pal"))
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """One home. Nothing runs in it until a client connects."""
+    """One home."""
 
     home: Path
 

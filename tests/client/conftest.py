@@ -1,5 +1,6 @@
 """Homes with a real daemon, which ends with its test, and homes with a fake daemon that the test controls."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +10,8 @@ import pytest
 from tests.client.bus import Bus
 from tests.client.fake import FakeDaemon
 from tests.daemon_log import check_daemon_log
+from tests.forked_daemons import fork_daemon
+from tests.processes import end_processes_of
 
 
 @pytest.fixture
@@ -21,10 +24,18 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def bus(home: Path) -> Iterator[Bus]:
+    """Yield a home with a running daemon."""
+    fork_daemon(home, {"PATH": os.environ["PATH"], "PALAVER_HOME": str(home)})
+    yield Bus(home)
+    end_processes_of(home)
+    check_daemon_log(home)
+
+
+@pytest.fixture
+def idle_bus(home: Path) -> Iterator[Bus]:
     """Yield a home whose daemon is started by the first client."""
-    made = Bus(home)
-    yield made
-    made.kill()
+    yield Bus(home)
+    end_processes_of(home)
     check_daemon_log(home)
 
 

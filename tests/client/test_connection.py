@@ -37,8 +37,8 @@ async def taken(me: palaver.Connection, count: int) -> list[palaver.Message]:
     return found
 
 
-async def test_message_its_reply_and_their_receipts(bus: Bus) -> None:
-    async with bus.connect("luna") as luna, bus.connect("nova") as nova:
+async def test_message_its_reply_and_their_receipts(idle_bus: Bus) -> None:
+    async with idle_bus.connect("luna") as luna, idle_bus.connect("nova") as nova:
         asked = await luna.send("@nova", "can you review this?", intent="request", thread="pr-123")
         (question,) = await taken(nova, 1)
         answered = await question.reply("looks good", intent="ack")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import Home, new_home
+from tests.forked_daemons import fork_daemon
 
 
 @pytest.fixture
@@ -17,12 +18,12 @@ def home() -> Iterator[Home]:
 def shared_bus() -> Iterator[Home]:
     """A home with a running daemon for all tests of a file that change nothing in it."""
     with new_home() as made:
-        made.ok("up")
+        fork_daemon(made.path, made.environment)
         yield made
 
 
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A home with a running daemon."""
-    home.ok("up")
+    fork_daemon(home.path, home.environment)
     return home

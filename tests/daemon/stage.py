@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from tests.daemon_log import check_daemon_log
 from tests.limits import LIMIT_S
+from tests.processes import end_process, end_processes_of
 
 NOBODY = 65534
 PAL = str(Path(sys.executable).with_name("pal"))
@@ -161,10 +162,8 @@ class Home:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        # Not only the daemon in the lock file: a killed client may have left one that is just starting.
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            if is_daemon_of(pid, self.path):
-                end_process(pid, signal.SIGKILL)
+        # Also holders, and a daemon that a killed client has just started.
+        end_processes_of(self.path.parent)
         if not self.expects_tracebacks:
             check_daemon_log(self.path)
 
@@ -344,36 +343,6 @@ def is_connected(pid: int) -> bool:
     own = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
     rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return any(row[6] in own and row[5] == "03" for row in rows)
-
-
-def end_process(pid: int, number: int) -> None:
-    """Send a process a signal and wait until it has exited."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        signal.pidfd_send_signal(pidfd, number)
-        wait_for_end(pidfd)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(pidfd)
-
-
-def wait_for_end(pidfd: int) -> None:
-    """Wait until the process of a pidfd has ended."""
-    ready, _, _ = select.select([pidfd], [], [], LIMIT_S)
-    assert ready, "the process has not ended"
-
-
-def is_daemon_of(pid: int, home: Path) -> bool:
-    """Return whether a process is still the daemon of a home: process ids are reused."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return b"palaver.daemon" in command and os.fsencode(home) in command
 
 
 @contextlib.contextmanager

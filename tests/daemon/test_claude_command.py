@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.app.person import persons
-from tests.daemon.stage import Home, Shell, check_output, end_process, run_script_as_person, wait_until
+from tests.daemon.stage import Home, Shell, check_output, run_script_as_person, wait_until
 from tests.limits import LIMIT_S
+from tests.processes import end_process
 
 STAND_IN = """#!/bin/bash
 echo "args: $@"

@@ -7,7 +7,8 @@ import signal
 import subprocess
 
 import pytest
-from tests.daemon.stage import Home, Shell, end_process, finish, is_connected, wait_until
+from tests.daemon.stage import Home, Shell, finish, is_connected, wait_until
+from tests.processes import end_process
 
 DEATHS = 7
 """More than a command that does not wait survives."""

@@ -426,5 +426,7 @@ async def test_token_is_valid_after_the_process_of_its_agent_has_left(
     assert event["from"] == "luna"
 
 
-def test_http_libraries_are_not_loaded_before_use(bus: Home) -> None:
-    assert "pydantic_core" not in Path(f"/proc/{bus.pid}/maps").read_text()
+def test_http_libraries_are_not_loaded_before_use(home: Home) -> None:
+    home.ok("up")
+
+    assert "pydantic_core" not in Path(f"/proc/{home.pid}/maps").read_text()

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 from tests.daemon.holder import FakeHolder, ticket_of, words_of
-from tests.daemon.stage import Home, Job, Shell, end_process, is_connected, wait_until
+from tests.daemon.stage import Home, Job, Shell, is_connected, wait_until
 from tests.daemon.test_hooks import SESSION, hook, monitor_of, prompt_with, receipt, send, shown
 from tests.daemon.wires import ThinWire
+from tests.processes import end_process
 
 KILLS = 8
 
@@ -277,4 +278,4 @@ def test_message_of_a_hook_that_was_killed_is_unconfirmed_and_not_sent_again(
     said = hook(nova, "PostToolUse").out + hook(nova, "Stop").out
 
     assert "look here" not in said
-    assert bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed")
+    wait_until(lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed"))

@@ -601,12 +601,13 @@ def test_person_who_runs_the_pump_is_the_human(bus: Home) -> None:
 # Costs
 
 
-def test_daemon_loads_the_sdk_at_first_use(bus: Home) -> None:
+def test_daemon_loads_the_sdk_at_first_use(home: Home) -> None:
     def is_loaded() -> bool:
-        return "pydantic_core" in Path(f"/proc/{bus.pid}/maps").read_text()
+        return "pydantic_core" in Path(f"/proc/{home.pid}/maps").read_text()
 
+    home.ok("up")
     before = is_loaded()
-    RawPump(bus).begin()
+    RawPump(home).begin()
 
     assert (before, is_loaded()) == (False, True)
 

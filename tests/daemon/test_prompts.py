@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.app.person import holders_of
-from tests.daemon.stage import Home, end_process, new_home, wait_until
+from tests.daemon.stage import Home, new_home, wait_until
+from tests.processes import end_process
 
 READING = "import sys\nwhile True: print('got', repr(input(sys.argv[1])))"
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.app.person import holders_of
 from tests.daemon.holder import SECRET, FakeHolder, ticket_of, words_of
-from tests.daemon.stage import PAL, Home, end_process, new_home, wait_until
+from tests.daemon.stage import PAL, Home, new_home, wait_until
 from tests.holder.spooled import read_reports
 from tests.holder.stage import PROGRAMS
+from tests.processes import end_process
 
 from palaver.holder.agent import write_report
 from palaver.protocol.events import ExitReport, Outcome

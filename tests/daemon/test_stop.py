@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 
-from tests.daemon.stage import Home, end_process, finish, wait_for_end, wait_until
+from tests.daemon.stage import Home, finish, wait_until
 from tests.daemon.wires import LinesWire, ThinWire, frame
 from tests.limits import LIMIT_S
+from tests.processes import end_process, wait_for_end
 
 FAREWELL = "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
 PATIENCE_S = 4 * LIMIT_S

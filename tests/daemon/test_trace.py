@@ -6,17 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.app.person import holders_of
-from tests.daemon.stage import (
-    PAL,
-    Home,
-    JsonLine,
-    check_output,
-    end_process,
-    new_home,
-    run_as_person,
-    wait_until,
-)
+from tests.daemon.stage import PAL, Home, JsonLine, check_output, new_home, run_as_person, wait_until
 from tests.holder.stage import PROGRAMS
+from tests.processes import end_process
 
 PYTHON = str(Path(PAL).with_name("python"))
 

@@ -1,12 +1,9 @@
 """Run each flow for every door that supports it, in its own home with a real daemon."""
 
 import os
-import select
 import shutil
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +13,8 @@ from tests.flows.door_cli import CliDoor, CliSeat
 from tests.flows.door_sdk import SdkDoor
 from tests.flows.room_door import HttpRooms, McpRooms, RoomDoor, SdkRooms
 from tests.flows.room_door_cli import CliRooms
-from tests.limits import LIMIT_S
+from tests.forked_daemons import fork_daemon
+from tests.processes import end_processes_of
 
 DOORS: Final[dict[str, Callable[[Path], Door]]] = {"cli": CliDoor, "sdk": SdkDoor}
 ROOM_DOORS: Final[dict[str, Callable[[Path], RoomDoor]]] = {
@@ -44,20 +42,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def home() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="pal-"))
     yield directory
-    _end_daemon(directory)
+    end_processes_of(directory)
     shutil.rmtree(directory, ignore_errors=True)  # an ending process may still write there
 
 
-def _end_daemon(home: Path) -> None:
-    with suppress(OSError, ValueError):
-        daemon = os.pidfd_open(int((home / "daemon.lock").read_text()))
-        signal.pidfd_send_signal(daemon, signal.SIGKILL)
-        select.select([daemon], [], [], LIMIT_S)
-        os.close(daemon)
+def start_daemon(home: Path, *, has_http: bool = False) -> None:
+    """Start the daemon of a home, with HTTP on a free port if a door needs it."""
+    if has_http:
+        (home / "config.toml").write_text('http = "127.0.0.1:0"\n')
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PALAVER_HOME": str(home)}
+    fork_daemon(home, environment)
 
 
 @pytest.fixture
 async def door(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Door]:
+    start_daemon(home)
     opened = DOORS[request.param](home)
     yield opened
     await opened.close()
@@ -66,6 +65,7 @@ async def door(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Door
 @pytest.fixture
 async def rooms(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[RoomDoor]:
     """Yield one door to the rooms of a home."""
+    start_daemon(home, has_http=request.param == "http")
     opened = ROOM_DOORS[request.param](home)
     yield opened
     await opened.close()
@@ -73,7 +73,8 @@ async def rooms(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Roo
 
 @pytest.fixture
 async def all_rooms(home: Path) -> AsyncIterator[dict[str, RoomDoor]]:
-    """Yield every door to the rooms of one home, by name; HTTP comes first, because its join enables HTTP."""
+    """Yield every door to the rooms of one home, by name."""
+    start_daemon(home, has_http=True)
     opened = {name: ROOM_DOORS[name](home) for name in ("http", "cli", "sdk", "mcp")}
     yield opened
     for door in opened.values():

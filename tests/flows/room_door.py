@@ -147,11 +147,6 @@ class HttpRooms:
         shell = Shell(self._home)
         self.shells.append(shell)
         await shell.open()
-        settings = self._home / "config.toml"
-        if not settings.exists():
-            self._home.mkdir(mode=0o700, exist_ok=True)
-            settings.write_text('http = "127.0.0.1:0"\n')
-        await _ok(shell, "pal", "up")
         url = json.loads(await _ok(shell, "pal", "status", "--json"))["doors"]["http"]
         await _ok(shell, "pal", "join", "--name", name, *(["--harness", harness] if harness else []))
         token = json.loads(await _ok(shell, "pal", "token", "create", "--json"))["token"]

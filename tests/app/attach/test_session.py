@@ -12,14 +12,8 @@ from pathlib import Path
 import pytest
 from tests.app.attach.panes import PROGRAMS, Pane, open_pane
 from tests.app.person import holders_of
-from tests.daemon.stage import (
-    Home,
-    check_output,
-    end_process,
-    new_home,
-    run_script_as_person,
-    wait_until,
-)
+from tests.daemon.stage import Home, check_output, new_home, run_script_as_person, wait_until
+from tests.processes import end_process
 
 MENU = "C-\\"
 

@@ -5,7 +5,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from tests.daemon.stage import end_process
+from tests.processes import end_process
 
 
 def processes_of(folder: Path) -> dict[int, str]:

@@ -5,11 +5,11 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.daemon.stage import end_process
 from tests.harness.real.claude_stage import ClaudeStage
 from tests.harness.real.claude_versions import OldClaudeStage, old_claude_stage, waiters
 from tests.harness.real.harness_stage import NAME, reply, send
 from tests.harness.real.unheld import Unheld
+from tests.processes import end_process
 
 pytestmark = pytest.mark.harness
 

@@ -1,0 +1,47 @@
+"""A forked daemon differs from one that a client started in nothing that a test can see."""
+
+import os
+import re
+from pathlib import Path
+
+from tests.daemon.stage import Home, new_home, wait_until
+from tests.forked_daemons import fork_daemon
+
+STATUS = ("Umask", "PPid", "SigBlk", "SigIgn", "SigCgt", "Seccomp", "CapEff")
+
+
+def test_forked_daemon_equals_a_started_one(home: Home) -> None:
+    home.ok("up")
+    with new_home() as other:
+        fork_daemon(other.path, other.environment)
+
+        wait_until(lambda: descriptors(other) == descriptors(home))
+        assert look_at(other) == look_at(home)
+
+
+def look_at(home: Home) -> dict[str, object]:
+    """Return what the system shows of a daemon, with one name for every home and its folder."""
+    process = Path(f"/proc/{home.pid}")
+    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
+    session = os.getsid(home.pid)
+    return {
+        "arguments": _plain((process / "cmdline").read_text(), home),
+        "environment": _plain((process / "environ").read_text(), home),
+        "program": os.readlink(process / "exe"),
+        "name": (process / "comm").read_text(),
+        "folder": os.readlink(process / "cwd"),
+        "limits": (process / "limits").read_text(),
+        "status": {name: status[name] for name in STATUS},
+        "session": (session != home.pid, session == os.getpgid(home.pid), Path(f"/proc/{session}").exists()),
+        "files": sorted((file.name, file.lstat().st_mode) for file in home.path.iterdir()),
+        "log": re.sub(r"\d+", "", _plain((home.path / "daemon.log").read_text(), home)),
+    }
+
+
+def descriptors(home: Home) -> list[str]:
+    """Return what the descriptors of a daemon are open for."""
+    return sorted(_plain(os.readlink(file), home) for file in Path(f"/proc/{home.pid}/fd").iterdir())
+
+
+def _plain(text: str, home: Home) -> str:
+    return re.sub(r"\[\d+\]", "", text.replace(str(home.path.parent), "FOLDER"))
