@@ -20,8 +20,8 @@ NEWER = "99.0.0"
 
 PYTHON_OF_LATER = f"""\
 import runpy, sys
-import palaver
-palaver.__version__ = {NEWER!r}
+import palaver.version
+palaver.version.__version__ = {NEWER!r}
 module = sys.argv[sys.argv.index("-m") + 1]
 sys.argv = [module, *sys.argv[sys.argv.index("-m") + 2 :]]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
