@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.log.logs import draft
 
 from palaver.log.api import ANY_EVENT, EventKey, EventKind
-from palaver.log.handlers import HandlerTable
+from palaver.log.writer import HandlerTable
 from palaver.protocol.envelope import Event, event_from
 
 

@@ -99,7 +99,9 @@ class Batches:
         self._last = last_place(connection, archives)
         self.words = Words(connection, blobs, self._last)
         largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
-        self._largest_id = max(largest_id, self._archived.largest_id())
+        largest_archived_id = self._archived.largest_id()
+        self._has_archived = bool(largest_archived_id)
+        self._largest_id = max(largest_id, largest_archived_id)
 
     def write(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
         """Decide and write all orders in one transaction; on return the successful ones are durable.
@@ -164,7 +166,9 @@ class Batches:
 
     def remove_archived(self) -> int:
         """Remove some events that are in an archive, in one transaction, and return how many."""
-        return remove_some(self._connection, self._archives, self._blobs)
+        removed = remove_some(self._connection, self._archives, self._blobs)
+        self._has_archived = self._has_archived or removed > 0
+        return removed
 
     def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
         """Replace events in the log without leaving a byte of the old ones. Return how many there were."""
@@ -190,7 +194,7 @@ class Batches:
             return Commit(taken.by_key[key], is_repeat=True)
         # A refusal, or an error in a draft, concerns only its caller.
         try:
-            if key is not None and (first := self._archived.by_request_key(key)):
+            if key is not None and self._has_archived and (first := self._archived.by_request_key(key)):
                 return Commit(first, is_repeat=True)
             draft = order.decide(self._rows)
             if draft is None:
