@@ -66,7 +66,7 @@ static int connect_far(int fd)
     directory = open(".", O_RDONLY | O_CLOEXEC);
     result = directory < 0 || chdir(home) ? -errno : connect_at(fd, SOCKET + 1);
     if (directory >= 0 && fchdir(directory))
-        fail("the working directory is gone: %s", error_text(errno));
+        fail("the working directory was removed: %s", error_text(errno));
 #endif
     close(directory);
     return result;

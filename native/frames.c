@@ -103,8 +103,8 @@ bool execute_frame(char type, const unsigned char *payload, size_t n)
         return true;
     case 'N':
         if (has_spawned)
-            fail("this pal is " PAL_VERSION ", and the package that %s starts is older: install Palaver there again, "
-                 "so that both are of one version", find_python());
+            fail("this pal is " PAL_VERSION ", and the package that %s starts is older: reinstall Palaver there, "
+                 "so that both have the same version", find_python());
         return false;
     default:
         fail_malformed();

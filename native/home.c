@@ -53,7 +53,7 @@ void find_home(void)
     size_t at = 0;
 
     if (call.has_home && (!given || !*given))
-        refuse(2, "usage", "--home needs a directory");
+        refuse(2, "usage", "--home requires a directory");
     if (!given)
         given = getenv("PALAVER_HOME");
     if (!given || !*given) {
@@ -66,7 +66,7 @@ void find_home(void)
     }
     if (given[0] != '/') {
         if (!working_directory[0])
-            fail("%s: the working directory is gone", given);
+            fail("%s: the working directory was removed", given);
         at = add_to_home(add_to_home(0, working_directory), "/");
     }
     add_to_home(add_to_home(at, given), after);

@@ -52,7 +52,7 @@ static _Noreturn void run_command(void)
         if (has_received_frame)
             repeats = 0;
     }
-    fail("lost the daemon");
+    fail("the connection to the daemon was lost");
 }
 
 int main(int argc, char **argv)

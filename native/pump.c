@@ -37,9 +37,9 @@ enum {
 #define POLLRDHUP 0 /* elsewhere the end of a pipe is always reported */
 #endif
 
-static const char NO_BUS[] = "the bus does not run now; try again later, or ask for 'pal up'. It may be that this was done";
-static const char HUNG[] = "the bus does not answer: its daemon is stopped or very busy. Try again later, or end that process, "
-                           "whose number is in daemon.lock, and 'pal up' starts another. It may be that this was done";
+static const char NO_BUS[] = "the bus is not running; try again later, or ask for 'pal up'. The call may have been carried out";
+static const char HUNG[] = "the bus does not answer: its daemon is stopped or very busy. Try again later, or end the process "
+                           "in daemon.lock and run 'pal up'. The call may have been carried out";
 
 /* Lines that were read and are not settled, oldest first. There are few: a harness waits for its replies. */
 struct pending {

@@ -52,7 +52,7 @@ void await_first_frame(void)
     silence = REPORTED;
     if (is_stopped(pid))
         dprintf(STDERR_FILENO, "pal: the daemon (process %d) is stopped and does not answer; still waiting. "
-                "'kill -CONT %d' lets it go on\n", (int)pid, (int)pid);
+                "'kill -CONT %d' continues it\n", (int)pid, (int)pid);
     else
         dprintf(STDERR_FILENO, "pal: the daemon (process %d) has not answered for %d s; still waiting\n", (int)pid,
                 SILENT_MS / 1000);

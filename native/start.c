@@ -212,7 +212,7 @@ static bool spawn_daemon(void)
     else if (read_last_line(log, before.st_size, text, sizeof text))
         fail_start("the daemon did not start: %s (see %s)", text, log);
     else
-        fail_start("the daemon did not start, and said nothing: was it killed? See %s", log);
+        fail_start("the daemon did not startand printed no reason (was it killed?); see %s", log);
     return false;
 }
 

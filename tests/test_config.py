@@ -43,7 +43,7 @@ def test_settings_of_the_human_are_not_read_from_the_environment(tmp_path: Path,
     (tmp_path / "config.toml").write_text(f"{key} = {value!r}\n")
 
     assert getattr(load(tmp_path, {}).settings, key) == value
-    with pytest.raises(BadRequest, match=f"'pal config set {key}' sets it"):
+    with pytest.raises(BadRequest, match=f"use 'pal config set {key}'"):
         load(tmp_path, {f"PALAVER_{key.upper()}": "1"})
 
 

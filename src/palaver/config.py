@@ -53,21 +53,21 @@ class Settings:
         5_000_000, "daemon.log is moved to daemon.log.1 when it is larger than this."
     )
     sql_timeout_ms: int = _setting(
-        2_000, "How long 'pal events --sql' may run before it is cut, in milliseconds."
+        2_000, "How long 'pal events --sql' may run before it is stopped, in milliseconds."
     )
     watchdog_ms: int = _setting(
         100,
-        "The daemon logs each step that keeps its processor busy for more than this, in milliseconds; 0 is "
-        "never.",
+        "The daemon logs each step that keeps its processor busy for more than this, in milliseconds; 0 "
+        "means never.",
     )
     brake_hops: int = _setting(
-        40, "How many answers of agents to agents pass with no person in between; 0 means any number."
+        40, "How many replies between agents are allowed without a person in between; 0 means any number."
     )
     brake_per_minute: int = _setting(
-        60, "How many messages a minute pass from one agent to one other; 0 means any number."
+        60, "How many messages per minute are allowed from one agent to another; 0 means any number."
     )
     stale_after_s: int = _setting(
-        1_800, "After how many seconds without activity an active agent is shown as stale; 0 is never."
+        1_800, "After how many seconds without activity an active agent is shown as stale; 0 means never."
     )
     native_wait_s: int = _setting(
         5, "How many seconds after a restart a terminal waits for its harness's own lane before it types."
@@ -75,24 +75,24 @@ class Settings:
     remind_after_s: int = _setting(
         60, "At least how many seconds pass between two reminders of a message that expects a reply."
     )
-    hints: str = _setting("", "A text for every agent, after the messages that it reads; at most 1000 bytes.")
+    hints: str = _setting("", "A text that every agent gets after its messages; at most 1000 bytes.")
     http: str = _setting(
-        "", "Where the HTTP door listens, such as 127.0.0.1:7420; empty is nowhere. 'pal up --http' sets it."
+        "", "Where the HTTP door listens, such as 127.0.0.1:7420; empty disables it. 'pal up --http' sets it."
     )
-    http_hosts: str = _setting(
-        "", "More names under which the HTTP door may be called, with commas between them."
-    )
+    http_hosts: str = _setting("", "More host names for the HTTP door, separated by commas.")
     http_remote: int = _setting(
-        0, "With 1 the HTTP door may listen where other machines reach it; nothing there is encrypted.", 1
+        0, "With 1, other machines may connect to the HTTP door; the connections are not encrypted.", 1
     )
     room_lease_s: int = _setting(
-        2_700, "How many seconds a holder of the stick may give no sign before it may be taken over."
+        2_700, "How many seconds an owner of the stick may be silent before the stick may be taken over."
     )
     room_heartbeat_s: int = _setting(
-        300, "How often a holder should give a sign, in seconds; twice that is the grace of one who is gone."
+        300,
+        "How often an owner should send a heartbeat, in seconds; twice that is the grace period of an owner "
+        "that has ended.",
     )
     room_claim_s: int = _setting(
-        1_200, "How many seconds the stick waits for the one it is reserved for before it goes on."
+        1_200, "How many seconds a reservation of the stick lasts before the stick is passed on."
     )
     room_waiter_grace_s: int = _setting(
         10, "How many seconds after it last waited a member still counts as waiting for the stick."
@@ -101,21 +101,23 @@ class Settings:
         14_400, "How many seconds a member that has certainly left stays in the list of a room."
     )
     room_owner_idle_s: int = _setting(
-        900, "How many seconds a holder may say that it is idle before the stick may be taken over."
+        900, "How many seconds an owner may report that it is idle before the stick may be taken over."
     )
-    room_message_bytes: int = _setting(4_096, "How long a message in a room may be, in bytes of UTF-8.")
+    room_message_bytes: int = _setting(4_096, "The largest size of a message in a room, in bytes of UTF-8.")
     approvals: int = _setting(
         0,
-        "With 1 an agent that requests permission waits for 'pal approve' or 'pal deny', where its harness "
-        "can.",
+        "With 1, a permission request of an agent waits for 'pal approve' or 'pal deny', if its harness "
+        "supports it.",
         1,
     )
     approvals_wait_s: int = _setting(
-        120, "How many seconds it waits; a request without an answer is then denied. At most 3600.", 3_600
+        120, "How many seconds a permission request waits before it is denied; at most 3600.", 3_600
     )
-    codex_hooks: int = _setting(1, "With 0 'pal codex' gives Codex no hooks, and does not ask for them.", 1)
+    codex_hooks: int = _setting(
+        1, "With 0, 'pal codex' runs Codex without hooks and does not ask about them.", 1
+    )
     room_wakes: str = _setting(
-        "human", "Whose messages to a whole room wake everybody in it: human, everyone or nobody."
+        "human", "The senders whose messages to a whole room wake all members: human, everyone or nobody."
     )
 
 
@@ -154,7 +156,7 @@ def load(home: Path, environment: Mapping[str, str]) -> LoadedSettings:
             key = name.removeprefix(PREFIX).lower()
             if is_only_in_file(key):
                 raise BadRequest(
-                    f"{name} is not taken from the environment: unset it; 'pal config set {key}' sets it"
+                    f"{name} cannot be set in the environment: unset it and use 'pal config set {key}'"
                 )
             given[key] = value
             origins[key] = "environment"
@@ -190,11 +192,11 @@ def typed(key: str, value: object) -> str | int:
     if isinstance(default, int):
         return _number(key, value)
     if not isinstance(value, str):
-        raise BadRequest(f"the setting {key!r} is a text, not {value!r}")
+        raise BadRequest(f"the setting {key!r} must be a text, not {value!r}")
     if key == "log_level" and value not in _LEVELS:
-        raise BadRequest(f"the setting 'log_level' is debug, info, warning or error, not {value!r}")
+        raise BadRequest(f"the setting 'log_level' must be debug, info, warning or error, not {value!r}")
     if key == "room_wakes" and value not in _WAKES:
-        raise BadRequest(f"the setting 'room_wakes' is human, everyone or nobody, not {value!r}")
+        raise BadRequest(f"the setting 'room_wakes' must be human, everyone or nobody, not {value!r}")
     return value
 
 

@@ -209,7 +209,9 @@ def _keep_to_its_owner(home: Path) -> None:
     if is_a_home and found.st_uid == os.geteuid():
         home.chmod(0o700)
     elif found.st_mode & _WRITTEN_BY_OTHERS:
-        raise OSError(f"others may write in {home}: 'chmod 700' it, or choose another home with PALAVER_HOME")
+        raise OSError(
+            f"other users can write to {home}: 'chmod 700' it, or choose another home with PALAVER_HOME"
+        )
 
 
 def file_system_of(path: Path) -> str:
@@ -435,7 +437,7 @@ def write_message(home: str, agent: str, message_id: str, ts_ms: int, content: b
     for path in _message_paths(home, agent, message_id, ts_ms):
         if _put_message(path, content):
             return path
-    raise FileExistsError(errno.EEXIST, "something else has its name", str(path))
+    raise FileExistsError(errno.EEXIST, "another file has its name", str(path))
 
 
 def find_message(home: str, agent: str, message_id: str, ts_ms: int, content: bytes) -> str:

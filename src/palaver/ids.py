@@ -31,7 +31,7 @@ _LAST_MS: Final = (1 << 48) - 1
 def encode_ulid(value: int) -> str:
     """Encode 128 bits in Crockford's base 32."""
     if value < 0 or value >> 128:
-        raise OverflowError("a ULID holds 128 bits")
+        raise OverflowError("a ULID has 128 bits")
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])
 
 
@@ -50,7 +50,7 @@ def is_ulid(text: str) -> bool:
 def ulid(ts_ms: int, randomness: int) -> str:
     """Return the id of a time and 80 bits."""
     if randomness >> _RANDOM_BITS:
-        raise OverflowError("the chance in a ULID is 80 bits")
+        raise OverflowError("the random part of a ULID has 80 bits")
     return encode_ulid(ts_ms << _RANDOM_BITS | randomness)
 
 

@@ -197,9 +197,9 @@ def test_file_created_by_the_installation_is_reported_as_removed(
     run("uninstall", "codex", "--yes")
 
     said = capsys.readouterr().out
-    assert "hooks.json would be removed: it was not there before\n" in said
-    assert "hooks.json removed: it was not there before\n" in said
-    assert "config.toml put back\n" in said
+    assert "hooks.json would be removed; it did not exist before\n" in said
+    assert "hooks.json removed; it did not exist before\n" in said
+    assert "config.toml restored\n" in said
     assert not (tmp_path / ".codex/hooks.json").exists()
 
 
@@ -213,7 +213,7 @@ def test_uninstalling_again_reports_no_error(run: Run, what: str, capsys: pytest
 
     said = capsys.readouterr()
     assert (status, said.err) == (0, "")
-    assert "is not there" in said.out or "nothing to put back" in said.out
+    assert "is not there" in said.out or "nothing to restore" in said.out
 
 
 def test_link_to_settings_stays_a_link(tmp_path: Path, run: Run) -> None:

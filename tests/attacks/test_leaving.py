@@ -59,5 +59,5 @@ def test_leave_says_that_a_person_needs_a_new_shell(bus: Home) -> None:
     fresh = run_script_as_person(bus, _WHO)
 
     assert said.out.splitlines()[0] == "nova has left"
-    assert "a person needs a new shell" in said.out
+    assert "to act as a person, open a new shell" in said.out
     assert fresh.json["name"] == "human"

@@ -56,7 +56,7 @@ def test_worker_cannot_start_the_bus_with_its_own_settings(bus: Home, nova: Shel
     refused = nova.pal("up", env={f"PALAVER_{key.upper()}": _WANTED[key]})
     nova.ok("up")
 
-    assert (refused.status, f"PALAVER_{key.upper()} is not taken from the environment" in refused.err) == (
+    assert (refused.status, f"PALAVER_{key.upper()} cannot be set in the environment" in refused.err) == (
         1,
         True,
     )

@@ -103,7 +103,7 @@ async def test_join_is_given_up_when_the_daemon_is_lost_every_time(fake: FakeDae
     for _ in range(5):
         (await fake.accept()).close()
 
-    with pytest.raises(Disconnected, match="the daemon has gone"):
+    with pytest.raises(Disconnected, match="the connection to the daemon was lost"):
         await opening
 
 

@@ -76,7 +76,7 @@ async def test_request_refused_by_a_stopping_daemon_goes_to_the_next_one(
 ) -> None:
     peer = await fake.accept()
     asking = asyncio.ensure_future(plain.ask(WAIT))
-    peer.refuse(await peer.next(), "shutting_down", "the bus stops; ask the next one")
+    peer.refuse(await peer.next(), "shutting_down", "the bus is stopping; connect again")
     peer.close()
 
     back = await fake.accept()

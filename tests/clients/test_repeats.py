@@ -77,7 +77,7 @@ def test_client_gives_up_after_five_repeats(pal: Pal, daemon: Daemon) -> None:
         keys.add(peer.one(b"k"))
         peer.close()
 
-    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: lost the daemon\n")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: the connection to the daemon was lost\n")
     assert process.returncode == 1
     assert len(keys) == 1
 
@@ -143,7 +143,7 @@ def test_command_that_does_not_wait_gives_up(pal: Pal, daemon: Daemon, words: tu
     for _ in range(6):
         daemon.accept().close()
 
-    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: lost the daemon\n")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: the connection to the daemon was lost\n")
 
 
 def test_waiting_command_reports_a_failed_start_once_and_continues(
@@ -230,7 +230,7 @@ def test_versions_that_reject_each_other_do_not_repeat_indefinitely(pal: Pal, da
         peer.send(b"N")
         peer.close()
 
-    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: lost the daemon\n")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: the connection to the daemon was lost\n")
 
 
 def test_follower_does_not_restart_a_stopped_bus(pal: Pal, daemon: Daemon) -> None:

@@ -155,7 +155,7 @@ def test_relative_home_starts_at_the_working_directory(pal: Pal, daemon: Daemon)
 def test_home_without_a_name_is_refused(pal: Pal, arguments: list[str]) -> None:
     result = pal.run(*arguments)
 
-    assert (result.status, result.err) == (2, b"pal: --home needs a directory\n")
+    assert (result.status, result.err) == (2, b"pal: --home requires a directory\n")
 
 
 def test_home_without_a_name_is_refused_as_json(pal: Pal) -> None:

@@ -200,7 +200,7 @@ def test_daemon_that_does_not_listen_yet_is_waited_for(
         ),
         (
             "silent",
-            "pal: the daemon did not start, and said nothing: was it killed? See {home}/daemon.log\n",
+            "pal: the daemon did not startand printed no reason (was it killed?); see {home}/daemon.log\n",
         ),
         (
             "broken",
@@ -220,7 +220,7 @@ def test_log_of_an_earlier_daemon_is_not_the_reason(pal: Pal) -> None:
 
     result = pal.run("list", env={"PALAVER_TEST_DAEMON": "silent"})
 
-    assert b"said nothing" in result.err
+    assert b"printed no reason" in result.err
 
 
 def test_end_of_a_long_last_line_is_reported(pal: Pal, home: Path) -> None:
@@ -242,7 +242,7 @@ def test_client_newer_than_its_package_reports_it_at_once(pal: Pal) -> None:
         1,
         b"",
         f"pal: this pal is {__version__}, and the package that {python} starts is older: "
-        "install Palaver there again, so that both are of one version\n",
+        "install Palaver there again, so that both have the same version\n",
     )
     assert len(pal.notes()) == 1
 

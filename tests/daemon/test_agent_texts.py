@@ -113,7 +113,7 @@ def test_refused_holder_writes_no_control_characters_into_the_daemon_log(bus: Ho
             line = '{"do": "who", "name": "x\\u001b]0;owned\\u0007\\n\\u202efake INFO line"}\n'
             holder.pass_on(line.encode(), theirs.fileno())
 
-    wait_until(lambda: "refused what a holder passed on" in log.read_text())
+    wait_until(lambda: "refused a connection that a holder passed on" in log.read_text())
 
     written = log.read_bytes()
     assert b"\x1b" not in written

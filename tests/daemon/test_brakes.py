@@ -39,7 +39,7 @@ def test_message_over_the_rate_limit_is_held_until_a_person_releases_it(bus: Hom
     assert (receipt["state"], receipt["reason"]) == ("held", refused.error["details"]["reason"])
     assert told["from"] == "[pal-events]"
     assert f"#{place} from luna to nova is held" in told["text"]
-    assert released.out == f"#{place} is in line now\n"
+    assert released.out == f"#{place} is queued now\n"
     assert [line["text"] for line in nova.ok("recv", "--json").lines] == ["one", "two", "three"]
 
 

@@ -143,7 +143,7 @@ def test_chat_commands_show_their_results(crew: Crew, chat: Pane, luna: Agent, n
     chat.say("/who")
     chat.shows("· luna  codex, here", "· nova  claude, away")
     chat.say("/events")
-    chat.shows("luna came in", "luna passed the stick to nova")
+    chat.shows("luna joined", "luna passed the stick to nova")
     chat.say("/help")
     chat.shows("routing is not privacy", "/who")
     chat.say("/dance")

@@ -144,7 +144,7 @@ def test_permission_request_that_changed_meanwhile_is_not_approved(bus: Home, st
     said = run_as_person(bus, "approve", str(line["id"]))
 
     assert said.status == 1
-    assert "did not take the answer" in said.err
+    assert "did not accept the decision" in said.err
     assert opencode.replies == []
 
 

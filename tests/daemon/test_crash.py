@@ -246,4 +246,4 @@ def test_every_acknowledged_send_is_in_the_log_once_despite_crashes(bus: Home, n
     assert set(acknowledged) <= set(stored)
     # A client that met only dying daemons received an error: it knows that the outcome is unknown.
     assert {text for text, _ in set(stored) - set(acknowledged)} <= set(unlucky)
-    assert all("lost the daemon" in why for why in unlucky.values())
+    assert all("the connection to the daemon was lost" in why for why in unlucky.values())

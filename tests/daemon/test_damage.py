@@ -37,7 +37,7 @@ def overwrite(path: Path, at: int, content: bytes) -> None:
 def is_a_sentence(said: Result) -> bool:
     """Return whether a command succeeded, or failed with one line that gives the reason."""
     lines = said.err.splitlines()
-    is_plain = not any(word in said.err for word in ("Traceback", "Error:", "went wrong inside"))
+    is_plain = not any(word in said.err for word in ("Traceback", "Error:", "internal error"))
     return is_plain and (said.status == 0 or any(line.startswith("pal: ") for line in lines))
 
 

@@ -72,10 +72,10 @@ def test_writes_continue_when_there_is_space_again(small: Home) -> None:
     places, _ = fill(small)
 
     filler.unlink()
-    sent = small.ok("send", "--json", "--", "there is room").json
+    sent = small.ok("send", "--json", "--", "there is disk space").json
 
     assert sent["seq"] > places[-1]
-    assert small.texts()[-1] == "there is room"
+    assert small.texts()[-1] == "there is disk space"
     assert check(small) == "ok"
 
 
@@ -115,7 +115,7 @@ def test_daemon_restarted_on_a_completely_full_disk_serves_reads(small: Home) ->
     assert "xxx" in shown
     assert [message["text"] for message in mail] == ["hello"]
     assert (refused.status, refused.error["error"]) == (1, "disk_full")
-    assert "only reading is possible until there is room" in refused.error["message"]
+    assert "only reading is possible until there is disk space" in refused.error["message"]
 
     stuffing.unlink()
     filler.unlink()

@@ -87,7 +87,7 @@ def test_acknowledged_events_survive_a_removed_file(bus: Home, name: str) -> Non
 def test_acknowledged_events_survive_a_removed_file_and_a_kill(bus: Home, name: str) -> None:
     send(bus, "before")
     (bus.path / name).unlink()
-    wait_until(lambda: "events stored before are safe" in daemon_log(bus))
+    wait_until(lambda: "earlier events are on disk" in daemon_log(bus))
 
     bus.kill()
     bus.ok("up")

@@ -356,7 +356,7 @@ def test_script_has_no_mail_to_monitor(bus: Home) -> None:
     result = bus.pal("monitor")
 
     assert result.status == 1
-    assert "only an agent has mail" in result.err
+    assert "only an agent receives messages" in result.err
 
 
 # Other doors

@@ -116,7 +116,7 @@ def test_client_that_sends_more_than_requested_is_cut_off(unharmed: Home) -> Non
 
     assert kind == b"I"
     assert status == 1
-    assert b"more than it was asked for" in err
+    assert b"more than was requested" in err
     assert unharmed.texts() == []
 
 

@@ -296,9 +296,9 @@ def test_settings_show_the_door_as_soon_as_it_is_open(home: Home) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "sentence"),
     [
-        (b"{", -32700, "the body is no JSON: one message of JSON-RPC a body is expected"),
-        (b"{}", -32600, "the body is no message of JSON-RPC 2.0"),
-        (b'{"id":7}', -32600, "the body is no message of JSON-RPC 2.0"),
+        (b"{", -32700, "the body is not JSON: send one JSON-RPC message per body"),
+        (b"{}", -32600, "the body is not a JSON-RPC 2.0 message"),
+        (b'{"id":7}', -32600, "the body is not a JSON-RPC 2.0 message"),
         (rb'{"id":7,"a":"\ud800"}', -32602, HALF_PAIR),
     ],
 )

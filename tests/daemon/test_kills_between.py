@@ -96,7 +96,7 @@ def test_new_monitor_reports_nothing_about_an_earlier_one(bus: Home, nova: Shell
 
     with Monitor(bus):
         wait_until(lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed"))
-    assert f"#{place} was handed to nova and never confirmed" in luna.ok("recv", "--wait", "--json").out
+    assert f"#{place} was submitted to nova but never confirmed" in luna.ok("recv", "--wait", "--json").out
 
 
 def test_each_message_arrives_once_whenever_the_daemon_is_killed(bus: Home, nova: Shell, luna: Shell) -> None:

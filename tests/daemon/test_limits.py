@@ -51,7 +51,7 @@ def test_running_out_of_descriptors_does_not_flood_the_log(small: Home) -> None:
 
     assert "too many open files" in refused.err
     wait_until(lambda: small.pal("list").status == 0)
-    assert (small.path / "daemon.log").read_text().count("no file descriptor is left") <= 1
+    assert (small.path / "daemon.log").read_text().count("no file descriptors are left") <= 1
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_client_reports_a_stopped_daemon_and_continues_to_wait(silent: Home, is_
 
     assert said == (
         f"pal: the daemon (process {silent.pid}) is stopped and does not answer; still waiting. "
-        f"'kill -CONT {silent.pid}' lets it go on\n"
+        f"'kill -CONT {silent.pid}' continues it\n"
     )
     assert is_waiting
     assert (process.returncode, rest) == (0, b"")

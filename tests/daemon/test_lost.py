@@ -84,8 +84,8 @@ def test_doctor_counts_and_names_missing_contents(bus: Home, lost: JsonLine) -> 
     (check,) = [check for check in said.json["checks"] if "large content" in check["check"]]
     assert check == {
         "ok": False,
-        "check": "1 of 1 large contents are lost: gone from blobs/, or changed",
-        "advice": f"put them back from a backup: {lost['blob']}",
+        "check": "1 of 1 large contents are lost: missing in blobs/, or changed",
+        "advice": f"restore them from a backup: {lost['blob']}",
     }
 
 

@@ -466,7 +466,7 @@ def test_client_without_a_pump_is_asked_to_update(bus: Home) -> None:
         wire.sendall(b"PAL1" + thin_request("mcp"))
         said = wire.makefile("rb").read()
 
-    assert b"this client cannot serve MCP" in said
+    assert b"this client does not support MCP" in said
 
 
 # When the bus ends

@@ -140,7 +140,7 @@ def test_stored_cursor_after_the_end_of_the_log_is_reported(
     _, _, err = follower.end()
 
     assert seen == ["one"]
-    assert b"#1000000000 was kept, and the log ends at" in err
+    assert b"the stored seq is #1000000000, but the log ends at" in err
 
 
 def test_unreadable_cursor_is_an_error_that_says_what_to_do(bus: Home) -> None:

@@ -193,7 +193,7 @@ def test_doctor_names_typed_lines_and_keys_that_look_like_secrets(bus: Home, lun
 
     said = bus.pal("doctor").out
 
-    assert f"may be secrets: #{typed}, #{keys.json['seq']}\n" in said
+    assert f"maybe secrets: #{typed}, #{keys.json['seq']}\n" in said
     assert f"pal redact {typed}; pal redact {keys.json['seq']}" in said
     redact(bus, typed)
     redact(bus, keys.json["seq"])
@@ -352,7 +352,7 @@ def test_files_that_a_repair_has_kept_are_named(bus: Home, luna: FakeHolder) -> 
     assert files_with(bus, SECRET) == ["damaged-1/log.sqlite"]
     said = run_as_person(bus, "redact", str(seq))
     assert said.out == f"already redacted: #{seq}\n"
-    assert f"{kept} holds the log as it was before a repair" in said.err
+    assert f"{kept} contains the log from before a repair" in said.err
 
 
 def test_two_simultaneous_redactions_are_both_told_the_truth(bus: Home, luna: FakeHolder) -> None:

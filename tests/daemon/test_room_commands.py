@@ -222,7 +222,7 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
 
     assert before[1].split() == ["*", room, "2/2", "idle", str(luna.folder)]
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
-    assert closed.out == f"{room} is closed; what happened in it stays readable\n"
+    assert closed.out == f"{room} is closed; its history stays readable\n"
     assert after == "there is no room; 'pal room join' opens one for the working directory\n"
     assert "closed" in all_of_them[1]
     assert [event["type"] for event in home.events("--room", room)][-1] == "close"
@@ -271,7 +271,7 @@ def test_released_turn_passes_to_the_waiting_member_with_its_handoff(luna: Worke
     turn = waiting.end()
 
     assert claimed[0] == f"it is your turn: turn 1 in {room}"
-    assert released == "the stick waits for nova\n"
+    assert released == "the stick is reserved for nova\n"
     assert turn.status == 0
     assert turn.out.splitlines()[:-1] == [
         f"it is your turn: turn 2 in {room}, after luna",
@@ -319,7 +319,7 @@ def test_turn_and_lease_can_be_given_explicitly(luna: Worker) -> None:
 
     assert beaten.startswith("your lease runs until ")
     assert (other_turn, other_lease) == ("turn_mismatch", "stale_lease")
-    assert released == "the stick waits for nova\n"  # It has just joined, and that counts as waiting.
+    assert released == "the stick is reserved for nova\n"  # It has just joined, and that counts as waiting.
 
 
 def test_only_the_owner_can_pass_the_stick(luna: Worker, nova: Worker) -> None:
@@ -363,7 +363,7 @@ def test_wait_without_a_result_ends_with_status_3_and_names_the_owner(luna: Work
     badly = nova.pal("stick", "wait", "--timeout", "1.5s")
 
     assert (waited.status, waited.out) == (3, "")
-    assert waited.err.startswith("pal: not yet: luna holds the stick: turn 1, lease until ")
+    assert waited.err.startswith("pal: not yet: luna owns the stick: turn 1, lease until ")
     assert (tried.status, tried.json["status"], tried.json["owner_agent_id"]) == (3, "not_yet", "luna")
     assert badly.status == 2
 
@@ -482,7 +482,8 @@ def test_expired_lease_ends_a_wait_and_allows_a_takeover(home: Home) -> None:
 
     assert (waited.status, waited.out) == (1, "")
     assert waited.err == (
-        "pal: luna holds the stick and is out of time; 'pal stick takeover --reason TEXT' takes it\n"
+        "pal: luna owns the stick, but its lease has expired; "
+        "to take it, run 'pal stick takeover --reason TEXT'\n"
     )
     assert (taken["status"], taken["reason"], taken["revoked"]) == ("your_turn", "owner_timeout", "luna")
 
@@ -496,7 +497,7 @@ def test_idle_owner_can_be_taken_over_and_does_not_end_a_wait(home: Home) -> Non
     tried = nova.pal("stick", "claim", "--json")
 
     assert (waited.status, waited.out) == (3, "")
-    assert waited.err.startswith("pal: luna holds the stick and is idle; 'pal stick takeover")
+    assert waited.err.startswith("pal: luna owns the stick, but is idle; to take it, run 'pal stick takeover")
     assert (tried.status, tried.json["status"], tried.json["reason"]) == (
         1,
         "takeover_available",
@@ -527,12 +528,12 @@ def test_note_stays_until_it_is_resolved(luna: Worker, nova: Worker) -> None:
 
     resolved = nova.ok("note", "resolve", word).out
 
-    assert added == f"note {word} is kept in {room}\n"
+    assert added == f"note {word} was added to {room}\n"
     assert listed[0].startswith(f"{word} luna, ")
     assert listed[0].endswith(" ago, turn 0")
     assert listed[1:] == ["  no libpq; use the wheel"]
     assert resolved == f"note {word} is resolved\n"
-    assert nova.ok("note", "list").out == "no notes; 'pal note add TEXT' leaves one\n"
+    assert nova.ok("note", "list").out == "no notes; 'pal note add TEXT' adds one\n"
     assert " resolved by nova " in nova.ok("note", "list", "--all").out
 
 

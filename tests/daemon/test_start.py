@@ -59,7 +59,7 @@ def test_writable_folder_with_other_files_is_refused_as_a_home(home: Home) -> No
     refused = home.pal("up")
 
     assert refused.status == 1
-    assert f"others may write in {home.path}: 'chmod 700' it, or choose another home" in refused.err
+    assert f"other users can write to {home.path}: 'chmod 700' it, or choose another home" in refused.err
     assert home.path.stat().st_mode & 0o777 == 0o777
 
 

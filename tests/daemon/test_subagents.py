@@ -125,7 +125,7 @@ def test_sub_agent_cannot_be_resumed_or_peeked_at_separately(bus: Home, nova: Sh
     resumed, seen = nova.pal("resume", CHILD), nova.pal("peek", CHILD)
 
     assert (resumed.status, seen.status) == (1, 1)
-    assert f"{CHILD} is a sub-agent: only nova can go on with it" in resumed.err
+    assert f"{CHILD} is a sub-agent: only nova can resume it" in resumed.err
     assert "it is a sub-agent, inside the session of nova" in seen.err
 
 

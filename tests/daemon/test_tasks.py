@@ -85,10 +85,7 @@ def test_list_shows_open_tasks_and_supports_filters(luna: Shell, nova: Shell) ->
 
 
 def test_empty_list_says_what_to_do(luna: Shell) -> None:
-    assert (
-        luna.ok("task", "list").out
-        == "nothing is to be done; 'pal task create TITLE' writes something down\n"
-    )
+    assert luna.ok("task", "list").out == "no open tasks; 'pal task create TITLE' creates one\n"
 
 
 def test_create_reports_which_agents_were_notified(luna: Shell, nova: Shell) -> None:
@@ -97,9 +94,9 @@ def test_create_reports_which_agents_were_notified(luna: Shell, nova: Shell) -> 
     path = luna.ok("task", "create", "t", "--assignee", "ticket/7").out.splitlines()
     many = luna.ok("task", "create", "t", "--to", "@nova", "--to", "@human").out.splitlines()
 
-    assert own[1:] == ["nobody was told"]
-    assert group[1:] == ["nobody was told", "nobody is in @observers now"]
-    assert path[1:] == ["nobody was told", "nobody answers to ticket/7"]
+    assert own[1:] == ["no agent was notified"]
+    assert group[1:] == ["no agent was notified", "@observers has no members now"]
+    assert path[1:] == ["no agent was notified", "no agent is subscribed to ticket/7"]
     assert many[1:] == ["told nova, human"]
 
 

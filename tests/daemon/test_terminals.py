@@ -450,7 +450,7 @@ def test_next_session_receives_the_seqs_of_unconfirmed_messages(
         again.ok("status", state="idle")
         told = again.take()
 
-    assert told == f"handed to you before, and maybe never read: #{place} ('pal show NUMBER' shows one)"
+    assert told == f"delivered to you before, but maybe not read: #{place} ('pal show NUMBER' shows one)"
     assert receipt(bus, "hello")["unconfirmed"] is True
 
 
@@ -626,7 +626,7 @@ def test_caller_is_notified_when_the_holder_disconnects(bus: Home, luna: FakeHol
 
     _, err = job.communicate(timeout=LIMIT_S)
 
-    assert "has gone before it answered" in json.loads(err)["message"]
+    assert "exited before it replied" in json.loads(err)["message"]
 
 
 def test_open_offer_after_a_crash_is_answered_on_the_next_lane(

@@ -51,7 +51,7 @@ def in_order(found: list[JsonLine], *wanted: str) -> bool:
 def test_every_step_of_a_typed_message_is_shown_also_after_a_crash(home: Home) -> None:
     start(home, "luna")
     seq = send(home, "@luna")
-    wait_until(lambda: in_order(steps(home, seq, "holder"), "told the daemon"))
+    wait_until(lambda: in_order(steps(home, seq, "holder"), "reported to the daemon"))
     home.kill(signal.SIGKILL)
 
     found = home.ok("trace", str(seq), "--json").lines
@@ -59,7 +59,9 @@ def test_every_step_of_a_typed_message_is_shown_also_after_a_crash(home: Home) -
     assert [line["ts"] for line in found] == sorted(line["ts"] for line in found)
     assert in_order(steps(home, seq, "log"), "sent", "submitted", "seen")
     assert in_order(steps(home, seq, "delivery"), "offered", "answered seen")
-    assert in_order(steps(home, seq, "holder"), "received", "keys pressed", "ended seen", "told the daemon")
+    assert in_order(
+        steps(home, seq, "holder"), "received", "keys pressed", "ended seen", "reported to the daemon"
+    )
     assert all(line["agent"] in ("", "luna") for line in found)
     assert not any("hello" in str(line) for line in found)
 
@@ -104,7 +106,7 @@ def test_message_that_was_never_offered_is_not_in_hand_after_a_crash(home: Home)
 
     found = steps(home, seq, "delivery")
 
-    assert [line["step"] for line in found if "in hand" in line["step"]] == []
+    assert [line["step"] for line in found if "still in progress" in line["step"]] == []
     assert in_order(found, "lane opened", "offered", "answered seen")
 
 

@@ -109,7 +109,7 @@ def test_unreadable_transcript_is_refused_with_a_sentence(told: Home) -> None:
     ("words", "status", "complaint"),
     [
         (["nobody"], 1, "there is no agent nobody"),
-        (["nova"], 1, "an agent without a harness is not known"),
+        (["nova"], 1, "the harness of the agent is not known"),
         (["luna", "5-2"], 2, "is not a range"),
         (["luna", "x"], 2, "100- for all from 100 on"),
         (["luna", "--search", "("], 2, "is not a regular expression"),

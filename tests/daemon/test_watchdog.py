@@ -142,7 +142,7 @@ def test_export_whose_process_was_killed_is_refused(bus: Home) -> None:
 
     _, err = export.communicate(timeout=LIMIT_S)
     assert export.returncode == 1
-    assert b"export once more" in err
+    assert b"run the export again" in err
 
 
 def test_large_contents_do_not_block_the_loop(strict: Home) -> None:

@@ -141,7 +141,7 @@ async def test_mail_is_held_with_the_reset_time_and_its_sender_is_notified(limit
     assert entry.reason.endswith(" UTC")
     assert limited.offered == []
     told = await limited.told(2)
-    assert "is held for nova: its allowance is used up until 2" in told[0]
+    assert "is held for nova: its usage limit is reached until 2" in told[0]
 
 
 async def test_mail_that_was_already_waiting_is_held_too(limited: Limited) -> None:

@@ -39,7 +39,7 @@ async def test_mail_that_waits_long_is_held_and_its_sender_notified_once(bus: Bu
 
     assert reason(bus, event) == ("held", "hook", "asleep")
     (said,) = await notices(bus, "luna")
-    assert "nothing can wake it. It is given it with its next prompt" in said
+    assert "nothing can wake it. It is delivered with its next prompt" in said
 
 
 async def test_held_mail_is_drawn_with_the_next_hook(bus: Bus) -> None:

@@ -145,7 +145,7 @@ async def test_closed_lane_leaves_its_mail_unconfirmed_and_notifies_the_sender(
     assert (entry.state, entry.unconfirmed, entry.lane) == ("submitted", True, "native")
     assert read_unsure(bus.log.rows, "nova") == [event.seq]
     (told,) = bus.texts("luna")
-    assert told.startswith(f"#{event.seq} was handed to nova and never confirmed")
+    assert told.startswith(f"#{event.seq} was submitted to nova but never confirmed")
 
 
 async def test_outcome_after_the_end_of_its_lane_changes_nothing(bus: Bus) -> None:
@@ -422,7 +422,7 @@ async def test_unmatched_path_has_a_dead_receipt_and_its_sender_is_notified(bus:
         (told,) = await taker.wait(9)
 
     assert bus.state(event, "ticket/7") == bus.state(event, "ticket/8") == "dead"
-    assert told.payload["text"] == f"#{event.seq} reached nobody: no one is subscribed to ticket/7 (+1)"
+    assert told.payload["text"] == f"#{event.seq} reached no agent: none is subscribed to ticket/7 (+1)"
     taker.close()
 
 

@@ -124,7 +124,7 @@ async def test_senders_get_one_summary_per_broadcast_and_scripts_get_none(bus: B
     await bus.delivery.expire()
 
     assert bus.texts("luna") == [
-        f"#{to_all.seq} expired before kira (+2) saw it ('pal receipts {to_all.seq}' shows everyone)"
+        f"#{to_all.seq} expired before kira (+2) saw it ('pal receipts {to_all.seq}' shows all recipients)"
     ]
     assert bus.texts("human") == [f"#{to_two.seq} expired before kira (+1) saw it"]
     assert bus.texts("script") == []

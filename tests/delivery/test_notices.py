@@ -85,6 +85,6 @@ def test_held_messages_share_one_notice_per_sender_except_broadcasts() -> None:
 
     assert [one.text for one in told] == [
         "#3 and 2 more are held for nova: draft",
-        "#6 is held for nova: draft ('pal receipts 6' shows everyone)",
+        "#6 is held for nova: draft ('pal receipts 6' shows all recipients)",
     ]
     assert [one.to for one in told] == ["luna", "luna"]

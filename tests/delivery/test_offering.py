@@ -169,7 +169,7 @@ async def test_mail_at_a_closed_gate_is_held_after_a_while_and_reported(
     assert entry is not None
     assert (entry.state, entry.reason, entry.lane) == ("held", "draft", "terminal")
     (word,) = await notices(bus, "luna")
-    assert word.startswith(f"#{event.seq} is held for nova: its terminal lets nothing through now (draft)")
+    assert word.startswith(f"#{event.seq} is held for nova: its terminal accepts no messages now (draft)")
     bus.delivery.set_level(lane.lane, OPEN)
     assert await take(bus, lane) == "hello"
 

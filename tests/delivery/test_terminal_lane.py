@@ -193,7 +193,7 @@ async def test_closed_terminal_ends_the_hold_of_its_dialog(bus: Bus, luna: Calle
     await becomes(bus, interrupt, "queued")  # at once, or when the hold in progress is written
     entry = bus.entry(interrupt, "nova")
     assert entry is not None
-    assert entry.reason == "no lane leads to the agent now"
+    assert entry.reason == "the agent has no lane now"
     assert bus.texts("nova") == ["stop!"]
 
 

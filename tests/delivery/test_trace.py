@@ -68,4 +68,4 @@ async def test_outcomes_that_a_holder_remembers_are_traced(bus: Bus, steps: Step
     bus.delivery.take_up(other, [sent.seq])
     await bus.delivery.recover(other, [sent.seq], OfferOutcome.SEEN)
 
-    assert [step[2] for step in steps if step[1]] == ["offered", "still in hand", "remembered seen"]
+    assert [step[2] for step in steps if step[1]] == ["offered", "still in progress", "remembered seen"]

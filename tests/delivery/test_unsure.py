@@ -44,7 +44,7 @@ async def lose(bus: Bus, *texts: str) -> list[Event]:
 
 def words(*events: Event) -> str:
     named = ", ".join(f"#{event.seq}" for event in events)
-    return f"handed to you before, and maybe never read: {named} ('pal show NUMBER' shows one)"
+    return f"delivered to you before, but maybe not read: {named} ('pal show NUMBER' shows one)"
 
 
 async def test_next_session_gets_the_seqs_in_one_line(bus: Bus) -> None:

@@ -47,7 +47,7 @@ def test_settings_page_lists_every_setting_with_its_default() -> None:
 
 
 def test_settings_page_lists_every_variable_that_is_not_a_setting() -> None:
-    table = sections(page("settings.md"), "##")["Variables that are no settings"]
+    table = sections(page("settings.md"), "##")["Variables that are not settings"]
 
     assert set(first_cells(table)) == NOT_SETTINGS
 

@@ -239,7 +239,7 @@ async def test_companion_must_be_started_by_its_harness(line: Line) -> None:
     for one in (elsewhere, other):
         with pytest.raises(BadRequest, match="is started by opencode itself"):
             await one.accompany()
-    with pytest.raises(BadRequest, match="cannot be seen"):
+    with pytest.raises(BadRequest, match="is not visible to the daemon"):
         await unseen.accompany()
 
     assert list(line.parts.broker.directory.all()) == []

@@ -91,7 +91,7 @@ async def test_pending_and_remembered_requests_are_limited() -> None:
     agents = [replace(LUNA, name=f"luna_{number % 25}") for number in range(500)]
     waiting = [book.add(agent, *ASK, now_ms=1000, wait_ms=1) for agent in agents]
 
-    with pytest.raises(BadRequest, match="500 requests wait for a person already: this one is asked at its"):
+    with pytest.raises(BadRequest, match="500 requests already wait for a person: this one is asked in its"):
         added(book)
 
     for one in waiting:
@@ -106,7 +106,7 @@ async def test_one_agent_cannot_use_all_pending_requests() -> None:
     book = PermissionBook()
     waiting = [added(book) for _ in range(20)]
 
-    with pytest.raises(BadRequest, match="20 requests of luna wait for a person already"):
+    with pytest.raises(BadRequest, match="20 requests of luna already wait for a person"):
         added(book)
 
     assert book.add(replace(LUNA, name="nova"), *ASK, now_ms=1000, wait_ms=1).agent == "nova"
@@ -162,7 +162,7 @@ async def test_decision_of_a_person_unblocks_the_agent(parts: Parts, is_allowed:
 
     verdict = await desk.verdict(pending)
 
-    assert verdict == PermissionVerdict(is_allowed, "" if is_allowed else "a person said no")
+    assert verdict == PermissionVerdict(is_allowed, "" if is_allowed else "a person denied it")
     assert (parts.bus.agent("luna").state, parts.bus.agent("luna").detail) == ("active", detail)
     assert parts.permissions.all() == ()
 
@@ -182,7 +182,7 @@ async def test_request_is_denied_after_the_time_limit(tmp_path: Path) -> None:
 
         verdict = await desk.verdict(pending)
 
-        assert verdict == PermissionVerdict(is_allowed=False, message="nobody answered in time")
+        assert verdict == PermissionVerdict(is_allowed=False, message="no person answered in time")
         (answered,) = await parts.payloads("permission.answered")
         assert (answered["decision"], answered["reason"]) == ("deny", "timeout")
         with pytest.raises(NotFound, match="was denied"):

@@ -114,7 +114,7 @@ async def test_sub_agent_ends_when_its_parent_moves_to_another_process(nest: Nes
 
     await nest.bus.join("luna", seat=seat(9), session="s", harness="claude")
 
-    assert await nest.reason("luna_x_1") == "luna runs in another process now"
+    assert await nest.reason("luna_x_1") == "luna is now another process"
 
 
 async def test_restart_keeps_live_sub_agents_and_ends_orphans(nest: Nest) -> None:

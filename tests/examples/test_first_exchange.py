@@ -68,7 +68,7 @@ def test_second_agent_gets_the_stick_with_the_handoff_of_the_first(home: Path) -
     passed = re.search(r"(demo-\w+) has the stick, turn 1; (demo-\w+) waits", out)
     assert passed
     assert f"{passed[2]} has it, turn 2, and reads the handoff:\n    status: parser done" in out
-    assert re.search(rf"{passed[2]} holds the stick: turn 2", out)
+    assert re.search(rf"{passed[2]} owns the stick: turn 2", out)
 
 
 def test_files_of_the_user_are_unchanged_and_nothing_is_left(home: Path) -> None:

@@ -100,7 +100,7 @@ def test_rewritten_history_adds_only_new_messages() -> None:
         "user: two",
         "system: The conversation was compressed.",
         "user: a summary",
-        "system: The conversation was taken back to an earlier point.",
+        "system: The conversation was reset to an earlier point.",
     ]
 
 

@@ -27,13 +27,13 @@ def test_instructions_are_short_and_name_the_agent_and_five_commands(is_woken: b
 def test_only_an_agent_that_can_be_woken_should_end_its_turn_and_wait() -> None:
     woken, alone = (instructions("nova", is_woken=is_woken).splitlines()[-1] for is_woken in (True, False))
 
-    assert woken.endswith("end your turn, and you are woken.")
-    assert "you are woken" not in alone
+    assert woken.endswith("end your turn, and a message wakes you.")
+    assert "a message wakes you" not in alone
     assert alone.endswith("wait with: pal recv --wait")
 
 
 def test_unconfirmed_messages_are_listed_by_number() -> None:
-    assert "maybe never read: #3, #8" in instructions("nova", unsure=[3, 8])
+    assert "maybe not read: #3, #8" in instructions("nova", unsure=[3, 8])
     assert "#20, #21" not in instructions("nova", unsure=range(1, 30))
 
 

@@ -18,7 +18,7 @@ def test_command_is_embedded_unchanged() -> None:
 
 def test_every_understood_event_is_passed_on() -> None:
     source = plugin_source(("x",))
-    (block,) = re.findall(r"const HEARD = new Set\(\[(.*?)\]\)", source, re.DOTALL)
+    (block,) = re.findall(r"const EVENTS = new Set\(\[(.*?)\]\)", source, re.DOTALL)
 
     passed_on = set(re.findall(r'"([a-z.]+)"', block))
 

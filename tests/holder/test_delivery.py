@@ -316,7 +316,7 @@ async def test_raw_keys_are_sent_while_a_dialog_delays_a_message(stage: Stage, t
 
     assert (await stage.daemon.heard("answer", offer=2))["answer"] == "seen"
     answer = await stage.daemon.heard("answer", offer=3)
-    assert (answer["answer"], answer["reason"]) == ("deferred", "another message is in hand")
+    assert (answer["answer"], answer["reason"]) == ("deferred", "another message is in progress")
     await wait_until(lambda: record.read_bytes().endswith(b"DIALOG:y\n"))
     assert b"\r" not in record.read_bytes()
 

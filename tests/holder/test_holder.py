@@ -117,9 +117,9 @@ async def test_agent_keeps_running_when_another_holder_takes_its_name(stage: Sta
 
     log = (stage.home / "agents" / "holder.log").read_text()
     assert (told["error"], told["about"]) == ("not_you", "bus")
-    assert told["message"] == "luna is somebody else's on the bus now: no message comes here any more"
+    assert told["message"] == "luna belongs to another process on the bus now: no more messages arrive here"
     assert state["detail"] == "not on the bus"
-    assert "luna runs on without the bus: not_you: " in log
+    assert "luna keeps running without the bus: not_you: " in log
     assert is_running(child)
 
     os.kill(child, signal.SIGKILL)

@@ -195,7 +195,7 @@ async def test_refused_subagent_has_no_lane_and_is_not_retried() -> None:
 async def test_unreported_end_is_sent_to_the_next_daemon() -> None:
     stage = Stage()
     await stage.live(b=("a", "general"))
-    stage.bus.refusals[SubEndOp] = Disconnected("the daemon has gone")
+    stage.bus.refusals[SubEndOp] = Disconnected("the connection to the daemon was lost")
     await stage.live()
 
     await stage.reconnect()
@@ -252,7 +252,7 @@ async def test_unreported_outcome_is_kept_by_name_for_the_next_process() -> None
     stage, later = Stage(), Stage()
     await stage.live(b=("a", "general"))
     await stage.offer()
-    stage.bus.refusals[AnswerOp] = Disconnected("the daemon has gone")
+    stage.bus.refusals[AnswerOp] = Disconnected("the connection to the daemon was lost")
     stage.harness.texts["b"].set_result(Done(TextOutcome.SEEN))
     await stage.subagents.settle()
     stage.subagents.close()

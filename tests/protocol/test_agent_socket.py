@@ -158,7 +158,7 @@ def test_refusal_is_not_ok_and_contains_the_reason() -> None:
 
 
 def test_unreadable_reply_is_refused() -> None:
-    with pytest.raises(BadRequest, match="the answer cannot be read"):
+    with pytest.raises(BadRequest, match="the response cannot be read"):
         reply_from_json(b"no")
 
 

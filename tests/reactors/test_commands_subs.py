@@ -142,7 +142,7 @@ async def test_list_shows_own_subscriptions_and_with_all_those_of_everyone(
     await shell.run("sub", "--idle", "nova")
     person, script = Shell(watched, HUMAN), Shell(watched, SCRIPT)
 
-    assert await person.run("subs") == "no subscriptions, and no request waits for an answer\n"
+    assert await person.run("subs") == "no subscriptions, and no requests that wait for an answer\n"
     assert [one["owner"] for one in await person.json("subs", "--all")] == ["luna"]
     assert len(await script.json("subs", "--all")) == 1
     with pytest.raises(WhoAreYou):

@@ -175,7 +175,8 @@ def test_text_that_the_program_has_read_and_not_shown_is_deferred() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unread", "reason"), [(True, "the program does not read"), (False, "the program does not react")]
+    ("unread", "reason"),
+    [(True, "the program does not read its input"), (False, "the program does not react")],
 )
 def test_text_that_is_read_too_late_is_unconfirmed(unread: bool, reason: str) -> None:
     hand = Hand()
@@ -203,7 +204,7 @@ def test_text_sent_by_a_person_is_seen() -> None:
 
     step = hand.ask(replace(IDLE, text=f"> {TEXT}\nworking", human_key_count=3), after_ms=700)
 
-    assert step == Done(TextOutcome.SEEN, "somebody else sent it", Grade.HANDED)
+    assert step == Done(TextOutcome.SEEN, "another process sent it", Grade.HANDED)
 
 
 def test_text_deleted_by_a_person_is_unconfirmed() -> None:
@@ -252,7 +253,7 @@ def test_enter_swallowed_twice_is_reported() -> None:
     hand.ask(PASTED, after_ms=300)
     hand.ask(PASTED, after_ms=1_500)
 
-    assert hand.ask(PASTED, after_ms=60_000) == Done(TextOutcome.UNCONFIRMED, "Enter was eaten twice")
+    assert hand.ask(PASTED, after_ms=60_000) == Done(TextOutcome.UNCONFIRMED, "Enter had no effect twice")
     assert hand.keys == [PASTE.data, ENTER, ENTER]
 
 
@@ -306,11 +307,11 @@ def test_text_that_is_out_of_sight_is_unconfirmed_after_a_wait() -> None:
 
     assert before.ask(covered, after_ms=400) == PauseStep(500, "composer")
     assert before.ask(covered, after_ms=60_000) == Done(
-        TextOutcome.UNCONFIRMED, "the composer went out of sight"
+        TextOutcome.UNCONFIRMED, "the composer is no longer visible"
     )
     assert behind.ask(covered, after_ms=400) == PauseStep(500, "composer")
     assert behind.ask(covered, after_ms=60_000) == Done(
-        TextOutcome.UNCONFIRMED, "the composer went out of sight"
+        TextOutcome.UNCONFIRMED, "the composer is no longer visible"
     )
 
 
@@ -560,7 +561,7 @@ def test_person_typing_in_a_program_without_composer_is_not_disturbed() -> None:
     assert held == PauseStep(500, "draft")
     assert after == [
         PauseStep(100, "composer"),
-        Done(TextOutcome.UNCONFIRMED, "something took it before it was sent"),
+        Done(TextOutcome.UNCONFIRMED, "the text left the composer before it was sent"),
     ]
     assert hand.keys == [TEXT.encode()]
 
@@ -576,7 +577,7 @@ def test_echo_that_vanished_while_held_gets_no_enter() -> None:
     assert steps == [
         PauseStep(500, "dialog"),
         PauseStep(100, "composer"),
-        Done(TextOutcome.UNCONFIRMED, "something took it before it was sent"),
+        Done(TextOutcome.UNCONFIRMED, "the text left the composer before it was sent"),
     ]
 
 
@@ -717,7 +718,7 @@ def test_unread_text_is_not_seen_whatever_the_screen_shows() -> None:
 
     steps = [hand.ask(after, after_ms=100, unread=True), hand.ask(after, after_ms=9_900, unread=True)]
 
-    assert steps == [PauseStep(100), Done(TextOutcome.UNCONFIRMED, "the program does not read")]
+    assert steps == [PauseStep(100), Done(TextOutcome.UNCONFIRMED, "the program does not read its input")]
 
 
 def test_text_is_seen_as_soon_as_the_program_has_read_it() -> None:
@@ -747,7 +748,10 @@ def test_unread_text_gets_no_enter_and_is_unconfirmed_after_a_minute() -> None:
 
     steps = [hand.ask(echoed, after_ms=300, unread=True), hand.ask(echoed, after_ms=59_700, unread=True)]
 
-    assert steps == [PauseStep(500, "deaf"), Done(TextOutcome.UNCONFIRMED, "the program does not read")]
+    assert steps == [
+        PauseStep(500, "deaf"),
+        Done(TextOutcome.UNCONFIRMED, "the program does not read its input"),
+    ]
     assert hand.keys == [TEXT.encode()]
 
 

@@ -213,7 +213,7 @@ async def test_raw_keys_can_be_pressed_during_a_message() -> None:
     late, _ = typist.press_beside(TypedText(text="y", is_raw=True))
 
     assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
-    assert late == Done(TextOutcome.DEFERRED, "keys still wait to be read")
+    assert late == Done(TextOutcome.DEFERRED, "earlier keys are not read yet")
     assert (desk.keys, desk.persons) == ([b"hello", b"y"], [False, True])
 
 
@@ -244,7 +244,7 @@ async def test_swallowed_enter_closes_the_gate_and_leaves_a_draft() -> None:
 
     assert (before.is_open, stopped) == (True, Gate(is_open=False, reason="draft"))
     assert changes == 1
-    assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "Enter was eaten twice")
+    assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "Enter had no effect twice")
     assert (desk.keyboard.draft, desk.keyboard.is_left_alone) == ("hello", True)
     assert desk.keys == [b"hello", b"\r", b"\r"]
 

@@ -42,7 +42,7 @@ def has_codex_hooks(word: str, pal: str, home: str) -> bool:
     is_agreed = answer.strip().lower() in _YES
     write_private(path, json.dumps({"hooks": digest, "agreed": is_agreed}).encode())
     if not is_agreed:
-        sys.stderr.write("No hooks then. 'pal codex --hooks' asks again.\n")
+        sys.stderr.write("Codex runs without hooks. To be asked again, use 'pal codex --hooks'.\n")
     return is_agreed
 
 
@@ -62,16 +62,16 @@ def _is_person_there() -> bool:
 def _question(pal: str, home: str) -> str:
     """Return the question, wrapped to the width of the terminal; the command itself is never broken."""
     before = (
-        "Codex can tell the bus what it does by hooks, and is given messages by them where it has no server "
-        f"of its own. At {', '.join(TRUSTED_EVENTS)} it would run"
+        "With hooks, Codex reports its state to the bus, and receives messages where it has no server of its "
+        f"own. At the events {', '.join(TRUSTED_EVENTS)} it would run"
     )
     behind = (
-        "in sessions started with 'pal codex'. Nothing is written to your settings; 'pal codex --no-hooks' "
-        "goes without. Codex runs only hooks that you trust."
+        "in sessions started with 'pal codex'. Your settings are not changed; 'pal codex --no-hooks' runs "
+        "without hooks. Codex runs only hooks that you trust."
     )
     width = min(shutil.get_terminal_size().columns - 1, _WIDEST)
     lines = [*_wrapped(before, width), "", f"    {hook_command(pal, home, 'EVENT')}", ""]
-    return "\n".join([*lines, *_wrapped(behind, width), "Do you trust these? [y/N] "])
+    return "\n".join([*lines, *_wrapped(behind, width), "Do you trust these hooks? [y/N] "])
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -64,7 +64,7 @@ from palaver.home import find_pal, replace_file
 
 _FILE_MODE: Final = 0o600
 _YES: Final = frozenset({"y", "yes"})
-_REMOVED: Final = "removed: it was not there before"
+_REMOVED: Final = "removed; it did not exist before"
 _COMPANIONS: Final = {"codex": codex_companion.MODULE, "opencode": opencode_companion.MODULE}
 
 
@@ -111,12 +111,12 @@ def uninstall_completion(parsed: Parsed, environment: Mapping[str, str]) -> int:
     try:
         plans = [plan for path in start_files(environment) if (plan := plan_shell(path)) is not None]
         if parsed.has("--print"):
-            return _say_line(parsed, plans, "would be put back")
+            return _say_line(parsed, plans, "would be restored")
         if plans and not _is_agreed(parsed, plans, None):
             return _complain_about(parsed, "nothing was written")
         for plan in plans:
             _write(plan)
-        return _say_line(parsed, plans, "put back", is_short=True)
+        return _say_line(parsed, plans, "restored", is_short=True)
     except (OSError, ValueError) as error:
         return _complain_about(parsed, reason_of(error, "completion"))
 
@@ -153,14 +153,14 @@ def _install_harness(parsed: Parsed, harness: str, setup: Setup, environment: Ma
 def _uninstall_harness(parsed: Parsed, known: Record, here: Sequence[InstalledFile], home: Path) -> int:
     plans = [plan_uninstall(known.harness, written) for written in here]
     if parsed.has("--print"):
-        return _say_line(parsed, plans, "would be put back")
+        return _say_line(parsed, plans, "would be restored")
     if not _is_agreed(parsed, plans, None):
         return _complain_about(parsed, "nothing was written")
     for plan in plans:
         _write(plan)
     folders = [folder for written in here for folder in written.folders]
     remove_folders(home, folders, lambda: _forget(home, known, here))
-    return _say_line(parsed, plans, "put back", is_short=True)
+    return _say_line(parsed, plans, "restored", is_short=True)
 
 
 def _forget(home: Path, known: Record, here: Sequence[InstalledFile]) -> None:
@@ -269,7 +269,7 @@ def _say_line(
     parsed: Parsed, plans: Sequence[Plan], word: str, setup: Setup | None = None, *, is_short: bool = False
 ) -> int:
     for plan in plans:
-        done = word if plan.after is not None else word.replace("put back", _REMOVED)
+        done = word if plan.after is not None else word.replace("restored", _REMOVED)
         said = done if plan.before != plan.after else "is up to date" if setup else plan.word or "stays"
         if parsed.form == "json":
             line = {"path": str(plan.path), "result": said, "diff": "\n".join(difference(plan))}
@@ -296,7 +296,7 @@ def _say_nothing_is_there(
         return _complain_about(
             parsed, f"{harness} was not set up in {folder} but in another folder; run {commands}"
         )
-    word = f"was not set up from {home}: there is nothing to put back"
+    word = f"was not set up from {home}: there is nothing to restore"
     plans = [
         Plan(
             path=settings_path(harness, change.file, environment),

@@ -122,7 +122,7 @@ def _answer(parsed: Parsed) -> str | None:
 # The copy replaces the file only if the bus would start with it, and the file has not changed meanwhile.
 
 _HEAD: Final = """\
-# The settings of Palaver, each with its default. Take the # away to change one.
+# The settings of Palaver, each with its default. To change one, remove its #.
 # The bus reads this file when it starts.
 """
 

@@ -367,7 +367,7 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
 async def leave(context: Context, caller: Caller, request: Leave, key: bytes | None) -> Written:
     """Write that the caller leaves; a repeat writes nothing."""
     if caller.kind != INSTANCE:
-        raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
+        raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
     if request.reason == LEFT:  # It leaves by request. An agent that only ends may come back.
         await leave_all_rooms(context, caller)
     return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)

@@ -108,7 +108,7 @@ def _hello(caller: Caller, envelope: Draft) -> dict[str, object]:
 
 async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | None) -> Sent:
     if caller.kind != INSTANCE:
-        raise WhoAreYou("you have no name to leave; 'pal list' shows who is here")
+        raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
     reason = _word(_fields(envelope).reason) or LEFT
     if reason == LEFT:
         await leave_all_rooms(context, caller)

@@ -326,7 +326,7 @@ class Plain:
         self._losses += 1
         for answer in self._calls.values():
             if not answer.done():
-                answer.set_exception(wire.error or Disconnected("the daemon has gone"))
+                answer.set_exception(wire.error or Disconnected("the connection to the daemon was lost"))
 
 
 # --------------------

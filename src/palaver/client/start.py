@@ -58,7 +58,7 @@ def spawn(home: str, python: str) -> str:
         return f": {text.decode(errors='replace').rstrip()}"
     if why := _last_line(notes, size):
         return f": {why} (see {notes})"
-    return f", and said nothing: was it killed? See {notes}"
+    return f"and printed no reason (was it killed?); see {notes}"
 
 
 def _size_of(path: str) -> int:

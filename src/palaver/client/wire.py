@@ -129,7 +129,7 @@ class Wire(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.error = self.error or Disconnected("the daemon has gone")
+        self.error = self.error or Disconnected("the connection to the daemon was lost")
         self._out.clear()
         self._closed.set_result(None)
         self._on_lost(self)
@@ -192,7 +192,7 @@ async def _reach_aside(home: str, *, person: bool | None, can_start: bool) -> So
 def _reach(home: str, person: bool | None, can_start: bool) -> Socket:
     found = reach(home)
     if found is None and not can_start:
-        raise NoHope(f"no daemon listens at {home}/daemon.sock")
+        raise NoHope(f"no daemon listens on {home}/daemon.sock")
     found = found or start(home, person=person)
     if found is None:
         raise StartError(f"the daemon of {home} exited right after its start")

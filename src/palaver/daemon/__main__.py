@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _logger.error("did not start: %s", error)
         ready.say(str(error))
     except Exception as error:
-        _logger.exception("ended by a mistake of its own")
+        _logger.exception("stopped by an internal error")
         ready.say(f"{type(error).__name__}: {error}")
     return 1
 
@@ -122,7 +122,7 @@ class _Complaints:
             _logger.error("%s", context["message"], exc_info=context.get("exception"))
         elif loop.time() - self._full_s >= _FULL_PAUSE_S:  # The loop reports it once a second.
             self._full_s = loop.time()
-            _logger.error("no file descriptor is left: new callers wait until some are free")
+            _logger.error("no file descriptors are left: new callers wait until some are free")
 
 
 def _is_listening(home: Path) -> bool:

@@ -419,8 +419,8 @@ class Daemon:
             await middle.broker.submit(SYSTEM_CALLER, DaemonStarted(pid=os.getpid(), version=__version__))
         except DiskFull as error:
             is_read_only = True
-            _logger.error("%s; only reading is possible until there is room", error)
-            log.refuse_commits(DiskFull(f"{error}; only reading is possible until there is room"))
+            _logger.error("%s; only reading is possible until there is disk space", error)
+            log.refuse_commits(DiskFull(f"{error}; only reading is possible until there is disk space"))
         # Events about offline agents must come after the start event.
         middle.roll.start()
         if self._wanted:
@@ -468,9 +468,9 @@ class Daemon:
             try:
                 await log.save()
             except PalaverError as error:
-                _logger.error("events stored before could not be saved: %s", error)
+                _logger.error("earlier events could not be synced to disk: %s", error)
             else:
-                _logger.error("events stored before are safe")
+                _logger.error("earlier events are on disk")
 
         if not self._is_log_lost and (trouble := log.find_trouble()):
             self._is_log_lost = True

@@ -46,7 +46,7 @@ def unsure_notice(log: Log, agent: str) -> Notify | None:
     more = f" and {len(unsure) - _LIMIT_NAMED} more" if len(unsure) > _LIMIT_NAMED else ""
     return Notify(
         to=agent,
-        text=f"handed to you before, and maybe never read: {named}{more} ('pal show NUMBER' shows one)",
+        text=f"delivered to you before, but maybe not read: {named}{more} ('pal show NUMBER' shows one)",
         cause=unsure[-1][0].id,
         kind=f"unsure {attempts}",
     )
@@ -59,9 +59,9 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "held": "#{seq} is held for {names}: {reason}",
     "refused": "#{seq} was refused for {names}: {reason}",
     "expired": "#{seq} expired before {names} saw it",
-    "dead": "#{seq} reached nobody: no one is subscribed to {names}",
+    "dead": "#{seq} reached no agent: none is subscribed to {names}",
     "unconfirmed": (
-        "#{seq} was handed to {names} and never confirmed: it may or may not have been read. "
+        "#{seq} was submitted to {names} but never confirmed: it may or may not have been read. "
         "'pal redeliver {seq}' sends it again"
     ),
 }
@@ -80,7 +80,7 @@ def notice(
     who = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1})"
     text = _SENTENCES[state].format(seq=event.seq, names=who, reason=reason or "no reason given")
     if _is_broadcast(event):
-        text += f" ('pal receipts {event.seq}' shows everyone)"
+        text += f" ('pal receipts {event.seq}' shows all recipients)"
         return Notify(to=event.sender, text=text, cause=event.id, kind=state)
     return Notify(to=event.sender, text=text, cause=event.id, kind=f"{state} {','.join(names)} {attempt}")
 
@@ -230,7 +230,7 @@ class Ledger:
     async def dead(self, event: Event, paths: Sequence[str]) -> None:
         """Record that no agent is subscribed to these paths of a message, and notify the sender."""
         for path in paths:
-            await self.report(path, (event.seq,), State.DEAD, reason="nobody is subscribed")
+            await self.report(path, (event.seq,), State.DEAD, reason="no agent is subscribed")
         await self._tell(event, "dead", paths)
 
     async def expired(self, some: Sequence[Expiring]) -> None:

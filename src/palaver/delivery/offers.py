@@ -39,12 +39,12 @@ _AT_ONCE: Final = 200
 """Messages per report."""
 ASLEEP: Final = "asleep"
 """The reason of messages for an idle agent that no lane can wake."""
-_WHY_DIALOG: Final = "a dialog is open in its terminal. It goes on when that is answered"
-_WHY_ASLEEP: Final = "it rests, and nothing can wake it. It is given it with its next prompt"
+_WHY_DIALOG: Final = "a dialog is open in its terminal. It is delivered when the dialog is answered"
+_WHY_ASLEEP: Final = "it is idle, and nothing can wake it. It is delivered with its next prompt"
 _WHY_ADVISED: Final = {
-    reason: f"{advice}. It goes on when that is over" for reason, advice in GATE_ADVICE.items()
+    reason: f"{advice}. It is delivered when that is over" for reason, advice in GATE_ADVICE.items()
 }
-_WHY: Final = "its terminal lets nothing through now ({reason}). It goes on when that is over"
+_WHY: Final = "its terminal accepts no messages now ({reason}). It is delivered when that is over"
 
 
 class Gated:
@@ -325,7 +325,7 @@ class Offering:
         asked = [agent] if DIALOG in over else []
         self._drawing += asked
         try:
-            await self.gated.release(agent, over.__contains__, why="the agent asks for its messages")
+            await self.gated.release(agent, over.__contains__, why="the agent reads its messages itself")
             chosen = self.choose(agent, lane, state)
             while chosen is not None and await self._has_held_lost(agent, chosen[1]):
                 chosen = self.choose(agent, lane, state)
@@ -358,7 +358,7 @@ class Offering:
                 self._watch_offers(read_agent(self._log.rows, lane.agent))
                 return offer
             if ours:
-                reason = "the lane closed before anything left"
+                reason = "the lane closed before it sent anything"
                 await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
             else:
                 # The event that changed their state may be written but not readable yet.
@@ -412,7 +412,7 @@ class Offering:
         known, lanes = read_agent(self._log.rows, agent), self.lanes.get(agent, ())
         if known is None or known.left or any(lane.level.reason == AgentState.EXITED for lane in lanes):
             return "the agent has ended"
-        return "the agent can take messages again" if lanes else "no lane leads to the agent now"
+        return "the agent can receive messages again" if lanes else "the agent has no lane now"
 
     async def hold_long(self, lane: Lane) -> None:
         """Hold the messages that have waited for `SHUT_S` at a closed gate, and check the others later."""

@@ -312,7 +312,7 @@ class DeliveryReactor:
         """
         offer = self._offering.take_up(lane, seqs)
         if offer is not None:
-            self.trace(lane.agent, offer.seqs, "still in hand", lane.word, "")
+            self.trace(lane.agent, offer.seqs, "still in progress", lane.word, "")
         return offer
 
     async def recover(
@@ -338,7 +338,7 @@ class DeliveryReactor:
     async def _never_came(self, lane: Lane, seqs: Sequence[int]) -> None:
         lost = [event for event in map(self._log.event, seqs) if event]
         if texts := [event.seq for event in lost if not is_raw(event)]:
-            reason = "it never came to its lane"
+            reason = "it never reached its lane"
             await self._ledger.report(lane.agent, texts, State.QUEUED, lane=lane.word, reason=reason)
 
     async def close_lane(self, lane: Lane) -> None:

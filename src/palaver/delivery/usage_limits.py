@@ -126,7 +126,7 @@ class Allowances:
             seqs = [event.seq for event in events]
             await self._ledger.report(agent.name, seqs, State.HELD, reason=f"{HELD}{until}")
             held = self._ledger.which_are(State.HELD, agent.name, events)
-            why = f"its allowance is used up{until}. It goes on when there is more"
+            why = f"its usage limit is reached{until}. It is delivered after that"
             await self._ledger.tell_held(agent.name, held, why=why)
             if not held:
                 return  # a reader or lane has claimed them, or their state has changed since
@@ -175,7 +175,7 @@ class Allowances:
             timer.cancel()
         self._switch_mail()
         while held := self._held(name):
-            await self._ledger.report(name, held, State.QUEUED, reason="its allowance is there again")
+            await self._ledger.report(name, held, State.QUEUED, reason="its usage limit has ended")
 
     def _held(self, name: str) -> list[int]:
         rows = self._log.rows

@@ -59,7 +59,7 @@ def check_reach(address: Address, *, is_remote: bool) -> None:
     if not address.is_loopback and not is_remote:
         raise BadRequest(
             f"{address.host} can be reached by other machines, and the connection is not encrypted: "
-            "if you want that, say so with --http-remote"
+            "to allow this, add --http-remote"
         )
 
 

@@ -118,7 +118,7 @@ class AdoptedDoor:
             except TimeoutError:
                 answer = refusal_line(BadRequest("the line did not end in time"))
             except PalaverError as error:
-                _logger.info("refused what a holder passed on: %s: %s", error.code, error)
+                _logger.info("refused a connection that a holder passed on: %s: %s", error.code, error)
                 answer = refusal_line(error)
             finally:
                 received.close()
@@ -150,7 +150,7 @@ class AdoptedDoor:
     def _who(self, peer: Peer) -> Caller:
         chain = peer.chain(self._services.callers.seats.is_anchor)
         if not chain:
-            raise WhoAreYou("the process that asked has ended")
+            raise WhoAreYou("the calling process has ended")
         return self._doorstep.who(chain, CallerClaim())
 
     async def _sent(self, caller: Caller, name: str, request: SendRequest) -> bytes:
@@ -205,7 +205,7 @@ class _Received:
         """Return the descriptor. Raise BadRequest unless exactly one was received."""
         if self.is_cut or len(self._descriptors) != 1:
             count = f"more than {_LIMIT_DESCRIPTORS}" if self.is_cut else str(len(self._descriptors))
-            raise BadRequest(f"pass exactly one descriptor with the line; there came {count}")
+            raise BadRequest(f"pass exactly one descriptor with the line, not {count}")
         return self._descriptors[0]
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ class LinesConnection(asyncio.Protocol):
     async def drain(self) -> None:
         await self._can_write.wait()
         if self._is_lost:
-            raise ConnectionError("the peer has gone")
+            raise ConnectionError("the other side has closed the connection")
 
     def pause_writing(self) -> None:
         self._can_write.clear()

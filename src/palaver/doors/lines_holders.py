@@ -85,7 +85,7 @@ class EarlyWords:
         try:
             await self._services.broker.submit(caller_for(now), status)
         except PalaverError as error:
-            _logger.info("what %s is doing stays as it was: %s: %s", known.name, error.code, error)
+            _logger.info("the state of %s is unchanged: %s: %s", known.name, error.code, error)
 
     def _has_dialog(self, name: str) -> bool:
         levels = self._services.delivery.levels(name)
@@ -188,7 +188,7 @@ class Lanes:
     def _lane(self, number: int) -> Lane:
         lane = self._lanes.get(number)
         if lane is None:
-            raise NotFound(f"lane {number}", "this connection has not opened it")
+            raise NotFound(f"lane {number}", "it was not opened on this connection")
         return lane
 
     async def close(self, agent: str = "") -> None:
@@ -210,7 +210,7 @@ def _parse_answer(word: str) -> OfferOutcome:
     try:
         return OfferOutcome(word)
     except ValueError:
-        raise BadRequest(f"a lane answers {', '.join(OfferOutcome)}, not {word!r}") from None
+        raise BadRequest(f"the outcome of an offer is {', '.join(OfferOutcome)}, not {word!r}") from None
 
 
 # --------------------
@@ -244,7 +244,7 @@ class Holding:
         """
         chain = self._see()
         if not chain:
-            raise BadRequest("the process that asks cannot be seen, so it cannot hold an agent")
+            raise BadRequest("the calling process is not visible to the daemon, so it cannot hold an agent")
         secret = op.secret or secrets.token_hex(16)
         holder = hashlib.sha256(secret.encode()).hexdigest()
         known = self._known(op, holder) if op.secret else None
@@ -408,7 +408,7 @@ class Companions:
         """Register a session under its former name, or a new one. Its later requests carry `by`."""
         chain = self._see()
         if len(chain) < 2:
-            raise BadRequest("the process that asks cannot be seen, so it cannot be a companion")
+            raise BadRequest("the calling process is not visible to the daemon, so it cannot be a companion")
         _check_own(chain, op)
         self._services.agents.companions.take(op.harness, op.session, chain[0])
         agent = self._seated(op) or await self._join_session(op)
@@ -512,7 +512,7 @@ class AskedOnLines:
             del self._open[key]  # the next report of it is a new request
             pending.leave()
         else:
-            raise BadRequest(f"a request is {TAKEN} or {GONE} in the end, not {outcome!r}")
+            raise BadRequest(f"a request ends as {TAKEN} or {GONE}, not {outcome!r}")
 
     def close(self) -> None:
         """End all requests of the closed connection; the harness asks at its own terminal."""
@@ -526,7 +526,9 @@ def _check_own(chain: Sequence[Process], op: AccompanyOp) -> None:
     own, above = (read_marks(process.pid) for process in chain[:2])
     for mark in SESSION_MARKS.get(op.harness, ()):
         if (named := own.get(mark)) not in (None, above.get(mark), op.session):
-            raise BadRequest(f"the session {named} started this process: it cannot accompany another")
+            raise BadRequest(
+                f"this process belongs to the session {named}, so it cannot be the companion of another"
+            )
 
 
 def _is_session(agent: Agent, op: AccompanyOp) -> bool:

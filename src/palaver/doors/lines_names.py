@@ -44,7 +44,7 @@ class Names:
                 return self._own()
             if len(names) > 1:
                 raise WhoAreYou(
-                    f"this connection opened several names ({', '.join(names)}): say which with `name`"
+                    f"this connection opened several names ({', '.join(names)}): choose one with `name`"
                 )
             name = next(iter(names))
         if name in names:

@@ -41,7 +41,7 @@ from palaver.services.views import (
 # --------------------
 # Tool calls of programs on one connection: the same tools, with the same results, as over MCP.
 
-_STOPS: Final = "the bus stops; ask the next one"
+_STOPS: Final = "the bus is stopping; connect again"
 _WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
 
 
@@ -95,7 +95,7 @@ _LIMIT_EVENTS: Final = 10_000
 _LIMIT_UNACKED: Final = 1_000
 """Unacknowledged messages that are pushed to one listener; further ones wait in the mailbox."""
 _LIMIT_EVENTS_BYTES: Final = LIMIT_FRAME_BYTES // 2
-_FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
+_FAILED: Final = Unavailable("an internal error in the daemon; see daemon.log in its home")
 
 _logger: Final = logging.getLogger("palaver.doors")
 

@@ -428,7 +428,7 @@ class ToolWait(msgspec.Struct, frozen=True, kw_only=True):
 WAIT_MS: Final = 50_000
 """Milliseconds that a call waits by default. Harnesses abort a call after a minute."""
 
-_FAILED: Final = Unavailable("this went wrong inside the daemon; daemon.log in its home says how")
+_FAILED: Final = Unavailable("an internal error in the daemon; see daemon.log in its home")
 _BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 HOOK: Final = "hook"
 
@@ -484,7 +484,7 @@ async def run_tool(services: Services, offered: tuple[Tool, ...], asked: ToolReq
     tool = _BY_NAME.get(asked.tool)
     if tool is None or tool not in offered:
         names = ", ".join(one.name for one in offered)
-        raise BadRequest(f"there is no tool {asked.tool[:64]!r} here; there are {names}")
+        raise BadRequest(f"no such tool: {asked.tool[:64]}; the tools are {names}")
     return await _run(services, tool, asked)
 
 
@@ -545,7 +545,7 @@ async def _send(
     words = [to] if isinstance(to, str) else to
     assert isinstance(words, list)
     if "to" in arguments and not words:
-        raise BadRequest("to is empty: leave it out to write to everybody. Nothing was sent")
+        raise BadRequest("to is empty: leave it out to send to all agents. Nothing was sent")
     request = Send(
         text=str(arguments["text"]),
         to=tuple(words),
@@ -564,7 +564,7 @@ def _absolute(path: str, cwd: str) -> str:
     if path.startswith("/"):
         return os.path.normpath(path)
     if not cwd:
-        raise BadRequest("context_path must be absolute: a caller over HTTP is in no directory")
+        raise BadRequest("context_path must be absolute: a caller over HTTP has no working directory")
     return os.path.normpath(f"{cwd}/{path}")
 
 

@@ -173,7 +173,7 @@ class UnixDoor:
                 seen = self._seats_changed
                 chain = peer.chain(self._services.callers.seats.is_anchor)
                 if peer.is_closed:
-                    raise WhoAreYou("the connection that asked has ended")
+                    raise WhoAreYou("the calling connection has ended")
                 marks = self._doorstep.environments.look(chain[0]).marks if chain else {}
                 known = self._doorstep.who(chain, CallerClaim(marks=marks))
             return known

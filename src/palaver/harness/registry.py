@@ -200,14 +200,15 @@ def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) ->
     """Return what is known about an agent's session; raise NotFound if it has no readable transcript."""
     if agent.remote:
         raise NotFound(
-            f"transcript of {agent.name} on this machine", "it is kept where the agent runs: ask for it there"
+            f"transcript of {agent.name} on this machine",
+            "it is stored on the agent's machine: run this there",
         )
     if agent.harness not in TRANSCRIPTS:
-        what = f"what {agent.harness} keeps" if agent.harness else "an agent without a harness"
+        what = f"the transcript format of {agent.harness}" if agent.harness else "the harness of the agent"
         raise NotFound(
             f"transcript of {agent.name}",
-            f"{what} is not known; those of {', '.join(TRANSCRIPTS)} can be read, and for a bundle a file of "
-            "JSON lines that --transcript-file names",
+            f"{what} is not known; transcripts of {', '.join(TRANSCRIPTS)} can be read, and for a bundle "
+            "a file of JSON lines with --transcript-file",
         )
     if agent.parent:  # the process and its environment belong to the parent's session
         is_present = is_own = False

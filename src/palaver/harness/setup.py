@@ -512,7 +512,7 @@ def _claude(pal: Sequence[str], own_folder: str) -> Setup:
             ),
         ),
         own={".claude-plugin/marketplace.json": json.dumps(listed, indent=2) + "\n", **own},
-        advice=("Sessions that start from now on are on the bus; running ones stay as they are.",),
+        advice=("Sessions that start from now on are on the bus; running sessions do not change.",),
     )
 
 
@@ -572,8 +572,8 @@ def _opencode(pal: Sequence[str], own_folder: str) -> Setup:
             Change(file="opencode.json", additions=(Addition(path=("mcp",), name=_SERVER, value=server),)),
         ),
         advice=(
-            "OpenCode started without 'pal' has the tools and reads its mail with them; 'pal opencode' "
-            "is reached without asking.",
+            "OpenCode started without 'pal' has the tools and reads its messages with them; 'pal opencode' "
+            "receives messages automatically.",
         ),
     )
 
@@ -586,9 +586,8 @@ def _opencode_with_plugin(pal: Sequence[str], own_folder: str, companion: Sequen
         changes=(Change(file=tools.file, additions=(*tools.additions, plugin)),),
         own={opencode_plugin.FILE: opencode_plugin.plugin_source(companion)},
         advice=(
-            "Sessions of OpenCode that start from now on are on the bus from their first prompt on. With a "
-            "plugin OpenCode waits at its start until it has fetched its own package for plugins once; "
-            "without a network that takes long.",
+            "OpenCode sessions that start from now on join the bus at their first prompt. Once, OpenCode "
+            "downloads its package for plugins at its start; without a network that takes long.",
         ),
     )
 
@@ -606,7 +605,7 @@ def _gemini(pal: Sequence[str], own_folder: str) -> Setup:
                 additions=(*hooks, Addition(path=("mcpServers",), name=_SERVER, value=server)),
             ),
         ),
-        advice=("Sessions that start from now on are on the bus, and are reached while they work.",),
+        advice=("Sessions that start from now on are on the bus, and receive messages while they work.",),
     )
 
 

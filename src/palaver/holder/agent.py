@@ -116,7 +116,7 @@ class Farewell:
         except Unavailable:
             return  # It is sent on the next connection.
         except PalaverError as error:
-            _logger.info("nobody wants to know: %s: %s", error.code, error)
+            _logger.info("a report was not needed: %s: %s", error.code, error)
         self.is_said.set()
 
     def _leave_report(self) -> None:
@@ -131,7 +131,7 @@ class Farewell:
         try:
             write_report(self._home, report)
         except OSError as error:
-            _logger.warning("the last report of %s is lost: %s", report.name, error)
+            _logger.warning("the last report of %s was lost: %s", report.name, error)
 
 
 # --------------------
@@ -301,10 +301,10 @@ class HeldAgent:
 
     def disown(self, refusal: PalaverError) -> None:
         """Continue without the bus after the daemon refused the name permanently, and notify the viewers."""
-        _logger.error("%s runs on without the bus: %s: %s", self._name, refusal.code, refusal)
+        _logger.error("%s keeps running without the bus: %s: %s", self._name, refusal.code, refusal)
         self._is_disowned = True
         self._farewell.forget()
-        sentence = f"{self._name} is somebody else's on the bus now: no message comes here any more"
+        sentence = f"{self._name} belongs to another process on the bus now: no more messages arrive here"
         self.station.viewers.tell(
             {"type": "error", "error": refusal.code, "message": sentence, "about": "bus"}
         )

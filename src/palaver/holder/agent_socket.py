@@ -41,7 +41,7 @@ def listen(path: Path) -> socket.socket:
     """Open an agent's socket; raises NameTaken if another holder listens there, OSError if it fails."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if _is_live(path):
-        raise NameTaken(path.stem, "a holder of that name runs here already")
+        raise NameTaken(path.stem, "a holder of that name is already running here")
     with suppress(FileNotFoundError):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -79,7 +79,7 @@ def _is_live(path: Path) -> bool:
 _LIMIT_S: Final = 10.0
 _FORWARD_READ_BYTES: Final = 65536
 _FORWARD_PAUSE_S: Final = 0.01
-_AWAY: Final = "the bus is not running, so nobody can say who you are: 'pal up' starts it"
+_AWAY: Final = "the bus is not running, so your identity cannot be checked: start it with 'pal up'"
 
 
 class ForwardedCaller(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,7 +248,7 @@ class AgentServer:
             try:
                 return await loop.sock_accept(self._listener)
             except OSError as error:  # Out of descriptors, or the caller disconnected at once.
-                _logger.warning("no caller taken: %s", error)
+                _logger.warning("a caller was not accepted: %s", error)
                 await asyncio.sleep(0.1)
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -262,10 +262,8 @@ class AgentServer:
         except OSError:
             pass  # The caller has disconnected.
         except Exception:  # An error in one request must not end the agent.
-            _logger.exception("a request at the socket of %s went wrong", self._name)
-            await self._reply(
-                connection, refusal("this went wrong in the holder; agents/holder.log says how")
-            )
+            _logger.exception("a request on the socket of %s failed", self._name)
+            await self._reply(connection, refusal("an internal error in the holder; see agents/holder.log"))
         finally:
             self._room.release()
             if not is_kept:

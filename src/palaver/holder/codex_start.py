@@ -306,7 +306,7 @@ def _has_server(program: str, arguments: tuple[str, ...], path: Path) -> bool:
         reason = path.with_name(LOG).read_bytes()[-_LIMIT_SAID:].decode("utf-8", "replace").strip()
     except OSError as error:
         reason = str(error)
-    sys.stderr.write(f"pal: no server of its own for Codex, so messages are typed: {reason}\n")
+    sys.stderr.write(f"pal: Codex runs without its own server, so messages are typed: {reason}\n")
     return False
 
 

@@ -118,7 +118,7 @@ class Beside:
         elif line.push == "decision":
             self._lanes.decide(line)
         elif line.push == "control":
-            sentence = "it runs in no terminal of Palaver"
+            sentence = "it does not run in a terminal of Palaver"
             self._bus.mention(TellOp(ask=line.ask, error="bad_request", message=sentence))
 
 

@@ -177,7 +177,7 @@ class HolderConnection:
         """
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         if self._wire is None:
-            answer.set_exception(Disconnected("the daemon is away"))
+            answer.set_exception(Disconnected("the daemon is not connected"))
             return answer
         number = next(self._numbers)
         self._calls[number] = answer
@@ -210,7 +210,7 @@ class HolderConnection:
         if wire is self._wire:
             self._wire = None
             self._is_known = False
-            self._fail(wire.error or Disconnected("the daemon has gone"))
+            self._fail(wire.error or Disconnected("the connection to the daemon was lost"))
             self._is_lost.set()
 
     def _fail(self, error: PalaverError) -> None:

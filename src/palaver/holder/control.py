@@ -299,7 +299,7 @@ class HolderControl:
     def attach(self, connection: socket.socket, request: AgentRequest) -> None:
         """Attach a viewer. The size of its terminal becomes the size of the agent's terminal."""
         if len(self._station.viewers) >= LIMIT_CLIENTS:
-            raise Unavailable(f"{LIMIT_CLIENTS} terminals are attached already: leave one of them")
+            raise Unavailable(f"{LIMIT_CLIENTS} terminals are already attached: detach one of them")
         self._station.resize(request.cols, request.rows)
         greeting = reply_to_json(SocketReply(is_ok=True, agent=self.status()))
         size = (request.cols, request.rows) if is_size(request.cols, request.rows) else None
@@ -354,7 +354,7 @@ class HolderControl:
                 self._tell(line.ask, {})
                 self._renew()
             case verb:
-                sentence = f"a holder does not know {verb!r}"
+                sentence = f"unknown request to a holder: {verb!r}"
                 self._say(TellOp(ask=line.ask, error="bad_request", message=sentence))
 
     def _peek(self, lines: int) -> dict[str, object]:

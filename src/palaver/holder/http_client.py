@@ -93,9 +93,9 @@ class HttpClient:
                     while not exchange.is_done:
                         content += exchange.feed(await reader.read(_READ_BYTES))
                         if len(content) > LIMIT_BODY_BYTES:
-                            raise Lost("the answer is too long")
+                            raise Lost("the response is too long")
             except OSError as error:  # Also a timeout.
-                raise Lost(str(error) or "no answer came in time") from error
+                raise Lost(str(error) or "no response in time") from error
             assert exchange.head is not None  # `is_done` is set after the head.
             return exchange.head, bytes(content)
 
@@ -114,7 +114,7 @@ class HttpClient:
                         piece = await reader.read(_READ_BYTES)
                     data = exchange.feed(piece)
                     if exchange.head is not None and not exchange.head.is_ok:
-                        raise Lost(f"it answered {exchange.head.status}")
+                        raise Lost(f"it responded with {exchange.head.status}")
                     for event in events.feed(data):
                         limit_s = silence_s
                         yield event
@@ -135,7 +135,7 @@ class HttpClient:
             async with asyncio.timeout(_CONNECT_S):
                 reader, writer = await asyncio.open_connection(_HOST, self.port)
         except OSError as error:
-            raise NotSent(str(error) or "nobody answers") from error
+            raise NotSent(str(error) or "no process answers") from error
         try:
             fields = {"Authorization": basic_auth(self.user, self.password), **(headers or {})}
             exchange = HttpExchange(method, path, f"{_HOST}:{self.port}", fields, body)

@@ -54,7 +54,7 @@ class HttpExchange:
                     case h11.NEED_DATA:
                         break
                     case _:
-                        raise Lost("the answer ends in its middle")
+                        raise Lost("the response is incomplete")
         except h11.RemoteProtocolError as error:
             raise Lost(str(error)) from error
         return bytes(found)

@@ -28,7 +28,7 @@ from palaver.terminal.typing import TypedText
 from palaver.terminal.typist import Typist
 
 _LIMIT_REMEMBERED: Final = 200
-_KEYS_LOST: Final = "the keys were a secret and are not kept: send them again"
+_KEYS_LOST: Final = "the keys were a secret and were not stored: send them again"
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -192,7 +192,7 @@ class TerminalLane:
         elif offer.is_raw:
             self._settle(in_hand, *self._typist.press_beside(offer))
         else:
-            self._settle(in_hand, Done(TextOutcome.DEFERRED, "another message is in hand"), "")
+            self._settle(in_hand, Done(TextOutcome.DEFERRED, "another message is in progress"), "")
 
     def _trace(self, message: TerminalOffer, step: str, detail: str = "") -> None:
         self._bus.trace((message.seq,), step, "terminal", detail)
@@ -274,10 +274,10 @@ class TerminalLane:
         try:
             await self._bus.ask(request)
         except PalaverError as error:  # It is reported again when the next lane is opened.
-            _logger.info("an answer was not taken: %s: %s", error.code, error)
+            _logger.info("a report was not accepted: %s: %s", error.code, error)
             return
         self._forget((end.outcome,))
-        self._trace(in_hand.message, "told the daemon")
+        self._trace(in_hand.message, "reported to the daemon")
         if done.answer is TextOutcome.DEFERRED:
             self._told = None  # A deferred offer is repeated when the level is reported, so report it again.
             self._tell_level()

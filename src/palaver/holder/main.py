@@ -221,7 +221,7 @@ class Holder:
                     self._agent.disown(refusal)
                 return
             except Exception:  # An agent can run without a daemon, but keep trying to reconnect.
-                _logger.exception("the connection to the daemon went wrong")
+                _logger.exception("the connection to the daemon failed")
                 await asyncio.sleep(_PAUSE_S)
 
     async def _on_held(self, held: Held) -> None:
@@ -250,7 +250,7 @@ class Holder:
             await self._give_up(error)
             return
         except OSError as error:
-            await self._give_up(Unavailable(f"the agent's socket cannot be made: {error}"))
+            await self._give_up(Unavailable(f"the agent's socket cannot be created: {error}"))
             return
         let_go(self._waiting, held.seat)
         load_everything()
@@ -374,7 +374,7 @@ async def _guard(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception:
-        _logger.exception("something went wrong in the holder")
+        _logger.exception("an internal error in the holder")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -213,7 +213,7 @@ class NativeLane:
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
         if self._in_hand is not None:  # The daemon has stopped waiting for the first offer.
-            reason = "another message is in hand"
+            reason = "another message is in progress"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="deferred", reason=reason))
             return
         self._in_hand = line.lane, line.offer
@@ -269,7 +269,7 @@ class NativeLane:
         try:
             await self._bus.ask(request)
         except PalaverError as error:  # It is reported again when the next lane is opened.
-            _logger.info("an answer was not taken: %s: %s", error.code, error)
+            _logger.info("a report was not accepted: %s: %s", error.code, error)
         else:
             self._forget((outcome,))
             if self._outcomes and self._in_hand is None and not self._is_closed:

@@ -115,7 +115,7 @@ class Relay:
             async with asyncio.timeout(limit_s):
                 return await answer
         except TimeoutError as error:
-            raise Lost("no answer came in time") from error
+            raise Lost("no response in time") from error
         finally:
             self._asked.pop(number, None)
 
@@ -129,7 +129,7 @@ class Relay:
                 yield event
         finally:
             self._followers.discard(events)
-        raise Lost("OpenCode has ended" if self._is_closed else "too much was said at once")
+        raise Lost("OpenCode has ended" if self._is_closed else "too many requests at once")
 
     def hear(self, line: Told) -> None:
         """Apply one line of the plugin."""
@@ -367,7 +367,7 @@ class Companion:
             try:
                 line = await reader.readline()
             except ValueError:
-                _logger.warning("a line of OpenCode's plugin is too long, and is passed over")
+                _logger.warning("a line of OpenCode's plugin is too long and was skipped")
                 continue
             if not line:
                 return

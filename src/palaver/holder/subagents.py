@@ -218,7 +218,7 @@ class NativeSubagents:
         except Unavailable:
             raise  # The next connection reports it again.
         except PalaverError as refusal:
-            _logger.info("the end of a sub-agent was not taken: %s: %s", refusal.code, refusal)
+            _logger.info("the end of a sub-agent was not accepted: %s: %s", refusal.code, refusal)
         self._forget(key)
 
     def _forget(self, key: str) -> None:

@@ -29,7 +29,7 @@ class Work:
     def _end(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("something went wrong", exc_info=error)
+            _logger.error("an internal error", exc_info=error)
 
     async def settle(self) -> None:
         """Wait until all tasks have ended, including those that start meanwhile."""

@@ -38,11 +38,13 @@ _LIMIT_UNSENT_BYTES: Final = 256 * 1024
 _LOOK_PAUSE_S: Final = 0.02
 """Minimum time between two checks of the screen during output: a check costs more than parsing."""
 
-_ELSEWHERE: Final = "another terminal has the keyboard: take it over, or wait until it gives it up"
+_ELSEWHERE: Final = "another terminal has the keyboard: take it over, or wait until it is free"
 
 _logger: Final = logging.getLogger("palaver.holder")
 
-_HIDDEN: Final = "the terminal asks for a secret, and a queue is kept in the log: send it as 'normal' (Tab)"
+_HIDDEN: Final = (
+    "the terminal asks for a secret, and queued lines are stored in the log: send it as 'normal' (Tab)"
+)
 
 OnTyped = Callable[[str | int], None]
 """Called with the typed line, or with the number of its characters if it is a secret."""
@@ -224,7 +226,7 @@ class Station:
         try:
             return self.screen.look(self.now_ms(), ours=squeeze(typed) or self.typist.ours)
         except Exception:  # Any error closes the gates and leaves the terminal alone.
-            _logger.exception("the screen cannot be understood")
+            _logger.exception("the screen cannot be parsed")
             return Look(state=AgentState.ACTIVE, is_readable=False)
 
     def facts(self, *, is_interrupt: bool) -> GateFacts:
@@ -385,4 +387,4 @@ class Station:
 
 def _check_human(viewer: Viewer, what: str) -> None:
     if not viewer.is_human:
-        raise NotAllowed(what, "one who watches", "the human")
+        raise NotAllowed(what, "a viewer without the keyboard", "the human")

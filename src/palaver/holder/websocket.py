@@ -128,7 +128,7 @@ async def open_websocket(
     except TimeoutError:
         websocket.is_open.add_done_callback(_pass_over)
         websocket.close()
-        raise Disconnected("the process that listens there does not answer") from None
+        raise Disconnected("the process that listens there does not respond") from None
     return websocket
 
 

@@ -89,7 +89,7 @@ def reply_from_json(line: bytes) -> SocketReply:
     try:
         return _decode_reply(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"the answer cannot be read: {error}") from error
+        raise BadRequest(f"the response cannot be read: {error}") from error
 
 
 def refusal(sentence: str) -> bytes:

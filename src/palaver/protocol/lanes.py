@@ -38,7 +38,7 @@ IDLE_WAIT_S: Final = 60.0
 """How long an offer may stay without an outcome while its agent is idle."""
 PACED: Final = "paced"
 """Reason of a lane that waits for a rate limit of the harness. Lanes that pull need not wait."""
-WITHDRAWN: Final = "it was in no prompt, and was taken back"
+WITHDRAWN: Final = "it was in no prompt, and was withdrawn"
 """Reason of messages that are queued again because the harness never showed them to its model."""
 
 

@@ -169,7 +169,7 @@ class BadLine:
 TOO_LONG: Final = BadLine(
     INVALID_REQUEST, f"a message is at most {LIMIT_LINE_BYTES} bytes; this one was dropped"
 )
-IN_USE: Final = BadLine(INVALID_REQUEST, "another request with this id is under way")
+IN_USE: Final = BadLine(INVALID_REQUEST, "another request with this id is in progress")
 
 
 class _WithId(msgspec.Struct, frozen=True):
@@ -188,7 +188,7 @@ _encode: Final = msgspec.json.Encoder().encode
 def numbered(payload: bytes) -> tuple[int, bytes]:
     """Split a numbered frame. Raise BadRequest."""
     if len(payload) < _NUMBER.size:
-        raise BadRequest("a line came without its number")
+        raise BadRequest("a line without its number was received")
     return _NUMBER.unpack_from(payload)[0], payload[_NUMBER.size :]
 
 

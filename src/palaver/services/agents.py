@@ -130,7 +130,7 @@ class Subagents:
             why = f": {parent.detail}" if parent is not None and parent.detail else ""
             self._tasks.create_task(self._end(agent, f"{agent.parent} has ended{why}"))
         elif _process(parent.seat) != _process(agent.seat):
-            self._tasks.create_task(self._end(agent, f"{agent.parent} runs in another process now"))
+            self._tasks.create_task(self._end(agent, f"{agent.parent} is now another process"))
 
     async def _end(self, agent: Agent, reason: str) -> None:
         await self._broker.submit(SYSTEM_CALLER, Gone(name=agent.name, reason=reason, seat=agent.seat))

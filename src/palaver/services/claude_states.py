@@ -117,7 +117,7 @@ class ClaudeDoubts:
                 status = SetStatus(state=state[0], detail=state[1])
                 await self._services.broker.submit(caller_for(agent), status)
         except PalaverError as error:
-            _logger.info("what %s is doing stays in doubt: %s: %s", self._agent, error.code, error)
+            _logger.info("the state of %s is uncertain: %s: %s", self._agent, error.code, error)
 
     async def _registered(self, agent: Agent) -> Registered | None:
         assert agent.seat is not None  # `_known` returns only agents with a seat

@@ -348,7 +348,7 @@ class Conversation:
 
     async def not_given(self, offer: Offer) -> None:
         """Queue an offer again: its hook ended before it had the reply, so nothing was written."""
-        reason = "the hook was given up before it had the answer"
+        reason = "the hook was cancelled before it received the reply"
         await self.delivery.answer(self.lane, offer.number, OfferOutcome.DEFERRED, reason=reason)
         self.delivery.set_level(self.lane, LaneLevel())
 
@@ -645,7 +645,7 @@ class HookOutcomes:
                 messages=(seq,),
                 state=State.QUEUED,
                 lane=_HOOK,
-                reason="the hook ended before it had the answer",
+                reason="the hook ended before it received the reply",
                 priority=format_priority(deliverable(event).priority) if entry.unconfirmed else "",
             )
             await self._broker.submit(SYSTEM_CALLER, ReportDelivery(report=again))

@@ -60,7 +60,7 @@ class ExportProcess:
                 head = await self._output.readexactly(_HEAD_BYTES)
                 yield await self._output.readexactly(int.from_bytes(head, "big"))
         except asyncio.IncompleteReadError as error:
-            raise Unavailable("the process that writes the export was ended; export once more") from error
+            raise Unavailable("the export process was stopped; run the export again") from error
         finally:
             feeding.cancel()
 

@@ -95,7 +95,7 @@ class Holds:
         hold = self._holds.get(name)
         if hold is None:
             raise NotFound(
-                f"holder of {name}", "it runs in no terminal of Palaver now, or is just coming back"
+                f"holder of {name}", "it does not run in a terminal of Palaver, or its holder is reconnecting"
             )
         number = next(self._numbers)
         answers = hold.questions[number] = asyncio.Queue()
@@ -105,7 +105,7 @@ class Holds:
                 yield reply
                 if reply.done:
                     return
-            raise Unavailable(f"the holder of {name} has gone before it answered")
+            raise Unavailable(f"the holder of {name} exited before it replied")
         finally:
             del hold.questions[number]
 
@@ -118,7 +118,7 @@ class Holds:
                     reply = await anext(words)
                 return reply
         except TimeoutError:
-            raise Unavailable(f"the holder of {name} did not answer within {limit_s:g} seconds") from None
+            raise Unavailable(f"the holder of {name} did not reply within {limit_s:g} seconds") from None
 
 
 # --------------------

@@ -138,7 +138,7 @@ class PermissionBook:
         """Reserve a request for a decision and return it. Raise NotFound or BadRequest if it is late."""
         pending = self._open.get(id)
         if pending is None:
-            hint = self._over.get(id, "'pal pending' shows those that can be answered")
+            hint = self._over.get(id, "'pal pending' shows the requests that can be answered")
             raise NotFound(f"request {id} for a permission", hint)
         if pending.is_taken or pending.decided.done():
             raise BadRequest(f"the request {id} is being answered")
@@ -190,7 +190,7 @@ class PermissionDesk:
         try:
             await self._broker.submit(SYSTEM_CALLER, request)
         except BaseException:
-            self._book.close(pending, "it could not be written down")
+            self._book.close(pending, "it could not be stored")
             raise
         return pending
 
@@ -213,26 +213,26 @@ class PermissionDesk:
             return await self._closed(pending, is_told=is_told)
         finally:
             unsubscribe()
-            self._book.close(pending, "it is over")
+            self._book.close(pending, "it has ended")
 
     async def _closed(self, pending: Pending, *, is_told: bool) -> PermissionVerdict:
         book = self._book
         if not pending.decided.done():
             pending.decided.set_result(None)
-            book.close(pending, "nobody answered it in time, so it was denied")
+            book.close(pending, "no person answered it in time, so it was denied")
             await self._write(pending, DENY, "timeout")
             if not is_told:
                 await self._goes_on(pending, is_allowed=False)
-            return PermissionVerdict(is_allowed=False, message="nobody answered in time")
+            return PermissionVerdict(is_allowed=False, message="no person answered in time")
         is_allowed = pending.decided.result()
         if is_allowed is None:
-            book.close(pending, "it was answered elsewhere, or its session has gone")
+            book.close(pending, "it was answered elsewhere, or its session has ended")
             await self._write(pending, NOTHING, "gone")
             return PermissionVerdict(is_allowed=None)
-        book.close(pending, "it was answered already")
+        book.close(pending, "it was already answered")
         if not is_told:
             await self._goes_on(pending, is_allowed=is_allowed)
-        return PermissionVerdict(is_allowed=is_allowed, message="" if is_allowed else "a person said no")
+        return PermissionVerdict(is_allowed=is_allowed, message="" if is_allowed else "a person denied it")
 
     async def _goes_on(self, pending: Pending, *, is_allowed: bool) -> None:
         """Store that the agent is no longer blocked; its next hook reports the exact state."""
@@ -249,5 +249,5 @@ class PermissionDesk:
 
 def _too_many(limit: int, whose: str = "") -> BadRequest:
     return BadRequest(
-        f"{limit} requests{whose} wait for a person already: this one is asked at its own terminal"
+        f"{limit} requests{whose} already wait for a person: this one is asked in its own terminal"
     )

@@ -34,7 +34,7 @@ async def take_up_reports(services: Services) -> None:
         except Unavailable:
             continue
         except (PalaverError, OSError, ValueError) as error:  # msgspec raises a ValueError
-            _logger.info("the report %s says nothing: %s", path.name, error)
+            _logger.info("the report %s is invalid: %s", path.name, error)
         path.unlink(missing_ok=True)
 
 

@@ -437,9 +437,7 @@ class RoomTools(RoomToolBase):
             return here
         own = [room.id for room in read_rooms_of(self.log.rows, caller.name)]
         if len(own) > 1:
-            raise BadRequest(
-                f"say which room: you are in {', '.join(own)}, and in none here; --room names one"
-            )
+            raise BadRequest(f"choose a room with --room: you are in {', '.join(own)}, but in no room here")
         return next(iter(own), here)
 
     async def get_room_state(self, caller: Caller, *, room_id: str) -> RoomView:
@@ -643,10 +641,10 @@ class TalkTools(RoomToolBase):
     ) -> RoomSent:
         """Send to members or the whole room. Returns `event_seq event_id created_at delivered_to`."""
         if not room_id:
-            raise BadRequest("room_id is empty: say in which room; nothing was sent")
+            raise BadRequest("room_id is empty: name a room; nothing was sent")
         to = () if to_agent_id is None else (to_agent_id,) if isinstance(to_agent_id, str) else to_agent_id
         if to_agent_id is not None and not to:
-            raise BadRequest("to_agent_id is empty: leave it out to write to the whole room")
+            raise BadRequest("to_agent_id is empty: leave it out to send to the whole room")
         request = Send(text=body, room=room_id, to=tuple(to), delivery_hint=delivery_hint)
         sent = await self.submit(caller, request, key)
         assert isinstance(sent, Sent)
@@ -788,7 +786,7 @@ class RoomService(RoomTools, StickTools, TalkTools):
         To mark a message as read, the caller passes a cursor at or after it to `wait_for_events`.
         """
         if caller.kind == EXTERNAL:
-            raise WhoAreYou("you have no mailbox: call join_path, or take a name with 'pal join'")
+            raise WhoAreYou("you have no mailbox: call join_path, or join with 'pal join'")
         self.attendance.saw(caller.name)
         messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
         seqs = (message.seq for message in messages)

@@ -159,10 +159,10 @@ _LOOK_AGAIN_MS: Final = 100
 _HOLD_MS: Final = 500
 _GONE_MS: Final = 1_000
 """How long our text must have been invisible before we conclude that it is no longer in the line."""
-_DEAF: Final = "the program does not read"
+_DEAF: Final = "the program does not read its input"
 _TOUCHED: Final = "a person typed before it was sent"
 _HIDDEN_NOW: Final = "the program asks for a secret now: send the keys again; 'pal redact' removes these"
-_SHOWN_NOW: Final = "the program no longer hides what is typed: nothing was typed"
+_SHOWN_NOW: Final = "the program no longer hides its input: nothing was typed"
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 
 
@@ -352,7 +352,7 @@ class Typing:
         self._gone_ms = self._gone_ms or facts.now_ms
         if facts.now_ms - self._gone_ms < _GONE_MS:
             return PauseStep(_LOOK_AGAIN_MS, "composer")
-        return Done(TextOutcome.UNCONFIRMED, "something took it before it was sent")
+        return Done(TextOutcome.UNCONFIRMED, "the text left the composer before it was sent")
 
     def _hold(self, reason: str, since_ms: int, *, is_touched: bool = False) -> TypingStep:
         """Hold our text in the composer, without a time limit in general.
@@ -382,12 +382,12 @@ class Typing:
         """
         if look.has_dialog or not look.is_readable or since_ms < _PASTE_LIMIT_MS:
             return PauseStep(_HOLD_MS, reason or "composer")
-        return Done(TextOutcome.UNCONFIRMED, "the composer went out of sight")
+        return Done(TextOutcome.UNCONFIRMED, "the composer is no longer visible")
 
     def _judge_vanished(self, look: Look, facts: GateFacts, since_ms: int) -> TypingStep:
         """Decide about a composer that is empty although we did not press Enter."""
         if is_in_transcript(look, self._ours):
-            return Done(TextOutcome.SEEN, "somebody else sent it", Grade.HANDED)
+            return Done(TextOutcome.SEEN, "another process sent it", Grade.HANDED)
         # Unread input may be our text: until it is read, other output of the program proves nothing.
         if facts.has_unread:
             self._unread_ms = facts.now_ms
@@ -426,7 +426,7 @@ class Typing:
                     return Done(TextOutcome.SEEN, grade=Grade.HANDED)
                 if look.has_dialog or since_ms < _CONFIRM_LIMIT_MS:
                     return PauseStep(_HOLD_MS, "dialog" if look.has_dialog else "composer")
-                return Done(TextOutcome.UNCONFIRMED, "the composer went out of sight")
+                return Done(TextOutcome.UNCONFIRMED, "the composer is no longer visible")
             case TextPosition.OURS:
                 return self._enter_again(look, facts, since_ms)
 
@@ -441,7 +441,7 @@ class Typing:
             return self._enter(look, facts)
         if since_ms < _CONFIRM_LIMIT_MS:
             return PauseStep(_HOLD_MS, "eaten")
-        return Done(TextOutcome.UNCONFIRMED, "Enter was eaten twice")
+        return Done(TextOutcome.UNCONFIRMED, "Enter had no effect twice")
 
     def _confirm_blind(self, look: Look, facts: GateFacts) -> TypingStep:
         """Confirm without a readable composer.

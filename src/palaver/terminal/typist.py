@@ -178,7 +178,7 @@ class Typist:
         Return the outcome and the text of the screen before the keys.
         """
         if self._terminal.has_unsent() or not self._terminal.is_current():
-            return Done(TextOutcome.DEFERRED, "keys still wait to be read"), ""
+            return Done(TextOutcome.DEFERRED, "earlier keys are not read yet"), ""
         typing = Typing(offer, self._profile)
         look = self._terminal.look()
         step = typing.step(look, self._terminal.facts(is_interrupt=True))
@@ -284,7 +284,7 @@ class InputBar:
     def add(self, line: BarLine) -> None:
         """Queue a line after the waiting ones. Raises Unavailable if `LIMIT_LINES` lines wait already."""
         if len(self._lines) >= LIMIT_LINES:
-            raise Unavailable(f"{LIMIT_LINES} lines wait to be typed already: let the agent read them first")
+            raise Unavailable(f"{LIMIT_LINES} lines already wait to be typed: let the agent read them first")
         self._lines.append(line)
         self.go_on()
 

@@ -60,7 +60,7 @@ def test_menu_fits_in_forty_columns() -> None:
 
 
 def test_quit_question_contains_the_name() -> None:
-    assert lines_of(picture_of(b"\x1cq", 80, 24))[-1] == "quit luna? It is asked to end. y / n"
+    assert lines_of(picture_of(b"\x1cq", 80, 24))[-1] == "stop luna gracefully? y / n"
 
 
 def test_without_room_for_two_lines_the_agent_gets_the_whole_terminal() -> None:

@@ -158,7 +158,7 @@ def test_scrollback_includes_output_from_before_the_attach(luna: Pane) -> None:
 def test_detaching_leaves_the_agent_running_and_restores_the_terminal(luna: Pane) -> None:
     luna.keys(MENU, "d")
 
-    luna.until("detached from luna; 'pal attach luna' comes back", "status 0", "$")
+    luna.until("detached from luna; to attach again, run 'pal attach luna'", "status 0", "$")
     assert luna.flag("alternate_on") == "0"
     assert luna.flag("wrap_flag") == "1"
     assert luna.flag("cursor_flag") == "1"
@@ -169,7 +169,7 @@ def test_quitting_asks_once_and_exits_with_the_status_of_the_agent(luna: Pane) -
     luna.keys(MENU, "q")
     luna.until_row(-1, "quit luna?")
     luna.keys("n")
-    luna.until("luna runs on")
+    luna.until("luna keeps running")
 
     luna.type("exit 7")
     luna.keys("Enter")

@@ -91,18 +91,18 @@ def test_lines_above_the_input_are_painted_after_they_are_cut() -> None:
 
 def test_room_event_is_shown_as_a_sentence() -> None:
     events = {
-        "luna came in": room_event("member_joined", "luna"),
+        "luna joined": room_event("member_joined", "luna"),
         "luna left (gone)": room_event("member_left", "luna", reason="gone"),
         "nova has the stick, turn 3": room_event("claim", to="nova", turn=3),
-        "luna gave the stick back, nova is next": room_event("release", "luna", "nova"),
+        "luna released the stick, nova is next": room_event("release", "luna", "nova"),
         "luna passed the stick to nova": room_event("pass", "luna", "nova"),
-        "nova took the stick over from luna (owner_gone)": room_event(
+        "nova took over the stick from luna (owner_gone)": room_event(
             "takeover", "nova", "luna", reason="owner_gone"
         ),
-        "nova did not take the stick: the next one may": room_event("reservation_expired", to="nova"),
+        "nova did not take the stick; it goes to the next member": room_event("reservation_expired", to="nova"),
         "luna removed nova": room_event("kick", "luna", "nova"),
         "luna closed the room": room_event("close", "luna"),
-        "luna left a note": room_event("note_added", "luna"),
+        "luna added a note": room_event("note_added", "luna"),
         "luna resolved a note": room_event("note_resolved", "luna"),
         "build.done luna → nova, kira": room_event("build.done", "luna", ("nova", "kira")),
     }
@@ -120,6 +120,6 @@ def test_stick_is_described_in_one_line() -> None:
     owned = ChatState(owner_agent_id="luna", members=members)
 
     assert stick_line(owned) == "luna has the stick · 1 of 2 here"
-    assert stick_line(ChatState(reserved_for="nova")) == "the stick waits for nova · 0 of 0 here"
+    assert stick_line(ChatState(reserved_for="nova")) == "the stick is reserved for nova · 0 of 0 here"
     assert stick_line(ChatState(room_state="closed")) == "the room is closed · 0 of 0 here"
     assert stick_line(ChatState()) == "the stick is free · 0 of 0 here"

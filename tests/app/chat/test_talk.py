@@ -151,7 +151,7 @@ def test_refused_name_suggests_a_close_one_or_lists_the_members() -> None:
         "not sent: no such member: zed; the members are luna, nova"
     )
     assert refusal_line(UnknownMember("zed", "shop"), ChatState()) == (
-        "not sent: no such member: zed; nobody is in the room"
+        "not sent: no such member: zed; the room has no members"
     )
     assert "4096" in refusal_line(MessageTooLarge("the message", 5000, 4096), state).replace(",", "")
 
@@ -169,7 +169,7 @@ async def test_unknown_name_prevents_the_send_and_keeps_the_marks() -> None:
 
 async def test_first_task_to_end_cancels_the_others_and_raises_its_error() -> None:
     async def fails() -> None:
-        raise Disconnected("the daemon has gone")
+        raise Disconnected("the connection to the daemon was lost")
 
     waits = asyncio.ensure_future(asyncio.Event().wait())
 
@@ -187,4 +187,4 @@ def test_members_are_listed_one_per_line() -> None:
         "luna  claude, here, has the stick",
         "nova  away",
     ]
-    assert who_lines(ChatState()) == ["nobody is in the room"]
+    assert who_lines(ChatState()) == ["the room has no members"]

@@ -58,7 +58,7 @@ def test_findings_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (status, said["ok"], said["checks"]) == (0, True, checks)
     (one,) = said["harnesses"]
     assert (one["harness"], one["version"]) == ("codex", "0.0.1")
-    assert "never tried" in one["known"]
+    assert "has not been tested" in one["known"]
 
 
 def test_problem_of_the_bus_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def found(version: str = "1.0.0", *, now: Tried | None = None) -> Found:
 def test_tested_version_is_known() -> None:
     said, advice = what_works(found(), [tried(busy="it slept")])
 
-    assert said == "tried on 2026-01-02: starts, tools, idle, seen, subagents, ends work, busy do not"
+    assert said == "tested on 2026-01-02: starts, tools, idle, seen, subagents, ends work, busy do not"
     assert advice == ""
 
 
@@ -46,7 +46,7 @@ def test_tested_version_is_known() -> None:
 def test_untested_version_can_be_tested(known: list[Tried]) -> None:
     said, advice = what_works(found(), known)
 
-    assert said.startswith("this version was never tried; ")
+    assert said.startswith("this version has not been tested; ")
     assert advice == "'pal doctor --self-test --harness claude' tries it"
 
 
@@ -119,7 +119,7 @@ def test_page_shows_tested_and_untested_checks() -> None:
     page = page_of([tried(subagents=NONE), one])
 
     assert "| claude | 1.0.0 | 2026-01-02 | yes | yes | yes (native) | yes | yes | none | yes |" in page
-    assert "| codex | 1.2.3 | 2026-01-02 | **no** |" + " not tried |" * 6 in page
+    assert "| codex | 1.2.3 | 2026-01-02 | **no** |" + " not tested |" * 6 in page
 
 
 def test_missing_feature_of_a_harness_is_not_a_failure() -> None:
@@ -129,8 +129,8 @@ def test_missing_feature_of_a_harness_is_not_a_failure() -> None:
     lines = found_lines(found(now=has_none), [has_none])
     checks = found_view(found(now=has_none), [])["self_test"]
 
-    assert said == "tried on 2026-01-02: starts, tools, idle, busy, seen, ends work"
-    assert (True, "  subagents: it has nothing of the kind") in lines
+    assert said == "tested on 2026-01-02: starts, tools, idle, busy, seen, ends work"
+    assert (True, "  subagents: this harness does not have the feature") in lines
     assert all(is_well for is_well, _ in lines)
     assert isinstance(checks, dict)
     assert checks["subagents"] == {"ok": True, "said": NONE, "advice": None}

@@ -78,7 +78,7 @@ def test_long_table_shows_receipts_of_agents_and_of_the_caller() -> None:
     assert lines == [
         "NAME   STATUS  UNREAD  RECENT MESSAGES",
         'luna   idle         0  #42(2m): "hello" read by nova, kira [2/3]',
-        '                       #42(2m): "more" read by nobody [0/3]',
+        '                       #42(2m): "more" read by none [0/3]',
         "                       for 2m, worker, process 7, tests",
         "nova   idle         0  for 2m, worker",
         'human  (you)           #42(2m): "hello" read by luna [1/1]',

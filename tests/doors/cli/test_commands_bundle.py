@@ -67,7 +67,7 @@ async def test_bundle_contains_files_as_the_client_reads_them(stage: Stage) -> N
         ("src/app.py", b"x = 1\n"),
         ("data.bin", b"\xff\x00\xfe"),
     ]
-    assert answer.text == f"made {bundle.bundle_id} Review, 2 files\n"
+    assert answer.text == f"created {bundle.bundle_id} Review, 2 files\n"
     assert stage.read == [str(stage.cwd / "src/app.py"), str(stage.cwd / "data.bin")]
 
 
@@ -124,7 +124,7 @@ async def test_human_may_name_any_file_and_allow_any_directory(stage: Stage, cal
 @pytest.mark.parametrize(
     ("words", "error", "complaint"),
     [
-        (["--files", "src/app.py", "--root", "src"], NotPerson, "only the human can allow more directories"),
+        (["--files", "src/app.py", "--root", "src"], NotPerson, "only a person can allow more directories"),
         (["--files", "none.py"], NotFound, "none.py: No such file or directory"),
         (["--files", "src"], NotFound, "Is a directory"),
         (["--files", "large"], MessageTooLarge, "is larger than the limit of 1048576 bytes"),
@@ -135,11 +135,11 @@ async def test_human_may_name_any_file_and_allow_any_directory(stage: Stage, cal
         (
             ["--transcript", "1-2"],
             NotFound,
-            "transcript of luna: an agent without a harness is not known",
+            "transcript of luna: the harness of the agent is not known",
         ),
         (["--transcript", "kira:1-2"], NotFound, "there is no agent kira"),
         (["--transcript", "1:loud"], BadRequest, "the levels of a transcript"),
-        (["--transcript-file", "talk.jsonl"], UsageError, "add --transcript A-B"),
+        (["--transcript-file", "talk.jsonl"], UsageError, "requires --transcript A-B"),
         (["--transcript", "1-3", "--transcript-file", "talk.jsonl"], NotFound, "it has 2 entries"),
         (["--transcript", "1", "--transcript-file", "src/app.py"], BadRequest, "is not a JSON object"),
         (["--transcript", "1", "--transcript-file", "../secret"], NotPerson, "is outside"),
@@ -231,7 +231,7 @@ async def test_message_to_too_many_agents_creates_no_bundle(stage: Stage, to: tu
 
 
 async def test_bundle_content_options_need_a_title(stage: Stage) -> None:
-    with pytest.raises(UsageError, match="--files makes a bundle, which needs a title: add --title TITLE"):
+    with pytest.raises(UsageError, match="--files creates a bundle, which requires --title TITLE"):
         await sent(stage, "--files", "src/app.py", "--extends", UNKNOWN)
 
 
@@ -382,7 +382,7 @@ async def test_excerpts_that_do_not_match_the_request_are_refused(stage: Stage, 
     stage.environment[EXCERPTS] = str(stage.cwd / "taken")
     (stage.cwd / "taken").write_bytes(content)
 
-    with pytest.raises(BadRequest, match="does not hold what --transcript asks for"):
+    with pytest.raises(BadRequest, match="does not contain what --transcript names"):
         await stage.run("create", "How", "--transcript", "1")
 
     assert await bundles(stage) == []
@@ -391,5 +391,5 @@ async def test_excerpts_that_do_not_match_the_request_are_refused(stage: Stage, 
 async def test_person_has_no_transcript(stage: Stage) -> None:
     stage.caller = HUMAN
 
-    with pytest.raises(NotFound, match="transcript of human: say whose it is with NAME:A-B"):
+    with pytest.raises(NotFound, match="transcript of human: name the agent with NAME:A-B"):
         await stage.run("create", "How", "--transcript", "1")

@@ -153,7 +153,7 @@ def test_join_shows_room_path_members_and_warning() -> None:
 def test_join_of_an_observer_can_show_no_members() -> None:
     answer: dict[str, object] = {"room_id": "talk-x7qa", "canonical_path": "/src/talk", "members": []}
 
-    assert list(join_lines(call(), room(answer)))[1:] == ["members: nobody"]
+    assert list(join_lines(call(), room(answer)))[1:] == ["members: none"]
 
 
 def test_room_table_shows_the_stick_and_marks_own_rooms() -> None:
@@ -200,8 +200,8 @@ def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
 
     assert list(state_lines(call(), room(answer))) == [
         "talk-x7qa  /src/talk",
-        "nova holds the stick: turn 7, lease over since 22:11:20 (2m ago)",
-        "the holder's lease is over: 'pal stick takeover' is possible",
+        "nova owns the stick: turn 7, lease over since 22:11:20 (2m ago)",
+        "the owner's lease has expired: 'pal stick takeover' is possible",
         "something_new",
         "",
         "MEMBER  HARNESS  STATUS  STICK   LAST TURN",
@@ -210,7 +210,7 @@ def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
         "kira    -        here    parked          -",
         "mila    -        gone    -               -",
         "",
-        "a hand-over by nova waits for the next holder:",
+        "handoff by nova for the next owner:",
         "  status:    parser done",
         "  next:      wire it in",
         "  do not:    publish",
@@ -224,10 +224,10 @@ def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
         (stick(turn_id=3), "the stick is free; 3 turns so far"),
         (stick(turn_id=1), "the stick is free; 1 turn so far"),
         (stick(room_state="closed"), "the room is closed"),
-        (owned(), "nova holds the stick: turn 7, lease until 22:46:20 (in 33m)"),
+        (owned(), "nova owns the stick: turn 7, lease until 22:46:20 (in 33m)"),
         (
             stick(room_state="reserved", reserved_for="kira", claim_expires_at=NOW + 20 * MINUTE),
-            "the stick waits for kira until 22:33:20 (in 20m)",
+            "the stick is reserved for kira until 22:33:20 (in 20m)",
         ),
     ],
 )
@@ -247,7 +247,7 @@ def test_room_page_says_where_the_stick_is(view: dict[str, object], sentence: st
         ),
         ({"reason": "sequence", "from_agent_id": "nova"}, "it is your turn: turn 8 in talk-x7qa, after nova"),
         ({"reason": "sequence"}, "it is your turn: turn 8 in talk-x7qa"),
-        ({"reason": "already_owner"}, "it is your turn: turn 8 in talk-x7qa, you have it already"),
+        ({"reason": "already_owner"}, "it is your turn: turn 8 in talk-x7qa, you already own it"),
         (
             {"reason": "owner_gone", "revoked": "kira"},
             "it is your turn: turn 8 in talk-x7qa, taken from kira",
@@ -279,23 +279,24 @@ def test_turn_shows_the_handoff_before_the_lease() -> None:
         ),
         (
             {**owned(), "status": "takeover_available", "reason": "owner_gone"},
-            "nova holds the stick and is gone; 'pal stick takeover --reason TEXT' takes it",
+            "nova owns the stick, but has exited; to take it, run 'pal stick takeover --reason TEXT'",
         ),
         (
             {**owned(), "status": "takeover_available", "reason": "owner_timeout"},
-            "nova holds the stick and is out of time; 'pal stick takeover --reason TEXT' takes it",
+            "nova owns the stick, but its lease has expired; "
+            "to take it, run 'pal stick takeover --reason TEXT'",
         ),
         (
             {**stick(reserved_for="kira"), "status": "takeover_available", "reason": "claim_timeout"},
-            "kira did not fetch the stick; 'pal stick takeover --reason TEXT' takes it",
+            "kira did not claim the stick; to take it, run 'pal stick takeover --reason TEXT'",
         ),
         (
             {**stick(), "status": "takeover_available", "reason": "new_reason"},
-            "somebody has lost the stick; 'pal stick takeover --reason TEXT' takes it",
+            "the owner can lose the stick; to take it, run 'pal stick takeover --reason TEXT'",
         ),
         (
             {**owned(), "status": "not_yet", "reason": None},
-            "not yet: nova holds the stick: turn 7, lease until 22:46:20 (in 33m)",
+            "not yet: nova owns the stick: turn 7, lease until 22:46:20 (in 33m)",
         ),
         (
             {**stick(), "status": "not_yet", "reason": "others_first", "hint": "kira is before you in line."},
@@ -335,7 +336,7 @@ def test_notes_show_author_time_and_who_resolved_them() -> None:
 
 
 def test_empty_note_list_says_how_to_add_a_note() -> None:
-    assert list(note_lines(call(), [])) == ["no notes; 'pal note add TEXT' leaves one"]
+    assert list(note_lines(call(), [])) == ["no notes; 'pal note add TEXT' adds one"]
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -370,6 +371,6 @@ def test_sentences_wrap_between_words_in_a_narrow_terminal() -> None:
     answer: dict[str, object] = {**owned(), "canonical_path": "/src/talk", "members": []}
 
     assert list(state_lines(call(width=40), room(answer)))[1:] == [
-        "nova holds the stick: turn 7, lease",
-        "until 22:46:20 (in 33m)",
+        "nova owns the stick: turn 7, lease until",
+        "22:46:20 (in 33m)",
     ]

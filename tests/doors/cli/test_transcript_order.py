@@ -78,12 +78,12 @@ def test_link_secret_is_not_used_as_a_session() -> None:
 @pytest.mark.parametrize(
     ("agent", "complaint"),
     [
-        (Agent(name="luna:BOXE", base="luna", harness="claude", remote=True), "ask for it there"),
+        (Agent(name="luna:BOXE", base="luna", harness="claude", remote=True), "run this there"),
         (
             Agent(name="luna", base="luna"),
-            "an agent without a harness is not known; those of claude, codex, ",
+            "the harness of the agent is not known; transcripts of claude, codex, ",
         ),
-        (Agent(name="luna", base="luna", harness="aider"), "what aider keeps is not known"),
+        (Agent(name="luna", base="luna", harness="aider"), "the transcript format of aider is not known"),
     ],
 )
 def test_agent_without_a_transcript_gets_an_error_that_says_what_to_do(agent: Agent, complaint: str) -> None:

@@ -45,9 +45,9 @@ async def test_start_text_promises_a_wake_up_only_with_a_waking_lane(hooks: Hook
     held = await hooks.hook(nova, "SessionStart", source="startup")
 
     assert "pal recv --wait" in alone
-    assert "you are woken" not in alone
-    assert text_of(beside).endswith("and you are woken.")
-    assert held.endswith("and you are woken.")
+    assert "a message wakes you" not in alone
+    assert text_of(beside).endswith("and a message wakes you.")
+    assert held.endswith("and a message wakes you.")
 
 
 async def test_session_start_reports_the_name_of_the_agent(hooks: Hooks) -> None:
@@ -265,7 +265,7 @@ async def test_unproven_message_is_unconfirmed_when_the_session_ends(hooks: Hook
     assert (entry.state, entry.unconfirmed) == ("submitted", True)
     assert hooks.conversations.get("nova") is None
     start = await hooks.hook(nova, "SessionStart", source="resume")
-    assert f"maybe never read: #{message.seq}" in start
+    assert f"maybe not read: #{message.seq}" in start
 
 
 async def test_agent_that_leaves_ends_its_conversation(hooks: Hooks) -> None:

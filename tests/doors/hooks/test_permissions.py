@@ -64,7 +64,7 @@ async def test_hook_of_an_agent_with_too_many_requests_does_not_wait(parts: Part
 
 @pytest.mark.parametrize(
     ("is_allowed", "said"),
-    [(True, {"behavior": "allow"}), (False, {"behavior": "deny", "message": "a person said no"})],
+    [(True, {"behavior": "allow"}), (False, {"behavior": "deny", "message": "a person denied it"})],
 )
 async def test_decision_of_a_person_is_returned_by_the_hook(
     parts: Parts, is_allowed: bool, said: dict[str, str]

@@ -51,5 +51,5 @@ async def test_caller_has_the_lower_rights_of_token_and_agent(stage: Stage) -> N
 
 
 def test_token_of_an_unknown_agent_is_refused(stage: Stage) -> None:
-    with pytest.raises(WhoAreYou, match="no ghost any more"):
+    with pytest.raises(WhoAreYou, match="belongs to ghost, which has left"):
         caller_of(services(stage), token("ghost"))

@@ -36,14 +36,14 @@ def test_message_without_an_id_is_a_notification() -> None:
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        (b"{", PARSE_ERROR, "no JSON"),
-        (b"[]", INVALID_REQUEST, "no message"),
-        (b'{"jsonrpc":"2.0","id":1,"method":5}', INVALID_REQUEST, "no message"),
+        (b"{", PARSE_ERROR, "is not JSON"),
+        (b"[]", INVALID_REQUEST, "is not a JSON-RPC"),
+        (b'{"jsonrpc":"2.0","id":1,"method":5}', INVALID_REQUEST, "is not a JSON-RPC"),
         (b'{"jsonrpc":"2.0","id":1,"params":' + b"[" * 999 + b"]" * 999 + b"}", INVALID_REQUEST, "deeply"),
         (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\ud800b"}}', INVALID_PARAMS, "bad_text"),
         (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"\udc00":[]}}', INVALID_PARAMS, "bad_text"),
-        (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\ud800b"}', PARSE_ERROR, "no JSON"),
-        (rb'{"a":"\ud800b","b":' + b"[" * 99_000 + b"]" * 99_000 + b"}", PARSE_ERROR, "no JSON"),
+        (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\ud800b"}', PARSE_ERROR, "is not JSON"),
+        (rb'{"a":"\ud800b","b":' + b"[" * 99_000 + b"]" * 99_000 + b"}", PARSE_ERROR, "is not JSON"),
     ],
     ids=["half", "list", "method", "deep", "half pair", "half pair in a name", "half of both", "deep pair"],
 )

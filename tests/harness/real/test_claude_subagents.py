@@ -99,9 +99,9 @@ def test_shell_is_the_parents_and_a_sub_agent_names_itself(claude: ClaudeStage) 
     end(claude, running)
 
     shown = until_asked(claude, 2)[1].conversation
-    assert '"nova, standing worker, seat at process' in shown
+    assert '"nova, standing worker, bound to process' in shown
     assert f"{CHILD}, standing worker" in shown
-    assert "spoken for by nova" in shown
+    assert "called by nova" in shown
     (message,) = luna.ok("recv", "--json").lines
     assert (message["from"], message["text"]) == (CHILD, "it is me")
     (event,) = claude.home.ok("events", "--type", "message", "--json").lines

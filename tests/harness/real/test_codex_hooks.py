@@ -16,7 +16,7 @@ from palaver.harness.codex.hooks import TRUSTED_EVENTS, hook_settings
 
 pytestmark = pytest.mark.harness
 
-QUESTION = b"Do you trust these?"
+QUESTION = b"Do you trust these hooks?"
 
 
 @pytest.fixture

@@ -144,6 +144,6 @@ def test_permission_request_can_be_decided_only_at_its_terminal(gemini: GeminiSt
         f"permission: touch {made}",
     )
     assert approved.status == 1
-    assert "nova asks at its own terminal, where no answer from here reaches it" in approved.err
+    assert "nova asks in its own terminal and cannot be answered from here" in approved.err
     assert "pal attach nova" in approved.err
     assert not made.exists()

@@ -40,7 +40,7 @@ def test_idle_session_is_woken_and_its_draft_is_unchanged(opencode: InstalledSta
     assert "are you there?" in opencode.requests(2)[1].conversation
     told = opencode.script.main[0].conversation
     assert f"You are {name} on Palaver" in told
-    assert "you are woken" in told
+    assert "a message wakes you" in told
     receipt = opencode.until_seen(place)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     opencode.until(lambda: "I am awake" in opencode.shown(person))
@@ -147,7 +147,7 @@ def test_one_shot_session_is_not_promised_a_wake(opencode: InstalledStage) -> No
         assert f"You are {name} on Palaver" in asked
         assert "while you work" in asked
         assert "Nothing wakes you" in asked
-        assert "you are woken" not in asked
+        assert "a message wakes you" not in asked
     finally:
         process.kill()
         process.wait()

@@ -45,7 +45,7 @@ def test_usage_limit_is_reported_and_messages_wait_until_it_ends(opencode: OpenC
     assert opencode.until_seen(place)["grade"] == "context"
     assert len(opencode.script.main) >= 2
     (told, *_) = luna.ok("recv", "--json").lines
-    assert "allowance is used up" in str(told["text"])
+    assert "usage limit is reached" in str(told["text"])
 
 
 def test_permanent_usage_limit_blocks_until_a_person_tries_again(opencode: OpenCodeStage) -> None:

@@ -55,7 +55,7 @@ def test_denied_command_is_not_run(claude: ClaudeStage) -> None:
     said = run_as_person(claude.home, "deny", shown["id"])
 
     assert said.status == 0
-    claude.until(lambda: any("a person said no" in one.text for one in claude.script.main))
+    claude.until(lambda: any("a person denied it" in one.text for one in claude.script.main))
     assert not (claude.project / "made.txt").exists()
 
 

@@ -65,7 +65,7 @@ async def test_refusal_contains_the_reason(tmp_path: Path) -> None:
 
         with pytest.raises(Refused, match="no active turn") as steered:
             await ear.client.ask(*wire.steer_turn("one", "t", "x", "k"))
-        with pytest.raises(Refused, match="without a word") as started:
+        with pytest.raises(Refused, match="without a reason") as started:
             await ear.client.ask(*wire.start_turn("one", "x", "k"))
 
         assert (steered.value.is_unknown, started.value.is_unknown) == (False, True)

@@ -149,7 +149,7 @@ async def test_turn_can_end_before_its_start_is_reported(stage: Stage) -> None:
         answer = await stage.daemon.heard("answer")
         assert (answer["answer"], answer["reason"]) == (
             "deferred",
-            "its turn was ended before it took the message",
+            "its turn ended before it included the message",
         )
 
 

@@ -80,7 +80,7 @@ async def test_agent_of_a_root_session_joins_the_bus(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(["run", "go"], "Nothing wakes you"), (["serve"], "you are woken"), ([], "you are woken")],
+    [(["run", "go"], "Nothing wakes you"), (["serve"], "a message wakes you"), ([], "a message wakes you")],
 )
 async def test_agent_of_a_single_run_learns_that_nothing_wakes_it(
     stage: Stage, arguments: list[str], told: str

@@ -78,9 +78,9 @@ def _report(ending: AttachEnd, name: str, *, is_resumable: bool) -> int:
         sys.stderr.write(f"pal: lost the connection to the holder of {name}\n")
         return 1
     if ending.exit is None:
-        sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")
+        sys.stderr.write(f"detached from {name}; to attach again, run 'pal attach {name}'\n")
         return 0
-    hint = f"; 'pal resume {name}' continues it" if is_resumable else ""
+    hint = f"; 'pal resume {name}' starts it again" if is_resumable else ""
     sys.stderr.write(f"{name} has ended: {ending.exit}{hint}\n")
     return ending.exit.code
 
@@ -152,7 +152,7 @@ class _RawSession:
             signal.signal(self._signal, signal.SIG_DFL)
             os.kill(os.getpid(), self._signal)
         if self._has_left:
-            sys.stderr.write(f"detached from {name}; 'pal attach {name}' comes back\n")
+            sys.stderr.write(f"detached from {name}; to attach again, run 'pal attach {name}'\n")
             return 0
         if self._status is None:
             return _complain(f"lost the connection to the holder of {name}")

@@ -188,7 +188,7 @@ class Console:
             case Key.CANCEL if not pressed.text:
                 self.notice = r"Ctrl-\ d detaches, Ctrl-\ p gives you the agent's keyboard"
             case Key.QUIT:
-                self.notice = rf"Ctrl-\ d detaches, and {self.name} runs on"
+                self.notice = rf"Ctrl-\ d detaches, and {self.name} keeps running"
             case Key.NEXT | Key.PREVIOUS:
                 step = 1 if pressed.key is Key.NEXT else -1
                 self._priority = (self._priority + step) % len(PRIORITIES)
@@ -253,7 +253,7 @@ class Console:
                     self.notice = f"{self.name} was asked to end"
                     yield Act.STOP
                 else:
-                    self.notice = f"{self.name} runs on"
+                    self.notice = f"{self.name} keeps running"
             case _:
                 self._move(key)
 

@@ -47,7 +47,7 @@ def call(
     try:
         wire = connect_socket(socket_path(home, name))
     except OSError as error:
-        raise NotFound(f"terminal of {name}", "'pal list' shows who is there") from error
+        raise NotFound(f"terminal of {name}", "'pal list' shows the agents") from error
     try:
         request = request_to_json(AgentRequest(type="attach", cols=cols, rows=rows))
         wire.sendall(request + (control_to_bytes({"type": "screen", "on": True}) if is_drawn else b""))

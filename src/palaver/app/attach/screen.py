@@ -240,23 +240,23 @@ _MENU: Final = (
     ("r", "redraw", ""),
     ("?", "help", "help"),
 )
-_MENU_TAKE: Final = ("t", "take the keyboard over", "take")
+_MENU_TAKE: Final = ("t", "take over the keyboard", "take")
 HELP: Final = (
-    ("Enter", "sends the line with the priority in front of it"),
+    ("Enter", "send the line with the priority shown before it"),
     (
         "Tab",
-        "changes the priority: normal is typed at once, as your own keys; interrupt, idle-first and idle go "
+        "change the priority: normal is typed at once, as your own keys; interrupt, idle-first and idle go "
         "through the agent's queue",
     ),
     (
         "Ctrl-\\ p",
         "passthrough: keys, mouse and pastes go to the agent, and its queue is paused; Ctrl-\\ ends it",
     ),
-    ("Ctrl-\\ t", "the same when another terminal has the keyboard: takes it over"),
+    ("Ctrl-\\ t", "the same, and take over the keyboard from another terminal"),
     ("Ctrl-\\ s", "scroll back, also Page Up: arrows, Page Up and Down, g and G; q ends it"),
-    ("Ctrl-\\ d", "detach: the agent runs on, and 'pal attach' comes back"),
-    ("Ctrl-\\ q", "quit the agent, politely; you are asked once"),
-    ("Ctrl-\\ r", "draw everything anew, and give the agent the size of this terminal"),
+    ("Ctrl-\\ d", "detach: the agent keeps running; 'pal attach' opens it again"),
+    ("Ctrl-\\ q", "stop the agent gracefully, after a confirmation"),
+    ("Ctrl-\\ r", "redraw, and resize the agent's terminal to this one"),
 )
 _HELP_INDENT: Final = 10
 
@@ -345,9 +345,7 @@ def _question(console: Console, cols: int) -> str:
             return _menu(console, cols)
         case Mode.QUIT:
             name = safe(console.name)
-            return _fitting(
-                cols, f"quit {name}? It is asked to end. y / n", f"quit {name}? y / n", "quit? y / n"
-            )
+            return _fitting(cols, f"stop {name} gracefully? y / n", f"quit {name}? y / n", "quit? y / n")
         case Mode.SCROLL:
             return _fitting(
                 cols,
@@ -357,7 +355,7 @@ def _question(console: Console, cols: int) -> str:
             )
         case Mode.HELP:
             return _fitting(
-                cols, "arrows and Page Down read on; any other key goes back", "any key goes back", "any key"
+                cols, "arrows and Page Down scroll; any other key goes back", "any key goes back", "any key"
             )
         case Mode.KEYS if console.keys_first:
             return _fitting(

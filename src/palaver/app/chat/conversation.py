@@ -21,14 +21,14 @@ from palaver.protocol.query import MESSAGE_SENT, RoomEvent
 # Parse a typed line: a message with its recipients, or a command. The help describes the same rules.
 
 COMMANDS: Final = {
-    "/who": "who is in the room, and who has the stick",
-    "/events": "what happened in the room lately",
-    "/help": "what can be typed here",
+    "/who": "show the members and the owner of the stick",
+    "/events": "show the latest events of the room",
+    "/help": "show the commands and how to address a line",
     "/quit": "leave the chat; Ctrl-D does the same",
 }
 
 HELP: Final = (
-    "text goes to everyone in the room; @name says it to one, @a @b to several",
+    "a line goes to everyone in the room; @name sends it to one member, @a @b to several",
     "!@name interrupts them; routing is not privacy: everyone in the room can read everything",
     *(f"{word}  {meaning}" for word, meaning in COMMANDS.items()),
 )
@@ -255,7 +255,7 @@ def refusal_line(error: PalaverError, state: ChatState) -> str:
     near = difflib.get_close_matches(error.agent_id, names, n=3, cutoff=0.5)
     if near:
         return f"not sent: no such member: {error.agent_id} (did you mean {' or '.join(near)}?)"
-    here = f"the members are {', '.join(names)}" if names else "nobody is in the room"
+    here = f"the members are {', '.join(names)}" if names else "the room has no members"
     return f"not sent: no such member: {error.agent_id}; {here}"
 
 
@@ -267,4 +267,4 @@ def who_lines(state: ChatState) -> Sequence[str]:
         if member.is_owner:
             notes.append("has the stick")
         lines.append(f"{member.agent_id}  {', '.join(filter(None, notes))}")
-    return lines or ["nobody is in the room"]
+    return lines or ["the room has no members"]

@@ -21,7 +21,7 @@ _WORDS: Final = {
     "held": "held",
     "refused": "refused",
     "expired": "expired",
-    "dead": "nobody there",
+    "dead": "no such recipient",
 }
 """The ledger's states as marks."""
 
@@ -88,25 +88,25 @@ def happening(event: RoomEvent, paint: Paint) -> str:
     why = f" {paint.safe(f'({event.reason})')}" if event.reason else ""
     match event.event_type:
         case "member_joined":
-            return f"{who} came in"
+            return f"{who} joined"
         case "member_left":
             return f"{who} left{why}"
         case "claim":
             return f"{to or who} has the stick, turn {event.turn_id}"
         case "release":
-            return f"{who} gave the stick back{f', {to} is next' if to else ''}{why}"
+            return f"{who} released the stick{f', {to} is next' if to else ''}{why}"
         case "pass":
             return f"{who} passed the stick to {to}"
         case "takeover":
-            return f"{who} took the stick over from {to}{why}"
+            return f"{who} took over the stick from {to}{why}"
         case "reservation_expired":
-            return f"{to} did not take the stick: the next one may"
+            return f"{to} did not take the stick; it goes to the next member"
         case "kick":
             return f"{who} removed {to}{why}"
         case "close":
             return f"{who} closed the room{why}"
         case "note_added":
-            return f"{who} left a note"
+            return f"{who} added a note"
         case "note_resolved":
             return f"{who} resolved a note"
         case kind:
@@ -127,7 +127,7 @@ def stick_line(state: ChatState) -> str:
     elif state.owner_agent_id:
         stick = f"{safe(state.owner_agent_id)} has the stick"
     elif state.reserved_for:
-        stick = f"the stick waits for {safe(state.reserved_for)}"
+        stick = f"the stick is reserved for {safe(state.reserved_for)}"
     else:
         stick = "the stick is free"
     return f"{stick} · {present} of {len(state.members)} here"

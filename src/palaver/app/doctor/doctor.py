@@ -207,7 +207,7 @@ def look_at(
 
 def _tried(found: Found, environment: Mapping[str, str], *, is_loud: bool) -> Found:
     if is_loud and sys.stderr.isatty():
-        sys.stderr.write(f"trying {found.harness} {found.version} ...\n")
+        sys.stderr.write(f"testing {found.harness} {found.version} ...\n")
     today = datetime.now(UTC).date().isoformat()
     tried = try_out(found.harness, found.path, found.version, environment, today)
     return msgspec.structs.replace(found, tried=tried)

@@ -8,18 +8,18 @@ import msgspec
 from palaver.harness.opencode.launch import too_old
 
 CHECKS: Final[Mapping[str, str]] = {
-    "starts": "'pal HARNESS' starts it and knows when it rests",
+    "starts": "'pal HARNESS' starts it and detects when it is idle",
     "tools": "it offers the palaver tools to its model",
-    "idle": "a message wakes it when it rests, with no key typed by a person",
+    "idle": "a message wakes it when it is idle; no person has to press a key",
     "busy": "a message reaches it while it works, in the same turn",
     "seen": "the receipt says that the message was in a request to its model",
     "subagents": "a sub-agent that it starts has a name, and a message to it is in its own request",
-    "ends": "when it is killed, nothing of it is left running",
+    "ends": "after it is killed, none of its processes is running",
 }
 """The checks of a self-test, in this order."""
 
 ADVICE: Final[Mapping[str, str]] = {
-    "starts": "run it without Palaver once: it may need an answer first, or a missing program",
+    "starts": "run it once without Palaver: it may ask a question at its start, or lack a program",
     "tools": "check whether a policy of your organisation forbids MCP servers",
     "idle": "messages wait until it runs 'pal recv' or the inbox tool; check whether its hooks are forbidden",
     "busy": "messages arrive after its turn; check whether its hooks are forbidden",
@@ -70,7 +70,7 @@ def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
     if found.trouble:
         return (
             f"its version is unknown: {found.trouble}",
-            "run it without Palaver once, and see what is missing",
+            "run it once without Palaver to see what is missing",
         )
     if found.harness == "opencode" and (trouble := too_old(found.version)):
         return trouble, "update it: 'npm install -g opencode-ai@latest', or as you installed it"
@@ -79,12 +79,12 @@ def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
         if one.version == found.version:
             works = [check for check in CHECKS if one.results.get(check) == "ok"]
             fails = [check for check in CHECKS if one.results.get(check, NONE) not in _WELL]
-            sentence = f"tried on {one.date}: {', '.join(works) or 'nothing'} work"
+            sentence = f"tested on {one.date}: {', '.join(works) or 'nothing'} work"
             return sentence + (f", {', '.join(fails)} do not" if fails else ""), ""
     versions = ", ".join(one.version for one in known) or "no version"
     return (
-        f"this version was never tried; {versions} was",
-        f"'pal doctor --self-test --harness {found.harness}' tries it",
+        f"this version has not been tested; tested: {versions}",
+        f"'pal doctor --self-test --harness {found.harness}' tests it",
     )
 
 
@@ -114,7 +114,7 @@ def found_view(found: Found, proven: Sequence[Tried]) -> dict[str, object]:
 def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]:
     """Return a harness as people read it: lines, each with whether all is well."""
     known, advice = what_works(found, proven)
-    version = found.version or "of a version that it does not say"
+    version = found.version or "of unknown version"
     is_shown = found.tried is not None and found.tried.is_well
     lines = [(not advice or is_shown, f"{found.harness} {version} ({found.path}): {known}")]
     if found.tried is None:
@@ -122,7 +122,7 @@ def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]
     for check, result in found.tried.results.items():
         lane = f" ({found.tried.lanes[check]})" if check in found.tried.lanes else ""
         if result == NONE:
-            lines.append((True, f"  {check}: it has nothing of the kind"))
+            lines.append((True, f"  {check}: this harness does not have the feature"))
         elif result == "ok":
             lines.append((True, f"  {check}{lane}: {CHECKS[check]}"))
         else:
@@ -132,14 +132,14 @@ def found_lines(found: Found, proven: Sequence[Tried]) -> list[tuple[bool, str]]
 
 def page_of(proven: Sequence[Tried]) -> str:
     """Write the compatibility page."""
-    heads = ["harness", "version", "tried on", *CHECKS]
+    heads = ["harness", "version", "tested on", *CHECKS]
     rows = []
     for one in proven:
         cells = []
         for check in CHECKS:
             result = one.results.get(check)
             lane = f" ({one.lanes[check]})" if check in one.lanes else ""
-            known = {None: "not tried", "ok": f"yes{lane}", NONE: NONE}
+            known = {None: "not tested", "ok": f"yes{lane}", NONE: NONE}
             cells.append(known.get(result, "**no**"))
         rows.append(f"| {' | '.join([one.harness, one.version, one.date, *cells])} |")
     meanings = [f"| `{check}` | {meaning} |" for check, meaning in CHECKS.items()]

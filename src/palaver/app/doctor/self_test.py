@@ -242,7 +242,7 @@ class Trial:
     def _is_up(self) -> bool:
         found = self._agent()
         if found.get("left") or found.get("state") == "exited":
-            raise TrialFailedError(f"it ended at once: {found.get('detail') or 'no reason is known'}")
+            raise TrialFailedError(f"it exited at once: {found.get('detail') or 'for an unknown reason'}")
         return found.get("state") == "idle"
 
     def _has_native(self) -> bool:
@@ -252,12 +252,12 @@ class Trial:
     def _idle(self) -> None:
         seq, nonce = self._send()
         self._until(lambda: self._is_asked(nonce), lambda: f"it was not woken: {self._look()}")
-        self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
+        self._until(lambda: self._state() == "idle", lambda: f"it does not become idle: {self._look()}")
         self.lanes["idle"] = self._lane(seq)
 
     def _tools(self) -> None:
         if not any("list_agents" in request.text for request in self._script.main):
-            raise TrialFailedError("no request to its model names them")
+            raise TrialFailedError("no request to its model contains them")
 
     def _busy(self) -> None:
         self._script.add(ScriptedReply(text="wait", calls=(self._account.call,), gate=_GATE))
@@ -269,7 +269,7 @@ class Trial:
         self._script.open(_GATE)
         self._until(lambda: self._is_asked(nonce), lambda: f"it did not get the message: {self._look()}")
         self.lanes["busy"] = self._lane(seq)
-        self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
+        self._until(lambda: self._state() == "idle", lambda: f"it does not become idle: {self._look()}")
 
     def _seen(self) -> None:
         self._until(lambda: not self._unseen(), lambda: f"receipts stay {', '.join(sorted(self._unseen()))}")
@@ -286,7 +286,7 @@ class Trial:
         self._script.open(_GATE)
         own = self._account.in_subagent
         self._until(lambda: self._is_asked(nonce, own), lambda: f"{name} did not get the message")
-        self._until(lambda: self._state() == "idle", lambda: f"it does not come to rest: {self._look()}")
+        self._until(lambda: self._state() == "idle", lambda: f"it does not become idle: {self._look()}")
 
     def _end(self) -> None:
         if pid := self._agent().get("pid"):

@@ -131,13 +131,13 @@ def working_directory() -> bytes:
 def find_home(call: ThinCall, directory: bytes) -> str:
     """Return the absolute home of the bus: from the call, else the environment, else the account."""
     if call.home == b"":
-        raise ThinUsageError("--home needs a directory")
+        raise ThinUsageError("--home requires a directory")
     home = call.home or os.environb.get(b"PALAVER_HOME")
     if not home:
         home = (os.environb.get(b"HOME") or _account_directory()) + b"/.palaver"
     if not home.startswith(b"/"):
         if not directory:
-            raise StartError(f"{os.fsdecode(home)}: the working directory is gone")
+            raise StartError(f"{os.fsdecode(home)}: the working directory was removed")
         home = directory + b"/" + home
     return os.fsdecode(home)
 

@@ -204,7 +204,7 @@ class _Client:
                     self._end_follower(self._ending)
                 if self._has_heard:
                     repeats = 1
-        raise StartError("lost the daemon")
+        raise StartError("the connection to the daemon was lost")
 
     def _run_pump(self) -> NoReturn:
         from palaver.app.thin.pump import McpPump  # only here: no other command needs it

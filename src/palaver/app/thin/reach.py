@@ -105,7 +105,7 @@ class DaemonReach:
         if self._has_spawned:
             raise StartError(
                 f"this pal is {__version__}, and the package that {start.find_python()} starts is older: "
-                "install Palaver there again, so that both are of one version"
+                "install Palaver there again, so that both have the same version"
             )
 
     def await_end(self) -> None:
@@ -136,7 +136,7 @@ class DaemonReach:
         program = [os.fsencode(python), b"-I", b"-m", b"palaver.app", b"__check", *self._call.arguments]
         status = os.spawnvp(os.P_WAIT, python, program)  # noqa: S606 - no shell is involved
         if status == _NOT_FOUND:
-            raise StartError(f"cannot run {python}: it is not there")
+            raise StartError(f"cannot run {python}: it does not exist")
         if status:
             os._exit(max(status, 1))
 
@@ -197,7 +197,7 @@ class SlowDaemonNotice:
         is_first, self.limit_s = self.limit_s == _STOPPED_S, None
         if is_stopped(pid):
             text = f"pal: the daemon (process {pid}) is stopped and does not answer; still waiting."
-            text += f" 'kill -CONT {pid}' lets it go on\n"
+            text += f" 'kill -CONT {pid}' continues it\n"
         elif is_first:
             self.limit_s = _SILENT_S - _STOPPED_S
             return

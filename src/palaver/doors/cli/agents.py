@@ -163,7 +163,9 @@ AGENT_COMMANDS: Final = (
 # --------------------
 # Functions of `pal join`, `leave`, `whoami`, `list` and `status set`.
 
-_STAYS_SCRIPT: Final = "this process and its children are a script from now on: a person needs a new shell"
+_STAYS_SCRIPT: Final = (
+    "this process and its children now count as a script; to act as a person, open a new shell"
+)
 
 
 async def join(call: Call) -> int:
@@ -179,7 +181,7 @@ async def join(call: Call) -> int:
 async def _sit_down(call: Call) -> Outcome:
     parsed, broker = call.parsed, call.services.broker
     if parsed.value("--name") == "":
-        raise UsageError("--name needs a name; leave it out, and you are given one that is free")
+        raise UsageError("--name requires a name; to get a free name, leave it out")
     try:
         anchor = call.place(parsed.number("--pid"))
     except AlreadyJoined:
@@ -217,11 +219,11 @@ async def _say_joined(call: Call, joined: Joined) -> int:
             view |= {"pid": agent.seat.pid, "seat": call.services.callers.seats.mark(agent.seat, agent.name)}
         await call.say_json(view)
         return 0
-    lines = [f"you are {agent.name}" if not agent.remote else f"{agent.name} is known here"]
+    lines = [f"you are {agent.name}" if not agent.remote else f"{agent.name} is registered here"]
     if unread:
         lines.append(f"{unread} message{'s' if unread > 1 else ''} waiting: pal recv")
     if unsure:
-        lines.append(f"maybe read before, never confirmed: {', '.join(f'#{seq}' for seq in unsure)}")
+        lines.append(f"maybe already read, never confirmed: {', '.join(f'#{seq}' for seq in unsure)}")
     await call.say_lines(lines)
     return 0
 
@@ -246,11 +248,11 @@ async def whoami(call: Call) -> int:
         return 0
     parts = [call.caller.name, f"standing {view.standing}"]
     if view.pid is not None:
-        parts.append(f"seat at process {view.pid}")
+        parts.append(f"bound to process {view.pid}")
     if view.by is not None:
-        parts.append(f"spoken for by {view.by}")
+        parts.append(f"called by {view.by}")
     if call.caller.name == SCRIPT_NAME:
-        parts.append("not joined: 'pal join' gives this process a name")
+        parts.append("not joined; to get a name, run 'pal join'")
     await call.say(", ".join(parts))
     return 0
 
@@ -282,7 +284,7 @@ async def _list_details(call: Call) -> int:
 async def _say_views(call: Call, views: Sequence[AgentView]) -> int:
     """Write agents for programs. For people, write how to join an empty bus."""
     if not call.is_json:
-        await call.say("nobody is here; 'pal join' takes a name")
+        await call.say("no agents; to join, run 'pal join'")
     else:
         for view in views:
             await call.say_json(view)
@@ -413,7 +415,7 @@ def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Pa
     names = recent.read_by
     head, tail = f"#{recent.seq}({ago(now_ms - recent.ts)}): ", f" [{len(names)}/{recent.total}]"
     text = truncate(paint.safe(" ".join(recent.text.split())), _LIMIT_TEXT)
-    readers = str(paint.names(names)) or "nobody"
+    readers = str(paint.names(names)) or "none"
     if room is not None:
         left = room - display_width(f'{head}"" read by {tail}')
         text = truncate(text, max(left - display_width(readers), _LEAST_TEXT))

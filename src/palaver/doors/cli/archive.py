@@ -242,18 +242,16 @@ async def redact(call: Call) -> int:
     if done.event is None and not is_left:
         await call.say(f"already redacted: #{event.seq}")
     elif done.event is not None and not is_left:
-        await call.say(f"removed the text of #{event.seq}{also}; #{done.event.seq} says so")
+        await call.say(f"removed the text of #{event.seq}{also}; recorded as #{done.event.seq}")
     if done.quotes:
         others = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
         rest = f" and {len(done.quotes) - _SHOWN} more" if len(done.quotes) > _SHOWN else ""
         call.warn(f"the same text is also in {others}{rest}: 'pal redact' removes each of them")
     for path in done.unsearched:
-        call.warn(f"{path} cannot be read completely: whether the same text is also in it is not known")
+        call.warn(f"{path} cannot be read completely, so it may still contain the same text")
     _warn_unredacted(call, done.unredacted)
     for folder in kept:
-        call.warn(
-            f"{folder} holds the log as it was before a repair, and so maybe the text: remove the folder"
-        )
+        call.warn(f"{folder} contains the log from before a repair, maybe with the text: remove the folder")
     return int(is_left)
 
 

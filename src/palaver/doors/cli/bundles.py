@@ -207,7 +207,7 @@ async def create(call: Call) -> int:
         parents = read_parents(call.services.queries.rows, bundle.extends)
         await call.say_json(bundle_view(event, bundle, parents, is_full=False))
     else:
-        await call.say(call.safe(f"made {bundle_summary(event)}"))
+        await call.say(call.safe(f"created {bundle_summary(event)}"))
     return 0
 
 
@@ -221,7 +221,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
     title = parsed.value("--title")
     if title is None:
         if given := [option.name for option in CONTENT_OPTIONS if parsed.has(option.name)]:
-            raise UsageError(f"{given[0]} makes a bundle, which needs a title: add --title TITLE")
+            raise UsageError(f"{given[0]} creates a bundle, which requires --title TITLE")
         return request
     if request.is_dry_run or _is_sent(call, request):
         return request
@@ -351,7 +351,7 @@ async def _read_files(call: Call) -> tuple[BundleFile, ...]:
 async def _take_transcripts(call: Call) -> tuple[Excerpt, ...]:
     given, file = call.parsed.values("--transcript"), call.parsed.value("--transcript-file")
     if file is not None and not given:
-        raise UsageError("--transcript-file needs the part of it that is wanted: add --transcript A-B")
+        raise UsageError("--transcript-file requires --transcript A-B")
     if not given:
         return ()
     if file is None:
@@ -375,7 +375,7 @@ def _locate(call: Call, given: str) -> Located:
     is_human = HUMAN in (call.caller.kind, call.caller.by)
     roots = call.parsed.values("--root")
     if roots and not is_human:
-        raise NotPerson("only the human can allow more directories with --root")
+        raise NotPerson("only a person can allow more directories with --root")
     # Resolving links reads names only; it opens no file.
     return locate_file(given, cwd=call.asked.cwd, roots=roots, is_human=is_human, real=os.path.realpath)
 
@@ -454,7 +454,7 @@ async def read_excerpts(call: Call) -> tuple[Excerpt, ...]:
         for stretch in map(parse_stretch, call.parsed.values("--transcript"))
     ]
     if [(one.agent, one.first, one.last, one.level) for one in found] != wanted:
-        raise BadRequest(f"the file that {EXCERPTS} names does not hold what --transcript asks for")
+        raise BadRequest(f"the file that {EXCERPTS} names does not contain what --transcript names")
     return found
 
 
@@ -465,7 +465,7 @@ def _agent(call: Call, stretch: Stretch) -> Agent:
     if own is None:
         raise NotFound(
             f"transcript of {call.caller.name}",
-            "say whose it is with NAME:A-B, or name a file of JSON lines with --transcript-file",
+            "name the agent with NAME:A-B, or a file of JSON lines with --transcript-file",
         )
     return own
 

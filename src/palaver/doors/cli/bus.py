@@ -169,7 +169,7 @@ async def up(call: Call) -> int:
         where = f", {call.services.daemon.http.where}" if call.services.daemon.http.where else ""
         await call.say(f"the bus is up (process {view.pid}, home {view.home}{where})")
     if (trouble := call.services.daemon.http.trouble) and not call.is_json:
-        call.warn(f"{trouble}; 'pal up --http HOST:PORT' opens it somewhere else")
+        call.warn(f"{trouble}; 'pal up --http HOST:PORT' chooses another address")
     return 0
 
 
@@ -244,9 +244,9 @@ def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
         words = ", ".join(f"{count} {word}" for word, count in view.queue.items() if count)
         lines.append(f"waiting: {words}")
     if is_asleep:
-        lines.append("asleep: nothing can wake it; what is held comes with its next prompt")
+        lines.append("asleep: nothing can wake it; held messages come with its next prompt")
     if view.paused:
-        lines.append("paused: only interrupts are brought to it")
+        lines.append("paused: it gets only interrupts")
     lines += [
         f"{gate.lane} lane: " + ("paused" if gate.is_open else f"closed ({explain_gate(gate.reason)})")
         for gate in view.gates
@@ -332,7 +332,7 @@ async def change_http(call: Call) -> None:
 
 def require_person(caller: Caller) -> None:
     """Refuse a caller that may not open or shut the door."""
-    require(caller, Standing.HUMAN, "opening or shutting the HTTP door")
+    require(caller, Standing.HUMAN, "enabling or disabling HTTP")
 
 
 def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
@@ -346,7 +346,7 @@ def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
         return {"http": "", "http_remote": 0}
     written = parsed.value("--http")
     if written is None:
-        raise UsageError("--http-remote belongs to --http: say where it listens")
+        raise UsageError("--http-remote requires --http")
     address = parse_address(written)
     check_reach(address, is_remote=parsed.has("--http-remote"))
     return {"http": format_address(address), "http_remote": int(parsed.has("--http-remote"))}
@@ -377,11 +377,11 @@ def _check_home(home: Path) -> list[Finding]:
     mode = stat.S_IMODE(home.stat().st_mode)
     free = shutil.disk_usage(home).free
     return [
-        (mode == 0o700, f"home {home} has mode {mode:o}", f"others may look in: chmod 700 {home}"),
+        (mode == 0o700, f"home {home} has mode {mode:o}", f"other users may read it: chmod 700 {home}"),
         (
             free > _LOW_DISK_BYTES,
             f"{free // (1024 * 1024)} MB free on its disk",
-            "make room: without it messages are refused",
+            "free some space: without it messages are refused",
         ),
     ]
 
@@ -392,12 +392,12 @@ async def _check_log(call: Call) -> list[Finding]:
         f"{decode_count(value)} of type {type_}" for type_, value in queries.rows.scan(SKIPPED, "", limit=100)
     ]
     if count := await queries.count_unreadable():
-        skipped.append(f"{count} that all readers skip")
+        skipped.append(f"{count} that readers skip")
     shown = ", ".join(skipped) or "none"
     return [
         (
             True,
-            f"log at place {queries.last()}, SQLite {sqlite3.sqlite_version}, device {queries.device}",
+            f"log up to #{queries.last()}, SQLite {sqlite3.sqlite_version}, device {queries.device}",
             "",
         ),
         (
@@ -412,7 +412,7 @@ async def _check_log(call: Call) -> list[Finding]:
 async def _check_storage(call: Call) -> list[Finding]:
     troubles = await call.services.queries.check_storage()
     advice = (
-        "'pal down' and 'pal doctor --repair' save what can be read; or restore a backup, see docs/log.md"
+        "'pal down' and 'pal doctor --repair' save all readable events; or restore a backup, see docs/log.md"
     )
     findings = [(False, trouble, advice) for trouble in troubles] or [(True, "the log is whole", "")]
     if saved := replaced_log(call.services.daemon.home):
@@ -425,7 +425,7 @@ async def _check_archives(call: Call) -> Finding:
     try:
         count = await call.services.queries.check_archives()
     except StorageFailed as failure:
-        return False, str(failure), "events that lie in it cannot be read until it is back from a backup"
+        return False, str(failure), "its events cannot be read until it is restored from a backup"
     return True, f"{count} archived event{'' if count == 1 else 's'}, all in their files", ""
 
 
@@ -434,13 +434,21 @@ async def _check_secrets(call: Call) -> Finding:
     try:
         found = await call.services.queries.typed_secrets()
     except StorageFailed as failure:
-        return False, f"not searched for typed secrets: {failure}", "run 'pal doctor' again when it is back"
+        return (
+            False,
+            f"not searched for typed secrets: {failure}",
+            "run 'pal doctor' again when it is restored",
+        )
     if not found:
         return True, "no typed line or key looks like a secret", ""
     places = ", ".join(f"#{seq}" for seq in found[:_SHOWN])
     rest = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     commands = "; ".join(f"pal redact {seq}" for seq in found[:_SHOWN])
-    return False, f"typed at a terminal, and may be secrets: {places}{rest}", f"look, then remove: {commands}"
+    return (
+        False,
+        f"typed at a terminal, maybe secrets: {places}{rest}",
+        f"check them, then remove them: {commands}",
+    )
 
 
 async def _check_blobs(call: Call) -> Finding:
@@ -449,8 +457,8 @@ async def _check_blobs(call: Call) -> Finding:
         return True, f"{found.count} large content{'' if found.count == 1 else 's'}, all in blobs/", ""
     rest = len(found.lost) - _SHOWN
     names = ", ".join(found.lost[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-    what = f"{len(found.lost)} of {found.count} large contents are lost: gone from blobs/, or changed"
-    return False, what, f"put them back from a backup: {names}"
+    what = f"{len(found.lost)} of {found.count} large contents are lost: missing in blobs/, or changed"
+    return False, what, f"restore them from a backup: {names}"
 
 
 def _check_client(call: Call) -> list[Finding]:
@@ -459,7 +467,7 @@ def _check_client(call: Call) -> list[Finding]:
     version = (same, what, "'pal down' and 'pal up' start the daemon that belongs to this client")
     return [
         version,
-        (True, f"client: {call.asked.build or 'an older one, which does not report its build'}", ""),
+        (True, f"client: {call.asked.build or 'unknown build (an older client)'}", ""),
     ]
 
 
@@ -482,6 +490,6 @@ def _check_http(call: Call) -> list[Finding]:
     door = call.services.daemon.http
     found = [(True, f"HTTP at {door.where}", "")] if door.where else []
     if door.trouble:
-        advice = "'pal up --http HOST:PORT' opens it somewhere else, --no-http shuts it"
+        advice = "'pal up --http HOST:PORT' chooses another address, --no-http disables it"
         found.append((False, door.trouble, advice))
     return found

@@ -92,7 +92,7 @@ class Call:
     def owner(self) -> str:
         """The name whose messages a command uses. Raises WhoAreYou for a script, which has no messages."""
         if self.caller.kind == EXTERNAL:
-            raise WhoAreYou("you have no mailbox: take a name with 'pal join', or say whose with --as NAME")
+            raise WhoAreYou("you have no mailbox: join with 'pal join', or choose an agent with --as NAME")
         return self.caller.name
 
     async def submit(self, request: Request) -> Outcome:
@@ -168,7 +168,7 @@ class Call:
         """Return the agent with this full name, with or without @. Raises NotFound."""
         found = self.services.broker.directory.find(name)
         if found is None:
-            raise no_agent(self.services.broker.directory, name, "'pal list' shows who is there")
+            raise no_agent(self.services.broker.directory, name, "'pal list' shows the agents")
         return found
 
 

@@ -147,7 +147,7 @@ async def set_setting(call: Call) -> int:
     else:
         await call.say_lines([call.safe(f"{key} = {format_value(value)}"), NEXT_START])
     if call.services.daemon.origins[key] == "environment":
-        call.warn(f"{PREFIX}{key.upper()} was set where the bus was started, and wins over the file")
+        call.warn(f"{PREFIX}{key.upper()} was set when the bus was started, and overrides the file")
     return 0
 
 

@@ -210,7 +210,7 @@ class ArgvConnection(asyncio.Protocol):
             if status is not None:
                 self.exit(status)
             elif not self.is_lost and not self._is_let_go:
-                self.write_error("pal: this went wrong inside the daemon; daemon.log in its home says how\n")
+                self.write_error("pal: an internal error in the daemon; see daemon.log in its home\n")
                 self.exit(1)
 
     def _give_sign(self) -> None:
@@ -344,7 +344,7 @@ class ArgvConnection(asyncio.Protocol):
     def _on_content(self, incoming: _Incoming, kind: bytes, payload: bytes) -> None:
         if kind == b"D":
             if len(incoming.content) > incoming.limit_bytes:
-                raise BadRequest("the client sends more than it was asked for")
+                raise BadRequest("the client sent more than was requested")
             incoming.content += payload
             return
         self._incoming = None

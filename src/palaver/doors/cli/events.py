@@ -508,7 +508,7 @@ class EventFollower:
         kept = None if self._consumer is None else self._consumer.place()
         if kept is not None:
             if kept > last:
-                call.warn(f"#{kept} was kept, and the log ends at #{last}: going on from there")
+                call.warn(f"the stored seq is #{kept}, but the log ends at #{last}: continuing there")
             if most is None and not parsed.has("--all"):
                 most = DEFAULT_BEHIND
             return min(kept, last), most

@@ -316,7 +316,7 @@ _decode: Final = msgspec.json.Decoder(_Token).decode
 async def monitor(call: Call) -> int:
     """Carry the caller's messages until it leaves. If the bus stops, the client waits for the next one."""
     if call.caller.kind != INSTANCE:
-        raise WhoAreYou("only an agent has mail that could come: join first with 'pal join'")
+        raise WhoAreYou("only an agent receives messages: join first with 'pal join'")
     require_own_mail(call.caller)
     call.connection.comes_back = True
     watching = _Monitor(call, _read_token(call.asked.resume))
@@ -396,7 +396,9 @@ class _Monitor:
         if (lane := self._lane) is None:
             return
         services = self._call.services
-        await give_back(services.delivery, lane, self._offers, "the monitor ended before it left")
+        await give_back(
+            services.delivery, lane, self._offers, "the monitor ended before it printed the message"
+        )
         services.agents.conversations.remove_native(lane)
         if self._call.connection.has_gone:  # The client cannot report what it received.
             for number in list(lane.offers):
@@ -622,7 +624,7 @@ class _Waiter:
         services, lane = self._call.services, self._wake.lane
         self._natives.forget(self._wake)
         if lane is not None and lane not in self._natives.left:
-            await give_back(services.delivery, lane, self._offers, "it ended before anything left")
+            await give_back(services.delivery, lane, self._offers, "it ended before it printed anything")
             await services.delivery.close_lane(lane)
         services.agents.conversations.let_go(self._agent)
 

@@ -97,17 +97,17 @@ DOOR_COMMANDS: Final = (
 
 async def mcp(call: Call) -> int:
     """Refuse a client that sends `mcp` as a command: it is older than the MCP door and cannot serve it."""
-    raise BadRequest("this client cannot serve MCP: install the one that belongs to this bus")
+    raise BadRequest("this client does not support MCP: install the version of the bus")
 
 
 async def create_token(call: Call) -> int:
     """Create a token and print it. It cannot be shown again."""
     words = call.parsed.positionals
     if not words and call.caller.kind == EXTERNAL:
-        raise BadRequest("you have no name: say whose token it is to be")
+        raise BadRequest("you have no name: name the agent that the token is for")
     name = words[0] if words else call.caller.name
     if name.removeprefix("@").lower() == "human":
-        raise NotPerson("a person's token is never made here: agents could read it")
+        raise NotPerson("a token for a person is never created: agents could read it")
     agent = call.agent(name)
     _check_whose(call, agent.name, "token create")
     standing = min(standing_of_role(agent.role), call.caller.standing)
@@ -118,7 +118,9 @@ async def create_token(call: Call) -> int:
         await call.say_json({**_view(token), "token": secret})
         return 0
     await call.say(secret)
-    call.warn(f"this is {agent.name} over HTTP, and is shown only now; 'pal token revoke {token.id}' ends it")
+    call.warn(
+        f"this is {agent.name} over HTTP, and is shown only now; 'pal token revoke {token.id}' revokes it"
+    )
     return 0
 
 
@@ -134,7 +136,7 @@ async def list_tokens(call: Call) -> int:
                 f"{token.id}  {token.name}  {token.standing}, by {token.by}, {ago(now - token.ts)} ago"
             )
     if not tokens and not call.is_json:
-        await call.say("there are no tokens; 'pal token create NAME' makes one")
+        await call.say("there are no tokens; 'pal token create NAME' creates one")
     return 0
 
 
@@ -151,7 +153,7 @@ async def revoke_token(call: Call) -> int:
         if call.is_json:
             await call.say_json({"id": token.id, "name": token.name, "revoked": True})
         else:
-            await call.say(f"{token.id} of {token.name} is worthless now")
+            await call.say(f"{token.id} of {token.name} is revoked")
     return 0
 
 

@@ -413,7 +413,7 @@ async def _room(call: Call, targets: Sequence[str]) -> str:
     if named is None and not is_said and any(_is_here(target) for target in targets):
         return await room_of(call)
     if named == "":
-        raise UsageError("--room needs a room: its name, or a path in its workspace")
+        raise UsageError("--room requires a room: its name, or a path in its workspace")
     return "" if named is None else await named_room(call, named)
 
 
@@ -439,7 +439,7 @@ def _milliseconds(expires_s: float | None) -> int:
     if expires_s is None:
         return 0
     if expires_s < 0.001:
-        raise UsageError("--expires needs a time above 0")
+        raise UsageError("--expires requires a time above 0")
     return int(expires_s * 1000)
 
 
@@ -485,7 +485,7 @@ def _room_of(sent: Sent) -> str:
 
 def _sentence(sent: Sent) -> str:
     """Return the result in one line, and one more line for each group or path without recipients."""
-    names = ", ".join(sent.delivered_to) or "nobody"
+    names = ", ".join(sent.delivered_to) or "no agent"
     if room := _room_of(sent):
         names = f"{names} in {room}"
     if sent.event is None:
@@ -494,8 +494,8 @@ def _sentence(sent: Sent) -> str:
         lines = [f"#{sent.event.seq} was sent before, to {names}"]
     else:
         lines = [f"sent #{sent.event.seq} to {names}"]
-    lines += [f"nobody is in {group} now; the message is kept" for group in sent.empty_groups]
-    lines += [f"nobody is subscribed to {path}: dead letter" for path in sent.dead]
+    lines += [f"{group} has no members now; the message is kept" for group in sent.empty_groups]
+    lines += [f"no agent is subscribed to {path}: dead letter" for path in sent.dead]
     return "\n".join(lines)
 
 
@@ -534,7 +534,7 @@ def _raw_sentence(seq: int, name: str, entry: LedgerEntry) -> str:
     """Return why the keys were not typed, or that it is unknown whether they were."""
     if entry.state == State.SUBMITTED:
         return (
-            f"#{seq} was handed to the terminal of {name} and never confirmed: it may or may not have been "
+            f"#{seq} was passed to the terminal of {name} but never confirmed: it may or may not have been "
             f"typed. 'pal peek {name}' shows its screen"
         )
     why = f" ({entry.reason})" if entry.reason else ""
@@ -612,7 +612,7 @@ async def _take(call: Call, taker: MailboxReader, limit: int) -> int:
     else:
         events = taker.poll(limit)
         if not events and call.is_terminal and not call.is_json:
-            await call.say(call.paint.dim("nothing is waiting for you"))
+            await call.say(call.paint.dim("no messages are waiting for you"))
     if events is None:
         return EXIT_NOTHING
     await _hand_out(call, taker, events)
@@ -765,9 +765,7 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
     A client that reconnects continues after the last message that it had written out.
     """
     if after is None:
-        raise UsageError(
-            "say where it begins: pal recv --follow --after SEQ; without --peek it takes your mail"
-        )
+        raise UsageError("--follow --peek requires --after SEQ; without --peek, messages are marked as seen")
     shown = _Written(max(after, _resumed(call)))
     status = EXIT_NOTHING
     with call.connection.ending_gently(shown.place):
@@ -886,7 +884,7 @@ async def receipts(call: Call) -> int:
         await call.say_json(receipts_view(call.services, event))
         return 0
     lines = _receipt_table(call, event)
-    await call.say_lines(lines or [f"#{event.seq} was for nobody"])
+    await call.say_lines(lines or [f"#{event.seq} had no recipients"])
     return 0
 
 
@@ -931,7 +929,7 @@ async def ack(call: Call) -> int:
     if call.is_json:
         await call.say_json({"name": name, "state": State.SEEN, "messages": moved})
     elif not moved:
-        call.warn("nothing to mark: you have seen these already")
+        call.warn("nothing to mark: these are already seen")
     return 0
 
 
@@ -939,14 +937,14 @@ async def release(call: Call) -> int:
     """Queue a held message for delivery."""
     reference = call.parsed.positionals[0]
     await call.submit(Release(message=reference))
-    return await _say_queued(call, reference, "is in line now")
+    return await _say_queued(call, reference, "is queued now")
 
 
 async def redeliver(call: Call) -> int:
     """Queue a message again for the recipients that may not have it."""
     reference = call.parsed.positionals[0]
     await call.submit(Redeliver(message=reference))
-    return await _say_queued(call, reference, "is in line again")
+    return await _say_queued(call, reference, "is queued again")
 
 
 async def _say_queued(call: Call, reference: str, words: str) -> int:
@@ -1021,7 +1019,7 @@ async def trace(call: Call) -> int:
 
 
 async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over: bool) -> list[TraceStep]:
-    sent = f"{flat(message).priority}, from {message.sender} to {', '.join(names) or 'nobody'}"
+    sent = f"{flat(message).priority}, from {message.sender} to {', '.join(names) or 'no agent'}"
     steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
     states: list[TraceStep] = []
     place, seen = message.seq, 0

@@ -100,7 +100,7 @@ async def pending(call: Call) -> int:
             await call.say_json(held_view(message))
         return 0
     if not asked and not others and not held:
-        await call.say("no agent asks leave for anything")
+        await call.say("no permission requests and no held messages")
     for one in asked:
         left = ago(max(0, one.until_ms - now))
         await call.say_lines(
@@ -114,7 +114,7 @@ async def pending(call: Call) -> int:
     for agent in others:
         await call.say_lines(
             [
-                call.safe(f"{agent.name} is blocked: {exact(agent.detail) or 'it does not say on what'}"),
+                call.safe(f"{agent.name} is blocked: {exact(agent.detail) or 'the reason is not known'}"),
                 f"    since {ago(now - agent.since)}, {_where(call, agent)}",
             ]
         )
@@ -149,7 +149,9 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
         one.decided.set_result(is_allowed)
     await asyncio.wait({one.arrived}, timeout=_ARRIVE_S)
     if not one.arrived.done() or not one.arrived.result():
-        raise Unavailable(f"{one.agent} did not take the answer: it was answered elsewhere, or has gone")
+        raise Unavailable(
+            f"{one.agent} did not accept the decision: the request was answered elsewhere, or has ended"
+        )
     decision = ALLOW if is_allowed else DENY
     if call.is_json:
         await call.say_json({**_view(one), "decision": decision})
@@ -170,8 +172,7 @@ def _check_answerable(call: Call, asked: str, verb: str) -> None:
         raise BadRequest(f"{agent.name} asks {', '.join(ids)}: {ways}")
     if _is_asking(call, agent, set()):
         raise BadRequest(
-            f"{agent.name} asks at its own terminal, where no answer from here reaches it: "
-            f"{_where(call, agent)}"
+            f"{agent.name} asks in its own terminal and cannot be answered from here: {_where(call, agent)}"
         )
 
 
@@ -289,7 +290,7 @@ def held_lines(call: Call, one: HeldMessage) -> list[str]:
     since = ago(call.services.clock.now_ms() - one.since_ms)
     way = f"pal show {seq} | pal release {seq}"
     if one.reason == LOST:
-        way = f"put its file back into blobs/, 'pal doctor' names it; then: pal release {seq}"
+        way = f"restore its file in blobs/ ('pal doctor' names it); then: pal release {seq}"
     return [
         f"{paint.bold(f'#{seq}')} from {sender} to {names} is held: {paint.safe(one.reason)}",
         f"    since {since}: {way}",

@@ -269,7 +269,7 @@ async def room_of(call: Call, path: str = "") -> str:
     """
     if (named := call.parsed.value("--room")) is not None:
         if path:
-            raise UsageError("--room and PATH both say which room: leave one out")
+            raise UsageError("--room and PATH both select a room: use one of them")
         return await named_room(call, named)
     return await _room_at(call, path) if path else await _own_room(call)
 
@@ -392,7 +392,7 @@ async def close(call: Call) -> int:
     answer = await call.services.rooms.close_room(
         call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
     )
-    return await _said(call, answer, f"{room} is closed; what happened in it stays readable")
+    return await _said(call, answer, f"{room} is closed; its history stays readable")
 
 
 async def add_note(call: Call) -> int:
@@ -402,7 +402,7 @@ async def add_note(call: Call) -> int:
     answer = await call.services.rooms.add_note(
         call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
     )
-    return await _said(call, answer, f"note {short_id(answer.note_id)} is kept in {room}")
+    return await _said(call, answer, f"note {short_id(answer.note_id)} was added to {room}")
 
 
 async def list_notes(call: Call) -> int:
@@ -567,22 +567,22 @@ _SHORT: Final = 8
 _WIDEST: Final = 100
 
 _CONDITIONS: Final = {
-    "stale_owner": "the holder's lease is over: 'pal stick takeover' is possible",
-    "owner_gone": "the holder's process has ended: the stick is handed on unless it comes back",
-    "owner_idle": "the holder is idle: 'pal stick takeover' is possible",
-    "recipient_gone": "the one it is reserved for has ended: the stick goes on unless it comes back",
+    "stale_owner": "the owner's lease has expired: 'pal stick takeover' is possible",
+    "owner_gone": "the owner's process has ended: the stick is passed on unless it returns",
+    "owner_idle": "the owner is idle: 'pal stick takeover' is possible",
+    "recipient_gone": "the member it is reserved for has ended: the stick is passed on unless it returns",
     "dormant": "no member is present",
 }
 _GRANTS: Final = {
     "direct_pass": "passed by {}",
     "sequence": "after {}",
-    "already_owner": "you have it already",
+    "already_owner": "you already own it",
 }
 _TAKEOVERS: Final = {
-    "owner_gone": "{} holds the stick and is gone",
-    "owner_timeout": "{} holds the stick and is out of time",
-    "owner_idle": "{} holds the stick and is idle",
-    "claim_timeout": "{} did not fetch the stick",
+    "owner_gone": "{} owns the stick, but has exited",
+    "owner_timeout": "{} owns the stick, but its lease has expired",
+    "owner_idle": "{} owns the stick, but is idle",
+    "claim_timeout": "{} did not claim the stick",
 }
 
 
@@ -590,7 +590,7 @@ def join_lines(call: Call, room: RoomView) -> Iterator[str]:
     """Show the room that was joined, and its members."""
     yield from _sentence(call, f"you are in {room.room_id}, the room of {room.canonical_path}")
     names = ", ".join(member.agent_id for member in room.members)
-    yield from _sentence(call, f"members: {names or 'nobody'}")
+    yield from _sentence(call, f"members: {names or 'none'}")
     if room.warning:
         yield from _sentence(call, room.warning, call.paint.yellow)
 
@@ -655,7 +655,7 @@ def state_lines(call: Call, room: RoomView) -> Iterator[str]:
     if room.pending_handoff is not None:
         yield ""
         by = room.pending_handoff.from_agent_id
-        yield from _sentence(call, f"a hand-over by {by} waits for the next holder:")
+        yield from _sentence(call, f"handoff by {by} for the next owner:")
         yield from handoff_lines(room.pending_handoff.handoff, width=call.width, paint=paint)
 
 
@@ -684,9 +684,9 @@ def not_yet_line(call: Call, room: DeniedTurn) -> str:
     if room.status == "closed":
         return f"{room.room_id} is closed; 'pal room join' opens a new room"
     if room.status == "takeover_available":
-        whose = room.owner_agent_id or room.reserved_for or "somebody"
-        why = _TAKEOVERS.get(room.reason or "", "{} has lost the stick").format(whose)
-        return f"{why}; 'pal stick takeover --reason TEXT' takes it"
+        whose = room.owner_agent_id or room.reserved_for or "the owner"
+        why = _TAKEOVERS.get(room.reason or "", "{} can lose the stick").format(whose)
+        return f"{why}; to take it, run 'pal stick takeover --reason TEXT'"
     hint = f". {room.hint}" if room.hint else ""
     return f"not yet: {_stick_sentence(call, room)}{hint}"
 
@@ -694,7 +694,7 @@ def not_yet_line(call: Call, room: DeniedTurn) -> str:
 def note_lines(call: Call, notes: Sequence[NoteView]) -> Iterator[str]:
     """Show notes, each with a head and its text."""
     if not notes:
-        yield "no notes; 'pal note add TEXT' leaves one"
+        yield "no notes; 'pal note add TEXT' adds one"
     for note in notes:
         words = [note.author_agent_id, _from_now(call, note.created_at)]
         words += [] if note.turn_id is None else [f"turn {note.turn_id}"]
@@ -739,9 +739,11 @@ def _stick_sentence(call: Call, room: StickView | DeniedTurn) -> str:
         until = room.lease_expires_at or 0
         word = "over since" if until <= call.services.clock.now_ms() else "until"
         lease = f"lease {word} {_moment(call, until)}"
-        return f"{room.owner_agent_id} holds the stick: turn {room.turn_id}, {lease}"
+        return f"{room.owner_agent_id} owns the stick: turn {room.turn_id}, {lease}"
     if room.reserved_for:
-        return f"the stick waits for {room.reserved_for} until {_moment(call, room.claim_expires_at or 0)}"
+        return (
+            f"the stick is reserved for {room.reserved_for} until {_moment(call, room.claim_expires_at or 0)}"
+        )
     if room.room_state == "closed":
         return "the room is closed"
     turns = f"{room.turn_id} turn{'' if room.turn_id == 1 else 's'} so far"

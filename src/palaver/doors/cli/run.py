@@ -264,7 +264,7 @@ class ArgvDoor:
         """
         chain = tuple(connection.peer.chain(None if is_whole else self.services.callers.seats.is_anchor))
         if not chain and connection.peer.pid:
-            raise WhoAreYou("the process that asked has ended")
+            raise WhoAreYou("the calling process has ended")
         return chain
 
     def _acting(self, caller: Caller, parsed: Parsed) -> Caller:

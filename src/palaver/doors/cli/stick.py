@@ -318,7 +318,7 @@ async def takeover(call: Call) -> int:
     """Take the stick from an owner that has lost its right to it, or with --override from any owner."""
     reason = call.parsed.value("--reason")
     if not reason:
-        raise UsageError("say why: pal stick takeover --reason TEXT")
+        raise UsageError("--reason is required: pal stick takeover --reason TEXT")
     room = await room_of(call)
     turn = call.parsed.number("--turn")
     answer = await call.services.rooms.takeover_stick(
@@ -381,7 +381,9 @@ async def _given(call: Call, answer: FreedStick) -> int:
         return 0
     whose = answer.reserved_for
     await call.say(
-        call.safe(f"the stick waits for {whose}" if whose else "the stick is free; nobody waits for it now")
+        call.safe(
+            f"the stick is reserved for {whose}" if whose else "the stick is free; no member waits for it"
+        )
     )
     return 0
 
@@ -412,7 +414,7 @@ def event_lines(call: Call, events: Sequence[RoomEvent]) -> Iterator[str]:
         paint = call.paint
         whom = f" → {paint.names(to)}" if to else ""
         head = paint.dim(f"#{one.event_seq} {call.clock_time(one.created_at)}")
-        yield f"{head} {paint.name(one.from_agent_id or 'nobody')}{whom}: {_event_text(paint, one)}"
+        yield f"{head} {paint.name(one.from_agent_id or 'unknown')}{whom}: {_event_text(paint, one)}"
 
 
 def _event_text(paint: Paint, one: RoomEvent) -> str:

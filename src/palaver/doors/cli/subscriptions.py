@@ -172,7 +172,7 @@ async def subscriptions(call: Call) -> int:
             await call.say_json(view)
         return 0
     if not made and not watches:
-        await call.say("no subscriptions, and no request waits for an answer")
+        await call.say("no subscriptions, and no requests that wait for an answer")
         return 0
     columns = [Column(title="ID", least=6), Column(title="FOR"), Column(title="AGE", is_right=True)]
     columns.append(Column(title="WHAT", least=12))
@@ -194,7 +194,7 @@ async def unsubscribe(call: Call) -> int:
     if call.is_json:
         await call.say_json({"id": gone, "removed": True})
     else:
-        await call.say(f"{gone} is over")
+        await call.say(f"{gone} is ended")
     return 0
 
 

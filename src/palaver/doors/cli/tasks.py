@@ -182,7 +182,7 @@ async def update(call: Call) -> int:
     """Change the fields of a task that are given."""
     parsed = call.parsed
     if not any(map(parsed.has, _SINGULAR)):
-        raise UsageError("say what changes: --status, --title, --description or --assignee")
+        raise UsageError("nothing to change: use --status, --title, --description or --assignee")
     request = UpdateTask(
         task=parsed.positionals[0],
         status=parsed.value("--status"),
@@ -214,7 +214,7 @@ async def list_tasks(call: Call) -> int:
             await call.say_json(task_view(task))
         return 0
     if not found:
-        await call.say("nothing is to be done; 'pal task create TITLE' writes something down")
+        await call.say("no open tasks; 'pal task create TITLE' creates one")
         return 0
     now, paint = call.services.clock.now_ms(), call.paint
     columns = [
@@ -254,9 +254,9 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
         return 0
     lines = [f"{word} task #{task.seq}{_for(task)}: {task.title}"]
     names = ", ".join(sent.delivered_to)
-    lines.append(f"told {names}" if names else "nobody was told")
-    lines += [f"nobody is in {group} now" for group in sent.empty_groups]
-    lines += [f"nobody answers to {path}" for path in sent.dead]
+    lines.append(f"told {names}" if names else "no agent was notified")
+    lines += [f"{group} has no members now" for group in sent.empty_groups]
+    lines += [f"no agent is subscribed to {path}" for path in sent.dead]
     await call.say_lines(map(call.safe, lines))
     return 0
 

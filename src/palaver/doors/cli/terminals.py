@@ -255,7 +255,7 @@ async def resume(call: Call) -> int:
     if caller.standing < Standing.OPERATOR and not _has_started(caller, agent):
         raise NotAllowed("resume", caller.standing.word, "operator, or the caller that started it")
     if agent.parent:
-        raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can go on with it")
+        raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can resume it")
     if not agent.argv:
         raise BadRequest(f"{agent.name} was not started with 'pal run', so its command is not known")
     if not agent.left and call.services.callers.presence.is_present(agent.name):
@@ -279,7 +279,9 @@ def _asker(call: Call) -> tuple[int, int]:
     """Return the pid and start time of the client's process. The client runs the command in this process."""
     chain = call.connection.peer.chain(lambda process: True)
     if not chain:
-        raise WhoAreYou("the process that asked cannot be seen or has ended, so it cannot run an agent")
+        raise WhoAreYou(
+            "the calling process is not visible to the daemon or has ended, so it cannot run an agent"
+        )
     return chain[0].pid, chain[0].start
 
 
@@ -333,7 +335,7 @@ def _check_command(argv: tuple[str, ...], cwd: str) -> None:
 
 def _check_role(call: Call, role: str) -> None:
     if standing_of_role(role) > Standing.WORKER and call.caller.kind != HUMAN:
-        raise NotPerson(f"the role {role} is given by the human; run it as a worker")
+        raise NotPerson(f"only a person can assign the role {role}; run it as a worker")
 
 
 def _check_free(call: Call, name: str) -> None:
@@ -346,7 +348,7 @@ def _check_free(call: Call, name: str) -> None:
     if not known.left and call.services.callers.presence.is_present(name):
         raise NameTaken(name, "it is in use now; choose another with --name")
     if call.caller.kind != HUMAN and not _has_started(call.caller, known):
-        raise NameTaken(name, "it has a history; 'pal resume' starts again what ran as it")
+        raise NameTaken(name, "it was used before; 'pal resume' restarts its program")
 
 
 def _has_started(caller: Caller, agent: Agent) -> bool:
@@ -362,7 +364,7 @@ def _harness_of(argv: tuple[str, ...]) -> str:
 async def attach(call: Call) -> int:
     """Let the client attach to an agent's terminal. Only the human may use its keyboard."""
     if call.caller.kind != HUMAN or call.caller.by is not None:
-        raise NotPerson("sitting down at an agent's terminal is for the human in person; 'pal peek' shows it")
+        raise NotPerson("only a person can attach to an agent's terminal; to see its screen, run 'pal peek'")
     agent = await _in_terminal(call, call.parsed.positionals[0])
     call.connection.run_here("__attach", agent.name, *(["--plain"] if call.parsed.has("--plain") else []))
     return 0
@@ -401,7 +403,9 @@ async def _set_paused(call: Call, *, is_paused: bool) -> int:
     if call.is_json:
         await call.say_json({"name": agent.name, "paused": is_paused})
     else:
-        word = "is paused: only interrupts are brought to it" if is_paused else "gets its mail again"
+        word = (
+            "is paused: it gets only interrupts" if is_paused else "is no longer paused: it gets all messages"
+        )
         await call.say(f"{agent.name} {word}")
     return 0
 
@@ -444,7 +448,7 @@ async def _held(call: Call, name: str) -> Agent:
     agent = call.agent(name)
     await wait_for_holder(call, agent.name)
     if call.services.agents.holds.get(agent.name) is None:
-        hint = "its holder is not connected" if agent.holder and not agent.left else "'pal run' gives it one"
+        hint = "its holder is not connected" if agent.holder and not agent.left else "start it with 'pal run'"
         hint = f"it is a sub-agent, inside the session of {agent.parent}" if agent.parent else hint
         raise NotFound(f"terminal of {agent.name}", hint)
     return agent
@@ -505,7 +509,7 @@ async def _asked(call: Call, agent: Agent, verb: str) -> str:
                 if told.done:
                     return str(told.ok.get("reason", "ended"))
                 call.warn(f"{agent.name}: {told.message}")
-    raise AssertionError("the last word is done, or an error")
+    raise AssertionError("the last status is done or an error")
 
 
 async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:

@@ -136,7 +136,7 @@ async def list_threads(call: Call) -> int:
             await call.say_json({**view, "ts": thread.ts, "names": list(thread.names)})
         return 0
     if not threads:
-        await call.say("no threads yet; 'pal send --thread NAME' begins one")
+        await call.say("no threads yet; 'pal send --thread NAME' starts one")
         return 0
     now = call.services.clock.now_ms()
     columns = [
@@ -197,7 +197,7 @@ async def transcript(call: Call) -> int:
         newest = DEFAULT_ENTRIES
     first, last = _span(ranges[0]) if ranges else (1, None)
     if len(search) > _LIMIT_SEARCH:
-        raise UsageError(f"--search takes at most {_LIMIT_SEARCH} characters")
+        raise UsageError(f"--search accepts at most {_LIMIT_SEARCH} characters")
     order = ReadOrder(
         known=session_of_agent(call, call.agent(name)),
         first=first,

@@ -62,19 +62,23 @@ class HttpGate:
             return (
                 421,
                 "not_allowed",
-                "this bus is not known under that name: the setting http_hosts adds names",
+                "this bus has another host name; to add this one, use the setting http_hosts",
             )
         origin = headers.get("origin")
         if origin is not None and not is_allowed_origin(origin, host, names):
             return 403, "not_allowed", "a page of another site may not call this bus"
         token = self._token(headers.get("authorization", ""))
         if token is None:
-            return 401, "who_are_you", "send 'Authorization: Bearer TOKEN'; 'pal token create NAME' makes one"
+            return (
+                401,
+                "who_are_you",
+                "send 'Authorization: Bearer TOKEN'; 'pal token create NAME' creates one",
+            )
         scope[TOKEN] = token
         if scope["method"] == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
-                return 415, "bad_request", "only JSON is taken here: send 'Content-Type: application/json'"
+                return 415, "bad_request", "the body must be JSON: send 'Content-Type: application/json'"
         length = headers.get("content-length", "0")
         if not length.isdigit() or len(length) > 9 or int(length) > LIMIT_BODY_BYTES:
             return _too_large()
@@ -156,7 +160,7 @@ def make_app(tools: ASGIApp, hooks: Answer, tokens: TokenBook, names: frozenset[
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code = _WORDS.get(error.status_code, "bad_request")
-    sentence = f"there is nothing at {request.url.path[:100]} here" if code == "not_found" else error.detail
+    sentence = f"there is no {request.url.path[:100]} here" if code == "not_found" else error.detail
     return JSONResponse(
         {"error": code, "message": sentence}, status_code=error.status_code, headers=error.headers
     )
@@ -173,7 +177,7 @@ def caller_of(services: Services, token: Token) -> Caller:
     """
     agent = services.broker.directory.find(token.name)
     if agent is None:
-        raise WhoAreYou(f"this token is {token.name}'s, and there is no {token.name} any more")
+        raise WhoAreYou(f"this token belongs to {token.name}, which has left the bus")
     services.callers.attendance.spoke(agent.name)
     return caller_for(agent, at_most=Standing[token.standing.upper()])
 

@@ -133,7 +133,7 @@ class PumpCaller:
             raise WhoAreYou(f"this session is not {caller.name}, and has not joined: call join_path first")
         if tool.name == _WRITES and session and caller.kind == EXTERNAL:
             raise WhoAreYou(
-                "this session has no name on the bus, so nobody could answer it: call join_path first. "
+                "this session has no name on the bus, so it could get no answer: call join_path first. "
                 "Nothing was sent"
             )
         return caller
@@ -167,7 +167,7 @@ class PumpCaller:
     def _chain(self, *, is_whole: bool) -> tuple[Process, ...]:
         chain = tuple(self._peer.chain(None if is_whole else self._services.callers.seats.is_anchor))
         if not chain and self._peer.pid:
-            raise WhoAreYou("the process that asked has ended")
+            raise WhoAreYou("the calling process has ended")
         return chain
 
 

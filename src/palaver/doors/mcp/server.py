@@ -101,7 +101,7 @@ Write = Callable[[bytes, RequestId | None], None]
 _RESTORED: Final = "palaver-restored-handshake"
 """The id of a handshake restored from an earlier daemon. The client does not get the reply."""
 HALF_PAIR: Final = (
-    "bad_text: a text has half of a surrogate pair, such as \\ud800 by itself, and that is no character; "
+    "bad_text: a text has half of a surrogate pair, such as \\ud800by itself, which is not a character; "
     "nothing was done"
 )
 
@@ -146,10 +146,8 @@ class McpSession:
         if "json_invalid" in wrong and has_half_pair(line):
             return BadLine(INVALID_PARAMS, HALF_PAIR)
         if "json_invalid" in wrong:
-            return BadLine(
-                PARSE_ERROR, f"the {what} is no JSON: one message of JSON-RPC a {what} is expected"
-            )
-        return BadLine(INVALID_REQUEST, f"the {what} is no message of JSON-RPC 2.0")
+            return BadLine(PARSE_ERROR, f"the {what} is not JSON: send one JSON-RPC message per {what}")
+        return BadLine(INVALID_REQUEST, f"the {what} is not a JSON-RPC 2.0 message")
 
     def restore(self, handshake: dict[str, Any]) -> None:
         """Repeat the handshake that an earlier daemon made with this client."""

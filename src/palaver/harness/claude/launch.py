@@ -219,7 +219,7 @@ def plugin_files(pal: str) -> Mapping[str, str]:
         "command": f"exec {program} monitor",
         "description": "messages from Palaver",
     }
-    description = "Messages from other agents and people, while you work and when you rest."
+    description = "Messages from other agents and people, while you work and while you are idle."
     return {
         ".claude-plugin/plugin.json": _json(
             {"name": PLUGIN, "version": "1.0.0", "description": description, "author": {"name": "Palaver"}}

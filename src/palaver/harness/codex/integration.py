@@ -54,7 +54,7 @@ class Refused(Exception):
         """Whether the app-server does not know the method: a different version of Codex."""
 
     def __str__(self) -> str:
-        return self.message or "the app-server refused without a word"
+        return self.message or "the app-server refused without a reason"
 
 
 class CodexClient:
@@ -90,7 +90,7 @@ class CodexClient:
     async def ask(self, method: str, params: dict[str, object]) -> msgspec.Raw:
         """Send a request and return its result; raises Refused, or Disconnected if the outcome is unknown."""
         if self._socket is None:
-            raise Disconnected("the app-server is gone")
+            raise Disconnected("the app-server has ended")
         number = next(self._numbers)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
@@ -106,7 +106,7 @@ class CodexClient:
         The server reports separately when it has accepted the decision.
         """
         if self._socket is None:
-            raise Disconnected("the app-server is gone")
+            raise Disconnected("the app-server has ended")
         self._socket.send(wire.to_json(wire.CodexReply(id=question, result=result)))
 
     def _hear(self, data: bytes) -> None:
@@ -142,8 +142,8 @@ _TRIES: Final = 3
 _TURNS: Final = 20
 """The number of newest turns to read: others may have begun after the turn in question."""
 _SEEN: Final = Done(TextOutcome.SEEN, grade=Grade.CONTEXT)
-_LEFT_OUT: Final = Done(TextOutcome.DEFERRED, "its turn was ended before it took the message")
-_UNKNOWN: Final = Done(TextOutcome.UNCONFIRMED, "nobody can see whether its turn took the message")
+_LEFT_OUT: Final = Done(TextOutcome.DEFERRED, "its turn ended before it included the message")
+_UNKNOWN: Final = Done(TextOutcome.UNCONFIRMED, "it is not known whether its turn included the message")
 _CLOSED: Final = Done(TextOutcome.UNCONFIRMED, "its thread was closed")
 _ENDED: Final = 20
 """Ended turns to remember: the report of an end can arrive before the result that the turn began."""
@@ -189,7 +189,7 @@ class CodexInjections:
         """Fail all texts: the server is lost, so their outcome is unknown."""
         for text in self._texts.values():
             if not text.became.done():
-                text.became.set_exception(Disconnected("the app-server is lost"))
+                text.became.set_exception(Disconnected("the connection to the app-server was lost"))
                 # Retrieve the exception, or asyncio logs that it was never retrieved.
                 text.became.exception()
 
@@ -218,7 +218,7 @@ class CodexInjections:
             page = wire.result_as(answer, wire.Subscribed).initial_turns_page
             turns = {one.id: keys_of(one) for one in (page.data if page is not None else ())}
         except (PalaverError, Refused) as error:
-            _logger.info("the end of a turn of thread %s cannot be looked at: %s", thread, error)
+            _logger.info("the end of a turn of thread %s cannot be read: %s", thread, error)
         shown = frozenset[str]().union(*turns.values())
         for key in [key for key, text in self._texts.items() if text.turn == turn]:
             # Only a turn that was read can prove that it left the text out.
@@ -296,7 +296,7 @@ class CodexAsker:
         try:
             self._client.answer(asked.id, decision(is_allowed=is_allowed))
         except Disconnected as error:
-            _logger.warning("a person's answer did not reach Codex: %s", error)
+            _logger.warning("a person's decision did not reach Codex: %s", error)
             return False
         over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[asked.request] = asked, over
@@ -460,7 +460,7 @@ class CodexIntegration:
         self._give_up("")
 
     def _lose(self, error: Disconnected) -> None:
-        self._give_up(f"the app-server of Codex is lost: {error}")
+        self._give_up(f"the connection to the app-server of Codex was lost: {error}")
 
     def _give_up(self, reason: str) -> None:
         if self.is_over:
@@ -549,7 +549,7 @@ class CodexIntegration:
             answer = await self._client.ask(*wire.subscribe(thread))
             page = wire.result_as(answer, wire.Subscribed).initial_turns_page
         except (PalaverError, Refused) as error:
-            _logger.info("what a sub-agent has begun is not known: %s", error)
+            _logger.info("the work of a sub-agent is not known: %s", error)
             return
         for turn in page.data if page is not None and self._threads.has(thread) else ():
             self._texts.take(self._threads.begun(turn, thread))
@@ -574,7 +574,7 @@ class CodexIntegration:
                     return
                 await asyncio.sleep(pause_s)
             except PalaverError as error:
-                _logger.info("no news of thread %s: %s", thread, error)
+                _logger.info("no events of thread %s: %s", thread, error)
                 return
         if thread == self._threads.current:
             page = subscribed.initial_turns_page
@@ -592,7 +592,7 @@ class CodexIntegration:
         try:
             await self._client.ask(*wire.unsubscribe(thread))
         except (PalaverError, Refused) as error:
-            _logger.info("still hearing of thread %s: %s", thread, error)
+            _logger.info("thread %s is still subscribed: %s", thread, error)
 
     def _update(self) -> None:
         """Report all changes."""
@@ -631,7 +631,7 @@ class CodexIntegration:
             return await self._texts.put(key or self._threads.current, text, mark)
         except UnknownQuestion as error:
             if not key:
-                self._give_up(f"this Codex takes no mail by its app-server: {error}")
+                self._give_up(f"this Codex accepts no messages through its app-server: {error}")
             return Done(TextOutcome.DEFERRED, str(error))
 
     def _on_begun(self, thread: str) -> None:

@@ -75,7 +75,7 @@ def said_from_json(data: bytes) -> CodexMessage:
     try:
         return _said(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"the app-server said what cannot be read: {error}") from error
+        raise BadRequest(f"the app-server sent an unreadable message: {error}") from error
 
 
 def to_json(message: CodexRequest | Notice | CodexReply) -> bytes:
@@ -243,7 +243,7 @@ def result_as(raw: msgspec.Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the app-server answered what cannot be read: {error}") from error
+        raise BadRequest(f"the app-server sent an unreadable response: {error}") from error
 
 
 # --------------------

@@ -30,7 +30,7 @@ LIMIT_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 
 _SETUP: Final = "<session_context>"
 _COMPRESSED: Final = "The conversation was compressed."
-_TAKEN_BACK: Final = "The conversation was taken back to an earlier point."
+_TAKEN_BACK: Final = "The conversation was reset to an earlier point."
 
 
 class GeminiTranscript:

@@ -72,13 +72,13 @@ class OpenCodeInjections:
         try:
             head, _ = await self._server.ask("POST", wire.prompt_path(session), body)
         except NotSent as error:
-            return Done(TextOutcome.DEFERRED, f"OpenCode does not answer: {error}")
+            return Done(TextOutcome.DEFERRED, f"OpenCode does not respond: {error}")
         except Lost:
             return None
         if head.status == wire.NOT_FOUND:
             self._sessions.hear(wire.OpenCodeEvent("session.deleted", {"sessionID": session}))
             return Done(TextOutcome.DEFERRED, "its session was deleted")
-        return None if head.is_ok else Done(TextOutcome.REFUSED, f"OpenCode answered {head.status}")
+        return None if head.is_ok else Done(TextOutcome.REFUSED, f"OpenCode responded with {head.status}")
 
     def settle(self) -> None:
         """Finish every text that was sent to the model, and those that no turn will read now."""
@@ -93,13 +93,13 @@ class OpenCodeInjections:
             if not self._sessions.has(session):
                 future.set_result(Done(TextOutcome.UNCONFIRMED, "its session was deleted"))
             elif self._sessions.has_text(key) and self._sessions.has_stopped(session):
-                future.set_result(Done(TextOutcome.UNCONFIRMED, "its turn was broken off"))
+                future.set_result(Done(TextOutcome.UNCONFIRMED, "its turn was aborted"))
 
     def missed(self) -> None:
         """Finish the texts that are not in the sessions, after all messages were read: they never arrived."""
         for key, (_, future) in self._waiting.items():
             if not self._sessions.has_text(key) and not future.done():
-                future.set_result(Done(TextOutcome.DEFERRED, "OpenCode has not taken it"))
+                future.set_result(Done(TextOutcome.DEFERRED, "OpenCode did not accept it"))
 
 
 # --------------------
@@ -123,7 +123,7 @@ class OpenCodeAsker:
         try:
             return await self._reply(asked, is_allowed=is_allowed)
         except (NotSent, Lost) as error:
-            _logger.warning("a person's answer did not reach OpenCode: %s", error)
+            _logger.warning("a person's decision did not reach OpenCode: %s", error)
             return False
 
     async def _reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
@@ -224,7 +224,7 @@ class OpenCodeIntegration:
             except (NotSent, Lost) as error:
                 _logger.debug("OpenCode's server: %s", error)
             except Exception:  # Any error must end in the fallback to the terminal lane.
-                _logger.exception("OpenCode's server was not understood")
+                _logger.exception("OpenCode's server sent an unknown response")
             if self._is_there:
                 self._is_there, word = False, "is gone"
                 limit = loop.time() + BACK_LIMIT_S
@@ -287,7 +287,7 @@ class OpenCodeIntegration:
         if head.status == wire.NOT_FOUND:
             self._sessions.hear(wire.OpenCodeEvent("session.deleted", {"sessionID": session}))
         elif not head.is_ok:
-            raise Lost(f"OpenCode answered {head.status} when it was asked what was said")
+            raise Lost(f"OpenCode answered {head.status} when its messages were read")
         return wire.json_from_bytes(body) if head.is_ok else None
 
     async def _get(self, path: str) -> object:
@@ -333,7 +333,7 @@ class OpenCodeIntegration:
             session = key or self._sessions.current or await self._begin_session()
             return await self._texts.put(session, text, mark)
         except (NotSent, Lost) as error:
-            return Done(TextOutcome.DEFERRED, f"OpenCode does not answer: {error}")
+            return Done(TextOutcome.DEFERRED, f"OpenCode does not respond: {error}")
 
     def is_waiting(self, key: str) -> bool:
         """Return whether a text was sent to a session and is not known to be seen yet."""
@@ -349,7 +349,7 @@ class OpenCodeIntegration:
         info = as_map(wire.json_from_bytes(answer))
         session = info.get("id")
         if not head.is_ok or not isinstance(session, str):
-            raise Lost(f"it answered {head.status} when a session was to begin")
+            raise Lost(f"it answered {head.status} when a session was created")
         self._sessions.listed([info])
         self._sessions.choose(session)
         await self._server.ask("POST", wire.SELECT, wire.select_body(session))

@@ -11,20 +11,22 @@ from typing import Final
 
 FILE: Final = "palaver.js"
 
-_SOURCE: Final = r"""// Written by Palaver ('pal install opencode'); 'pal uninstall opencode' takes it away.
+_SOURCE: Final = r"""// Written by Palaver ('pal install opencode'); 'pal uninstall opencode' removes it.
 import { spawn } from "node:child_process"
 
 const COMMAND = __COMMAND__
-const HEARD = new Set([
+const EVENTS = new Set([
   "session.created", "session.updated", "session.deleted", "session.status", "session.idle", "session.error",
   "session.compacted", "permission.asked", "permission.replied", "question.asked", "question.replied",
   "question.rejected", "message.updated", "message.part.updated", "tui.session.select",
 ])
-const AGAIN_MS = [1000, 5000, 30000, 120000]
+// Pauses before each new start of the companion; the last one repeats.
+const RESTART_MS = [1000, 5000, 30000, 120000]
 const LIMIT_LINE = 8 * 1024 * 1024
-const FIRST_MS = 500
+// The first prompt of a session waits this long for its instructions: a slow bus cannot delay it more.
+const INSTRUCTIONS_MS = 500
 
-// Text of the model as it grows, and results of tools, are of no use here and can be long.
+// Remove streamed text and tool results: the companion does not use them, and they can be long.
 const shortened = (event) => {
   const part = event.properties?.part
   if (event.type !== "message.part.updated" || !part) return event
@@ -35,38 +37,39 @@ const shortened = (event) => {
 }
 
 export const Palaver = async ({ client, directory }) => {
-  let child, starts = 0, isOver = false
-  const told = new Map(), awaited = new Map()
+  let child, starts = 0, isClosed = false
+  // Both by session: the instructions received, and the prompts that wait for them.
+  const instructions = new Map(), waiting = new Map()
 
   const write = (value) => {
     const pipe = child?.stdin
     if (!pipe || pipe.destroyed || pipe.writableLength > LIMIT_LINE) return
     try { pipe.write(JSON.stringify(value) + "\n") } catch {}
   }
-  const answer = async ({ ask, method, path, body }) => {
+  const forward = async ({ ask, method, path, body }) => {
     try {
       const options = { method, url: path }
       if (body !== undefined && body !== null) {
         options.body = body
         options.headers = { "content-type": "application/json" }
       }
-      const found = await client._client.request(options)
-      write({ answer: ask, status: found.response?.status ?? 0, body: found.data ?? null })
+      const result = await client._client.request(options)
+      write({ answer: ask, status: result.response?.status ?? 0, body: result.data ?? null })
     } catch { write({ answer: ask, status: 0, body: null }) }
   }
-  const hear = (line) => {
-    let said
-    try { said = JSON.parse(line) } catch { return }
-    if (said.ask) void answer(said)
-    else if (said.session) {
-      told.set(said.session, said.told)
-      awaited.get(said.session)?.()
-      awaited.delete(said.session)
+  const receive = (line) => {
+    let message
+    try { message = JSON.parse(line) } catch { return }
+    if (message.ask) void forward(message)
+    else if (message.session) {
+      instructions.set(message.session, message.told)
+      waiting.get(message.session)?.()
+      waiting.delete(message.session)
     }
   }
   const start = () => {
-    if (isOver) return
-    const begun = Date.now()
+    if (isClosed) return
+    const started = Date.now()
     try {
       child = spawn(COMMAND[0], [...COMMAND.slice(1), directory], { stdio: ["pipe", "pipe", "ignore"] })
     } catch { return }
@@ -77,16 +80,16 @@ export const Palaver = async ({ client, directory }) => {
       const lines = (rest + data).split("\n")
       rest = lines.pop()
       if (rest.length > LIMIT_LINE) rest = ""
-      lines.forEach(hear)
+      lines.forEach(receive)
     })
     child.on("error", () => {})
     child.on("close", (code) => {
       child = undefined
-      told.clear()
-      if (code === 3) isOver = true // the bus has another way to these sessions
-      if (Date.now() - begun > 60000) starts = 0
-      const timer = setTimeout(start, AGAIN_MS[Math.min(starts++, AGAIN_MS.length - 1)])
-      timer.unref?.()
+      instructions.clear()
+      if (code === 3) isClosed = true // the bus reaches these sessions through another integration
+      if (Date.now() - started > 60000) starts = 0
+      const timer = setTimeout(start, RESTART_MS[Math.min(starts++, RESTART_MS.length - 1)])
+      timer.unref?.() // a pending restart must not keep OpenCode running
     })
     child.unref?.()
     child.stdin.unref?.()
@@ -96,18 +99,19 @@ export const Palaver = async ({ client, directory }) => {
   start()
 
   return {
-    event: async ({ event }) => { if (HEARD.has(event.type)) write({ event: shortened(event) }) },
+    event: async ({ event }) => { if (EVENTS.has(event.type)) write({ event: shortened(event) }) },
     "chat.message": async (input) => {
-      if (!child || told.has(input.sessionID)) return
+      if (!child || instructions.has(input.sessionID)) return
       write({ begun: input.sessionID })
       await new Promise((done) => {
-        awaited.set(input.sessionID, done)
-        setTimeout(done, FIRST_MS)
+        waiting.set(input.sessionID, done)
+        setTimeout(done, INSTRUCTIONS_MS)
       })
-      if (!told.has(input.sessionID)) told.set(input.sessionID, "")
+      // An empty text means that the wait is over: later prompts of this session do not wait again.
+      if (!instructions.has(input.sessionID)) instructions.set(input.sessionID, "")
     },
     "experimental.chat.system.transform": async (input, output) => {
-      const text = told.get(input.sessionID)
+      const text = instructions.get(input.sessionID)
       if (text) output.system.push(text)
     },
     "tool.execute.before": async (input, output) => {
@@ -117,7 +121,7 @@ export const Palaver = async ({ client, directory }) => {
       if (input.sessionID) output.env.OPENCODE_SESSION_ID = input.sessionID
       if (process.env.OPENCODE_SERVER_PASSWORD) output.env.OPENCODE_SERVER_PASSWORD = ""
     },
-    dispose: async () => { isOver = true; child?.stdin?.end() },
+    dispose: async () => { isClosed = true; child?.stdin?.end() },
   }
 }
 """

@@ -98,7 +98,7 @@ def reply_body(*, is_allowed: bool) -> bytes:
     """Encode the user's decision on one request: allow once, or reject."""
     if is_allowed:
         return _encode({"reply": "once"})
-    return _encode({"reply": "reject", "message": "A person said no."})
+    return _encode({"reply": "reject", "message": "A person denied it."})
 
 
 def prompt_body(text: str, key: str, manner: ReplySettings) -> bytes:
