@@ -140,6 +140,7 @@ static void take_line(void)
     one->is_too_long = dropped > 0;
     put_u32(number, one->number);
     add_bytes(&one->line, number, sizeof number);
+    /* Of a line that is too long both ends are kept: its id may be in either, and the error must name it. */
     add_bytes(&one->line, incoming.data, dropped ? LINE_END : incoming.length);
     if (dropped) { /* the end of the line: the tail of `incoming`, then the last dropped bytes */
         size_t kept_end = dropped < LINE_END ? dropped : LINE_END, more = LINE_END - kept_end;
@@ -153,7 +154,7 @@ static void take_line(void)
     while (*last)
         last = &(*last)->next;
     *last = one;
-    if (wire >= 0)
+    if (wire >= 0) /* without a daemon it stays pending, and is sent after the next connect */
         send_line(one, false);
 }
 
@@ -254,6 +255,7 @@ static bool pump(void)
     waited_since_ms = now_ms();
     fcntl(wire, F_SETFL, O_NONBLOCK); /* a daemon that does not read must not hide the end of input */
     send_request();
+    /* The lost daemon may have handled these, so they are marked as repeats. */
     for (struct pending *one = pending; one; one = one->next)
         send_line(one, true);
     if (has_input_ended)

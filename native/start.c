@@ -174,7 +174,7 @@ static bool spawn_daemon(void)
     int ends[2];
     pid_t child;
 
-    stat(log, &before);
+    stat(log, &before); /* so that only lines of this start count as its reason */
     has_spawned = true;
     if (pipe(ends))
         fail("the daemon did not start: %s", error_text(errno));
@@ -190,7 +190,7 @@ static bool spawn_daemon(void)
             dprintf(ends[1], "%s", error_text(errno));
         _exit(0);
     }
-    close(ends[1]);
+    close(ends[1]); /* else the read below would not end when the daemon dies without a report */
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
     while (n < sizeof text - 1 && !(n == 3 && !memcmp(text, "ok\n", 3))) {
@@ -212,7 +212,7 @@ static bool spawn_daemon(void)
     else if (read_last_line(log, before.st_size, text, sizeof text))
         fail_start("the daemon did not start: %s (see %s)", text, log);
     else
-        fail_start("the daemon did not startand printed no reason (was it killed?); see %s", log);
+        fail_start("the daemon did not start and printed no reason (was it killed?); see %s", log);
     return false;
 }
 
@@ -229,7 +229,7 @@ int start_daemon(void)
     free(path);
     while (flock(lock, LOCK_EX) && errno == EINTR)
         ;
-    fd = await_listening();
+    fd = await_listening(); /* again: another client may have started it while this one waited for the lock */
     if (fd < 0 && is_daemon_alive())
         fail_start("the daemon (process %d) runs, but does not listen on %s/daemon.sock: 'pal down' ends it, "
                    "and 'pal up' starts another", (int)daemon_pid(), home);
@@ -272,7 +272,7 @@ static int reach_for_down(const char *marker)
         return fd;
     if (!is_daemon_alive())
         end_not_running(marker);
-    keep_down(marker);
+    keep_down(marker); /* before the end: a client that notices the end must not start the bus again */
     if (pid <= 0)
         fail("a daemon or 'pal doctor --repair' runs, but %s/daemon.lock does not say which process it is: "
              "wait until the repair has ended", home);

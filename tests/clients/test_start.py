@@ -200,7 +200,7 @@ def test_daemon_that_does_not_listen_yet_is_waited_for(
         ),
         (
             "silent",
-            "pal: the daemon did not startand printed no reason (was it killed?); see {home}/daemon.log\n",
+            "pal: the daemon did not start and printed no reason (was it killed?); see {home}/daemon.log\n",
         ),
         (
             "broken",

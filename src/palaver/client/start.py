@@ -58,7 +58,7 @@ def spawn(home: str, python: str) -> str:
         return f": {text.decode(errors='replace').rstrip()}"
     if why := _last_line(notes, size):
         return f": {why} (see {notes})"
-    return f"and printed no reason (was it killed?); see {notes}"
+    return f" and printed no reason (was it killed?); see {notes}"
 
 
 def _size_of(path: str) -> int:
@@ -96,6 +96,7 @@ def _detach(home: str, python: str, report: int) -> None:
     Never returns.
     """
     try:
+        # A new session has no terminal: closing the window of the first caller does not end the daemon.
         os.setsid()
         if os.fork():
             os._exit(0)
@@ -113,6 +114,7 @@ def _shed(report: int, home: str) -> None:
 
     Standard error becomes the daemon's log, so that Python can report why it cannot run the program.
     """
+    # Both are moved above the numbers that are overwritten below.
     report = fcntl.fcntl(report, fcntl.F_DUPFD, _READY_FD + 1)
     null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD, _READY_FD + 1)
     for fd in range(3):
@@ -125,6 +127,7 @@ def _shed(report: int, home: str) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(0o077)
+    # A file system with the working directory of a running process cannot be unmounted.
     os.chdir("/")
 
 
@@ -241,6 +244,7 @@ def is_person() -> bool:
     except OSError:
         return False
     try:
+        # In the background no person waits for this command, even if there is a terminal.
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:
         return False
@@ -255,6 +259,7 @@ def is_daemon_alive(home: str) -> bool:
     except OSError:
         return False
     try:
+        # A shared lock: two clients that check at the same time do not take each other for the daemon.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -100,6 +100,7 @@ class UnixDoor:
             self._again.fail(error)
             return
         self._again.succeed()
+        # After the new socket listens: there is no time without one.
         if before is not None:
             before.close()
         if self._is_shut:
@@ -214,6 +215,7 @@ class _Doorway(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         connection = transport.get_extra_info("socket")
+        # The highest numbers are a reserve: for the daemon's own files, and to refuse callers with a reason.
         is_full = connection.fileno() >= self._door.first_reserved_file
         if not is_full:
             self._peer = peer_of(connection)
@@ -228,6 +230,7 @@ class _Doorway(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         self._first += data
+        # The first bytes can arrive in pieces; do not choose a protocol from a prefix.
         if len(self._first) < len(MAGIC) and any(magic.startswith(self._first) for magic in _MAGICS):
             return
         if self._leaving is not None:

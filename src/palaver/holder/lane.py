@@ -137,6 +137,7 @@ class TerminalLane:
         A message in progress continues. The daemon gives it a new offer number, under which its outcome is
         reported.
         """
+        # Closed until the daemon replies: the old number belongs to the lost connection.
         self._number = 0
         reported, in_hand = self.outcomes, self._in_hand
         carrying = () if in_hand is None else (in_hand.message.seq,)
@@ -226,6 +227,7 @@ class TerminalLane:
         return TypedText(text=text, priority=priority)
 
     def _remember_handled(self, message: TerminalOffer) -> Handled:
+        # Removed first, so that a repeated message becomes the newest and is not dropped as the oldest.
         self.handled.pop(message.id, None)
         while len(self.handled) >= _LIMIT_REMEMBERED:
             del self.handled[next(iter(self.handled))]
@@ -289,6 +291,7 @@ class TerminalLane:
         await self._saying.settle()
 
     def _forget(self, reported: tuple[Outcome, ...]) -> None:
+        # By identity: a message that was offered twice can have two equal outcomes.
         self._outcomes = [one for one in self._outcomes if not any(one is known for known in reported)]
 
 

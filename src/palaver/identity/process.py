@@ -93,6 +93,7 @@ def parse_stat(stat: bytes) -> Process | None:
             int(fields[1]),
             int(fields[2]),
             int(fields[3]),
+            # The kernel prints the unsigned device number as a signed one.
             int(fields[4]) & 0xFFFFFFFF,
             int(fields[5]),
             int(fields[19]),
@@ -123,6 +124,7 @@ def ancestors(
         process = read(pid)
         if process is None or (chain and process.start > chain[-1].start):
             adopted = read(chain[-1].pid) if chain else None
+            # The same parent again: it did not exit, so it is unreadable or its pid was reused.
             if adopted is None or adopted.start != chain[-1].start or adopted.ppid == pid:
                 break
             chain[-1], pid = adopted, adopted.ppid
@@ -139,6 +141,7 @@ def is_alive(seat: Seat) -> bool:
     process = read_process(seat.pid)
     return (
         process is not None
+        # A pid is reused; the pair of pid and start time is not, within one boot.
         and process.start == seat.start
         and not process.is_zombie
         and seat.boot == boot_id()

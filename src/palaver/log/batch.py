@@ -110,12 +110,15 @@ class Batches:
         before.
         """
         last, largest_id = self._last, self._largest_id
+        # IMMEDIATE: the decisions read rows first, and a lock that is taken later could fail after them.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            # A commit into a file that is no longer at its path would be lost without an error.
             self._files.check()
             outcomes = self._write_all(orders)
             self._connection.execute("COMMIT")
         except BaseException:
+            # The orders have moved both; the seqs of a batch that failed are used again.
             self._last, self._largest_id = last, largest_id
             self._roll_back()
             raise
@@ -180,6 +183,7 @@ class Batches:
         before = self._last
         taken = _Taken(by_key=self._known_request_keys(orders))
         outcomes = [self._outcome(order, taken) for order in orders]
+        # One statement for many rows: the cost per statement is larger than the cost per row.
         insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.rows)
         if len(taken.texts) >= _MANY_TEXTS:
             if self.words.behind:
@@ -202,6 +206,7 @@ class Batches:
             check_draft(draft)
             if first := taken.by_id.get((draft.sender, draft.id)) or self._stored(draft):
                 return Commit(first, is_repeat=True)
+            # A large payload goes to a file, which is too slow for the event loop.
             if order.is_quick and not is_small(draft.payload):
                 raise LargeDraftError
             event = event_from(draft, self._last + 1, self._device)

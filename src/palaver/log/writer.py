@@ -326,6 +326,7 @@ class Writer:
         self._nudge: asyncio.TimerHandle | None = None
         self._is_patient = True
         self._in_use = threading.Lock()  # Protects the connection and all state about it.
+        # A daemon thread: a process that ends without `close` must not hang on it.
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
 
@@ -414,6 +415,7 @@ class Writer:
                 self._nudge.cancel()
             self._end = _Job(self._finish, is_last=True)
             self._line.put(self._end)
+        # Shielded: several callers may wait for this one job, and a cancelled caller must not cancel it.
         await asyncio.shield(asyncio.wrap_future(self._end.result))
         self._thread.join()
 
@@ -430,9 +432,11 @@ class Writer:
         # Commits that are queued, or whose results are not delivered yet, come first.
         if not self._pace.came(began_s) or self._in_line or self._upkeep.is_urgent:
             return None
+        # Do not wait here: the thread may be in a sync, and the event loop must not block.
         if not self._in_use.acquire(blocking=False):
             return None
         try:
+            # Without a busy timeout: SQLite would sleep in it, and the event loop with it.
             self._be_patient(False)
             outcome: Outcome = self._batches.write([replace(order, is_quick=True)])[0]
         except LargeDraftError:
@@ -459,6 +463,7 @@ class Writer:
 
     def _nudge_thread(self) -> None:
         self._nudge = None
+        # Commits on the event loop do not move this timer, so check again that there was a pause.
         if time.monotonic() - self._pace.ended_s < _IDLE_S / 2:
             self._nudge_later()
         else:
@@ -469,6 +474,7 @@ class Writer:
         made = [outcome for _, outcomes in results for outcome in outcomes]
         self._in_line -= len(made)
         commits = [outcome for outcome in made if isinstance(outcome, Commit)]
+        # Handlers before callers: what a caller reads after its commit includes the effects of that commit.
         self._newest.add(
             [commit.event for commit in commits if commit.event is not None and not commit.is_repeat]
         )
@@ -503,6 +509,7 @@ class Writer:
         while isinstance(item, _Waiting):
             waiting.append(item)
             count += len(item.orders)
+            # A longer transaction would keep the first of its callers waiting for all the others.
             if count >= _LIMIT_BATCH:
                 break
             try:

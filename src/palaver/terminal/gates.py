@@ -86,6 +86,7 @@ def check_raw(look: Look, facts: GateFacts) -> Gate:
 
 
 def _check_process(look: Look, facts: GateFacts) -> str:
+    # After session_end the program may still run: raw keys stay possible, and `_check_screen` stops messages.
     if look.state is AgentState.EXITED and look.reason != "session_end":
         return "exited"
     match facts.foreground:
@@ -100,6 +101,7 @@ def _check_process(look: Look, facts: GateFacts) -> str:
 
 
 def _check_screen(look: Look, facts: GateFacts, *, needs_reader: bool) -> str:
+    # A tool would read our text as its own input, for example as an answer to a prompt.
     if facts.has_tool or (facts.is_unproven and not look.is_named_prompt):
         return "tool"
     if facts.is_secret:
@@ -114,6 +116,7 @@ def _check_screen(look: Look, facts: GateFacts, *, needs_reader: bool) -> str:
         return "starting"
     if look.state is AgentState.EXITED:
         return "exited"
+    # Text that no process reads now would be joined with later input.
     if facts.has_unread or (needs_reader and not facts.is_reading):
         return "deaf"
     # A program without any output counts as idle, but it has not shown yet that it has started.
@@ -125,6 +128,7 @@ def _check_person(look: Look, facts: GateFacts) -> str:
         return "passthrough"
     if look.human_key_ms is None:
         return ""
+    # Until the program has shown the effect of a key, the draft on the screen may be incomplete.
     since_ms = facts.now_ms - look.human_key_ms
     is_shown = look.output_ms is not None and look.output_ms >= look.human_key_ms
     return "human" if since_ms < (HUMAN_QUIET_MS if is_shown else HUMAN_SHOWN_MS) else ""
