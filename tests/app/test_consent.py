@@ -58,7 +58,7 @@ def test_person_is_asked_once(tmp_path: Path, desk: Desk, typed: str, is_agreed:
     second = has_codex_hooks(ASK, PAL, str(tmp_path))
 
     assert (first, second) == (is_agreed, is_agreed)
-    assert desk.shown.count("Do you trust these hooks?") == 1
+    assert desk.shown.count("Trust these hooks?") == 1
     assert f"{PAL} --home {tmp_path} hook codex EVENT" in desk.shown
     assert stat.S_IMODE(remembered(tmp_path).stat().st_mode) == 0o600
 
@@ -74,7 +74,7 @@ def test_question_is_as_wide_as_the_terminal(
 
     lines = [line for line in desk.shown.splitlines() if PAL not in line]
     assert all(len(line) <= min(columns, 101) for line in lines)
-    assert " ".join(" ".join(lines).split()).endswith("Do you trust these hooks? [y/N]")
+    assert " ".join(" ".join(lines).split()).endswith("Trust these hooks? [y/N]")
 
 
 def test_person_can_be_asked_again(tmp_path: Path, desk: Desk) -> None:

@@ -242,7 +242,7 @@ def test_client_newer_than_its_package_reports_it_at_once(pal: Pal) -> None:
         1,
         b"",
         f"pal: this pal is {__version__}, and the package that {python} starts is older: "
-        "install Palaver there again, so that both have the same version\n",
+        "reinstall Palaver there, so that both have the same version\n",
     )
     assert len(pal.notes()) == 1
 

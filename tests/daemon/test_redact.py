@@ -365,7 +365,7 @@ def test_two_simultaneous_redactions_are_both_told_the_truth(bus: Home, luna: Fa
     said = sorted(line for line in result.out.splitlines() if line)
     assert said == [
         f"already redacted: #{seq}",
-        f"removed the text of #{seq}; #{record['seq']} says so",
+        f"removed the text of #{seq}; recorded as #{record['seq']}",
     ], result
     assert "Traceback" not in (bus.path / "daemon.log").read_text()
 

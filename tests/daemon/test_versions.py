@@ -66,7 +66,7 @@ def test_newer_client_with_an_older_package_says_what_to_do(bus: Home, newer: st
     assert refused.status == 1
     assert refused.err == (
         f"pal: this pal is {NEWER}, and the package that {sys.executable} starts is older: "
-        "install Palaver there again, so that both have the same version\n"
+        "reinstall Palaver there, so that both have the same version\n"
     )
 
 

@@ -71,7 +71,7 @@ def _question(pal: str, home: str) -> str:
     )
     width = min(shutil.get_terminal_size().columns - 1, _WIDEST)
     lines = [*_wrapped(before, width), "", f"    {hook_command(pal, home, 'EVENT')}", ""]
-    return "\n".join([*lines, *_wrapped(behind, width), "Do you trust these hooks? [y/N] "])
+    return "\n".join([*lines, *_wrapped(behind, width), "Trust these hooks? [y/N] "])
 
 
 def _wrapped(text: str, width: int) -> list[str]:

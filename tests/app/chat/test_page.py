@@ -99,7 +99,9 @@ def test_room_event_is_shown_as_a_sentence() -> None:
         "nova took over the stick from luna (owner_gone)": room_event(
             "takeover", "nova", "luna", reason="owner_gone"
         ),
-        "nova did not take the stick; it goes to the next member": room_event("reservation_expired", to="nova"),
+        "nova did not take the stick; it goes to the next member": room_event(
+            "reservation_expired", to="nova"
+        ),
         "luna removed nova": room_event("kick", "luna", "nova"),
         "luna closed the room": room_event("close", "luna"),
         "luna added a note": room_event("note_added", "luna"),

@@ -47,7 +47,7 @@ def test_untested_version_can_be_tested(known: list[Tried]) -> None:
     said, advice = what_works(found(), known)
 
     assert said.startswith("this version has not been tested; ")
-    assert advice == "'pal doctor --self-test --harness claude' tries it"
+    assert advice == "'pal doctor --self-test --harness claude' tests it"
 
 
 def test_version_not_known_to_work_needs_attention() -> None:

@@ -16,7 +16,7 @@ from palaver.harness.codex.hooks import TRUSTED_EVENTS, hook_settings
 
 pytestmark = pytest.mark.harness
 
-QUESTION = b"Do you trust these hooks?"
+QUESTION = b"Trust these hooks?"
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ class DaemonReach:
         if self._has_spawned:
             raise StartError(
                 f"this pal is {__version__}, and the package that {start.find_python()} starts is older: "
-                "install Palaver there again, so that both have the same version"
+                "reinstall Palaver there, so that both have the same version"
             )
 
     def await_end(self) -> None:
