@@ -20,7 +20,7 @@ Decide: TypeAlias = Callable[[Rows], Draft | None]
 """Makes a draft; None writes nothing, a PalaverError refuses. Pure: it may be called again."""
 
 Order: TypeAlias = tuple[str | None, Decide]
-"""One of several commits that are made together: what its decision is about, and the decision."""
+"""One of several commits that are made together: the key of its decision, and the decision."""
 
 Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
 """The fold: the changes of an event. Pure and total."""
