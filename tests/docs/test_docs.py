@@ -206,6 +206,17 @@ def test_architecture_page_names_only_code_that_exists() -> None:
     assert [name for name in names if not defined.issuperset(name.split("."))] == []
 
 
+def test_glossary_names_types_where_they_are_defined() -> None:
+    rows = re.findall(r"`(\w+)` in `([\w/]+\.py)`", page("glossary.md"))
+
+    assert len(rows) > 20
+    assert [
+        (name, file)
+        for name, file in rows
+        if not re.search(rf"^class {name}\b", (PACKAGE / file).read_text(encoding="utf-8"), re.MULTILINE)
+    ] == []
+
+
 # Words
 
 
