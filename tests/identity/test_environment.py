@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.marks import MARKS, SEAT_MARK
+from palaver.identity.caller import marks_of
 from palaver.identity.process import (
     Environments,
     Process,
@@ -183,3 +184,15 @@ def test_holder_is_known_by_the_module_that_it_runs(words: tuple[str, ...], is_h
 
         assert found.is_holder is runs_holder(child.pid) is is_holder
         assert found.can_be_harness is is_holder
+
+
+def test_only_marks_are_selected_and_empty_ones_are_ignored() -> None:
+    environment = {
+        "CLAUDECODE": "1",
+        "GEMINI_CLI": "",
+        "PALAVER_SEAT": "x",
+        "PALAVER_HOME": "/h",
+        "TERM": "dumb",
+    }
+
+    assert marks_of(environment) == {"CLAUDECODE": "1", "PALAVER_SEAT": "x"}

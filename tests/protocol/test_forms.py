@@ -18,11 +18,13 @@ from palaver.protocol.agent_text import (
     format_message_file,
     format_one_line,
     format_terminal,
+    injection_line,
     parse_injection,
     parse_message_file,
     typed_in,
     unescape_body,
 )
+from palaver.protocol.envelope import Event
 from palaver.protocol.message import INTENTS
 
 pieces = st.sampled_from(
@@ -406,3 +408,37 @@ def test_text_of_a_message_file_is_read_as_it_was_written(text: str) -> None:
 
     assert content.endswith(b"\n")
     assert parse_message_file(content) == unescape_body(escape_body(text)).removesuffix("\n")
+
+
+def test_stored_message_becomes_a_line_for_one_of_its_recipients() -> None:
+    payload: dict[str, object] = {
+        "text": "go?",
+        "delivered_to": ["kira", "nova"],
+        "intent": "request",
+        "thread": "pr-1",
+    }
+    event = Event(seq=7, id="i", type="message", sender="luna", to=(), ts=3, device="BOXE", payload=payload)
+
+    assert injection_line(event, "nova", "BOXE") == MessageLine(
+        seq=7, sender="luna", recipient="nova", others=1, intent="request", thread="pr-1", text="go?"
+    )
+    assert injection_line(event, "nova", "HOME").device == "BOXE"
+
+
+def test_line_of_a_foreign_envelope_has_no_field_of_a_message() -> None:
+    payload: dict[str, object] = {"text": "go?", "intent": "request", "thread": "pr-1"}
+    event = Event(
+        seq=7,
+        id="i",
+        type="org.x",
+        sender="luna",
+        to=(),
+        ts=3,
+        device="BOXE",
+        delivered_to=("nova",),
+        payload=payload,
+    )
+
+    line = injection_line(event, "nova", "BOXE")
+
+    assert (line.intent, line.thread, line.others) == (None, None, 0)

@@ -3,7 +3,6 @@
 import pytest
 
 from palaver.doors.cli.run import is_newer
-from palaver.identity.caller import marks_of
 
 
 @pytest.mark.parametrize(
@@ -22,15 +21,3 @@ from palaver.identity.caller import marks_of
 )
 def test_versions_compare_by_their_numbers(theirs: str, ours: str, newer: bool) -> None:
     assert is_newer(theirs, ours) is newer
-
-
-def test_only_marks_are_selected_and_empty_ones_are_ignored() -> None:
-    environment = {
-        "CLAUDECODE": "1",
-        "GEMINI_CLI": "",
-        "PALAVER_SEAT": "x",
-        "PALAVER_HOME": "/h",
-        "TERM": "dumb",
-    }
-
-    assert marks_of(environment) == {"CLAUDECODE": "1", "PALAVER_SEAT": "x"}
