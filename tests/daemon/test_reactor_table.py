@@ -17,20 +17,20 @@ from palaver.state.fold import apply
 STATE = ["Broker._follow", "DeliveryReactor._hear", "Roll._follow"]
 LIMITED = ["Broker._follow", "DeliveryReactor._hear", "Allowances._hear_agents", "Roll._follow"]
 SEAT = ["Subagents._follow", "Sticks._hear"]
-DOORS = ["Bell._hear", "UnixDoor._follow_seats", "MessageFiles._follow_agents"]
+DOORS = ["RoomNotifier._hear", "UnixDoor._follow_seats", "MessageFiles._follow_agents"]
 
 # No agent is blocked, owes a reply, runs in a terminal or has a session with hooks, and nothing subscribes.
 # So no handler of these is in the table: a plain message costs only the delivery to its recipients.
 TABLE: dict[EventKey, list[str]] = {
     EventKind.ANY: ["AttendanceBook._hear"],  # Any event is a sign of life.
     EventKind.DELIVERED: ["DeliveryReactor._hear"],
-    EventKind.IN_ROOM: ["Bell._hear"],
-    EventKind.EXPECTS_REPLY: ["Nags._hear_request"],
+    EventKind.IN_ROOM: ["RoomNotifier._hear"],
+    EventKind.EXPECTS_REPLY: ["Reminders._hear_request"],
     MESSAGE: ["DeliveryReactor._hear"],
     DELIVERY: ["DeliveryReactor._hear"],
-    "status": [*LIMITED, "Bell._hear"],
-    PAUSED: [*STATE, "Bell._hear"],
-    UNPAUSED: [*STATE, "Bell._hear"],
+    "status": [*LIMITED, "RoomNotifier._hear"],
+    PAUSED: [*STATE, "RoomNotifier._hear"],
+    UNPAUSED: [*STATE, "RoomNotifier._hear"],
     HELLO: [*LIMITED, *SEAT, *DOORS],
     LIFE: [*STATE, *SEAT, *DOORS],
     BYE: [
@@ -39,7 +39,7 @@ TABLE: dict[EventKey, list[str]] = {
         "Conversations._follow_ends",
         *DOORS,
         "DeadSockets._follow",
-        "DeadPlaces._follow",
+        "WorkspaceCleanup._follow",
     ],
     "redacted": ["MessageFiles._follow_redacted"],
     "member_joined": ["Sticks._hear"],

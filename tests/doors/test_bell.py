@@ -10,7 +10,7 @@ from tests.limits import LIMIT_S
 
 from palaver.protocol.envelope import Draft
 from palaver.protocol.requests import SetStatus
-from palaver.services.room_waits import Bell, Listener
+from palaver.services.room_waits import Listener, RoomNotifier
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
 
 
 @pytest.fixture
-def bell(bus: Bus) -> Bell:
-    return Bell(bus.log, lambda name: ["work"] if name == "luna" else [])
+def bell(bus: Bus) -> RoomNotifier:
+    return RoomNotifier(bus.log, lambda name: ["work"] if name == "luna" else [])
 
 
 async def write(bus: Bus, room: object) -> None:
@@ -36,7 +36,7 @@ async def rings(listener: Listener) -> None:
         await listener.wait(None)
 
 
-async def test_room_event_wakes_all_waiters_of_that_room(bus: Bus, bell: Bell) -> None:
+async def test_room_event_wakes_all_waiters_of_that_room(bus: Bus, bell: RoomNotifier) -> None:
     with bell.listening("work") as here, bell.listening("work") as too:
         await write(bus, "work")
 
@@ -44,7 +44,9 @@ async def test_room_event_wakes_all_waiters_of_that_room(bus: Bus, bell: Bell) -
         await rings(too)
 
 
-async def test_listener_ignores_events_before_its_look_and_keeps_later_ones(bus: Bus, bell: Bell) -> None:
+async def test_listener_ignores_events_before_its_look_and_keeps_later_ones(
+    bus: Bus, bell: RoomNotifier
+) -> None:
     with bell.listening("work") as here:
         await write(bus, "work")
         here.look()
@@ -58,7 +60,7 @@ async def test_listener_ignores_events_before_its_look_and_keeps_later_ones(bus:
             await waiting
 
 
-async def test_agent_event_wakes_only_the_rooms_of_that_agent(bus: Bus, bell: Bell) -> None:
+async def test_agent_event_wakes_only_the_rooms_of_that_agent(bus: Bus, bell: RoomNotifier) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     with bell.listening("work") as here, bell.listening("other") as there:
         silent = asyncio.ensure_future(there.wait(None))
@@ -87,7 +89,7 @@ async def test_wait_ends_at_its_limit_and_cancels_its_timer(bus: Bus) -> None:
         asyncio.get_running_loop().call_soon(call)  # type: ignore[arg-type]  # the callback of a listener
         return timer
 
-    bell = Bell(bus.log, lambda name: [], call_later)
+    bell = RoomNotifier(bus.log, lambda name: [], call_later)
     with bell.listening("work") as here:
         async with asyncio.timeout(LIMIT_S):
             await here.wait(2500)
@@ -96,7 +98,7 @@ async def test_wait_ends_at_its_limit_and_cancels_its_timer(bus: Bus) -> None:
     assert timer.is_off
 
 
-async def test_finished_waiters_are_not_kept(bus: Bus, bell: Bell) -> None:
+async def test_finished_waiters_are_not_kept(bus: Bus, bell: RoomNotifier) -> None:
     with bell.listening("work"):
         pass
     with bell.listening("work") as here:

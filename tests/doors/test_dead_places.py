@@ -15,7 +15,7 @@ from palaver.harness.base import EndpointOwner, format_holder
 from palaver.identity.process import Process, read_process
 from palaver.protocol.agents import BeginSubagent
 from palaver.protocol.requests import Gone, Leave
-from palaver.reactors.cleanup import DeadPlaces, remove_dead
+from palaver.reactors.cleanup import WorkspaceCleanup, remove_dead
 
 DEAD = 2**22 + 1
 """A number that no process has."""
@@ -87,7 +87,7 @@ async def test_old_folders_are_removed_at_start(tmp_path: Path) -> None:
     dead = place(tmp_path, "opencode-1", str(DEAD))
 
     async with opened_bus(open_memory, tmp_path) as bus, asyncio.TaskGroup() as tasks:
-        DeadPlaces(tmp_path, bus.log, tasks, read_process)
+        WorkspaceCleanup(tmp_path, bus.log, tasks, read_process)
 
     assert not dead.exists()
 
@@ -96,7 +96,7 @@ async def test_cleanup_runs_again_only_when_a_held_agent_leaves(tmp_path: Path) 
     async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
         luna, nova = await bus.join("luna"), await bus.join("nova", holder="h", seat=seat(7))
         await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="nova", key="a1", type="x"))
-        places = DeadPlaces(tmp_path, bus.log, tasks, read_process)
+        places = WorkspaceCleanup(tmp_path, bus.log, tasks, read_process)
         assert await tasks.settle() == 1
         dead = place(tmp_path, "opencode-1", str(DEAD))
 
@@ -123,7 +123,7 @@ async def test_agents_that_leave_during_a_cleanup_cause_one_more(tmp_path: Path)
     place(tmp_path, "opencode-1", "7 70")
     async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
         agents = [await bus.join(name, holder=name) for name in ("luna", "nova")]
-        places = DeadPlaces(tmp_path, bus.log, tasks, read)
+        places = WorkspaceCleanup(tmp_path, bus.log, tasks, read)
         assert await asyncio.to_thread(is_in.wait, LIMIT_S)
 
         for agent in agents:
@@ -139,7 +139,7 @@ async def test_agents_that_leave_during_a_cleanup_cause_one_more(tmp_path: Path)
 async def test_no_cleanup_runs_after_close(tmp_path: Path) -> None:
     async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
         nova = await bus.join("nova", holder="h")
-        DeadPlaces(tmp_path, bus.log, tasks, read_process).close()
+        WorkspaceCleanup(tmp_path, bus.log, tasks, read_process).close()
 
         await bus.broker.submit(nova, Leave())
 

@@ -12,7 +12,7 @@ from palaver.identity.process import Process
 from palaver.protocol.envelope import Event
 from palaver.protocol.lines import TellOp
 from palaver.protocol.message import flat
-from palaver.services.holders import Hold, Holds, with_hidden_keys
+from palaver.services.holders import HeldAgents, Hold, with_hidden_keys
 
 HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
 
@@ -20,19 +20,19 @@ HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
 class Holder:
     """A holder that records the questions it gets."""
 
-    def __init__(self, holds: Holds, name: str = "luna") -> None:
+    def __init__(self, holds: HeldAgents, name: str = "luna") -> None:
         self.asked: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
         self.hold = Hold(name, HOLDER, self.asked.put_nowait)
         holds.open(self.hold)
 
 
-async def words(holds: Holds, verb: str) -> list[str]:
+async def words(holds: HeldAgents, verb: str) -> list[str]:
     async with aclosing(holds.ask("luna", verb)) as told:
         return [word.message async for word in told]
 
 
 async def test_replies_come_in_order_up_to_the_last() -> None:
-    holds = Holds()
+    holds = HeldAgents()
     holder = Holder(holds)
     asking = asyncio.create_task(words(holds, "stop"))
     ask = int(str((await holder.asked.get())["ask"]))
@@ -47,7 +47,7 @@ async def test_replies_come_in_order_up_to_the_last() -> None:
 
 
 async def test_single_reply_is_awaited_up_to_the_limit() -> None:
-    holds = Holds()
+    holds = HeldAgents()
     holder = Holder(holds)
     asking = asyncio.create_task(holds.ask_once("luna", "peek", limit_s=5, lines=3))
     asked = await holder.asked.get()
@@ -63,7 +63,7 @@ async def test_single_reply_is_awaited_up_to_the_limit() -> None:
 
 
 async def test_open_question_fails_when_the_holder_exits() -> None:
-    holds = Holds()
+    holds = HeldAgents()
     holder = Holder(holds)
     asking = asyncio.create_task(words(holds, "stop"))
     await holder.asked.get()
@@ -79,7 +79,7 @@ async def test_open_question_fails_when_the_holder_exits() -> None:
 
 
 async def test_reconnected_holder_replaces_the_previous_one() -> None:
-    holds = Holds()
+    holds = HeldAgents()
     before = Holder(holds)
     asking = asyncio.create_task(words(holds, "stop"))
     await before.asked.get()
@@ -93,7 +93,7 @@ async def test_reconnected_holder_replaces_the_previous_one() -> None:
 
 
 async def test_watcher_is_notified_of_new_holders_until_it_stops() -> None:
-    holds, told = Holds(), []
+    holds, told = HeldAgents(), []
     unwatch = holds.watch(lambda: told.append("came"))
 
     Holder(holds)
@@ -104,7 +104,7 @@ async def test_watcher_is_notified_of_new_holders_until_it_stops() -> None:
 
 
 def test_hidden_keys_follow_the_hash_of_their_message() -> None:
-    holds = Holds()
+    holds = HeldAgents()
     holds.hidden["scrypt$1"] = b"y"
     payload: dict[str, object] = {"text": "(1 character)", "raw": "", "secret": 1, "hash": "scrypt$1"}
     event = Event(type="message", id="1", sender="human", ts=0, payload=payload, seq=3, device="BOXE")

@@ -13,7 +13,7 @@ from tests.holder.recorded import Recording, Scene
 
 from palaver.terminal.gates import Foreground, GateFacts, check
 from palaver.terminal.keyboard import squeeze
-from palaver.terminal.screen import Look
+from palaver.terminal.screen import ScreenState
 
 FOLDER = Path(__file__).parent / "screens" / "gemini"
 SETTLED_MS = 10_000
@@ -22,7 +22,7 @@ RECORDINGS = tuple(
 )
 
 
-def looks(recording: Recording, *, hears_title: bool = True) -> Iterator[tuple[Scene, Look]]:
+def looks(recording: Recording, *, hears_title: bool = True) -> Iterator[tuple[Scene, ScreenState]]:
     """Play a recording and yield the screen state of every scene."""
     data = gzip.decompress((FOLDER / f"{recording.name}.bin.gz").read_bytes())
     screen, done = recording.screen(), 0

@@ -15,9 +15,9 @@ from palaver.holder.connection import HolderConnection
 from palaver.holder.integration import INTEGRATIONS, Native
 from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import HoldOp
-from palaver.terminal.screen import Look
+from palaver.terminal.screen import ScreenState
 
-IDLE = Look(state=AgentState.IDLE)
+IDLE = ScreenState(state=AgentState.IDLE)
 
 
 def make(bus: HolderConnection, address: str, harness: str = "fake") -> Native:
@@ -80,7 +80,7 @@ async def test_nothing_is_typed_while_the_native_lane_reports_a_status(
 async def test_native_lane_starts_only_after_the_screen_is_ready(bus: HolderConnection, way: Nobody) -> None:
     native = make(bus, "/s.sock")
 
-    word, gate = native.see(Look(state=AgentState.STARTING), OPEN)
+    word, gate = native.see(ScreenState(state=AgentState.STARTING), OPEN)
 
     assert (word.state, gate.is_open) == (AgentState.STARTING, False)
     assert way.calls == []
@@ -94,7 +94,7 @@ async def test_startup_dialog_closes_the_gate_like_any_dialog(
     way.status = word
     behind = Gate(is_open=False, reason="dialog")
 
-    seen = native.see(Look(state=AgentState.BLOCKED, reason="hooks need review"), behind)
+    seen = native.see(ScreenState(state=AgentState.BLOCKED, reason="hooks need review"), behind)
 
     assert seen == (AgentReport(state=AgentState.BLOCKED, detail="hooks need review"), behind)
 
@@ -102,7 +102,7 @@ async def test_startup_dialog_closes_the_gate_like_any_dialog(
 async def test_startup_dialog_is_reported_as_blocked(bus: HolderConnection, way: Nobody) -> None:
     native = make(bus, "/s.sock")
 
-    word, gate = native.see(Look(state=AgentState.BLOCKED, reason="permission"), OPEN)
+    word, gate = native.see(ScreenState(state=AgentState.BLOCKED, reason="permission"), OPEN)
 
     assert (word.state, word.detail, gate.is_open) == (AgentState.BLOCKED, "permission", False)
 
@@ -114,7 +114,7 @@ async def test_terminal_is_used_when_the_native_lane_has_ended(
     native = make(bus, "/s.sock")
     way.is_over = state is AgentState.IDLE
 
-    assert native.see(Look(state=state), OPEN) == (AgentReport(state=state), OPEN)
+    assert native.see(ScreenState(state=state), OPEN) == (AgentReport(state=state), OPEN)
 
 
 async def test_outcomes_are_kept_and_the_socket_folder_is_removed(

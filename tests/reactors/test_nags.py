@@ -14,7 +14,7 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Leave, Request, SetStatus
-from palaver.reactors.reminders import Nags
+from palaver.reactors.reminders import Reminders
 
 AFTER_S = 60.0
 
@@ -31,7 +31,7 @@ class Nagged:
         self.start()
 
     def start(self) -> None:
-        self.nags = Nags(
+        self.nags = Reminders(
             self.bus.log,
             self._submit,
             clock=self.bus.clock,
@@ -101,7 +101,7 @@ async def test_close_twice_or_before_the_start_is_harmless(nagged: Nagged) -> No
     nagged.nags.close()
 
     async with asyncio.TaskGroup() as tasks:
-        Nags(
+        Reminders(
             nagged.bus.log,
             nagged.bus.broker.submit,  # type: ignore[arg-type]  # never called
             clock=nagged.bus.clock,

@@ -8,11 +8,11 @@ from palaver.harness.base import OPEN, Gate, Prompt
 from palaver.protocol.events import AgentState
 from palaver.terminal.gates import PASSING, REASONS, Foreground, GateFacts, check, check_raw, judge_foreground
 from palaver.terminal.keyboard import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
-from palaver.terminal.screen import Composer, Look
+from palaver.terminal.screen import Composer, ScreenState
 from palaver.terminal.shells import ProgramNames
 
 FACTS = GateFacts(now_ms=10_000, foreground=Foreground.AGENT)
-READY = Look(state=AgentState.IDLE, composer=Composer.EMPTY, has_composer_rule=True)
+READY = ScreenState(state=AgentState.IDLE, composer=Composer.EMPTY, has_composer_rule=True)
 
 
 LINE = replace(READY, has_composer_rule=False)
@@ -57,7 +57,9 @@ def test_empty_composer_of_the_agent_may_be_typed_into(state: AgentState) -> Non
         (replace(LINE, prompt=Prompt.KNOWN), replace(FACTS, is_raw=True), "prompt"),
     ],
 )
-def test_every_doubt_closes_the_gate_and_has_its_word(look: Look, facts: GateFacts, reason: str) -> None:
+def test_every_doubt_closes_the_gate_and_has_its_word(
+    look: ScreenState, facts: GateFacts, reason: str
+) -> None:
     assert check(look, facts) == Gate(is_open=False, reason=reason)
 
 
@@ -89,7 +91,7 @@ def test_terminal_keys_need_no_reader_but_no_unread_input() -> None:
         (replace(LINE, prompt=Prompt.PLAIN, has_paste_mode=True), replace(FACTS, is_raw=True)),
     ],
 )
-def test_proven_prompt_may_be_typed_into(look: Look, facts: GateFacts) -> None:
+def test_proven_prompt_may_be_typed_into(look: ScreenState, facts: GateFacts) -> None:
     assert check(look, facts) == OPEN
 
 

@@ -20,8 +20,8 @@ from palaver.terminal.screen import (
     KEPT_BYTES,
     STEP_BYTES,
     Composer,
-    Look,
     Screen,
+    ScreenState,
 )
 
 SETTLED_MS = 10_000
@@ -32,7 +32,7 @@ def generic(started_ms: int = 0) -> Screen:
     return Screen(40, 6, profile_of("generic"), started_ms=started_ms)
 
 
-def state(look: Look) -> tuple[AgentState, str]:
+def state(look: ScreenState) -> tuple[AgentState, str]:
     return look.state, look.reason
 
 
@@ -85,7 +85,7 @@ def test_dialog_is_detected_without_status_and_title(recording: Recording) -> No
 
 
 @cache  # many examples end at the same scene
-def look_in_large_pieces(name: str, size: int) -> Look:
+def look_in_large_pieces(name: str, size: int) -> ScreenState:
     """Return the look after the beginning of a recording, fed in pieces of 8 KiB."""
     (recording,) = (one for one in RECORDINGS if one.name == name)
     screen, data = recording.screen(), recording.data[:size]
@@ -127,7 +127,7 @@ def test_any_bytes_are_safe_and_never_open_the_gate_of_a_harness(name: str, piec
 
     look = screen.look(SETTLED_MS)
 
-    assert isinstance(look, Look)
+    assert isinstance(look, ScreenState)
     if look.has_composer_rule:
         assert look.state is AgentState.STARTING
         assert not check(look, GateFacts(now_ms=SETTLED_MS, foreground=Foreground.AGENT)).is_open

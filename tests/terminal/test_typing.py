@@ -14,7 +14,7 @@ from palaver.harness.registry import PROFILES, profile_of
 from palaver.protocol.events import AgentState, Grade
 from palaver.protocol.priority import Priority
 from palaver.terminal.gates import Foreground, GateFacts, check, check_raw
-from palaver.terminal.screen import Composer, Look
+from palaver.terminal.screen import Composer, ScreenState
 from palaver.terminal.typing import (
     ENTER,
     PASTE_BEGIN,
@@ -32,7 +32,7 @@ CODEX = profile_of("codex")
 OPENCODE = profile_of("opencode")
 GENERIC = profile_of("generic")
 
-IDLE = Look(
+IDLE = ScreenState(
     state=AgentState.IDLE,
     composer=Composer.EMPTY,
     has_composer_rule=True,
@@ -42,7 +42,7 @@ IDLE = Look(
 BUSY = replace(IDLE, state=AgentState.ACTIVE)
 DIALOG = replace(IDLE, state=AgentState.BLOCKED, has_dialog=True, composer=Composer.UNKNOWN)
 PASTED = replace(IDLE, composer=Composer.DRAFT, draft=TEXT, output_count=2)
-BLIND = Look(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, output_count=1)
+BLIND = ScreenState(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, output_count=1)
 
 PASTE = Write(PASTE_BEGIN + TEXT.encode() + PASTE_END)
 SEEN = Done(TextOutcome.SEEN, grade=Grade.HANDED)
@@ -58,7 +58,7 @@ class Hand:
 
     def ask(
         self,
-        look: Look,
+        look: ScreenState,
         *,
         after_ms: int = 0,
         foreground: Foreground = Foreground.AGENT,
@@ -624,11 +624,11 @@ def test_recorded_dialog_that_opens_while_typing_gets_no_key(name: str) -> None:
 
 
 @st.composite
-def looks(draw: st.DrawFn) -> Look:
+def looks(draw: st.DrawFn) -> ScreenState:
     """Draw any screen state, with likely ones more often."""
     has_rule = draw(st.booleans())
     draft = draw(st.sampled_from(["", TEXT, f"{TEXT} more", "half", "[Pasted ~2 lines]"]))
-    return Look(
+    return ScreenState(
         state=draw(st.sampled_from([AgentState.IDLE, AgentState.ACTIVE, *AgentState])),
         reason=draw(st.sampled_from(["", "", "", "compacting", "session_end"])),
         has_dialog=draw(st.sampled_from([False, False, False, True])),
@@ -660,7 +660,7 @@ offers = st.builds(TypedText, text=st.just(TEXT), priority=st.sampled_from(Prior
 
 @given(st.sampled_from(sorted(PROFILES)), offers, moments)
 def test_no_key_is_ever_written_while_its_gate_is_closed(
-    name: str, offer: TypedText, story: Sequence[tuple[Look, int, Foreground]]
+    name: str, offer: TypedText, story: Sequence[tuple[ScreenState, int, Foreground]]
 ) -> None:
     profile = profile_of(name)
     typing = Typing(offer, profile)
@@ -697,7 +697,7 @@ def _most(interrupt: Interrupt) -> int:
 
 @given(offers, moments)
 def test_deferred_message_left_nothing_but_a_swallowed_paste(
-    offer: TypedText, story: Sequence[tuple[Look, int, Foreground]]
+    offer: TypedText, story: Sequence[tuple[ScreenState, int, Foreground]]
 ) -> None:
     typing = Typing(offer, CLAUDE)
     now_ms = 100_000

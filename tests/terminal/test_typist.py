@@ -13,11 +13,11 @@ from palaver.protocol.events import AgentState
 from palaver.protocol.priority import Priority
 from palaver.terminal.gates import Foreground, GateFacts
 from palaver.terminal.keyboard import Keyboard, Leftover
-from palaver.terminal.screen import Composer, Look
+from palaver.terminal.screen import Composer, ScreenState
 from palaver.terminal.typing import TypedText
 from palaver.terminal.typist import Typist
 
-IDLE = Look(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, text="the screen")
+IDLE = ScreenState(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, text="the screen")
 QUICK = replace(GENERIC, settle_ms=0)
 
 
@@ -48,7 +48,7 @@ class FakeDesk:
     def has_unsent(self) -> bool:
         return self.unsent
 
-    def look(self) -> Look:
+    def look(self) -> ScreenState:
         return self.seen
 
     def facts(self, *, is_interrupt: bool) -> GateFacts:

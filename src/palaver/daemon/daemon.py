@@ -30,7 +30,7 @@ from palaver.domain.brakes import Brakes
 from palaver.domain.lease import Policy, policy_from
 from palaver.doors.caller_forwarding import AdoptedDoor
 from palaver.doors.cli.bus import require_person, write_wanted
-from palaver.doors.hooks.handler import HookDesk, run_hook
+from palaver.doors.hooks.handler import HookHandler, run_hook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.unix import UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
@@ -57,15 +57,15 @@ from palaver.log.storage import damaged
 from palaver.protocol.agents import Agent, Seat, caller_for
 from palaver.protocol.events import AgentState
 from palaver.protocol.requests import DaemonStarted, Gone, Request, SetStatus
-from palaver.reactors.cleanup import DeadPlaces, DeadSockets
+from palaver.reactors.cleanup import DeadSockets, WorkspaceCleanup
 from palaver.reactors.message_files import MessageFiles, remove_files
-from palaver.reactors.reminders import Nags
+from palaver.reactors.reminders import Reminders
 from palaver.reactors.stick_timers import Sticks
 from palaver.reactors.subscriptions import Watches
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations, HookOutcomes
-from palaver.services.holders import Holds
+from palaver.services.holders import HeldAgents
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.reports import take_up_reports
@@ -268,7 +268,7 @@ class Reactors:
         self._allowances = Allowances(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
         self._watches = Watches(log, submit, tasks=tasks)
         after_s = settings.remind_after_s
-        self._nags = Nags(log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks)
+        self._nags = Reminders(log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks)
         self._sticks = Sticks(
             log, submit, attendance, clock=clock, policy=policy, call_later=call_later, tasks=tasks
         )
@@ -438,7 +438,7 @@ class Daemon:
         doors.adopted.open()
         closing.callback(MessageFiles(self._home, log, tasks).close)
         closing.callback(DeadSockets(self._home, log).close)
-        closing.callback(DeadPlaces(self._home, log, tasks, read_process).close)
+        closing.callback(WorkspaceCleanup(self._home, log, tasks, read_process).close)
         if not is_read_only:
             tasks.create_task(take_up_reports(doors.services))
             tasks.create_task(self._finish_redactions(middle.broker))
@@ -560,7 +560,7 @@ class Daemon:
             inbox=lambda name, limit: mail_view(services, name, limit),
         )
         closing.callback(rooms.close)
-        hooks = HookDesk(
+        hooks = HookHandler(
             queries=queries,
             broker=broker,
             delivery=delivery,
@@ -594,7 +594,7 @@ class Daemon:
                 tokens=middle.tokens,
             ),
             agents=AgentBooks(
-                holds=Holds(roll.holders.meet),
+                holds=HeldAgents(roll.holders.meet),
                 conversations=conversations,
                 subagents=subagents,
                 transcripts=transcripts,
@@ -628,4 +628,4 @@ class _Doors:
     unix: UnixDoor
     adopted: AdoptedDoor
     http: HttpDoor
-    hooks: HookDesk
+    hooks: HookHandler

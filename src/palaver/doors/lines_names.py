@@ -17,14 +17,14 @@ from palaver.services.services import Services
 
 _LIMIT_REASON_BYTES: Final = 1024
 
-Look = Callable[[], Caller]
+IdentifyCaller = Callable[[], Caller]
 """Returns the current caller of the connection: the process itself, or the agent it belongs to."""
 
 
 class Names:
     """The names opened on a link, and the caller for each request. All of them close with the link."""
 
-    def __init__(self, services: Services, link: Link, look: Look) -> None:
+    def __init__(self, services: Services, link: Link, look: IdentifyCaller) -> None:
         self._services = services
         self._link = link
         self._look = look

@@ -11,7 +11,7 @@ from palaver.broker.context import Sent
 from palaver.domain.rights import require_own_mail
 from palaver.doors.connection import Link
 from palaver.doors.lines_holders import AskedOnLines, Companions, Holding, Lanes, Place, See
-from palaver.doors.lines_names import Look, Names
+from palaver.doors.lines_names import IdentifyCaller, Names
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
 from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
 from palaver.protocol import lines as holder
@@ -104,7 +104,13 @@ class LineSession:
     """One connection's names, listeners, followers and lanes; all of them end with the link."""
 
     def __init__(
-        self, services: Services, link: Link, look: Look, see: See, tasks: asyncio.TaskGroup, place: Place
+        self,
+        services: Services,
+        link: Link,
+        look: IdentifyCaller,
+        see: See,
+        tasks: asyncio.TaskGroup,
+        place: Place,
     ) -> None:
         """`look` returns the current caller, `see` its processes, and `place` the anchor of its seat."""
         self._services = services

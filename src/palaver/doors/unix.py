@@ -18,10 +18,10 @@ from palaver.doors.cli.run import ArgvDoor
 from palaver.doors.connection import Link, Outbox
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
 from palaver.doors.hooks.connection import HookAsking, HookConnection
-from palaver.doors.hooks.handler import HookDesk
+from palaver.doors.hooks.handler import HookHandler
 from palaver.doors.lines import LinesConnection
 from palaver.doors.lines_holders import Place
-from palaver.doors.lines_names import Look
+from palaver.doors.lines_names import IdentifyCaller
 from palaver.doors.lines_ops import LineSession
 from palaver.doors.mcp.loading import Loader
 from palaver.doors.mcp.pump import PumpConnection, PumpDoor
@@ -60,7 +60,7 @@ class UnixDoor:
     """The listener on one socket file. Hold the lock of the home before `open`, which replaces the file."""
 
     def __init__(
-        self, services: Services, doorstep: Doorstep, hooks: HookDesk, tasks: asyncio.TaskGroup
+        self, services: Services, doorstep: Doorstep, hooks: HookHandler, tasks: asyncio.TaskGroup
     ) -> None:
         self._services = services
         self._doorstep = doorstep
@@ -159,7 +159,7 @@ class UnixDoor:
         lines.attach(transport, first)
         return lines
 
-    def _look_at(self, peer: Peer) -> Look:
+    def _look_at(self, peer: Peer) -> IdentifyCaller:
         """Return a function that identifies the peer, and repeats the search only after a seat has changed.
 
         This protocol carries no claim of the caller, so the session is read from the environment of its
@@ -181,7 +181,7 @@ class UnixDoor:
 
         return look
 
-    def _first_look(self, look: Look) -> Caller:
+    def _first_look(self, look: IdentifyCaller) -> Caller:
         """Accept a peer that may be several agents. Each request then names one, or is refused."""
         try:
             return look()

@@ -37,7 +37,7 @@ from palaver.home import read_profile_files
 from palaver.protocol.events import REPORT_END, AgentState, ExitReport
 from palaver.protocol.lines import LeaveOp, TypedOp
 from palaver.terminal.pty import Exit, Running
-from palaver.terminal.screen import Look
+from palaver.terminal.screen import ScreenState
 
 # --------------------
 # The last report of a holder that could not reach the daemon: a small file next to the agent's socket.
@@ -322,7 +322,7 @@ class HeldAgent:
             }
         )
 
-    def _set_level(self, look: Look, gate: Gate) -> None:
+    def _set_level(self, look: ScreenState, gate: Gate) -> None:
         self._is_hidden = self.station.is_hidden(look)
         self._has_started = self._has_started or look.state is not AgentState.STARTING
         word, gate = self._native.see(look, gate)

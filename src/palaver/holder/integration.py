@@ -16,7 +16,7 @@ from palaver.harness.usage_limits import fix_limit, is_counted_from_then, limit_
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.subagents import NativeLanes, Tell
 from palaver.protocol.events import AgentState, Outcome
-from palaver.terminal.screen import Look
+from palaver.terminal.screen import ScreenState
 from palaver.version import __version__
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Native:
         if self._lanes is not None:
             self._lanes.decide(line)
 
-    def see(self, look: Look, gate: Gate) -> tuple[AgentReport, Gate]:
+    def see(self, look: ScreenState, gate: Gate) -> tuple[AgentReport, Gate]:
         """Return the agent's status and the gate of the terminal lane.
 
         The status comes from the integration if there is one, and the terminal lane is closed then.

@@ -21,7 +21,7 @@ from palaver.terminal.gates import GateFacts
 from palaver.terminal.keyboard import clean_text, squeeze
 from palaver.terminal.processes import LOOK_LATER_S, LOOK_SOON_S, ProcessKey, Reading
 from palaver.terminal.pty import Pty, TerminalPump
-from palaver.terminal.screen import Look, Remembered, Screen
+from palaver.terminal.screen import Remembered, Screen, ScreenState
 from palaver.terminal.typing import PASTE_BEGIN, PASTE_END
 from palaver.terminal.typist import BarLine, InputBar, Typist
 from palaver.terminal.viewers import Viewer, Viewers, error_frame
@@ -60,7 +60,7 @@ class Station:
         profile: Profile,
         *,
         clock: Clock,
-        on_level: Callable[[Look, Gate], None],
+        on_level: Callable[[ScreenState, Gate], None],
         on_hangup: Callable[[], None],
         on_typed: OnTyped,
         on_size: Callable[[int, int], None],
@@ -218,7 +218,7 @@ class Station:
         """Whether a process of the agent waits for input in a read of its terminal."""
         return self._reading.has_reader()
 
-    def look(self, typed: str = "") -> Look:
+    def look(self, typed: str = "") -> ScreenState:
         """Return the state of the screen. If parsing fails, return an unreadable screen.
 
         `typed` is the line of an input bar that was just typed: a question in it is not the program's.
@@ -227,7 +227,7 @@ class Station:
             return self.screen.look(self.now_ms(), ours=squeeze(typed) or self.typist.ours)
         except Exception:  # Any error closes the gates and leaves the terminal alone.
             _logger.exception("the screen cannot be parsed")
-            return Look(state=AgentState.ACTIVE, is_readable=False)
+            return ScreenState(state=AgentState.ACTIVE, is_readable=False)
 
     def facts(self, *, is_interrupt: bool) -> GateFacts:
         """Return the facts for the gate. A viewer with the keyboard blocks all messages except interrupts."""
@@ -279,7 +279,7 @@ class Station:
         """Resume a message that waited for the input bar."""
         self._on_drained()
 
-    def is_hidden(self, look: Look) -> bool:
+    def is_hidden(self, look: ScreenState) -> bool:
         """Return whether the program asks for a secret: the terminal does not echo, or the prompt says so."""
         return self._pty.is_secret or asks_secret(look.before_cursor)
 

@@ -40,7 +40,7 @@ Read = Callable[[int], RunningProcess | None]
 """Reads the process with a pid; None if there is no such process."""
 
 
-class DeadPlaces:
+class WorkspaceCleanup:
     """The reactor that removes these folders: at the start, and each time a held agent has left."""
 
     def __init__(self, home: Path, log: Log, tasks: asyncio.TaskGroup, read: Read) -> None:

@@ -25,7 +25,7 @@ from palaver.state.watches import due_nags, has_nags, read_nag, read_nag_due
 _logger: Final = logging.getLogger("palaver.watches")
 
 
-class Nags:
+class Reminders:
     """The reminders of all local agents.
 
     After an event of an agent it checks the agent's rows and writes due reminders.

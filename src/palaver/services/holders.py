@@ -45,7 +45,7 @@ class Hold:
     questions: dict[int, asyncio.Queue[TellOp | None]] = field(default_factory=dict)
 
 
-class Holds:
+class HeldAgents:
     """All agents that have a connected holder. Use it only on the event loop's thread."""
 
     def __init__(self, meet: Callable[[Process], None] = lambda _: None) -> None:
@@ -154,7 +154,7 @@ _COST: Final = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
 """Cost of scrypt: about 50 ms for one guess, because a password is short."""
 
 
-async def hide_keys(holds: Holds, request: Send) -> Send:
+async def hide_keys(holds: HeldAgents, request: Send) -> Send:
     """Replace raw keys by a hash where their terminal asks for a secret; return any other request unchanged.
 
     Without a holder's reply it is not known that the keys will be shown, so they are hidden too. The broker
@@ -177,7 +177,7 @@ async def hide_keys(holds: Holds, request: Send) -> Send:
     return structs.replace(request, raw_hash=digest)
 
 
-def with_hidden_keys(holds: Holds, message: FlatMessage) -> FlatMessage:
+def with_hidden_keys(holds: HeldAgents, message: FlatMessage) -> FlatMessage:
     """Return a message with its hidden keys, for the holder that types them; they are not in the log."""
     keys = holds.hidden.get(message.hash or "")
     return message if keys is None else structs.replace(message, raw=base64.b64encode(keys).decode())

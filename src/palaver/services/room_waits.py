@@ -32,7 +32,7 @@ from palaver.state.rooms import Room
 from palaver.state.rows import OpenMessage
 
 
-class Bell:
+class RoomNotifier:
     """The signals of changes, one for each room. Use it only on the event loop's thread."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Waits:
     broker: Broker
     clock: Clock
     attendance: AttendanceBook
-    bell: Bell
+    bell: RoomNotifier
 
     async def turn(
         self, caller: Caller, room: Room, request: Claim, limit_ms: int | None, key: bytes | None

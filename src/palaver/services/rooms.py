@@ -56,7 +56,7 @@ from palaver.services.results import (
     StickView,
     TurnView,
 )
-from palaver.services.room_waits import Bell, Waits
+from palaver.services.room_waits import RoomNotifier, Waits
 from palaver.state.agents import find_mail
 from palaver.state.rooms import (
     Handover,
@@ -255,7 +255,9 @@ class RoomToolBase:
         self.show_agents = agents
         self.show_inbox = inbox
         self.find: FindAgent = broker.directory.get
-        self._bell = Bell(log, lambda name: [room.id for room in read_rooms_of(log.rows, name)], call_later)
+        self._bell = RoomNotifier(
+            log, lambda name: [room.id for room in read_rooms_of(log.rows, name)], call_later
+        )
         self.waits = Waits(log=log, broker=broker, clock=clock, attendance=attendance, bell=self._bell)
         self._shown: dict[int, RoomEvent] = {}
         attendance.changed = self._bell.ring

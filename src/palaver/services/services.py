@@ -15,7 +15,7 @@ from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations
-from palaver.services.holders import CompanionBook, Holds
+from palaver.services.holders import CompanionBook, HeldAgents
 from palaver.services.messages import Delivering
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -79,7 +79,7 @@ class CallerBooks:
 class AgentBooks:
     """The daemon's knowledge about agents that is not in the log, because it ends with their connections."""
 
-    holds: Holds
+    holds: HeldAgents
     conversations: Conversations
     subagents: Subagents
     transcripts: TranscriptBook

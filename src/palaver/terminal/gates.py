@@ -12,7 +12,7 @@ from typing import Final
 from palaver.harness.base import OPEN, Gate, Prompt
 from palaver.protocol.events import AgentState
 from palaver.terminal.keyboard import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
-from palaver.terminal.screen import Composer, Look
+from palaver.terminal.screen import Composer, ScreenState
 from palaver.terminal.shells import ProgramNames, is_shell
 
 REASONS: Final = (
@@ -63,7 +63,7 @@ class GateFacts:
     """An editor, pager or similar program without a known composer is in front: keys are commands."""
 
 
-def check(look: Look, facts: GateFacts, *, ours: bool = False, needs_reader: bool = True) -> Gate:
+def check(look: ScreenState, facts: GateFacts, *, ours: bool = False, needs_reader: bool = True) -> Gate:
     """Return whether text or Enter may be written. `ours`: the draft in the composer is our own.
 
     `needs_reader`: false for keys that the terminal itself acts on, such as Ctrl-C. If several of the
@@ -79,13 +79,13 @@ def check(look: Look, facts: GateFacts, *, ours: bool = False, needs_reader: boo
     return Gate(is_open=False, reason=closed) if closed else OPEN
 
 
-def check_raw(look: Look, facts: GateFacts) -> Gate:
+def check_raw(look: ScreenState, facts: GateFacts) -> Gate:
     """Return whether a person's own bytes may be written: the agent's process must be in the foreground."""
     closed = _check_process(look, facts)
     return Gate(is_open=False, reason=closed) if closed else OPEN
 
 
-def _check_process(look: Look, facts: GateFacts) -> str:
+def _check_process(look: ScreenState, facts: GateFacts) -> str:
     # After session_end the program may still run: raw keys stay possible, and `_check_screen` stops messages.
     if look.state is AgentState.EXITED and look.reason != "session_end":
         return "exited"
@@ -100,7 +100,7 @@ def _check_process(look: Look, facts: GateFacts) -> str:
             return "foreground"
 
 
-def _check_screen(look: Look, facts: GateFacts, *, needs_reader: bool) -> str:
+def _check_screen(look: ScreenState, facts: GateFacts, *, needs_reader: bool) -> str:
     # A tool would read our text as its own input, for example as an answer to a prompt.
     if facts.has_tool or (facts.is_unproven and not look.is_named_prompt):
         return "tool"
@@ -123,7 +123,7 @@ def _check_screen(look: Look, facts: GateFacts, *, needs_reader: bool) -> str:
     return "" if look.has_started else "starting"
 
 
-def _check_person(look: Look, facts: GateFacts) -> str:
+def _check_person(look: ScreenState, facts: GateFacts) -> str:
     if facts.is_passthrough:
         return "passthrough"
     if look.human_key_ms is None:
@@ -134,7 +134,7 @@ def _check_person(look: Look, facts: GateFacts) -> str:
     return "human" if since_ms < (HUMAN_QUIET_MS if is_shown else HUMAN_SHOWN_MS) else ""
 
 
-def _check_composer(look: Look, facts: GateFacts, *, ours: bool) -> str:
+def _check_composer(look: ScreenState, facts: GateFacts, *, ours: bool) -> str:
     if facts.takes_commands:
         return "composer"
     if look.composer is Composer.EMPTY or (ours and look.composer is Composer.DRAFT):
@@ -142,7 +142,7 @@ def _check_composer(look: Look, facts: GateFacts, *, ours: bool) -> str:
     return "draft" if look.composer is Composer.DRAFT else "composer"
 
 
-def _check_prompt(look: Look, facts: GateFacts, *, ours: bool, needs_reader: bool) -> str:
+def _check_prompt(look: ScreenState, facts: GateFacts, *, ours: bool, needs_reader: bool) -> str:
     """Require proof that a program without a composer rule accepts a message at this line."""
     if look.has_composer_rule:
         return ""

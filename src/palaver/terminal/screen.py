@@ -34,7 +34,7 @@ class Composer(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ScreenState:
     """The screen and the state of its program at one instant."""
 
     state: AgentState
@@ -599,7 +599,7 @@ class Screen:
         self._outputs, self._output_ms = remembered.outputs, remembered.output_ms
         self.leftover.take_up(self._outputs)
 
-    def look(self, now_ms: int, *, ours: str = "") -> Look:
+    def look(self, now_ms: int, *, ours: str = "") -> ScreenState:
         """Return the current state. All output so far is parsed first.
 
         `ours` is the text that we typed, without white space: a question in it is not the program's.
@@ -619,7 +619,7 @@ class Screen:
             prompt = judge_prompt(self._profile, rest, self._accepted, after=after, has_cursor=has_cursor)
         asked = dialog_asked(self._profile, view, text, rest, glass.columns) if is_readable else None
         word = self._judge(view, text, draft, now_ms, asked=asked)
-        return Look(
+        return ScreenState(
             state=word.state,
             reason=word.reason,
             has_dialog=asked is not None or word.state is AgentState.BLOCKED,

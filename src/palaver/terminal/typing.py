@@ -25,7 +25,7 @@ from palaver.protocol.priority import Priority
 from palaver.protocol.redaction import asks_secret
 from palaver.terminal.gates import PASSING, GateFacts, check, check_raw
 from palaver.terminal.keyboard import clean_text, is_at_cursor, squeeze
-from palaver.terminal.screen import Composer, Look
+from palaver.terminal.screen import Composer, ScreenState
 
 # --------------------
 # The text to type, the steps of typing it, and the possible outcomes. Values only.
@@ -81,7 +81,9 @@ class TextPosition(enum.Enum):
     """The composer is not visible, or we do not know the composer of this program."""
 
 
-def find_place(look: Look, ours: str, folded: re.Pattern[str] | None, *, can_be_part: bool) -> TextPosition:
+def find_place(
+    look: ScreenState, ours: str, folded: re.Pattern[str] | None, *, can_be_part: bool
+) -> TextPosition:
     """Return where our text is. `ours` is that text without white space.
 
     `folded` matches the placeholder that a composer shows instead of a long paste. `can_be_part`: no person
@@ -114,12 +116,12 @@ def _is_ours(draft: str, ours: str, folded: re.Pattern[str] | None, *, can_be_pa
     return len(seen) >= _PART_LEAST and seen in ours
 
 
-def is_in_transcript(look: Look, ours: str) -> bool:
+def is_in_transcript(look: ScreenState, ours: str) -> bool:
     """Return whether our text is on the screen outside the composer."""
     return bool(ours) and ours in squeeze(look.text).replace(squeeze(look.draft) or "\0", "", 1)
 
 
-def may_stand(look: Look, ours: str, *, is_touched: bool, is_hidden: bool) -> bool:
+def may_stand(look: ScreenState, ours: str, *, is_touched: bool, is_hidden: bool) -> bool:
     """Return whether our unsent text may still be in the input line.
 
     False if the composer can be read: then the screen shows it. `is_touched`: a person has typed since, and
@@ -166,7 +168,7 @@ _SHOWN_NOW: Final = "the program no longer hides its input: nothing was typed"
 _WHEN_IDLE: Final = frozenset({Priority.IDLE_FIRST, Priority.IDLE})
 
 
-def _is_at_prompt(look: Look, facts: GateFacts) -> bool:
+def _is_at_prompt(look: ScreenState, facts: GateFacts) -> bool:
     """Return whether the program certainly waits at its prompt: an interrupt would end it, not its work.
 
     A program that draws its own composer waits for keys even while it works, and reports that it works. A
@@ -182,7 +184,9 @@ class Typing:
     def __init__(self, offer: TypedText, profile: Profile) -> None:
         self._offer = offer
         self._profile = profile
-        self._phase: Callable[[Look, GateFacts], TypingStep] = self._raw if offer.is_raw else self._begin
+        self._phase: Callable[[ScreenState, GateFacts], TypingStep] = (
+            self._raw if offer.is_raw else self._begin
+        )
         self._asked_ms: int | None = None
         self.interrupts = 0
         """How many times the interrupt keys were pressed."""
@@ -220,7 +224,7 @@ class Typing:
         """The text that we put into the composer, without white space; empty before it was pasted."""
         return self._ours
 
-    def step(self, look: Look, facts: GateFacts) -> TypingStep:
+    def step(self, look: ScreenState, facts: GateFacts) -> TypingStep:
         """Return what to do now. After `Done`, every call returns the same `Done`."""
         if self._done is not None:
             return self._done
@@ -234,7 +238,7 @@ class Typing:
             self.is_left = step.answer is TextOutcome.UNCONFIRMED and can_stand
         return step
 
-    def _raw(self, look: Look, facts: GateFacts) -> TypingStep:
+    def _raw(self, look: ScreenState, facts: GateFacts) -> TypingStep:
         gate = check_raw(look, facts)
         if not gate.is_open:
             return Done(TextOutcome.REFUSED, gate.reason)
@@ -244,10 +248,10 @@ class Typing:
         self._phase = self._end
         return Write(self._offer.text.encode("utf-8", "surrogateescape"))
 
-    def _end(self, _look: Look, _facts: GateFacts) -> TypingStep:
+    def _end(self, _look: ScreenState, _facts: GateFacts) -> TypingStep:
         return Done(TextOutcome.SEEN, grade=Grade.HANDED)
 
-    def _begin(self, look: Look, facts: GateFacts) -> TypingStep:
+    def _begin(self, look: ScreenState, facts: GateFacts) -> TypingStep:
         """Interrupt a busy program if the priority requires it, then paste."""
         is_busy = look.state is AgentState.ACTIVE and not _is_at_prompt(look, facts)
         is_urgent = self._offer.priority is Priority.INTERRUPT and is_busy
@@ -296,7 +300,7 @@ class Typing:
             return PauseStep(_LOOK_AGAIN_MS)
         return Done(TextOutcome.DEFERRED, reason)
 
-    def _is_restored(self, look: Look, facts: GateFacts) -> bool:
+    def _is_restored(self, look: ScreenState, facts: GateFacts) -> bool:
         """Return whether the draft is the interrupted prompt, which the program put back into the composer.
 
         The composer was empty when the interrupt keys were pressed, and no person has typed since. That
@@ -306,7 +310,7 @@ class Typing:
         can_add = look.has_composer_rule and look.has_paste_mode and look.state is AgentState.IDLE
         return is_alone and can_add and check(look, facts, ours=True).is_open
 
-    def _paste(self, look: Look, facts: GateFacts, behind: str = "") -> TypingStep:
+    def _paste(self, look: ScreenState, facts: GateFacts, behind: str = "") -> TypingStep:
         text = clean_text(
             self._offer.text, has_paste_mode=look.has_paste_mode, has_lists=look.has_composer_rule
         )
@@ -322,7 +326,7 @@ class Typing:
         data = text.encode("utf-8", "replace")
         return Write(PASTE_BEGIN + data + PASTE_END if look.has_paste_mode else data)
 
-    def _press(self, look: Look, facts: GateFacts) -> TypingStep:
+    def _press(self, look: ScreenState, facts: GateFacts) -> TypingStep:
         """Press Enter once our text is in the composer and the gate is open."""
         since_ms = facts.now_ms - self._pasted_ms
         if since_ms < self._profile.settle_ms:
@@ -364,7 +368,7 @@ class Typing:
             return Done(TextOutcome.UNCONFIRMED, _TOUCHED if is_touched else _DEAF)
         return PauseStep(_HOLD_MS, reason)
 
-    def _enter(self, look: Look, facts: GateFacts) -> TypingStep:
+    def _enter(self, look: ScreenState, facts: GateFacts) -> TypingStep:
         self._enters += 1
         self._has_echo = look.output_count != self._pasted_outputs
         self._entered_ms = facts.now_ms
@@ -375,7 +379,7 @@ class Typing:
         key = ENTER if is_urgent or look.state is not AgentState.ACTIVE else self._profile.queue_key
         return Write(key)
 
-    def _wait_unseen(self, look: Look, since_ms: int, reason: str) -> TypingStep:
+    def _wait_unseen(self, look: ScreenState, since_ms: int, reason: str) -> TypingStep:
         """Wait while the composer is not visible.
 
         There is no time limit for a dialog or an unreadable screen; otherwise it is `_PASTE_LIMIT_MS`.
@@ -384,7 +388,7 @@ class Typing:
             return PauseStep(_HOLD_MS, reason or "composer")
         return Done(TextOutcome.UNCONFIRMED, "the composer is no longer visible")
 
-    def _judge_vanished(self, look: Look, facts: GateFacts, since_ms: int) -> TypingStep:
+    def _judge_vanished(self, look: ScreenState, facts: GateFacts, since_ms: int) -> TypingStep:
         """Decide about a composer that is empty although we did not press Enter."""
         if is_in_transcript(look, self._ours):
             return Done(TextOutcome.SEEN, "another process sent it", Grade.HANDED)
@@ -402,7 +406,7 @@ class Typing:
             return Done(TextOutcome.UNCONFIRMED, reason)
         return Done(TextOutcome.DEFERRED, "swallowed")
 
-    def _confirm(self, look: Look, facts: GateFacts) -> TypingStep:
+    def _confirm(self, look: ScreenState, facts: GateFacts) -> TypingStep:
         """Check that the text left the composer. Press Enter once more if the first one had no effect."""
         if not look.has_composer_rule:
             return self._confirm_blind(look, facts)
@@ -430,7 +434,7 @@ class Typing:
             case TextPosition.OURS:
                 return self._enter_again(look, facts, since_ms)
 
-    def _enter_again(self, look: Look, facts: GateFacts, since_ms: int) -> TypingStep:
+    def _enter_again(self, look: ScreenState, facts: GateFacts, since_ms: int) -> TypingStep:
         self.is_stopped = self._enters > 1
         if since_ms < _ENTER_AGAIN_MS:
             return PauseStep(_LOOK_AGAIN_MS, "eaten" if self.is_stopped else "")
@@ -443,7 +447,7 @@ class Typing:
             return PauseStep(_HOLD_MS, "eaten")
         return Done(TextOutcome.UNCONFIRMED, "Enter had no effect twice")
 
-    def _confirm_blind(self, look: Look, facts: GateFacts) -> TypingStep:
+    def _confirm_blind(self, look: ScreenState, facts: GateFacts) -> TypingStep:
         """Confirm without a readable composer.
 
         Three things are required: the program has read its input, it has written output since Enter, and the
@@ -462,10 +466,10 @@ class Typing:
             return PauseStep(_LOOK_AGAIN_MS)
         return Done(TextOutcome.UNCONFIRMED, _DEAF if facts.has_unread else "the program does not react")
 
-    def _find(self, look: Look) -> TextPosition:
+    def _find(self, look: ScreenState) -> TextPosition:
         is_alone = look.human_key_count == self._human_keys
         return find_place(look, self._ours, self._profile.folded_paste, can_be_part=is_alone)
 
-    def _remember(self, look: Look) -> None:
+    def _remember(self, look: ScreenState) -> None:
         self._outputs = look.output_count
         self._human_keys = look.human_key_count

@@ -16,7 +16,7 @@ from palaver.harness.integration import Done, TextOutcome
 from palaver.protocol.priority import Priority
 from palaver.terminal.gates import GateFacts, check
 from palaver.terminal.keyboard import Leftover
-from palaver.terminal.screen import Look
+from palaver.terminal.screen import ScreenState
 from palaver.terminal.typing import ENTER, TypedText, Typing, Write
 
 _BEHIND_MS: Final = 20
@@ -34,7 +34,7 @@ class TypingTerminal(Protocol):
         """Return whether keys wait to be written, or a person's line waits for its Enter."""
         ...
 
-    def look(self) -> Look:
+    def look(self) -> ScreenState:
         """Return the current state of the screen."""
         ...
 
@@ -107,7 +107,7 @@ class Typist:
         """The text that we put into the composer, without white space."""
         return "" if self._typing is None else self._typing.ours
 
-    def gate(self, look: Look, facts: GateFacts) -> Gate:
+    def gate(self, look: ScreenState, facts: GateFacts) -> Gate:
         """Return whether the next message could be typed.
 
         Our text in the composer does not close this gate while it is being sent. It does close it once a

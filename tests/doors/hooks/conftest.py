@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.handler import HookDesk, HookReply
+from palaver.doors.hooks.handler import HookHandler, HookReply
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook
@@ -23,7 +23,7 @@ class Hooks:
         self.bus = bus
         self.conversations = Conversations(bus.delivery, Queries(bus.log), tasks)
         self.subagents = Subagents(bus.log, bus.broker, tasks)
-        self.desk = HookDesk(
+        self.desk = HookHandler(
             queries=Queries(bus.log),
             broker=bus.broker,
             delivery=bus.delivery,

@@ -11,7 +11,7 @@ from tests.doors.parts import BOOT, Parts, opened_parts
 from tests.fakes import SCRIPT
 
 from palaver.doors.hooks.connection import HookAsking
-from palaver.doors.hooks.handler import HookDesk, HookReply
+from palaver.doors.hooks.handler import HookHandler, HookReply
 from palaver.errors import AlreadyJoined
 from palaver.identity.caller import Anchor, CallerClaim, Doorstep
 from palaver.identity.process import HarnessEnvironment, Peer, Process
@@ -69,7 +69,7 @@ class Asking:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.street = Street(parts)
-        desk = HookDesk(
+        desk = HookHandler(
             queries=parts.queries,
             broker=parts.broker,
             delivery=parts.delivery,

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from palaver.broker.context import Joined
-from palaver.doors.hooks.handler import HookDesk, HookReply
+from palaver.doors.hooks.handler import HookHandler, HookReply
 from palaver.errors import AlreadyJoined, BadRequest, PalaverError
 from palaver.harness.claude.launch import has_waker
 from palaver.harness.hooks import HookNews, HookStep, permission_answer
@@ -126,7 +126,7 @@ _SLOW_MARK: Final = "slow"
 class HookAsking:
     """The handler of hooks that arrive from hook processes."""
 
-    def __init__(self, services: Services, doorstep: Doorstep, desk: HookDesk) -> None:
+    def __init__(self, services: Services, doorstep: Doorstep, desk: HookHandler) -> None:
         self._services = services
         self._doorstep = doorstep
         self.desk = desk

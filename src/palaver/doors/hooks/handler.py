@@ -143,7 +143,7 @@ class HookReply:
     """The request key, if the hook is a separate process."""
 
 
-class HookDesk:
+class HookHandler:
     """The handler of the hooks of agents. Use it only on the event loop's thread."""
 
     def __init__(
@@ -442,7 +442,7 @@ def hook_input(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 async def answer_hook(
-    desk: HookDesk, caller: Caller, harness: str, event: str, data: Mapping[str, object]
+    desk: HookHandler, caller: Caller, harness: str, event: str, data: Mapping[str, object]
 ) -> HookReply | None:
     """Return the reply to a hook; None if the caller is not an agent or has another harness."""
     news = read_hook(harness, event, data)
@@ -453,7 +453,7 @@ async def answer_hook(
 
 
 async def run_hook(
-    desk: HookDesk, caller: Caller, harness: str, event: str, data: Mapping[str, object]
+    desk: HookHandler, caller: Caller, harness: str, event: str, data: Mapping[str, object]
 ) -> dict[str, object]:
     """Return the reply to a hook, and record its messages as passed to the harness; {} without a reply."""
     answer = await answer_hook(desk, caller, harness, event, data)
