@@ -10,19 +10,19 @@ from typing import Final
 
 import msgspec
 
-from palaver.broker.context import Outcome
+from palaver.broker.context import Outcome, Written
 from palaver.domain.routing import Directory
 from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.spec import Table
-from palaver.errors import NotFound, UsageError, WhoAreYou
+from palaver.errors import NotFound, RoomNotFound, UsageError, WhoAreYou
 from palaver.identity.caller import Anchor
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.message import EXTERNAL
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Request
+from palaver.protocol.requests import LeaveRoom, Request
 from palaver.protocol.thin import ThinRequest
 from palaver.services.services import Services
 
@@ -190,3 +190,57 @@ def check_utf8(parsed: Parsed) -> None:
             word.encode()
         except UnicodeEncodeError:
             raise UsageError(f"{word!r} is not UTF-8; only file names may contain other bytes") from None
+
+
+# --------------------
+# The room that a command is about.
+
+
+async def room_of(call: Call, path: str = "") -> str:
+    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
+
+    The caller's room is the one that it is in at the current directory, else the only one that it is in.
+    """
+    if (named := call.parsed.value("--room")) is not None:
+        if path:
+            raise UsageError("--room and PATH both select a room: use one of them")
+        return await named_room(call, named)
+    return await _room_at(call, path) if path else await _own_room(call)
+
+
+async def room_here_or_named(call: Call, path: str = "") -> str:
+    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
+    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
+
+
+async def named_room(call: Call, word: str) -> str:
+    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
+    is_path = "/" in word or word.startswith(".")
+    return await _room_at(call, word) if is_path else word
+
+
+async def _room_at(call: Call, path: str) -> str:
+    where = call.absolute(path)
+    room = await call.services.rooms.room_here(call.caller, where) or await room_of_repeat(call)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it")
+    return room
+
+
+async def _own_room(call: Call) -> str:
+    desk, where = call.services.rooms, call.absolute(".")
+    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
+    room = room or await desk.room_meant(call.caller, where)
+    if room is None:
+        raise RoomNotFound(f"at {where} or above it, and you are in no other")
+    return room
+
+
+async def room_of_repeat(call: Call) -> str | None:
+    """Return the room in which this same request was already done; None if it was not.
+
+    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
+    """
+    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
+    event = done.event if isinstance(done, Written) else None
+    return None if event is None else room_id_of(event)

@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from palaver.doors.cli.call import EXIT_NOTHING, Call
+from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room
 from palaver.doors.cli.parser import Parsed, shown
-from palaver.doors.cli.rooms import named_room
 from palaver.doors.cli.spec import Command, Completes, Option
 from palaver.errors import PalaverError, UsageError
 from palaver.protocol.agents import RESERVED

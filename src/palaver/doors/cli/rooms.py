@@ -7,15 +7,12 @@ from typing import Final
 
 import msgspec
 
-from palaver.broker.context import Written
-from palaver.doors.cli.call import Call
+from palaver.doors.cli.call import Call, room_here_or_named, room_of
 from palaver.doors.cli.parser import Parsed, relative_time
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.errors import BadRequest, InvalidHandoff, RoomNotFound, UsageError
+from palaver.errors import BadRequest, InvalidHandoff, UsageError
 from palaver.identity.process import read_home
 from palaver.protocol.display import Column, Paint, display_width, lay_out, truncate
-from palaver.protocol.envelope import room_id_of
-from palaver.protocol.requests import LeaveRoom
 from palaver.protocol.text import LIMIT_BODY_BYTES
 from palaver.services.results import (
     DeniedTurn,
@@ -260,56 +257,6 @@ CHAT_COMMANDS: Final = (
 
 # --------------------
 # Functions of `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
-
-
-async def room_of(call: Call, path: str = "") -> str:
-    """Return the room of a command: the named one, the one at or above a path, or the caller's room.
-
-    The caller's room is the one that it is in at the current directory, else the only one that it is in.
-    """
-    if (named := call.parsed.value("--room")) is not None:
-        if path:
-            raise UsageError("--room and PATH both select a room: use one of them")
-        return await named_room(call, named)
-    return await _room_at(call, path) if path else await _own_room(call)
-
-
-async def room_here_or_named(call: Call, path: str = "") -> str:
-    """Return the room to close or to remove a member from: one in another workspace only if it was named."""
-    return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
-
-
-async def named_room(call: Call, word: str) -> str:
-    """Return the room that `--room` names: for a path the room at or above it, else the name as it is."""
-    is_path = "/" in word or word.startswith(".")
-    return await _room_at(call, word) if is_path else word
-
-
-async def _room_at(call: Call, path: str) -> str:
-    where = call.absolute(path)
-    room = await call.services.rooms.room_here(call.caller, where) or await room_of_repeat(call)
-    if room is None:
-        raise RoomNotFound(f"at {where} or above it")
-    return room
-
-
-async def _own_room(call: Call) -> str:
-    desk, where = call.services.rooms, call.absolute(".")
-    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
-    room = room or await desk.room_meant(call.caller, where)
-    if room is None:
-        raise RoomNotFound(f"at {where} or above it, and you are in no other")
-    return room
-
-
-async def room_of_repeat(call: Call) -> str | None:
-    """Return the room in which this same request was already done; None if it was not.
-
-    A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
-    """
-    done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
-    event = done.event if isinstance(done, Written) else None
-    return None if event is None else room_id_of(event)
 
 
 async def text_from_stdin(call: Call, limit_bytes: int) -> str:
