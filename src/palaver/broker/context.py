@@ -12,10 +12,8 @@ from palaver.domain.brakes import Brakes
 from palaver.domain.lease import Attendance, Policy, Unattended
 from palaver.domain.routing import Directory
 from palaver.ids import UlidSource
-from palaver.log.api import (
-    Archived,  # doors use it: they must not import the log
-    Log,
-)
+from palaver.log.api import Archived as Archived  # doors use it: they must not import the log
+from palaver.log.api import Log
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import SYSTEM

@@ -8,14 +8,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from palaver.broker.context import Redacted
+from palaver.broker.context import Archived, Redacted
 from palaver.domain.rights import is_foreign_type, require
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, moment_from, query_from
 from palaver.doors.cli.parser import format_argv
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
-from palaver.log.api import Archived
 from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
