@@ -15,7 +15,7 @@ from palaver.protocol.subscriptions import DELIVERY
 from palaver.state.fold import apply
 
 STATE = ["Broker._follow", "DeliveryReactor._hear", "Roll._follow"]
-LIMITED = ["Broker._follow", "DeliveryReactor._hear", "Allowances._hear_agents", "Roll._follow"]
+LIMITED = ["Broker._follow", "DeliveryReactor._hear", "UsageLimits._hear_agents", "Roll._follow"]
 SEAT = ["Subagents._follow", "Sticks._hear"]
 DOORS = ["RoomNotifier._hear", "UnixDoor._follow_seats", "MessageFiles._follow_agents"]
 

@@ -8,7 +8,7 @@ from tests.fakes import HUMAN, Bus, Ring, caller
 from tests.limits import LIMIT_S
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.delivery.usage_limits import Allowances
+from palaver.delivery.usage_limits import UsageLimits
 from palaver.errors import DiskFull
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
@@ -39,7 +39,7 @@ class Limited:
         self.start()
 
     def start(self) -> None:
-        self.allowances = Allowances(
+        self.allowances = UsageLimits(
             self.bus.log,
             self._submit,
             self._lift,

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, FakeLane, OpenLog, open_memory, open_sqlite, opened_bus
 
-from palaver.delivery.mailbox import Taker
+from palaver.delivery.mailbox import QueueReader
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.lanes import IDLE_WAIT_S, LaneKind, Offer, OfferOutcome
@@ -51,8 +51,8 @@ class Table:
     def __init__(self, bus: Bus, nova: Caller) -> None:
         self.bus = bus
         self.nova = nova
-        self.takers: dict[Taker, set[int]] = {}
-        self.picky: set[Taker] = set()
+        self.takers: dict[QueueReader, set[int]] = {}
+        self.picky: set[QueueReader] = set()
         self.lanes: list[FakeLane] = []
         self.sent: dict[int, Priority] = {}
         self.seen: set[int] = set()
@@ -154,7 +154,7 @@ class Table:
         for _ in range(times):
             await asyncio.sleep(0)
 
-    def _hand(self, which: int) -> tuple[Taker, set[int]] | None:
+    def _hand(self, which: int) -> tuple[QueueReader, set[int]] | None:
         full = [(taker, seqs) for taker, seqs in self.takers.items() if seqs]
         return _one(full, which) if full else None
 

@@ -21,7 +21,7 @@ from tests.limits import LIMIT_S
 
 from palaver.errors import AlreadyJoined, BadRequest, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
-from palaver.identity.caller import HUMAN, SCRIPT, Anchor, CallerClaim, Doorstep
+from palaver.identity.caller import HUMAN, SCRIPT, Anchor, CallerClaim, CallerIdentifier
 from palaver.identity.process import Process, boot_id, peer_of, read_process
 from palaver.identity.seats import AgentTerminals, Holders, SeatIndex, seat_mark
 from palaver.protocol.agents import Agent, Seat, Standing
@@ -163,8 +163,8 @@ def street() -> Iterator[_Street]:
         street.close()
 
 
-def _doorstep(*agents: Agent) -> Doorstep:
-    return Doorstep(SeatIndex(boot_id(), agents))
+def _doorstep(*agents: Agent) -> CallerIdentifier:
+    return CallerIdentifier(SeatIndex(boot_id(), agents))
 
 
 def _agent(
@@ -251,7 +251,7 @@ def test_caller_in_a_terminal_of_a_holder_is_not_the_human(street: _Street) -> N
     terminal.type(street.probe)
     visit = street.visit()
 
-    held = Doorstep(SeatIndex(boot_id()), holder_ttys={terminal.number})
+    held = CallerIdentifier(SeatIndex(boot_id()), holder_ttys={terminal.number})
 
     assert held.who(visit.chain, visit.claim) == SCRIPT
 
@@ -285,14 +285,14 @@ def test_parent_that_ended_before_the_check_makes_the_caller_a_script(street: _S
 # Below a holder
 
 
-def _held(holder: Process, *others: Agent, role: str = "worker") -> Doorstep:
+def _held(holder: Process, *others: Agent, role: str = "worker") -> CallerIdentifier:
     """Return a doorstep with a holder that runs luna, in a process that never connects."""
     child = replace(holder, pid=2**22 + 1, ppid=holder.pid, start=holder.start + 1)
     luna = msgspec.structs.replace(_agent("luna", child, role=role), holder="hash")
     found = {child.pid: child, holder.pid: holder}
     holders = Holders(boot_id(), found.get, lambda pid: pid == holder.pid)
     holders.put(luna)
-    return Doorstep(SeatIndex(boot_id(), [luna, *others]), holders=holders)
+    return CallerIdentifier(SeatIndex(boot_id(), [luna, *others]), holders=holders)
 
 
 @pytest.mark.parametrize("line", ["{probe}", "env -i {probe}", "CLAUDECODE=1 {probe}"])

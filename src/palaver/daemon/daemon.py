@@ -25,7 +25,7 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.clock import CallLater, Clock, Timer
 from palaver.config import LoadedSettings, Settings, load
 from palaver.delivery.reactor import DeliveryReactor
-from palaver.delivery.usage_limits import Allowances
+from palaver.delivery.usage_limits import UsageLimits
 from palaver.domain.brakes import Brakes
 from palaver.domain.lease import Policy, policy_from
 from palaver.doors.caller_forwarding import AdoptedDoor
@@ -45,7 +45,7 @@ from palaver.home import (
     trace_path,
     wait_for_successor,
 )
-from palaver.identity.caller import CallerClaim, Doorstep, marks_of
+from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AttendanceBook, Roll
 from palaver.identity.process import ancestors, read_process
 from palaver.identity.tokens import Tickets, TokenBook
@@ -265,7 +265,7 @@ class Reactors:
         self.delivery = DeliveryReactor(
             log, submit, clock=clock, tasks=tasks, native_wait_s=settings.native_wait_s
         )
-        self._allowances = Allowances(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
+        self._allowances = UsageLimits(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
         self._watches = Watches(log, submit, tasks=tasks)
         after_s = settings.remind_after_s
         self._nags = Reminders(log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks)
@@ -483,7 +483,7 @@ class Daemon:
     async def _remove_files(self, ids: Sequence[str]) -> None:
         await asyncio.to_thread(remove_files, self._home, ids)
 
-    def _take_wanted(self, doorstep: Doorstep) -> None:
+    def _take_wanted(self, doorstep: CallerIdentifier) -> None:
         """Write the settings that this process was started with; refuse unless a person started it."""
         require_person(doorstep.who(ancestors(os.getpid()), CallerClaim(marks=marks_of(os.environ))))
         write_wanted(self._home, self._wanted)
@@ -530,7 +530,7 @@ class Daemon:
             policy=self._policy,
         )
         closing.callback(broker.close)
-        doorstep = Doorstep(
+        doorstep = CallerIdentifier(
             roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
         )
         return _Middle(roll=roll, doorstep=doorstep, tokens=tokens, attendance=attendance, broker=broker)
@@ -614,7 +614,7 @@ class _Middle:
     """The broker, and the parts that know callers and presence, which its decisions read."""
 
     roll: Roll
-    doorstep: Doorstep
+    doorstep: CallerIdentifier
     tokens: TokenBook
     attendance: AttendanceBook
     broker: Broker

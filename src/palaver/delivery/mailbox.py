@@ -62,11 +62,13 @@ class Mailbox:
         self._put_back = put_back
         self.agent = agent
         self._in_hand: dict[int, object] = {}
-        self._takers: dict[Taker, None] = {}
+        self._takers: dict[QueueReader, None] = {}
 
-    def open(self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False) -> "Taker":
+    def open(
+        self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
+    ) -> "QueueReader":
         """Add a reader. `passes` selects its messages."""
-        reader = Taker(self, self._log, passes, window, is_pushed=is_pushed)
+        reader = QueueReader(self, self._log, passes, window, is_pushed=is_pushed)
         self._takers[reader] = None
         return reader
 
@@ -174,14 +176,14 @@ class Mailbox:
         if mine:
             self._put_back(self.agent)
 
-    def close(self, reader: "Taker") -> None:
+    def close(self, reader: "QueueReader") -> None:
         """Remove a reader and release its messages."""
         del self._takers[reader]
         self.settle([seq for seq, owner in self._in_hand.items() if owner is reader])
         self._put_back(self.agent)
 
 
-class Taker:
+class QueueReader:
     """One reader of a mailbox, which either fetches messages or has them pushed.
 
     A reader that fetches receives all open messages; with push it receives those that the agent's state

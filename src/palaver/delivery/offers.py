@@ -47,7 +47,7 @@ _WHY_ADVISED: Final = {
 _WHY: Final = "its terminal accepts no messages now ({reason}). It is delivered when that is over"
 
 
-class Gated:
+class HeldMessages:
     """Holds messages and queues them again. The ledger is the record; this is a cache per agent."""
 
     def __init__(self, log: Log, ledger: Ledger) -> None:
@@ -262,7 +262,7 @@ class Offering:
         self._drawing: list[str] = []
         """Agents that are requesting messages now. No dialog blocks them, whatever their state says."""
         self._numbers = count(1)
-        self.gated: Final = Gated(log, ledger)
+        self.gated: Final = HeldMessages(log, ledger)
         self.lanes: Final[defaultdict[str, list[Lane]]] = defaultdict(list)
 
     def look(self, agent: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from palaver.clock import Clock
 from palaver.delivery.lanes import NATIVE_S, Patience, SilenceLimits
 from palaver.delivery.ledger import Ledger, expiring
-from palaver.delivery.mailbox import Mailboxes, Taker
+from palaver.delivery.mailbox import Mailboxes, QueueReader
 from palaver.delivery.offers import Offering
 from palaver.log.api import EventKey, EventKind, Log
 from palaver.protocol.envelope import Event, body_as
@@ -188,7 +188,7 @@ class DeliveryReactor:
 
     def take(
         self, agent: str, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
-    ) -> Taker:
+    ) -> QueueReader:
         """Open a reader of an agent's mailbox. The caller must have checked the right to read it.
 
         At most `window` messages are handed out and not settled; 0 means no limit. A reader with `is_pushed`

@@ -43,7 +43,7 @@ Lift = Callable[[Agent], Awaitable[object]]
 """Writes that an agent is idle."""
 
 
-class Allowances:
+class UsageLimits:
     """Follows the status of every agent. Agents without a usage limit cost nothing."""
 
     def __init__(

@@ -24,7 +24,7 @@ from palaver.broker.context import Sent
 from palaver.doors.unix import SocketAgain, bind_socket, remove_socket
 from palaver.errors import BadRequest, NotYou, PalaverError, Unavailable, WhoAreYou
 from palaver.home import SHORT_PREFIX, file_id, is_address
-from palaver.identity.caller import CallerClaim, Doorstep
+from palaver.identity.caller import CallerClaim, CallerIdentifier
 from palaver.identity.process import Peer, peer_of
 from palaver.protocol.agent_socket import (
     LIMIT_LINE_BYTES,
@@ -55,7 +55,7 @@ _logger: Final = logging.getLogger("palaver.doors")
 class AdoptedDoor:
     """The listener on `adopt.sock` of a home."""
 
-    def __init__(self, services: Services, doorstep: Doorstep, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, services: Services, doorstep: CallerIdentifier, tasks: asyncio.TaskGroup) -> None:
         self._services = services
         self._doorstep = doorstep
         self._tasks = tasks

@@ -27,7 +27,7 @@ from palaver.doors.mcp.loading import Loader
 from palaver.doors.mcp.pump import PumpConnection, PumpDoor
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
 from palaver.home import at_short_path, file_id, first_reserved_file
-from palaver.identity.caller import SCRIPT, CallerClaim, Doorstep
+from palaver.identity.caller import SCRIPT, CallerClaim, CallerIdentifier
 from palaver.identity.process import Peer, peer_of
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
@@ -60,7 +60,7 @@ class UnixDoor:
     """The listener on one socket file. Hold the lock of the home before `open`, which replaces the file."""
 
     def __init__(
-        self, services: Services, doorstep: Doorstep, hooks: HookHandler, tasks: asyncio.TaskGroup
+        self, services: Services, doorstep: CallerIdentifier, hooks: HookHandler, tasks: asyncio.TaskGroup
     ) -> None:
         self._services = services
         self._doorstep = doorstep

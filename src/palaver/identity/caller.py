@@ -429,7 +429,7 @@ _HARNESS_OF_MARK: Final = {
 
 
 @dataclass(slots=True)
-class Doorstep:
+class CallerIdentifier:
     """Everything needed to identify a caller. Belongs to one thread."""
 
     seats: SeatIndex

@@ -13,7 +13,7 @@ from tests.fakes import SCRIPT
 from palaver.doors.hooks.connection import HookAsking
 from palaver.doors.hooks.handler import HookHandler, HookReply
 from palaver.errors import AlreadyJoined
-from palaver.identity.caller import Anchor, CallerClaim, Doorstep
+from palaver.identity.caller import Anchor, CallerClaim, CallerIdentifier
 from palaver.identity.process import HarnessEnvironment, Peer, Process
 from palaver.protocol.agents import Caller, Seat, caller_for
 from palaver.protocol.thin import ThinRequest
@@ -80,7 +80,7 @@ class Asking:
             hints="",
             tasks=parts.tasks,
         )
-        self.asking = HookAsking(parts.services, cast("Doorstep", self.street), desk)
+        self.asking = HookAsking(parts.services, cast("CallerIdentifier", self.street), desk)
 
     async def hook(self, *words: str, **fields: object) -> HookReply | None:
         """Run a hook with these arguments after `pal hook`."""

@@ -40,7 +40,7 @@ from palaver.doors.cli.render import before_the_text, format_refusal, status_of
 from palaver.doors.cli.spec import Command, Table, build_table
 from palaver.errors import PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of
-from palaver.identity.caller import CallerClaim, Doorstep, act_as, marks_of
+from palaver.identity.caller import CallerClaim, CallerIdentifier, act_as, marks_of
 from palaver.identity.process import Process
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.display import paint_for, safe, wants_colour
@@ -200,7 +200,7 @@ class ArgvDoor:
     """Runs command lines."""
 
     services: Services
-    doorstep: Doorstep
+    doorstep: CallerIdentifier
 
     async def run(self, connection: ArgvConnection, asked: ThinRequest) -> int:
         """Run a command line and return its exit status."""

@@ -26,7 +26,7 @@ from palaver.harness.claude.launch import has_waker
 from palaver.harness.hooks import HookNews, HookStep, permission_answer
 from palaver.harness.registry import profile_of, read_hook
 from palaver.harness.setup import INSTALLED
-from palaver.identity.caller import CallerClaim, Doorstep, marks_of, who_joins
+from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of, who_joins
 from palaver.identity.process import Peer, Process
 from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.events import request_digest
@@ -126,7 +126,7 @@ _SLOW_MARK: Final = "slow"
 class HookAsking:
     """The handler of hooks that arrive from hook processes."""
 
-    def __init__(self, services: Services, doorstep: Doorstep, desk: HookHandler) -> None:
+    def __init__(self, services: Services, doorstep: CallerIdentifier, desk: HookHandler) -> None:
         self._services = services
         self._doorstep = doorstep
         self.desk = desk

@@ -29,7 +29,7 @@ from palaver.errors import (
     WhoAreYou,
 )
 from palaver.harness.hooks import call_in_meta, session_in_arguments, session_in_meta
-from palaver.identity.caller import CallerClaim, Doorstep, act_as, marks_of, who_joins
+from palaver.identity.caller import CallerClaim, CallerIdentifier, act_as, marks_of, who_joins
 from palaver.identity.process import Peer, Process, read_home
 from palaver.protocol import thin as wire
 from palaver.protocol.agents import Caller
@@ -108,7 +108,7 @@ class PumpCaller:
     """The search for the caller of one pump, repeated for every call: an agent may have joined since."""
 
     def __init__(
-        self, services: Services, doorstep: Doorstep, peer: Peer, asked: ThinRequest, as_name: str
+        self, services: Services, doorstep: CallerIdentifier, peer: Peer, asked: ThinRequest, as_name: str
     ) -> None:
         self._services = services
         self._doorstep = doorstep
@@ -200,7 +200,7 @@ class PumpDoor:
     """The parts that every pump uses."""
 
     services: Services
-    doorstep: Doorstep
+    doorstep: CallerIdentifier
     tasks: asyncio.TaskGroup
     loader: Loader
 
