@@ -94,9 +94,11 @@ class Bus:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         ) as shell:
             yield shell
-            shell.kill()
+            # With its commands: a command that still waits would start the daemon again.
+            os.killpg(shell.pid, signal.SIGKILL)
 
     def run(self, command: str) -> str:
         """Run one command of `pal` to its end and return its output."""
