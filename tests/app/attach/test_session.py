@@ -167,7 +167,7 @@ def test_detaching_leaves_the_agent_running_and_restores_the_terminal(luna: Pane
 
 def test_quitting_asks_once_and_exits_with_the_status_of_the_agent(luna: Pane) -> None:
     luna.keys(MENU, "q")
-    luna.until_row(-1, "quit luna?")
+    luna.until_row(-1, "stop luna")
     luna.keys("n")
     luna.until("luna keeps running")
 
@@ -525,8 +525,8 @@ def test_ended_harness_is_reported_with_the_command_that_continues_it(bus: Home,
 
     pane.keys("Enter")
 
-    pane.until("luna has ended: exited with 7; 'pal resume luna' continues it", "$")
+    pane.until("luna has ended: exited with 7; 'pal resume luna' starts it again", "$")
     pane.run("pal", "resume", "luna")
     pane.until("ready", "luna |", "keys to the agent")
     pane.keys("Enter")
-    pane.until("luna has ended: exited with 7; 'pal resume luna' continues it", "$")
+    pane.until("luna has ended: exited with 7; 'pal resume luna' starts it again", "$")

@@ -247,7 +247,7 @@ async def test_stream_is_lost_when_it_is_silent_or_refused() -> None:
             await _events(client, first_s=0.01)
 
     async with _server(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", _close) as client:
-        with pytest.raises(Lost, match="it answered 401"):
+        with pytest.raises(Lost, match="it responded with 401"):
             await _events(client)
 
 

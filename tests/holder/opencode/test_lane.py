@@ -288,7 +288,7 @@ async def test_refusal_of_the_server_refuses_the_message(stage: Stage, server: F
     stage.offer("a text")
 
     answer = await stage.answer()
-    assert (answer.answer, answer.reason) == ("refused", "OpenCode answered 400")
+    assert (answer.answer, answer.reason) == ("refused", "OpenCode responded with 400")
 
 
 async def test_deleted_session_gets_no_more_texts(stage: Stage, server: FakeOpenCode) -> None:
