@@ -132,7 +132,7 @@ async def test_unanswered_requests_are_listed_and_can_be_ended(watched: Watched,
         for name in ("luna", "nova")
     ]
     assert f"w{request.seq}-nova  human   0s  request #{request.seq} to nova" in shown
-    assert ended == f"w{request.seq}-nova is over\n"
+    assert ended == f"ended w{request.seq}-nova\n"
     assert [one["agent"] for one in await person.json("subs")] == ["luna"]
 
 

@@ -194,7 +194,7 @@ async def unsubscribe(call: Call) -> int:
     if call.is_json:
         await call.say_json({"id": gone, "removed": True})
     else:
-        await call.say(f"{gone} is ended")
+        await call.say(f"ended {gone}")
     return 0
 
 
