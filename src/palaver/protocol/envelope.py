@@ -105,7 +105,8 @@ class Event(_Fact, frozen=True, kw_only=True):
     """A fact with its seq in the log."""
 
     seq: int
-    device: str
+    device: str = ""
+    """The device of the log; empty for an event that another program wrote without it."""
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
 
