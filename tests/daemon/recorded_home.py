@@ -36,7 +36,8 @@ _YEARS_S: Final = 3_000_000_000
 _LARGE: Final = "large " * 16_000
 """A text that is stored in its own file."""
 _LATER: Final = "later"
-_OF_THE_MACHINE: Final = frozenset({"home", "pid"})
+_NOT_COMPARED: Final = frozenset({"home", "pid", "meaning"})
+"""Fields with values of this machine, and the help texts of settings, which may change."""
 _LONG: Final = 2_000
 """Characters of a text that is recorded as its hash."""
 
@@ -96,10 +97,11 @@ def reading_commands(home: Home) -> Iterator[tuple[str, ...]]:
 
 
 def read_all(home: Home, commands: Sequence[Sequence[str]], last: int, end_ms: int) -> Output:
-    """Run reading commands. Later events, later times and values of this machine are left out."""
+    """Run reading commands. Later events and times, and fields that may differ, are left out."""
     found: Output = {}
     for words in commands:
-        result = home.pal(*words, "--json")
+        # A person may read as any agent; a script may not when its own parent has ended.
+        result = run_as_person(home, *words, "--json") if "--as" in words else home.pal(*words, "--json")
         lines = result.lines or [json.loads(line) for line in result.err.splitlines()]
         kept = [line for line in lines if int(line.get("seq") or 0) <= last]
         found[" ".join(words)] = [_comparable(line, last, end_ms) for line in kept]
@@ -108,7 +110,7 @@ def read_all(home: Home, commands: Sequence[Sequence[str]], last: int, end_ms: i
 
 def _comparable(value: object, last: int, end_ms: int) -> object:
     if isinstance(value, Mapping):
-        shown = {key: one for key, one in value.items() if key not in _OF_THE_MACHINE}
+        shown = {key: one for key, one in value.items() if key not in _NOT_COMPARED}
         return {key: _comparable(one, last, end_ms) for key, one in shown.items()}
     if isinstance(value, list):
         is_later = [isinstance(one, Mapping) and _seq_of(one) > last for one in value]
@@ -148,7 +150,12 @@ def opened_copy(client: str | None = None) -> Iterator[Home]:
 
 def read_recorded() -> Recorded:
     """Return the output of the older version."""
-    return msgspec.json.decode(lzma.decompress((FOLDER / "output.json.xz").read_bytes()), type=Recorded)
+    found = msgspec.json.decode(lzma.decompress((FOLDER / "output.json.xz").read_bytes()), type=Recorded)
+    output = {
+        words: [_comparable(line, found.last, found.end_ms) for line in lines]
+        for words, lines in found.output.items()
+    }
+    return msgspec.structs.replace(found, output=output)
 
 
 # Recording

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.recorded_home import opened_copy, read_all, read_recorded
-from tests.daemon.stage import Home, check_output, run_as_person
+from tests.daemon.stage import Home, Result, check_output, run_as_person, run_script_as_person
 
 
 @pytest.fixture
@@ -41,18 +41,25 @@ def test_recording_contains_every_state_of_messages_agents_rooms_and_tasks() -> 
 
 
 def test_agents_of_the_older_version_continue(old: Home) -> None:
-    nova, kira = old.shell(), old.shell()
     held = old.ok("pending", "--json").json["held"]
+    token = old.ok("token", "list", "--json").json["id"]
 
     check_output(run_as_person(old, "release", str(held)))
-    nova.ok("join", "--as", "nova")
-    kira.ok("join", "--as", "api-kira")
-    mail = [line["text"] for line in nova.ok("recv", "--limit", "100", "--json").lines]
-    turn = kira.ok("stick", "claim", "--room", "docs-mtqx", "--json").json
-    kira.ok("token", "revoke", old.ok("token", "list", "--json").json["id"])
+    nova = _in_shell(old, "pal join --as nova", "pal recv --limit 100 --json")
+    kira = _in_shell(
+        old, "pal join --as api-kira", f"pal token revoke {token}", "pal stick claim --room docs-mtqx --json"
+    )
     check_output(run_as_person(old, "archive", "--before", "60"))
 
+    mail, turn = [line["text"] for line in nova.lines], kira.json
     assert {"later", "the fourth in a minute", "to all agents"} <= set(mail)
     assert (turn["status"], turn["handoff"]["status"]) == ("your_turn", "done")
     assert old.ok("token", "list", "--json").lines == []
     assert len(old.ok("events", "--archived", "--type", "message", "--json").lines) > len(mail)
+
+
+def _in_shell(home: Home, *commands: str) -> Result:
+    """Run commands in the shell of a person; return the output of the last one."""
+    *first, last = commands
+    quiet = [f"{command} >/dev/null" for command in first]
+    return check_output(run_script_as_person(home, " && ".join([*quiet, last])))
