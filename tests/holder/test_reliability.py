@@ -336,6 +336,7 @@ def show(home: Home, agent: Scripted, message_id: str) -> dict[str, Any]:
 
 def test_message_shows_its_priority_and_file_before_and_after_typing(home: Home, framed: Scripted) -> None:
     framed.be("dialog")
+    until(lambda: is_gate(home, framed, reason="dialog"))
     place = send(home, framed, "later", "--priority", "idle")
     ending = home.ok("show", str(place), "--json").json["id"][-8:]
     until(lambda: show(home, framed, f"#{place}")["file_path"] != "")
