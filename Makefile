@@ -55,8 +55,8 @@ test-processes: $(READY) ## run the tests that start clients and commands from t
 QUICK := $(BIN)/python -m pytest -q -p no:xdist -p no:anyio -p no:cacheprovider
 quick: $(READY) ## run the tests of the packages that do no input or output, in a few seconds
 	@mkdir -p build
-	@$(QUICK) tests/protocol --ignore=tests/protocol/test_redact.py >build/quick.txt 2>&1 & first=$$!; \
-	  $(QUICK) tests/protocol/test_redact.py tests/state tests/domain tests/harness \
+	@$(QUICK) tests/protocol tests/state --ignore=tests/protocol/test_redact.py >build/quick.txt 2>&1 & first=$$!; \
+	  $(QUICK) tests/protocol/test_redact.py tests/domain tests/harness \
 	  --ignore=tests/harness/real --ignore=tests/harness/test_stand_in.py; second=$$?; \
 	  wait $$first; first=$$?; cat build/quick.txt; exit $$((first || second))
 
