@@ -20,7 +20,7 @@ def processes_of(folder: Path) -> dict[int, str]:
             command = (process / "cmdline").read_bytes()
             inside = os.fsencode(os.readlink(process / "cwd"))
             if any(name in text for text in (command, inside, (process / "environ").read_bytes())):
-                found[pid] = command.replace(b"\0", b" ").decode(errors="replace")
+                found[pid] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return found
 
 
@@ -52,12 +52,17 @@ def wait_for_end(pidfd: int) -> None:
     assert ready, "the process has not ended"
 
 
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def _all_processes() -> Iterator[int]:
     """Yield the processes of the system, without this one and those above it."""
     above = {os.getpid()}
     pid = os.getpid()
     while pid > 1:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        pid = parent_of(pid)
         above.add(pid)
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) not in above:

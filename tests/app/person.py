@@ -50,6 +50,16 @@ class Person:
         """Type a command, followed by an echo of its exit status."""
         self.press(f"{command}; echo stat''us $?\r".encode())
 
+    def output_of(self, command: str) -> str:
+        """Run a command and return its output. It must succeed."""
+        self.shown = b""
+        self.run(command)
+        self.until(b"status ")
+        self.until(b"\n")
+        out, _, status = self.shown.decode().replace("\r\n", "\n").rpartition("status ")
+        assert status.strip() == "0", self.shown
+        return out
+
     def until(self, text: bytes) -> None:
         """Read until the terminal has shown a text."""
         self.until_count(text, 1)

@@ -63,14 +63,7 @@ class Seats:
 
     def run(self, name: str, command: str) -> str:
         """Run a command in a terminal; return its output. It must succeed."""
-        person = self.at(name)
-        person.shown = b""
-        person.run(command)
-        person.until(b"status ")
-        person.until(b"\n")
-        out, _, status = person.shown.decode().replace("\r\n", "\n").rpartition("status ")
-        assert status.strip() == "0", person.shown
-        return out
+        return self.at(name).output_of(command)
 
 
 def normal(text: str) -> str:

@@ -7,7 +7,7 @@ from tests.harness.real.claude_stage import PREFIX, ClaudeStage, write_account
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import NAME, HarnessStage
 from tests.harness.real.install import installed
-from tests.harness.real.processes import processes_of
+from tests.processes import processes_of
 
 from palaver.app.mock_model import Script, mock_model
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import HarnessStage, reply
-from tests.harness.real.processes import processes_of
+from tests.processes import processes_of
 
 from palaver.app.mock_model import MockModel, Script, ScriptedReply, ScriptedToolCall, mock_model
 

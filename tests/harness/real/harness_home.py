@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.app.person import Person, persons
 from tests.daemon.stage import Home
 from tests.harness.real.install import link_node
-from tests.harness.real.processes import end_processes_of
+from tests.processes import end_processes_of
 
 from palaver.app.doctor.self_test import account_for
 from palaver.app.mock_model import MockModel

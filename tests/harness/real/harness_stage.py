@@ -18,7 +18,7 @@ from tests.app.person import Person
 from tests.daemon.stage import JsonLine, Result, Shell, finish, run_script_as_person
 from tests.harness.real.harness import Harness
 from tests.harness.real.harness_home import LIMIT_S, HarnessHome
-from tests.harness.real.processes import parent_of, processes_of
+from tests.processes import parent_of, processes_of
 
 from palaver.app.mock_model import MockModel, Request, Script, ScriptedReply, ScriptedToolCall
 

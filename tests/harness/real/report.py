@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.daemon.stage import Home
-from tests.harness.real.processes import processes_of
+from tests.processes import processes_of
 
 from palaver.app.mock_model import Script
 

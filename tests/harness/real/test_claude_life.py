@@ -11,8 +11,8 @@ from tests.daemon.stage import run_as_person
 from tests.harness.real.claude_stage import ClaudeStage
 from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send
-from tests.harness.real.processes import processes_of
 from tests.harness.real.unheld import Unheld
+from tests.processes import processes_of
 
 from palaver.app.mock_model import ScriptedReply
 

@@ -11,7 +11,7 @@ from tests.daemon.stage import JsonLine
 from tests.harness.real.codex_stage import CodexStage, codex_stage, shell_call
 from tests.harness.real.harness_stage import reply, send
 from tests.harness.real.install import installed
-from tests.harness.real.processes import processes_of
+from tests.processes import processes_of
 
 from palaver.app.mock_model import ScriptedReply
 from palaver.holder.codex_start import MODULE as START

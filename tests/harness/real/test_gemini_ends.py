@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.harness.real.gemini_stage import GeminiStage, gemini_stage
 from tests.harness.real.install import installed
-from tests.harness.real.processes import parent_of, processes_of
+from tests.processes import parent_of, processes_of
 
 pytestmark = pytest.mark.harness
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
-from tests.app.person import Person
 from tests.docs.pages import blocks, sections
 from tests.docs.story import README, Numbers, steps
 from tests.harness.real.claude_stage import ClaudeStage, write_account
@@ -110,17 +109,6 @@ def start(stage: HarnessStage, command: str, name: str) -> None:
     stage.until(lambda: stage.state(name)[0] and stage.is_ready(name))
 
 
-def run(person: Person, command: str) -> str:
-    """Run a command at a terminal, and return its output. It must succeed."""
-    person.shown = b""
-    person.run(command)
-    person.until(b"status ")
-    person.until(b"\n")
-    out, _, status = person.shown.decode().replace("\r\n", "\n").rpartition("status ")
-    assert status.strip() == "0", person.shown
-    return out
-
-
 def normal(text: str) -> str:
     """Return an output without times."""
     return re.sub(r"\d\d:\d\d:\d\d", "TIME", text)
@@ -133,12 +121,12 @@ def test_quick_start_of_the_readme_works_as_it_is_typed(both: Duo) -> None:
     start(both.claude, claude, "luna")
     start(both.codex, codex, "nova")
     you = both.claude.person()
-    run(you, "stty -echo")
+    you.output_of("stty -echo")
     numbers = Numbers()
     told = steps(QUICK)
 
     for _, command, page in told:
-        here = run(you, numbers.replace(command))
+        here = you.output_of(numbers.replace(command))
         numbers.learn(page, here)
         assert normal(here) == normal(numbers.replace(page)), command
 
