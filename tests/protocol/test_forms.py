@@ -236,6 +236,12 @@ def test_forged_part_is_marked_with_one_backslash(body: str, escaped: str) -> No
     assert escape_body(body) == escaped
 
 
+@given(body=st.text(st.characters(min_codepoint=9, max_codepoint=126)))
+def test_body_without_a_special_sign_is_escaped_as_one_that_is_searched(body: str) -> None:
+    searched = escape_body(f"é{body}")  # Not ASCII, so it takes the long way.
+    assert f"é{escape_body(body)}" == searched
+
+
 @pytest.mark.parametrize("body", ["<" + " " * 100_000, "\\" * 100_000, "[" + "1" * 100_000, "[ " * 50_000])
 def test_body_made_to_be_slow_is_fast(body: str) -> None:
     assert unescape_body(escape_body(body)) == body

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from palaver.delivery.gate import Queue, StateGate, gate_of_pushed
 from palaver.log.api import Log
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, is_small
 from palaver.protocol.events import State
 from palaver.protocol.message import is_lost
 from palaver.protocol.priority import Priority
@@ -215,8 +215,10 @@ class QueueReader:
         if self._window:
             limit = min(limit, self._window - len(self._unsettled))
         few = self._mailbox.read_few()
+        present = Priority if few is None else {priority_of_key(key) for key, _ in few}
         for priority in self._open_priorities():
-            self._draw(priority, few, limit, drawn, lost)
+            if priority in present:
+                self._draw(priority, few, limit, drawn, lost)
         if lost:
             self._mailbox.give_up(lost)
         self._unsettled.update(event.seq for event in drawn)
@@ -270,7 +272,7 @@ class QueueReader:
                 return
             if priority is not Priority.IDLE_FIRST:
                 self._looked_at[priority] = mail.seq
-            event = self._log.event(mail.seq)
+            event = self._event(mail.seq)
             if event is not None and is_lost(event):
                 lost += [event] if mail.state == State.QUEUED else []
             elif event is not None and (self._passes is None or self._passes(event)):
@@ -278,6 +280,14 @@ class QueueReader:
                 drawn.append(event)
         # All messages were checked. The remaining ones are filtered out, or `wake` follows when they open.
         self._looked_at[priority] = max(last, self._looked_at.get(priority, 0))
+
+    def _event(self, seq: int) -> Event | None:
+        # A reader that waits takes the newest message, which is still in memory. A large one is read: its
+        # content is in a file, and what the sender is told must be true of that file.
+        for newest in self._log.tail(seq - 1, 1) or ():
+            if newest.seq == seq and is_small(newest.payload):
+                return newest
+        return self._log.event(seq)
 
 
 # --------------------

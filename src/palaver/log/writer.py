@@ -38,9 +38,9 @@ from palaver.protocol.events import MessageSent
 # event loop: so it never waits for a disk that was slow recently, and not for commits in quick succession,
 # which are better written together.
 
-QUICK_S: Final = 0.002
+QUICK_S: Final = 0.003
 """A commit that took longer was slow."""
-ENOUGH: Final = 8
+ENOUGH: Final = 4
 """This many quick commits in a row make a quick disk; a slow one resets the count."""
 CLOSE_S: Final = 0.001
 """A commit within this time after another one counts as company."""

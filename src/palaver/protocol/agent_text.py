@@ -391,6 +391,8 @@ _TO_ESCAPE: Final = re.compile(
     rf"[\[(<](?:(?<=\[)(?={_HEADS})|(?<=\()(?={_TAILS})|(?<=<)(?=\\*{_FENCE})(?P<fence>))"
 )
 
+_NOTHING_TO_ESCAPE: Final = re.compile(r"[^\[(<\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\U0010ffff]*")
+"""Plain ASCII without a sign that can begin a head, a tail, a fence or an escape: most bodies."""
 _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
 _NOT_SEEN: Final = rf"[{UNSEEN}](?:(?P<kept>{KEPT})|(?P<unseen>))"
 _HEAD_SIGNS: Final = "\\[](|<\n\r"
@@ -527,6 +529,8 @@ def is_system_name(name: str) -> bool:
 
 def escape_body(body: str) -> str:
     """Escape a body so that it cannot close the fence or forge a head; the pair of `unescape_body`."""
+    if _NOTHING_TO_ESCAPE.fullmatch(body):
+        return body
     shown = show_invisible(body)
     folded = fold(shown)
     found = [one.end() if one.lastgroup else one.start() for one in _TO_ESCAPE.finditer(folded)]

@@ -1,6 +1,7 @@
 """The connection of one thin client: its request, its frames, and its end. Knows no command."""
 
 import asyncio
+import os
 import re
 import signal
 import struct
@@ -371,6 +372,8 @@ class ArgvConnection(asyncio.Protocol):
         self._unsent.clear()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+            # The client may have been woken on this processor: let it run before the work for other clients.
+            os.sched_yield()
 
     def _close(self) -> None:
         self._go()

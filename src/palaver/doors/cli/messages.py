@@ -708,7 +708,7 @@ async def _write_down(call: Call, taker: MailboxReader, seqs: Sequence[int]) -> 
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
     events = [event for event in map(call.services.queries.event, seqs) if event is not None]
-    tips = tuple(tips_for_agent(call, events, told_tips(call)))
+    tips = tuple(tips_for_agent(call, events))
     request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tips)
     await call.services.broker.submit(call.caller, request)
 
@@ -1155,11 +1155,20 @@ FENCE: Final = "fence"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def tips_for_agent(call: Call, events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
-    """Return the tips for an agent with these messages. A tip is repeated until it is stored as shown."""
+def tips_for_agent(
+    call: Call, events: Sequence[Event], told: Collection[str] | None = None
+) -> dict[str, str]:
+    """Return the tips for an agent with these messages, without those in `told`.
+
+    None stands for those that are stored as shown. A tip is repeated until it is stored.
+    """
     if form_of(call) != FENCE or call.caller.kind != INSTANCE:
         return {}
-    return tips_for(events, frozenset(told))
+    tips = tips_for(events, () if told is None else told)
+    if tips and told is None:  # Most messages have no tip, and then nothing has to be read.
+        stored = told_tips(call)
+        return {name: sentence for name, sentence in tips.items() if name not in stored}
+    return tips
 
 
 def told_tips(call: Call) -> set[str]:
@@ -1214,7 +1223,7 @@ async def show_mail(
     if form == PAGE:
         write = partial(_to_page, call)
     elif form == FENCE:
-        tips = tips_for_agent(call, events, told_tips(call) if told is None else told)
+        tips = tips_for_agent(call, events, told)
         write = partial(_to_fence, call, rest, tuple(tips.values()))
         if told is not None:
             told.update(tips)

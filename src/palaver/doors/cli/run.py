@@ -280,6 +280,8 @@ class ArgvDoor:
 
 def is_newer(theirs: str, ours: str) -> bool:
     """Return whether a client's version is higher than this daemon's; False if it cannot be parsed."""
+    if theirs == ours:
+        return False
     found, own = _VERSION.match(theirs), _VERSION.match(ours)
     if found is None or own is None:
         return False
