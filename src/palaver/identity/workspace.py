@@ -40,8 +40,11 @@ MARKERS: Final = (
     "Package.swift",
     "MODULE.bazel",
     "WORKSPACE",
+    "CLAUDE.md",
+    "AGENTS.md",
+    "GEMINI.md",
 )
-"""Files that mark the top of a project without git."""
+"""Files that mark the top of a project without git, also those with instructions for agents."""
 
 _GIT: Final = ".git"
 _LIMIT_FILE_BYTES: Final = 4096
