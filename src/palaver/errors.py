@@ -42,7 +42,8 @@
     │   ├── InvalidBody             invalid_body
     │   ├── BodyTooLarge            body_too_large
     │   ├── InvalidCursor           invalid_cursor
-    │   └── DuplicateListener       duplicate_listener
+    │   ├── DuplicateListener       duplicate_listener
+    │   └── DuplicateWait           duplicate_listener
     └── Unavailable                 try again, or fix the machine
         ├── DiskFull                disk_full
         ├── StorageFailed           storage_failed
@@ -54,6 +55,9 @@
 
 The code is for machines and never changes; the fields are for programs; the sentence is for people. On a
 wire an error is its code and details, and `error_from_wire` rebuilds the same error from them.
+
+A sentence names commands in quotes, such as 'pal list'. The doors for tools translate these
+(`doors/tools.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,6 +129,15 @@ class Trouble(Unavailable):
         return self._sentence
 
 
+LIMIT_NAME: Final = 80
+"""Characters of a name or room id that an error repeats: a caller may have sent a whole text instead."""
+
+
+def cut_name(name: str) -> str:
+    """Return a name for an error, cut to `LIMIT_NAME` characters."""
+    return name if len(name) <= LIMIT_NAME else f"{name[: LIMIT_NAME - 1]}…"
+
+
 # --------------------
 # Errors that a caller must fix, in any request. Those of rooms are in the next part.
 
@@ -149,7 +162,7 @@ class UnknownRecipient(RequestError):
     def __init__(self, unmatched: Mapping[str, Sequence[str]]) -> None:
         """Take each unmatched address as it was written, with its nearest names, if any."""
         super().__init__(unmatched)
-        self.unmatched = {address: list(near) for address, near in unmatched.items()}
+        self.unmatched = {cut_name(address): list(near) for address, near in unmatched.items()}
 
     def __str__(self) -> str:
         parts = []
@@ -166,7 +179,7 @@ class AmbiguousRecipient(RequestError):
 
     def __init__(self, address: str, candidates: Sequence[str]) -> None:
         super().__init__(address, candidates)
-        self.address = address
+        self.address = cut_name(address)
         self.candidates = list(candidates)
 
     def __str__(self) -> str:
@@ -219,7 +232,7 @@ class BadName(RequestError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
-        self.name = name
+        self.name = cut_name(name)
         self.reason = reason
 
     def __str__(self) -> str:
@@ -233,7 +246,7 @@ class NameTaken(RequestError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
-        self.name = name
+        self.name = cut_name(name)
         self.reason = reason
 
     def __str__(self) -> str:
@@ -283,7 +296,7 @@ class NotYou(RequestError):
 
     def __init__(self, claimed: str, actual: str) -> None:
         super().__init__(claimed, actual)
-        self.claimed = claimed
+        self.claimed = cut_name(claimed)
         self.actual = actual
 
     def __str__(self) -> str:
@@ -380,7 +393,7 @@ class RoomNotFound(RequestError):
 
     def __init__(self, room: str, nearest: Sequence[str] = ()) -> None:
         super().__init__(room, nearest)
-        self.room = room
+        self.room = cut_name(room)
         self.nearest = list(nearest)
 
     def __str__(self) -> str:
@@ -428,8 +441,8 @@ class UnknownMember(RequestError):
 
     def __init__(self, agent_id: str, room: str) -> None:
         super().__init__(agent_id, room)
-        self.agent_id = agent_id
-        self.room = room
+        self.agent_id = cut_name(agent_id)
+        self.room = cut_name(room)
 
     def __str__(self) -> str:
         return (
@@ -445,8 +458,8 @@ class UnknownTarget(RequestError):
 
     def __init__(self, agent_id: str, room: str) -> None:
         super().__init__(agent_id, room)
-        self.agent_id = agent_id
-        self.room = room
+        self.agent_id = cut_name(agent_id)
+        self.room = cut_name(room)
 
     def __str__(self) -> str:
         return (
@@ -536,13 +549,10 @@ class InvalidCursor(RequestError):
 
     def __init__(self, after_note_id: str) -> None:
         super().__init__(after_note_id)
-        self.after_note_id = after_note_id
+        self.after_note_id = cut_name(after_note_id)
 
     def __str__(self) -> str:
-        return (
-            f"no such note in this room: {self.after_note_id}; use the id of a listed note, or start from "
-            "the beginning"
-        )
+        return f"no such note in this room: {self.after_note_id}; 'pal note list' shows the notes"
 
 
 class DuplicateListener(RequestError):
@@ -563,6 +573,23 @@ class DuplicateListener(RequestError):
         return (
             f"the consumer {self.consumer!r}{by} is already in use by {process}: "
             "stop it first, or choose another name with --consumer"
+        )
+
+
+class DuplicateWait(RequestError):
+    """The member already waits for the stick of this room."""
+
+    code = "duplicate_listener"
+
+    def __init__(self, agent_id: str, room: str) -> None:
+        super().__init__(agent_id, room)
+        self.agent_id = cut_name(agent_id)
+        self.room = cut_name(room)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.agent_id} already waits for the stick of {self.room} in another call: use the result of "
+            "that call, or end it first"
         )
 
 
@@ -597,7 +624,10 @@ class StaleLease(RequestError):
         self.turn_id = turn_id
 
     def __str__(self) -> str:
-        return f"this lease is not valid for turn {self.turn_id}; claim the stick again to get a new lease"
+        return (
+            f"this lease is not valid for turn {self.turn_id}; 'pal stick wait' gets a new lease when it is "
+            "your turn"
+        )
 
 
 class NotOwner(RequestError):
@@ -610,7 +640,7 @@ class NotOwner(RequestError):
         self.owner = owner
 
     def __str__(self) -> str:
-        return f"{self.owner} owns the stick; only its owner can do that"
+        return f"{self.owner} owns the stick, and only its owner can do that; 'pal stick wait' waits for it"
 
 
 class InvalidHandoff(RequestError):
@@ -663,7 +693,10 @@ class RecipientUnreachable(RequestError):
         self.agent_id = agent_id
 
     def __str__(self) -> str:
-        return f"{self.agent_id} is not present; release the stick, or pass it to another member"
+        return (
+            f"{self.agent_id} is not present; pass the stick to another member, or leave it to a waiting one "
+            "with 'pal stick release'"
+        )
 
 
 class ParkRequiresRelease(RequestError):
@@ -676,7 +709,7 @@ class ParkRequiresRelease(RequestError):
         self.room = room
 
     def __str__(self) -> str:
-        return f"you own the stick of {self.room}; release or pass it before you park"
+        return f"you own the stick of {self.room}; before you park, run 'pal stick release'"
 
 
 class ObserverCannotHoldTurn(RequestError):

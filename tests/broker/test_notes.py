@@ -10,7 +10,7 @@ from tests.fakes import HUMAN, Bus
 
 from palaver.errors import InvalidCursor
 from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.requests import AddNote, CloseRoom, ResolveNote
+from palaver.protocol.requests import AddNote, Claim, CloseRoom, ResolveNote
 from palaver.state.rooms import Note, read_note, read_notes
 
 FILE = Path(__file__).parents[1] / "vectors" / "rooms_and_stick.json"
@@ -49,6 +49,13 @@ async def test_note_3_note_over_its_limit_is_refused(scene: Scene) -> None:
 async def test_note_5_note_may_refer_to_turn_0(scene: Scene) -> None:
     assert (await add(scene, "ann", "x", turn=0)).turn_id == 0
     assert await scene.refused("ann", AddNote(room=scene.id, text="x", turn=-1)) == "bad_request"
+
+
+async def test_note_about_a_turn_that_does_not_exist_is_refused(scene: Scene) -> None:
+    await scene.bus.broker.submit(scene.callers["ann"], Claim(room=scene.id))
+
+    assert (await add(scene, "bob", "x", turn=1)).turn_id == 1
+    assert await scene.refused("bob", AddNote(room=scene.id, text="x", turn=2)) == "not_found"
 
 
 async def test_note_7_caller_outside_the_room_cannot_write_notes(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from tests.reactors.conftest import Watched
 
 from palaver.errors import BadText
 from palaver.log.api import LIMIT_NEWEST
+from palaver.protocol.requests import JoinRoom
 from palaver.protocol.subscriptions import COLLISION, Unsubscribe
 from palaver.state.watches import due_watches, read_subscription, read_watches
 
@@ -271,6 +272,64 @@ async def test_two_editors_of_one_file_collide_once_and_both_are_named(watched: 
     assert told.payload["agents"] == ["luna", "nova"]
     assert told.payload["file"] == "src/x.py"
     assert await watched.texts("kira") == []
+
+
+async def test_members_that_edit_one_file_are_both_notified(watched: Watched) -> None:
+    luna, nova, kira, stranger = [
+        await watched.bus.join(name) for name in ("luna", "nova", "kira", "stranger")
+    ]
+    for member in (luna, nova, kira):
+        await watched.bus.broker.submit(member, JoinRoom(places=("/work/shop",)))
+    made = await watched.subscribe(kira, preset=COLLISION)
+    for editor in (stranger, kira, nova):
+        await watched.status(editor, "active", file="/work/shop/cart.py")
+
+    last = await watched.status(luna, "active", file="/work/shop/cart.py")
+    await watched.status(nova, "active", file="/work/shop/cart.py")
+
+    (told,) = await watched.told("luna")
+    assert told.payload["text"] == (
+        f"@luna you and nova, kira edited /work/shop/cart.py within 30 seconds (#{last.seq}): "
+        "agree who continues, and check that no change was lost"
+    )
+    assert (told.payload["event"], told.payload["file"]) == (last.seq, "/work/shop/cart.py")
+    assert told.payload["agents"] == ["luna", "nova", "kira"]
+    (with_kira, with_luna) = await watched.told("nova")
+    assert (with_kira.payload["agents"], with_luna.payload["agents"]) == (["nova", "kira"], ["luna", "nova"])
+    assert {notice.payload["sub"] for notice in await watched.told("kira")} == {made.id}
+    assert await watched.texts("stranger") == []
+
+
+async def test_edits_before_a_common_room_are_not_reported_after_a_restart(watched: Watched) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    for editor in (luna, nova):
+        await watched.status(editor, "active", file="cart.py")
+    watched.watches.close()
+    watched.bus.clock.advance(60)
+    for member in (luna, nova):
+        await watched.bus.broker.submit(member, JoinRoom(places=("/work/shop",)))
+
+    watched.start()
+    await watched.status(nova, "active", file="other.py")
+    later = await watched.status(luna, "active", file="other.py")
+
+    assert [told.payload["event"] for told in await watched.told("luna")] == [later.seq]
+
+
+async def test_refused_notice_to_a_member_is_logged_with_its_event(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    for member in (luna, nova):
+        await watched.bus.broker.submit(member, JoinRoom(places=("/work/shop",)))
+    await watched.status(luna, "active", file="cart.py")
+    await watched.settled()
+    watched.failure, watched.failures = BadText("the text", 27, 3), 1
+
+    edit = await watched.status(nova, "active", file="cart.py")
+    await watched.told("luna")
+
+    assert f"skipped Notify of {edit.id}" in caplog.text
 
 
 async def test_notices_wait_while_the_disk_is_full(watched: Watched) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.broker.context import Context, Joined, Written
-from palaver.broker.rooms import LEFT, leave_all_rooms
+from palaver.broker.rooms import leave_all_rooms
 from palaver.errors import BadName, BadRequest, NameTaken, NotFound, NotPerson, WhoAreYou
 from palaver.harness.hooks import THINKING
 from palaver.ids import derived_id
@@ -44,7 +44,7 @@ from palaver.protocol.events import (
     parse_state,
 )
 from palaver.protocol.message import HUMAN
-from palaver.protocol.requests import DaemonStarted, Gone, Join, Leave, Register, SetStatus
+from palaver.protocol.requests import LEFT, DaemonStarted, Gone, Join, Leave, Register, SetStatus
 from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent, read_last_subagent, read_session, read_subagent
 from palaver.state.rows import Rows

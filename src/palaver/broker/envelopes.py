@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from palaver.broker.agents import say_goodbye
 from palaver.broker.context import Context, Sent
 from palaver.broker.messages import send_with_id, store
-from palaver.broker.rooms import LEFT, leave_all_rooms
+from palaver.broker.rooms import leave_all_rooms
 from palaver.broker.tasks import ask_telling
 from palaver.domain.rights import check_foreign_type
 from palaver.domain.routing import Resolved, resolve
@@ -26,7 +26,7 @@ from palaver.protocol.envelope import Draft
 from palaver.protocol.events import BYE, HELLO
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, MESSAGE
 from palaver.protocol.query import STORED_TYPES
-from palaver.protocol.requests import Put, Send
+from palaver.protocol.requests import LEFT, Put, Send
 from palaver.protocol.tasks import task_request_from
 from palaver.protocol.text import check_text
 

@@ -30,6 +30,7 @@ from palaver.errors import (
     UnknownMember,
     UnknownRecipient,
     WhoAreYou,
+    cut_name,
 )
 from palaver.ids import derived_id, is_ulid
 from palaver.log.api import Commit, Decide, Log
@@ -394,7 +395,7 @@ def find_event(log: Log, reference: str) -> Event:
         )
     events = log.find(reference.upper())
     if not events:
-        raise NotFound(f"event {reference}")
+        raise NotFound(f"event {cut_name(reference)}")
     if len(events) > 1:
         candidates = ", ".join(f"#{event.seq} ({event.id})" for event in events)
         raise BadRequest(f"{reference} is ambiguous: it matches {candidates}; write more characters")
@@ -410,7 +411,7 @@ async def fetch_event(log: Log, reference: str) -> Event:
 
 def _checked(reference: str, event: Event | None, device: str | None) -> Event:
     if event is None or (device and device.upper() != event.device):
-        raise NotFound(f"event {reference}")
+        raise NotFound(f"event {cut_name(reference)}")
     return event
 
 
@@ -620,10 +621,13 @@ async def notify(context: Context, caller: Caller, request: Notify, key: bytes |
         delivered_to=(request.to,),
         intent=INFORM,
     )
+    about: dict[str, object] = {} if request.event is None else {"event": request.event}
+    if request.agents:
+        about |= {"agents": list(request.agents), "file": request.file}
     draft = Draft(
         type=MESSAGE,
         sender=caller.name,
-        payload=payload,
+        payload=payload | about,
         to=(request.to,),
         id=derived_id(request.cause, "notice", request.kind, request.to),
         ts=context.clock.now_ms(),

@@ -12,6 +12,7 @@ from palaver.domain.rights import require
 from palaver.domain.stick import checked_handoff
 from palaver.errors import (
     BadRequest,
+    NotFound,
     ObserverCannotHoldTurn,
     RoomClosed,
     RoomNotFound,
@@ -34,6 +35,7 @@ from palaver.protocol.events import (
 from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import (
     HARNESS_GONE,
+    LEFT,
     AddNote,
     Claim,
     CloseRoom,
@@ -162,7 +164,6 @@ class _Attempt:
 # --------------------
 # The requests about rooms and members.
 
-LEFT: Final = "left"
 LIMIT_PLACE_BYTES: Final = 4096
 LIMIT_REASON_BYTES: Final = 1024
 
@@ -382,7 +383,9 @@ async def add_note(context: Context, caller: Caller, request: AddNote, key: byte
     draft = _draft(context, caller, payload, id_)
 
     def decide(rows: Rows) -> Draft:
-        _check(rows, room.id, caller)
+        turns = _check(rows, room.id, caller).turn
+        if request.turn is not None and request.turn > turns:
+            raise NotFound(f"turn {request.turn} in {room.id}", f"the latest turn is {turns}")
         return draft
 
     # On the room's key: no note is written after the room was closed.
@@ -405,12 +408,14 @@ async def resolve_note(context: Context, caller: Caller, request: ResolveNote, k
     return Written(event=(await context.log.commit(f"note/{note.id}", decide, request_key=key)).event)
 
 
-def _check(rows: Rows, id: str, caller: Caller) -> None:
+def _check(rows: Rows, id: str, caller: Caller) -> Room:
+    """Return the current state of a room; refuse a caller that may not write in it, and a closed room."""
     room = read_room(rows, id)
     assert room is not None  # it was found just now, and rooms are never removed
     if not room.is_open:
         raise RoomClosed(id)
     check_may_write(room, caller)
+    return room
 
 
 def _draft(context: Context, caller: Caller, payload: Payload, id: str) -> Draft:
@@ -489,6 +494,8 @@ async def take_over(context: Context, caller: Caller, request: TakeOver, key: by
     """Take the stick from an owner that has run out of time, or as an operator from any owner."""
     _check_can_hold(caller)
     check_text(request.reason, "the reason", LIMIT_REASON_BYTES)
+    if not request.reason.strip():
+        raise BadRequest("a takeover needs a reason: say in one sentence why you take the stick")
     if request.is_override:
         require(caller, Standing.OPERATOR, "stick takeover --override")
     room = find_room(context.log.rows, request.room)

@@ -28,6 +28,8 @@ from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
 HARNESS_GONE: Final = "harness_gone"
 INACTIVE: Final = "inactive"
 KICKED: Final = "kicked"
+LEFT: Final = "left"
+"""The reason of an agent that leaves by request. An agent that only ends may come back."""
 
 
 class JoinRoom(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,7 +332,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
 class Leave(msgspec.Struct, frozen=True, kw_only=True):
     """Release a name; its history and its mail stay."""
 
-    reason: str = "left"
+    reason: str = LEFT
 
 
 class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,6 +414,11 @@ class Notify(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     cause: str
     kind: str
+    event: int | None = None
+    """The seq of the event that the notice is about."""
+    agents: tuple[str, ...] = ()
+    """The agents that edited the same file, the latest first."""
+    file: str = ""
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):

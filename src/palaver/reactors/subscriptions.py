@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,7 +22,7 @@ from palaver.protocol.events import (
     SubscriptionRemoved,
 )
 from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query, states_of
-from palaver.protocol.requests import Submit
+from palaver.protocol.requests import Notify, Submit
 from palaver.protocol.subscriptions import (
     COLLISION,
     STATUS,
@@ -40,6 +40,7 @@ from palaver.protocol.subscriptions import (
 )
 from palaver.protocol.summary import summary
 from palaver.state.fold import agent_of
+from palaver.state.rooms import read_rooms_of
 from palaver.state.watches import due_watches, read_subscription, read_subscriptions
 
 # --------------------
@@ -327,6 +328,15 @@ def collision_text(subscription: Subscription, event: Event, agents: Sequence[st
     return _worded(subscription, f"#{event.seq} collision: {', '.join(others)} and {first} edited {file}")
 
 
+def members_text(to: str, event: Event, others: Sequence[str], file: str) -> str:
+    """Return the text of a collision for a member of a room that made one of the edits."""
+    names = ", ".join(others)
+    return _one_line(
+        f"@{to} you and {names} edited {file} within {WINDOW_MS // 1000} seconds (#{event.seq}): "
+        "agree who continues, and check that no change was lost"
+    )
+
+
 def _worded(subscription: Subscription, sentence: str) -> str:
     text = f"[sub {subscription.id}] {_one_line(sentence)}"
     return f"{text} — {subscription.text}" if subscription.text else text
@@ -346,7 +356,7 @@ def _one_line(text: str) -> str:
 # The id of each notice is derived from its cause, so a repeat is one event: after a restart it processes the
 # newest events again. Its index is derived from the stored state; it keeps nothing else that could be lost.
 
-Told = FireSubscription | FireWatch | Retire
+Told = FireSubscription | FireWatch | Retire | Notify
 
 _logger: Final = logging.getLogger("palaver.watches")
 
@@ -431,12 +441,7 @@ class Watches:
             return False
         except PalaverError as error:
             # By id: the text of the notice is private and must not be in the daemon's log.
-            id = (
-                format_watch_id(request.agent, request.request)
-                if isinstance(request, FireWatch)
-                else request.id
-            )
-            _logger.warning("skipped %s of %s: %s", type(request).__name__, id, error)
+            _logger.warning("skipped %s of %s: %s", type(request).__name__, _id_of(request), error)
         return True
 
     def _reactions(self, event: Event) -> Iterator[Told]:
@@ -470,16 +475,50 @@ class Watches:
         messages = [self._log.event(seq) for seq in event.body.messages]
         return all(message is not None and is_system(message) for message in messages)
 
-    def _collisions(self, event: Event) -> Iterator[FireSubscription]:
+    def _collisions(self, event: Event) -> Iterator[FireSubscription | Notify]:
         others = self._edits.collide(event, agent_of(event))
         if not others:
             return
         agents = tuple(agent_of(edit) for edit in (event, *others))
         file = _edited(event)
+        owners = set()
         for subscription in self._index.collisions():
             if is_collision_hit(subscription, (event, *others)):
+                owners.add(subscription.owner)
                 text = collision_text(subscription, event, agents, file)
                 yield _hit(subscription, event, text, agents, file)
+        yield from self._collisions_of_members(event, agents, file, owners)
+
+    def _collisions_of_members(
+        self, event: Event, agents: Sequence[str], file: str, owners: Set[str]
+    ) -> Iterator[Notify]:
+        """Notify agents that share a room with the editor, and the editor itself.
+
+        An agent whose own subscription reports the collision is not notified twice.
+        """
+        editor = agents[0]
+        members = self._roommates(editor, event.ts)
+        others = tuple(name for name in agents[1:] if name in members)
+        for name in (editor, *others) if others else ():
+            if name not in owners:
+                seen = others if name == editor else (editor,)
+                yield Notify(
+                    to=name,
+                    text=members_text(name, event, seen, file),
+                    cause=event.id,
+                    kind=COLLISION,
+                    event=event.seq,
+                    agents=(editor, *others) if name == editor else (editor, name),
+                    file=file,
+                )
+
+    def _roommates(self, name: str, ts: int) -> set[str]:
+        """Return all members of the rooms that an agent was in at a time: edits may be read again later."""
+        found: set[str] = set()
+        for room in read_rooms_of(self._log.rows, name):
+            members = {member.name for member in room.members if member.joined_ms <= ts}
+            found |= members if name in members else set()
+        return found
 
     def _after_hit(self, event: Event) -> Iterator[Retire]:
         """Retire a one-time subscription after its first hit."""
@@ -497,6 +536,13 @@ class Watches:
         else:
             self._index.put(subscription)
         return subscription
+
+
+def _id_of(request: Told) -> str:
+    """Return the id of the watch, the subscription or the event that a request is about."""
+    if isinstance(request, FireWatch):
+        return format_watch_id(request.agent, request.request)
+    return request.cause if isinstance(request, Notify) else request.id
 
 
 def _up_to_subscription(events: Sequence[Event]) -> Sequence[Event]:
