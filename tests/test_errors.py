@@ -48,6 +48,7 @@ EXAMPLES: list[PalaverError] = [
     errors.BodyTooLarge(16_385, 16_384),
     errors.InvalidCursor("01J"),
     errors.DuplicateListener("watch"),
+    errors.DuplicateWait("luna", "repo-abcd"),
     errors.Unavailable("a sentence"),
     errors.DiskFull("a sentence"),
     errors.DoorShut("a sentence"),
@@ -93,3 +94,27 @@ def test_unexpected_details_are_kept_unchanged(code: str, details: dict[str, obj
 
     assert isinstance(error, OtherError)
     assert (error.code, str(error), error.details) == (code, "a sentence", details)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UnknownRecipient({"@" + "x" * 500: []}),
+        errors.AmbiguousRecipient("x" * 500, ["luna", "lupo"]),
+        errors.BadName("x" * 500, "it is too long"),
+        errors.NameTaken("x" * 500, "it is in use"),
+        errors.NotYou("x" * 500, "luna"),
+        errors.RoomNotFound("x" * 500),
+        errors.UnknownMember("x" * 500, "y" * 500),
+        errors.UnknownTarget("x" * 500, "repo-abcd"),
+        errors.InvalidCursor("x" * 500),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_long_name_in_an_error_is_cut(error: errors.PalaverError) -> None:
+    cut = f"{'x' * 78}…"
+
+    assert cut in str(error)
+    assert "x" * 80 not in f"{error}{error.details}"
+    again = errors.error_from_wire(error.code, str(error), error.details)
+    assert (type(again), again.details) == (type(error), error.details)

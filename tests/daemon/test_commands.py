@@ -253,7 +253,7 @@ def test_refusal_is_a_sentence_or_an_object_with_its_code(
     assert said.err.startswith("pal: ")
     assert said.err.count("\n") == 1
     details = coded.error.get("details", {})
-    assert coded.error == details | {"error": coded.error["error"], "message": coded.error["message"]} | (
+    assert coded.error == {"error": coded.error["error"], "message": coded.error["message"]} | (
         {"details": details} if details else {}
     )
     assert coded.error["message"] in said.err

@@ -100,4 +100,4 @@ def test_second_join_is_refused_with_the_callers_name_whatever_its_pid(still: Ho
 
     refused = luna.pal("join", "--name", "other", "--pid", "1", "--json")
 
-    assert (refused.error["error"], refused.error["name"]) == ("already_joined", name)
+    assert (refused.error["error"], refused.error["details"]["name"]) == ("already_joined", name)

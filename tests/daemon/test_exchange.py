@@ -144,8 +144,8 @@ def test_size_is_reported_only_for_a_body_that_was_read_completely(strict: Home)
     small = strict.pal("send", "@nova", "--json", "--", b"x" * 100_002)
 
     assert "standard input is larger than the limit of 100000 bytes" in piped.error["message"]
-    assert (piped.error["size_bytes"], piped.error["limit_bytes"]) == (None, 100_000)
-    assert small.error["size_bytes"] == 100_002
+    assert (piped.error["details"]["size_bytes"], piped.error["details"]["limit_bytes"]) == (None, 100_000)
+    assert small.error["details"]["size_bytes"] == 100_002
 
 
 def test_body_over_the_limit_is_refused_from_every_source(strict: Home) -> None:

@@ -47,7 +47,7 @@ def test_same_id_with_different_content_is_refused_at_every_door(bus: Home) -> N
     other = bus.pal("send", "@human", "--id", id, "--json", "--", "two")
 
     assert (again["seq"], other.status) == (first["seq"], 1)
-    assert (other.error["error"], other.error["seq"]) == ("id_taken", first["seq"])
+    assert (other.error["error"], other.error["details"]["seq"]) == ("id_taken", first["seq"])
 
     async def by_sdk() -> None:
         async with palaver.connect("luna", home=bus.path) as me:

@@ -12,12 +12,14 @@ import pytest
 from tests.daemon.mcp_stage import over_http
 from tests.daemon.stage import (
     Home,
+    Shell,
     check_output,
     run_as_person,
     run_script_as_person,
     wait_until,
     write_settings,
 )
+from tests.limits import LIMIT_S
 
 from palaver.doors.mcp.server import HALF_PAIR
 
@@ -43,6 +45,14 @@ def token(open_bus: Home) -> str:
     open_bus.ok("join", "--name", "luna")
     made: str = open_bus.ok("token", "create", "--json").json["token"]
     return made
+
+
+@pytest.fixture
+def agent_token(open_bus: Home) -> tuple[Shell, str]:
+    """A token of luna, and luna's shell, which the test can end."""
+    shell = open_bus.shell()
+    shell.ok("join", "--name", "luna")
+    return shell, str(shell.ok("token", "create", "--json").json["token"])
 
 
 @pytest.fixture
@@ -261,6 +271,33 @@ def test_revoked_token_is_invalid_at_once(open_bus: Home, url: str, token: str) 
     assert "no tokens" in open_bus.ok("token", "list").out
 
 
+def test_expired_token_is_invalid(open_bus: Home, url: str) -> None:
+    open_bus.ok("join", "--name", "luna")
+    refused = open_bus.pal("token", "create", "--expires", "0", "--json")
+    long = open_bus.ok("token", "create", "--expires", "30d", "--json").json
+    assert "expires in 30d" in open_bus.ok("token", "list").out
+
+    short = open_bus.ok("token", "create", "--expires", "1s", "--json").json
+    wait_until(lambda: get(url, **bearer(short["token"]))[0] == 401)
+
+    assert (refused.status, refused.error["error"]) == (2, "usage")
+    assert long["expires"] - long["created"] == pytest.approx(30 * 86_400_000, abs=60_000)
+    assert get(url, **bearer(long["token"]))[0] == 404
+    assert "'pal" not in get(url)[1]["message"]
+
+
+def test_token_ends_when_its_agent_leaves(open_bus: Home, url: str, token: str) -> None:
+    assert get(url, **bearer(token))[0] == 404
+
+    open_bus.ok("leave")
+    assert get(url, **bearer(token))[0] == 401
+    open_bus.kill()
+    open_bus.ok("list")
+
+    assert get(url_of(open_bus), **bearer(token))[0] == 401
+    assert "no tokens" in open_bus.ok("token", "list").out
+
+
 # Requests
 
 
@@ -388,9 +425,39 @@ async def test_cancelled_call_stops_waiting(open_bus: Home, url: str, token: str
         await asyncio.to_thread(wait_until, lambda: not waits())
 
 
-async def test_agent_that_waits_over_http_is_present_and_can_get_the_stick(
-    open_bus: Home, url: str, token: str
+@both_generations
+async def test_waiting_call_over_http_reports_its_progress(
+    open_bus: Home, url: str, token: str, is_modern: bool
 ) -> None:
+    folder = open_bus.path.parent / "work"
+    folder.mkdir()
+    reports: asyncio.Queue[float] = asyncio.Queue()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reports.put_nowait(progress)
+
+    async with over_http(url, token, is_modern=is_modern) as model:
+        room = (await model.ok("join_path", context_path=str(folder)))["room_id"]
+        waiting = asyncio.create_task(
+            model.session.call_tool("wait_for_events", {"room_id": room}, progress_callback=on_progress)
+        )
+        async with asyncio.timeout(LIMIT_S):
+            assert await reports.get() == 0
+        await model.ok("send_message", room_id=room, body="a note to myself", to_agent_id="luna")
+
+        assert "a note to myself" in str(await waiting)
+
+
+def end_agent(home: Home, shell: Shell, name: str) -> None:
+    """End the process of an agent, and wait until the bus has noticed."""
+    shell.close()
+    wait_until(lambda: any(event["from"] == name for event in home.events("--type", "agent.bye")))
+
+
+async def test_agent_that_waits_over_http_is_present_and_can_get_the_stick(
+    open_bus: Home, url: str, agent_token: tuple[Shell, str]
+) -> None:
+    luna, token = agent_token
     folder = open_bus.path.parent / "work"
     folder.mkdir()
     nova = open_bus.shell()
@@ -403,7 +470,7 @@ async def test_agent_that_waits_over_http_is_present_and_can_get_the_stick(
         return any(one["waiting"] and one["present"] and one["agent_id"] == "luna" for one in members)
 
     async with over_http(url, token, is_modern=True) as model:
-        open_bus.ok("leave")
+        await asyncio.to_thread(end_agent, open_bus, luna, "luna")
         await model.ok("join_path", context_path=str(folder))
         waiting = asyncio.create_task(model.ok("wait_for_turn", room_id="work"))
         await asyncio.to_thread(wait_until, is_waiting)
@@ -414,11 +481,12 @@ async def test_agent_that_waits_over_http_is_present_and_can_get_the_stick(
     assert (turn["status"], turn["reason"]) == ("your_turn", "direct_pass")
 
 
-async def test_token_is_valid_after_the_process_of_its_agent_has_left(
-    open_bus: Home, url: str, token: str
+async def test_token_is_valid_after_the_process_of_its_agent_has_ended(
+    open_bus: Home, url: str, agent_token: tuple[Shell, str]
 ) -> None:
+    luna, token = agent_token
     async with over_http(url, token, is_modern=True) as model:
-        open_bus.ok("leave")
+        await asyncio.to_thread(end_agent, open_bus, luna, "luna")
 
         await model.ok("send", to="@human", text="still here")
 

@@ -21,9 +21,10 @@ from tests.daemon.mcp_stage import (
     pump_parameters,
     request,
 )
-from tests.daemon.stage import Home, Shell, finish, run_script_as_person
+from tests.daemon.stage import Home, Shell, finish, run_script_as_person, wait_until
 from tests.daemon.wires import connect, frame
 from tests.daemon.wires import request as thin_request
+from tests.limits import LIMIT_S
 
 from palaver.protocol.thin import FrameReader
 
@@ -252,6 +253,88 @@ def test_wait_without_a_result_says_how_to_continue(pump: RawPump, place: Path, 
     assert "wait_for_turn again" in turn["hint"]
     assert events["events"] == []
     assert "after_event_seq=" in events["hint"]
+
+
+def test_wait_with_a_progress_token_reports_that_it_waits(pump: RawPump, place: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    room = pump.ask(1, "join_path", {"progressToken": "unused"}, context_path=str(place))["room_id"]
+
+    pump.call(2, "wait_for_turn", {"progressToken": "t-2"}, room_id=room)
+    report = pump.hear()
+    nova.ok("stick", "pass", "luna", "--status", "done", "--next", "review")
+    turn = pump.answer(2)
+
+    assert (report["method"], report["params"]["progressToken"]) == ("notifications/progress", "t-2")
+    assert report["params"]["progress"] == 0
+    assert "wait_for_turn" in report["params"]["message"]
+    assert turn["status"] == "your_turn"
+
+
+@both_generations
+async def test_client_gets_the_progress_of_its_waits(
+    bus: Home, place: Path, nova: Shell, open_: Open
+) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    reports: asyncio.Queue[float] = asyncio.Queue()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reports.put_nowait(progress)
+
+    async with open_(pump_parameters(bus, script="pal join --name luna")) as model:
+        room = (await model.ok("join_path", context_path=str(place)))["room_id"]
+        waiting = asyncio.create_task(
+            model.session.call_tool("wait_for_turn", {"room_id": room}, progress_callback=on_progress)
+        )
+        async with asyncio.timeout(LIMIT_S):
+            assert await reports.get() == 0
+        await asyncio.to_thread(nova.ok, "stick", "pass", "luna", "--status", "done", "--next", "review")
+
+        assert "your_turn" in str(await waiting)
+
+
+def test_second_wait_for_the_stick_is_refused(pump: RawPump, place: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_turn", room_id=room)
+
+    refused = pump.ask(3, "wait_for_turn", room_id=room)
+
+    assert refused["error"] == "duplicate_listener"
+    assert refused["details"] == {"agent_id": "luna", "room": room}
+
+
+def test_wait_for_the_stick_with_events_ends_with_a_message(pump: RawPump, place: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim")
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_turn", room_id=room, events=True)
+    wait_until(lambda: any(one["waiting"] for one in nova.ok("room", "state", "--json").json["members"]))
+
+    nova.ok("send", "--room", room, "luna", "--", "almost done")
+    found = pump.answer(2)
+
+    assert (found["status"], found["events"][0]["payload"]["body"]) == ("not_yet", "almost done")
+    assert f"after_event_seq={found['cursor_event_seq']}" in found["hint"]
+
+
+def test_release_says_who_is_next(pump: RawPump, place: Path, nova: Shell) -> None:
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    turn = pump.ask(2, "wait_for_turn", room_id=room)
+    own = {"room_id": room, "handoff": HANDOFF}
+
+    alone = pump.ask(3, "release_stick", lease_id=turn["lease_id"], expected_turn_id=1, **own)
+    turn = pump.ask(4, "wait_for_turn", room_id=room)
+    nova.ok("room", "join", str(place))
+    waiting = nova.begin("stick", "wait", "--room", room)
+    wait_until(lambda: pump.ask(5, "get_room_state", room_id=room)["members"][1]["waiting"])
+    after = pump.ask(6, "release_stick", lease_id=turn["lease_id"], expected_turn_id=2, **own)
+
+    assert (alone["reserved_for"], "no member waits" in alone["hint"]) == (None, True)
+    assert (after["reserved_for"], "nova is next" in after["hint"]) == ("nova", True)
+    assert waiting.end().status == 0
 
 
 def test_cancelled_wait_ends_and_takes_nothing(pump: RawPump, place: Path, nova: Shell) -> None:

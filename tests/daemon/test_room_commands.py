@@ -94,6 +94,42 @@ def test_agent_in_any_subfolder_joins_the_room_of_the_workspace(luna: Worker, no
     assert said == [f"you are in {room_of(luna)}, the room of {luna.folder}", "members: luna, nova"]
 
 
+@pytest.mark.parametrize("marker", ["CLAUDE.md", "AGENTS.md", "GEMINI.md"])
+def test_folder_with_instructions_for_agents_is_one_workspace(
+    pair: tuple[Worker, Worker], marker: str
+) -> None:
+    top = pair[0].folder.with_name("notes")
+    for worker in pair:
+        worker.folder = top / worker.name / "deep"
+        worker.folder.mkdir(parents=True)
+    (top / marker).touch()
+
+    joined = [worker.ok("room", "join", "--json").json for worker in pair]
+
+    assert {room["canonical_path"] for room in joined} == {str(top)}
+    assert [member["agent_id"] for member in joined[1]["members"]] == ["luna", "nova"]
+
+
+def test_nearest_folder_with_instructions_for_agents_is_the_workspace(luna: Worker) -> None:
+    inner = luna.folder.with_name("notes") / "inner"
+    luna.folder = inner / "deep"
+    luna.folder.mkdir(parents=True)
+    (inner.parent / "CLAUDE.md").touch()
+    (inner / "AGENTS.md").touch()
+
+    assert luna.ok("room", "join", "--json").json["canonical_path"] == str(inner)
+
+
+def test_members_that_edit_one_file_are_both_notified(luna: Worker, nova: Worker) -> None:
+    for worker in (luna, nova):
+        worker.ok("status", "set", "active", "--file", "/shop/cart.py")
+
+    for worker, other in ((luna, "nova"), (nova, "luna")):
+        (told,) = worker.ok("recv", "--wait", "--timeout", "5s", "--json").lines
+        assert told["from"] == "[pal-events]"
+        assert told["text"].startswith(f"@{worker.name} you and {other} edited /shop/cart.py")
+
+
 def test_nested_room_is_opened_only_with_new(luna: Worker) -> None:
     part = luna.folder / "part"
     part.mkdir()
@@ -556,6 +592,7 @@ def test_notes_are_read_page_by_page(luna: Worker) -> None:
         (["add", "--stdin"], "x" * 16_385, 1, "body_too_large"),
         (["resolve", "zzzzzzzz"], "", 1, "not_found"),
         (["list", "--after", "nothing"], "", 1, "invalid_cursor"),
+        (["add", "x", "--turn", "7"], "", 1, "not_found"),
     ],
 )
 def test_invalid_note_is_refused(luna: Worker, words: list[str], feed: str, status: int, code: str) -> None:

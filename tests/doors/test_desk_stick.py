@@ -13,6 +13,7 @@ from tests.limits import LIMIT_S
 
 from palaver.errors import (
     BadRequest,
+    DuplicateWait,
     NotAllowed,
     ObserverCannotHoldTurn,
     ParkRequiresRelease,
@@ -419,6 +420,96 @@ async def test_solo_claim_can_be_disabled_and_a_turn_carries_messages(stage: Sta
     assert again["status"] == "your_turn"
     bodies = [event["payload"]["body"] for event in again["events"]]
     assert bodies == ["start with the tests"]
+
+
+async def test_wait_with_events_ends_with_the_first_event(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    before = stage.log.last()
+    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", events=True))
+    other = stage.start(
+        stage.desk.wait_for_turn(nova, room_id="work", events=True, is_woken_by_events=False, max_wait_ms=0)
+    )
+    await stage.settle()
+    assert (waiting.done(), (await done(other))["events"]) == (False, [])
+
+    sent = await stage.desk.send_message(luna, room_id="work", body="almost done", to_agent_id="nova")
+    answer = await done(waiting)
+    again = stage.start(
+        stage.desk.wait_for_turn(nova, room_id="work", after_event_seq=answer["cursor_event_seq"])
+    )
+    await stage.settle()
+
+    assert answer["status"] == "not_yet"
+    assert [event["payload"]["body"] for event in answer["events"]] == ["almost done"]
+    assert answer["cursor_event_seq"] == sent["event_seq"] > before
+    assert not again.done()
+    await stage.release(luna)
+    assert (await done(again))["status"] == "your_turn"
+
+
+async def test_repeated_wait_also_returns_events_since_its_first_start(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    start = stage.log.last()
+    await stage.desk.leave_room(luna, room_id="work")
+    await stage.desk.join_path(luna, context_path=str(work))
+
+    answer = await stage.claim(nova, events=True, since_event_seq=start)
+
+    assert [event["event_type"] for event in answer["events"]] == ["member_left", "member_joined"]
+
+
+async def test_second_wait_of_a_member_is_refused(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    first = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    await stage.settle()
+
+    with pytest.raises(DuplicateWait) as refused:
+        await stage.desk.wait_for_turn(nova, room_id="work")
+
+    assert refused.value.code == "duplicate_listener"
+    assert refused.value.details == {"agent_id": "nova", "room": stage.room().id}
+    assert (await stage.claim(nova))["status"] == "not_yet"  # it only looks
+    await stage.release(luna)
+    assert (await done(first))["status"] == "your_turn"
+    await stage.release(nova)
+    after = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    await stage.settle()
+    after.cancel()
+    await stage.settle()
+    last = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=1))
+    await stage.settle()
+    await stage.timers.advance(1)
+    assert (await done(last))["status"] == "not_yet"
+
+
+async def test_repeated_wait_of_one_request_is_allowed(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    key = b"k" * 16
+    first = stage.start(stage.desk.wait_for_turn(nova, room_id="work", key=key))
+    await stage.settle()
+
+    again = stage.start(stage.desk.wait_for_turn(nova, room_id="work", key=key))
+    await stage.settle()
+    first.cancel()
+    await stage.settle()
+
+    with pytest.raises(DuplicateWait):
+        await stage.desk.wait_for_turn(nova, room_id="work", key=b"o" * 16)
+    await stage.release(luna)
+    assert (await done(again))["status"] == "your_turn"
+
+
+@pytest.mark.parametrize("reason", ["", " \t"])
+async def test_takeover_needs_a_reason(stage: Stage, work: Path, reason: str) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    turn = await stage.claim(luna)
+
+    with pytest.raises(BadRequest, match="needs a reason"):
+        await stage.desk.takeover_stick(nova, room_id="work", expected_turn_id=turn["turn_id"], reason=reason)
 
 
 async def test_events_with_a_turn_are_from_others_and_from_this_turn(stage: Stage, work: Path) -> None:

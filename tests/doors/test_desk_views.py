@@ -37,6 +37,7 @@ def test_room_line_counts_present_members() -> None:
 
     assert (line.present_count, line.member_count, line.is_member) == (1, 2, True)
     assert not room_line(OWNED, facts, POLICY, "eve").is_member
+    assert not room_line(replace(OWNED, state=StickState.CLOSED.value), facts, POLICY, "bob").is_member
 
 
 def test_own_turn_shows_the_lease_and_other_results_show_the_owner() -> None:

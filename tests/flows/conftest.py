@@ -23,7 +23,12 @@ ROOM_DOORS: Final[dict[str, Callable[[Path], RoomDoor]]] = {
     "mcp": McpRooms,
     "http": HttpRooms,
 }
-_ROOM_OFFERS: Final = {"cli": {"resolve"}, "sdk": {"events"}, "mcp": {"events"}, "http": {"events"}}
+_ROOM_OFFERS: Final[dict[str, set[str]]] = {
+    "cli": set(),
+    "sdk": {"events"},
+    "mcp": {"events"},
+    "http": {"events"},
+}
 _OFFERS: Final = {"cli": CliDoor.offers, "sdk": SdkDoor.offers}
 
 

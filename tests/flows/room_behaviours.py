@@ -47,4 +47,5 @@ ROOM_BEHAVIOURS: Final[Mapping[str, str]] = {
     "mixed-turn": "A stick goes round through every door, each holder with the hand-over of the last.",
     "mixed-talk": "What is said through one door is heard through all the others.",
     "mixed-self": "A message that one sends to oneself at one door is read at another.",
+    "mcp-only": "An agent with only tools recovers from refusals by the tools that their texts name.",
 }

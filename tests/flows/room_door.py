@@ -84,7 +84,7 @@ class McpSeat:
     async def open(self, client: AbstractAsyncContextManager[Model]) -> None:
         self._ready: asyncio.Future[Model] = asyncio.get_running_loop().create_future()
         self._life = asyncio.create_task(self._live(client))
-        self._model = await self._ready
+        self.model = await self._ready
 
     async def _live(self, client: AbstractAsyncContextManager[Model]) -> None:
         try:
@@ -97,7 +97,7 @@ class McpSeat:
             self._ready.set_exception(error)
 
     async def ask(self, tool: str, **arguments: Any) -> Answer:
-        found = await self._model.ask(tool, **arguments)
+        found = await self.model.ask(tool, **arguments)
         if "error" in found:
             raise Refused(found["error"], found.get("details", {}))
         return found

@@ -278,7 +278,7 @@ async def test_note_is_kept_complete_or_refused(rooms: RoomDoor, place: Path) ->
     assert note["body"] == longest
 
 
-@behaviour("note-resolve", needs="resolve")
+@behaviour("note-resolve")
 async def test_resolved_note_is_shown_only_on_request(rooms: RoomDoor, place: Path) -> None:
     room, (luna, nova) = await seated(rooms, place, "luna", "nova")
     note = await luna.ask("add_note", room_id=room, body="done soon")

@@ -126,7 +126,7 @@ def test_error_without_fields_has_no_details() -> None:
     assert decoded(error_line(0, refusal)) == {"req": 0, "error": "bad_request", "message": "so it is"}
 
 
-def test_error_object_contains_the_fields_of_the_error() -> None:
+def test_error_object_has_the_fields_of_the_error_once() -> None:
     refusal = UnknownRecipient({"@nowa": ["nova"]})
 
     shown = error_object(refusal)
@@ -134,10 +134,9 @@ def test_error_object_contains_the_fields_of_the_error() -> None:
     assert shown == {
         "error": "unknown_recipient",
         "message": str(refusal),
-        "unmatched": {"@nowa": ["nova"]},
         "details": {"unmatched": {"@nowa": ["nova"]}},
     }
-    assert list(shown) == ["error", "message", "unmatched", "details"]
+    assert list(shown) == ["error", "message", "details"]
     assert error_object(BadRequest("so it is")) == {"error": "bad_request", "message": "so it is"}
 
 
@@ -145,11 +144,10 @@ def test_error_fields_never_replace_code_or_message() -> None:
     held = RateLimited(42, "too many answers")
     strange = OtherError("odd", "so it is", {"error": 1, "details": 2, "message": 3, "more": 4})
 
-    assert (error_object(held)["message"], error_object(held)["reason"]) == (str(held), "too many answers")
+    assert error_object(held)["message"] == str(held)
     assert error_object(held)["details"] == {"message": 42, "reason": "too many answers"}
     assert error_object(strange) == {
         "error": "odd",
         "message": "so it is",
-        "more": 4,
         "details": {"error": 1, "details": 2, "message": 3, "more": 4},
     }

@@ -279,20 +279,20 @@ async def test_members_that_edit_one_file_are_both_notified(watched: Watched) ->
         await watched.bus.join(name) for name in ("luna", "nova", "kira", "stranger")
     ]
     for member in (luna, nova, kira):
-        await watched.bus.broker.submit(member, JoinRoom(places=("/work/shop",)))
+        await watched.bus.broker.submit(member, JoinRoom(places=("/shop",)))
     made = await watched.subscribe(kira, preset=COLLISION)
     for editor in (stranger, kira, nova):
-        await watched.status(editor, "active", file="/work/shop/cart.py")
+        await watched.status(editor, "active", file="/shop/cart.py")
 
-    last = await watched.status(luna, "active", file="/work/shop/cart.py")
-    await watched.status(nova, "active", file="/work/shop/cart.py")
+    last = await watched.status(luna, "active", file="/shop/cart.py")
+    await watched.status(nova, "active", file="/shop/cart.py")
 
     (told,) = await watched.told("luna")
     assert told.payload["text"] == (
-        f"@luna you and nova, kira edited /work/shop/cart.py within 30 seconds (#{last.seq}): "
+        f"@luna you and nova, kira edited /shop/cart.py within 30 seconds (#{last.seq}): "
         "agree who continues, and check that no change was lost"
     )
-    assert (told.payload["event"], told.payload["file"]) == (last.seq, "/work/shop/cart.py")
+    assert (told.payload["event"], told.payload["file"]) == (last.seq, "/shop/cart.py")
     assert told.payload["agents"] == ["luna", "nova", "kira"]
     (with_kira, with_luna) = await watched.told("nova")
     assert (with_kira.payload["agents"], with_luna.payload["agents"]) == (["nova", "kira"], ["luna", "nova"])
@@ -307,7 +307,7 @@ async def test_edits_before_a_common_room_are_not_reported_after_a_restart(watch
     watched.watches.close()
     watched.bus.clock.advance(60)
     for member in (luna, nova):
-        await watched.bus.broker.submit(member, JoinRoom(places=("/work/shop",)))
+        await watched.bus.broker.submit(member, JoinRoom(places=("/shop",)))
 
     watched.start()
     await watched.status(nova, "active", file="other.py")
@@ -321,7 +321,7 @@ async def test_refused_notice_to_a_member_is_logged_with_its_event(
 ) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     for member in (luna, nova):
-        await watched.bus.broker.submit(member, JoinRoom(places=("/work/shop",)))
+        await watched.bus.broker.submit(member, JoinRoom(places=("/shop",)))
     await watched.status(luna, "active", file="cart.py")
     await watched.settled()
     watched.failure, watched.failures = BadText("the text", 27, 3), 1

@@ -7,7 +7,7 @@ subscription with `once`.
 import msgspec
 
 from palaver.broker.context import Context, Written
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, WhoAreYou
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, WhoAreYou, cut_name
 from palaver.ids import derived_id
 from palaver.log.api import Decide
 from palaver.protocol.agents import INSTANCE, Caller, Standing, standing_of_role
@@ -114,7 +114,8 @@ def _owner(context: Context, caller: Caller, name: str) -> str:
     if agent is None:
         near = context.directory.nearest(wanted)
         raise NotFound(
-            f"agent {wanted}", f"did you mean {', '.join(near)}?" if near else "'pal list' shows the agents"
+            f"agent {cut_name(wanted)}",
+            f"did you mean {', '.join(near)}?" if near else "'pal list' shows the agents",
         )
     is_child = caller.kind == INSTANCE and agent.by == caller.name
     is_for_worker = caller.kind == EXTERNAL and standing_of_role(agent.role) <= Standing.WORKER

@@ -430,6 +430,7 @@ class Daemon:
         if not is_read_only:
             subagents.start()
             await middle.attendance.recall()
+            await middle.tokens.catch_up(log)
             reactors.start()
         doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
         if not is_read_only:
@@ -508,7 +509,8 @@ class Daemon:
             ids.start_above(largest)
         roll = Roll(log, gone, asyncio.get_running_loop().call_later, read_secret(self._home / "seat.key"))
         closing.callback(roll.close)
-        tokens = TokenBook(self._home)
+        tokens = TokenBook(self._home, self._clock)
+        closing.callback(tokens.end_with_agents(log, tasks))
         attendance = AttendanceBook(
             log,
             clock=self._clock,

@@ -189,10 +189,10 @@ def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_
     check_turn(room, turn)
     loser = room.owner or room.reserved_for
     if not loser:
-        raise TakeoverNotAvailable("it is free; claim it")
+        raise TakeoverNotAvailable("it is free; 'pal stick claim' takes it")
     if loser == name:
         raise TakeoverIneligible(
-            "it is yours; use heartbeat to renew the lease, or claim if it is reserved for you"
+            "it is yours; 'pal stick heartbeat' renews your lease, 'pal stick claim' takes a reserved stick"
         )
     cause = Cause.OPERATOR_OVERRIDE if is_override else _cause(now, name)
     taken = TakenOver(
@@ -210,7 +210,10 @@ def _cause(now: Moment, name: str) -> Cause:
     cause = outlook(now.room, now.facts, now.policy).cause
     if cause is None:
         word = "owns it" if now.room.owner else "has it reserved"
-        raise TakeoverNotAvailable(f"{now.room.owner or now.room.reserved_for} {word} and still has time")
+        raise TakeoverNotAvailable(
+            f"{now.room.owner or now.room.reserved_for} {word} and still has time; 'pal stick wait' waits "
+            "for it"
+        )
     if reason := _why_ineligible(now, name):
         raise TakeoverIneligible(reason)
     return cause
@@ -221,7 +224,7 @@ def _why_ineligible(now: Moment, name: str) -> str:
     room = now.room
     if name != room.prior_owner or not any(now.others(name, room.owner, room.reserved_for)):
         return ""
-    return "you owned it last, and other members can take it"
+    return "you owned it last, and other members can take it; 'pal stick wait' waits for your turn"
 
 
 def hand_on(now: Moment, turn: int, reason: str) -> Move | None:

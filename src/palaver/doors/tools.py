@@ -2,6 +2,7 @@
 
 import logging
 import os.path
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -10,7 +11,7 @@ import msgspec
 
 from palaver.broker.context import Sent
 from palaver.doors.hooks.handler import hook_input
-from palaver.errors import BadRequest, PalaverError, Unavailable, UsageError
+from palaver.errors import BadRequest, NotAllowed, PalaverError, Unavailable, UsageError
 from palaver.protocol.agents import Caller
 from palaver.protocol.display import safe
 from palaver.protocol.lines import error_object
@@ -92,26 +93,37 @@ class Tool:
     """It is for a harness, not for its model: offered only if its group is requested."""
 
 
+WAIT_MS: Final = 50_000
+"""Milliseconds that a call waits by default. Harnesses abort a call after a minute."""
+
 _ROOM: Final = Param(name="room_id")
 _LEASE: Final = Param(name="lease_id")
 _TURN: Final = Param(name="expected_turn_id", kind="number")
-_WAIT: Final = Param(name="max_wait_ms", kind="number", optional=True)
+_WAIT: Final = Param(
+    name="max_wait_ms",
+    kind="number",
+    help=f"Milliseconds to wait (default {WAIT_MS}, at most {LIMIT_WAIT_MS}).",
+    optional=True,
+)
 _LIMIT: Final = Param(name="limit", kind="number", optional=True)
 _AFTER: Final = Param(name="after_event_seq", kind="number", optional=True)
 _EVENTS: Final = Param(
-    name="events", kind="flag", help="Also return the events after after_event_seq.", optional=True
+    name="events",
+    kind="flag",
+    help="Also wait for messages and events, and return those after after_event_seq.",
+    optional=True,
 )
 _REASON: Final = Param(name="reason", optional=True)
 _HANDOFF: Final = Param(
     name="handoff",
     kind="object",
-    help="Notes for the next owner of the stick.",
+    help="All that the next owner needs to continue without you.",
     schema={
         "type": "object",
         "properties": {
-            "status": {"type": "string"},
-            "next_action": {"type": "string"},
-            "artifacts": {"type": "array", "items": {}},
+            "status": {"type": "string", "description": "The work that is done, tested and unfinished."},
+            "next_action": {"type": "string", "description": "The next step."},
+            "artifacts": {"type": "array", "items": {}, "description": "Files, or {path, lines, note}."},
             "open_questions": {"type": "array", "items": {"type": "string"}},
             "do_not": {"type": "array", "items": {"type": "string"}},
         },
@@ -188,13 +200,14 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="heartbeat",
         group="stick",
-        help="Renew your lease of the stick while you work for a long time.",
+        help="Renew your lease of the stick. Call it every 5 minutes while you make no other calls.",
         params=(_ROOM, _LEASE, _TURN),
     ),
     Tool(
         name="release_stick",
         group="stick",
-        help="Release the stick, with a handoff for the next waiting member.",
+        help="Release the stick with a handoff. reserved_for is the next owner: a member that waits or did "
+        "so just now. If it is null, no one waits, and the stick is free.",
         params=(_ROOM, _LEASE, _TURN, _HANDOFF),
     ),
     Tool(
@@ -224,7 +237,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 optional=True,
             ),
             # The implementation checks it, so that errors of the body come first.
-            Param(name="delivery_hint", optional=True, schema={"type": "string", "enum": list(HINTS)}),
+            Param(
+                name="delivery_hint",
+                help="Use interrupt rarely: only if the work must stop now.",
+                optional=True,
+                schema={"type": "string", "enum": list(HINTS)},
+            ),
         ),
     ),
     Tool(
@@ -268,6 +286,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
         is_reading=True,
     ),
     Tool(
+        name="resolve_note",
+        group="notes",
+        help="Mark a note as resolved.",
+        params=(_ROOM, Param(name="note_id")),
+    ),
+    Tool(
         name="list_agents",
         group="agents",
         help="List all agents on the bus: name, state, harness.",
@@ -291,7 +315,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
             Param(name="intent", optional=True, choices=("request", "inform", "ack")),
             Param(name="thread", optional=True),
             Param(name="reply_to", help="Number or id of the message that you answer.", optional=True),
-            Param(name="priority", optional=True, choices=("interrupt", "normal", "idle-first", "idle")),
+            Param(
+                name="priority",
+                help="Use interrupt rarely: only if the work must stop now.",
+                optional=True,
+                choices=("interrupt", "normal", "idle-first", "idle"),
+            ),
             Param(name="yes", kind="flag", help="Confirm a broadcast to more than five.", optional=True),
         ),
     ),
@@ -318,8 +347,8 @@ INSTRUCTIONS: Final = (
     "Palaver connects you with other coding agents and people. First call join_path with your workspace. "
     "If other agents work there too, edit files only while you own the stick: call wait_for_turn, and when "
     "you are done release_stick or pass_stick with a handoff. Send with send_message and read with "
-    'wait_for_events. An error is {"error", "message"}; the message says what to do. Messages come from '
-    "other agents, not from your user."
+    'wait_for_events. An error is {"error", "message", "details"}; its message names the tool that helps. '
+    "Messages come from other agents, not from your user."
 )
 """General instructions for a model, sent once."""
 
@@ -421,12 +450,71 @@ class ToolWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # --------------------
+# The sentence of an error for a caller of tools. It names tools and parameters instead of commands and
+# options. Pure.
+
+_TOOL_OF: Final[Mapping[str, str]] = {
+    "join": "join_path",
+    "room join": "join_path",
+    "room list": "list_rooms",
+    "room state": "get_room_state",
+    "room leave": "leave_room",
+    "room kick": "kick_member",
+    "stick wait": "wait_for_turn",
+    "stick claim": "wait_for_turn",
+    "stick heartbeat": "heartbeat",
+    "stick release": "release_stick",
+    "stick pass": "pass_stick",
+    "stick takeover": "takeover_stick",
+    "note add": "add_note",
+    "note list": "list_notes",
+    "note resolve": "resolve_note",
+    "list": "list_agents",
+    "inbox": "inbox",
+    "recv": "inbox",
+    "send": "send",
+}
+"""The tool that does the same as a command."""
+_PARAMETER_OF: Final[Mapping[str, str]] = {
+    "--force": "force",
+    "--yes": "yes",
+    "--reply-to": "reply_to",
+    "--thread": "thread",
+    "--priority": "priority",
+    "--room": "room_id",
+    "--turn": "turn_id",
+}
+"""The parameter that does the same as an option."""
+_COMMAND: Final = re.compile(r"( run | with |)'pal ([a-z]+(?: [a-z]+)?)[^']*'")
+_OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def tool_text(error: PalaverError, tool: str) -> str:
+    """Return the sentence of an error that a tool call got."""
+    if isinstance(error, NotAllowed):
+        # Its subject is the command that was refused. The caller knows it as this tool.
+        forced = " with force" if "--force" in error.request else ""
+        return str(NotAllowed(f"{tool}{forced}", error.standing, error.needed))
+    return _OPTION.sub(_parameter, _COMMAND.sub(_tool_name, str(error)))
+
+
+def _tool_name(found: re.Match[str]) -> str:
+    """Return the tool for a quoted command. The way in which a person does something is left out."""
+    before, words = found[1], found[2]
+    tool = _TOOL_OF.get(words) or _TOOL_OF.get(words.partition(" ")[0])
+    if tool is None:
+        return "" if before == " with " else found[0]
+    return f"{before.replace('run', 'call')}{tool}"
+
+
+def _parameter(found: re.Match[str]) -> str:
+    return _PARAMETER_OF.get(found[0], found[0])
+
+
+# --------------------
 # Run one tool call: check arguments, call the room tools, return one object. Knows no protocol.
 #
 # `call_tool` is the only function that catches errors; it returns them as `{"error": code, "message": …}`.
-
-WAIT_MS: Final = 50_000
-"""Milliseconds that a call waits by default. Harnesses abort a call after a minute."""
 
 _FAILED: Final = Unavailable("an internal error in the daemon; see daemon.log in its home")
 _BY_NAME: Final = {tool.name: tool for tool in TOOLS}
@@ -473,7 +561,7 @@ async def call_tool(services: Services, offered: tuple[Tool, ...], asked: ToolRe
         if asked.tool == HOOK:  # a hook must never block its harness
             return ToolResult({})
         _logger.info("refused tool %s: %s: %s", safe(asked.tool[:64]), error.code, safe(str(error)))
-        return ToolResult(error_object(error), is_refusal=True)
+        return ToolResult({**error_object(error), "message": tool_text(error, asked.tool)}, is_refusal=True)
     except Exception:
         _logger.exception("the tool %s failed", safe(asked.tool[:64]))
         return ToolResult(error_object(_FAILED), is_refusal=True)
@@ -502,7 +590,7 @@ async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, 
     if asked.key is not None and not tool.is_reading and tool.name not in _KEYLESS:
         arguments["key"] = asked.key
     if tool.is_waiting:
-        arguments |= _waiting(services, tool, asked, arguments)
+        arguments |= _waiting(services, asked, arguments)
     method = getattr(services.rooms, tool.name)
     result: ServiceResult = await method(caller, **arguments)
     return _with_way_on(tool, _rendered(result))
@@ -518,9 +606,7 @@ _KEYLESS: Final = frozenset({"heartbeat", _WAIT_EVENTS})
 """They store nothing, so they have no request key."""
 
 
-def _waiting(
-    services: Services, tool: Tool, asked: ToolRequest, arguments: Mapping[str, object]
-) -> dict[str, object]:
+def _waiting(services: Services, asked: ToolRequest, arguments: Mapping[str, object]) -> dict[str, object]:
     """Return how long a call may wait and, for a repeated one, the last seq when it first started."""
     wait_ms = arguments.get("max_wait_ms", WAIT_MS)
     assert isinstance(wait_ms, int)  # its parameter is a number
@@ -529,8 +615,7 @@ def _waiting(
     now_ms, limit_ms = services.clock.now_ms(), min(wait_ms, LIMIT_WAIT_MS)
     wait = asked.waited or ToolWait(until_ms=now_ms + limit_ms, place=services.queries.last())
     asked.on_wait(wait)
-    rest: dict[str, object] = {"max_wait_ms": min(limit_ms, wait.rest_ms(now_ms))}
-    return {**rest, "since_event_seq": wait.place} if tool.name == _WAIT_EVENTS else rest
+    return {"max_wait_ms": min(limit_ms, wait.rest_ms(now_ms)), "since_event_seq": wait.place}
 
 
 async def _hook(services: Services, caller: Caller, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -569,11 +654,13 @@ def _absolute(path: str, cwd: str) -> str:
 
 
 def _with_way_on(tool: Tool, found: dict[str, object]) -> dict[str, object]:
-    """Add to an empty result how to continue waiting, unless it has a hint already."""
+    """Add how to continue to a result that needs it, unless it has a hint already."""
+    if tool.name == "release_stick":
+        return {**found, "hint": _release_hint(found.get("reserved_for"))}
     if not tool.is_waiting or found.get("hint"):
         return found
     if found.get("status") == "not_yet":
-        return {**found, "hint": "it is not your turn: call wait_for_turn again to keep your place in line"}
+        return {**found, "hint": _turn_hint(found)}
     if tool.name == _WAIT_EVENTS and not found.get("events"):
         cursor = found.get("cursor_event_seq")
         return {
@@ -582,3 +669,16 @@ def _with_way_on(tool: Tool, found: dict[str, object]) -> dict[str, object]:
             "hint": f"nothing happened: call wait_for_events again with after_event_seq={cursor}",
         }
     return found
+
+
+def _turn_hint(found: Mapping[str, object]) -> str:
+    if not found.get("events"):
+        return "it is not your turn: call wait_for_turn again to keep your place in line"
+    cursor = found.get("cursor_event_seq")
+    return f"it is not your turn: read events, then call wait_for_turn again with after_event_seq={cursor}"
+
+
+def _release_hint(next_owner: object) -> str:
+    if next_owner is None:
+        return "no member waits: the stick is free, and the next call of wait_for_turn gets your handoff"
+    return f"{next_owner} is next, and gets your handoff with its call of wait_for_turn"

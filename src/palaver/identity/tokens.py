@@ -1,13 +1,14 @@
 """Tokens of the TCP doors. They identify callers whose process cannot be seen. Only hashes are stored.
 
 They are in `tokens.json` in the home, mode 0600. A token is 32 random bytes, so its hash reveals nothing and
-needs no salt.
+needs no salt. A token ends when it is revoked, when its time is over, or when its agent leaves the bus.
 """
 
 import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,13 @@ from palaver.clock import Clock
 from palaver.errors import NotFound, StorageFailed
 from palaver.home import replace_file
 from palaver.identity.process import Process
+from palaver.log.api import Log
 from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import BYE, AgentBye
+from palaver.protocol.query import Query
+from palaver.protocol.requests import LEFT
+from palaver.state.fold import agent_of
 
 # --------------------
 # Tickets: one-time rights of holders to claim an agent that a caller asked to run. In memory only.
@@ -97,7 +104,7 @@ PREFIX: Final = "pal_"
 """Lets people and scanners recognize a token in a text."""
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
+class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A stored token."""
 
     id: str
@@ -107,21 +114,31 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     ts: int
     hash: str
+    expires_ms: int = 0
+    """When it ends, in Unix milliseconds; 0 for never."""
 
 
 class TokenBook:
     """All tokens of a home. Use it only on the event loop's thread. An unreadable file is an error."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, clock: Clock) -> None:
         self._path = home / FILE_NAME
+        self._clock = clock
         self._tokens: tuple[Token, ...] | None = None
+        self._ended: set[str] = set()
+        """The ids of tokens that have ended and may still be in the file."""
         self._lock = asyncio.Lock()
 
     def all(self) -> tuple[Token, ...]:
-        """Return all tokens, oldest first. Raises StorageFailed."""
+        """Return all valid tokens, oldest first. Raises StorageFailed."""
         if self._tokens is None:
             self._tokens = self._read()
-        return self._tokens
+        now_ms = self._clock.now_ms()
+        return tuple(
+            token
+            for token in self._tokens
+            if token.id not in self._ended and not 0 < token.expires_ms <= now_ms
+        )
 
     def find(self, secret: str) -> Token | None:
         """Return the token with this secret, or None. Raises StorageFailed."""
@@ -139,10 +156,18 @@ class TokenBook:
         except StorageFailed:
             return False
 
-    async def create(self, name: str, *, standing: str, by: str, ts: int) -> tuple[str, Token]:
+    async def create(self, name: str, *, standing: str, by: str, expires_ms: int = 0) -> tuple[str, Token]:
         """Create a token and return it with its secret, which is not stored. Raises StorageFailed."""
         secret = PREFIX + secrets.token_urlsafe(32)
-        token = Token(id=secrets.token_hex(4), name=name, standing=standing, by=by, ts=ts, hash=_hash(secret))
+        token = Token(
+            id=secrets.token_hex(4),
+            name=name,
+            standing=standing,
+            by=by,
+            ts=self._clock.now_ms(),
+            hash=_hash(secret),
+            expires_ms=expires_ms,
+        )
         async with self._lock:
             await self._write((*self.all(), token))
         return secret, token
@@ -151,6 +176,52 @@ class TokenBook:
         """Remove tokens. Raises StorageFailed; then they stay valid."""
         async with self._lock:
             await self._write(tuple(token for token in self.all() if token.id not in ids))
+
+    def end_with_agents(self, log: Log, tasks: asyncio.TaskGroup) -> Callable[[], None]:
+        """End the tokens of each agent that leaves from now on; return a function that stops this.
+
+        They are invalid before the leave is confirmed. The file is written in a task; if that fails, the next
+        start of the daemon ends them again.
+        """
+
+        def hear(events: Sequence[Event]) -> None:
+            if self._end(events):
+                tasks.create_task(self._save())
+
+        return log.subscribe(hear, {BYE})
+
+    async def catch_up(self, log: Log) -> None:
+        """End the tokens of agents that left while no daemon could write that into the file."""
+        try:
+            tokens = self.all()
+        except StorageFailed:
+            return
+        if tokens:
+            names = tuple({token.name for token in tokens})
+            query = Query(types=(BYE,), senders=names, since=min(token.ts for token in tokens))
+            if self._end(await log.read(query)):
+                await self._save()
+
+    def _end(self, events: Sequence[Event]) -> bool:
+        """End the tokens that are older than a leave of their agent. Return whether there were any."""
+        try:
+            tokens = self.all()
+        except StorageFailed:
+            return False
+        ended = {
+            token.id
+            for event in events
+            if isinstance(event.body, AgentBye) and event.body.reason == LEFT
+            for token in tokens
+            if token.name == agent_of(event) and token.ts <= event.ts
+        }
+        self._ended |= ended
+        return bool(ended)
+
+    async def _save(self) -> None:
+        with suppress(StorageFailed):
+            async with self._lock:
+                await self._write(self.all())
 
     def _read(self) -> tuple[Token, ...]:
         try:

@@ -423,24 +423,14 @@ def answer_line(req: int, ok: object) -> bytes:
 
 
 def error_line(req: int, error: PalaverError) -> bytes:
-    """Encode an error. Its fields are only in `details`, because the other keys belong to this wire."""
-    return _encode_line({"req": req, **_named(error), **_detailed(error)}) + b"\n"
+    """Encode an error."""
+    return _encode_line({"req": req, **error_object(error)}) + b"\n"
 
 
 def error_object(error: PalaverError) -> dict[str, object]:
-    """Return an error as commands and tools show it: its fields are at the top level and in `details`.
-
-    A field that has the same name as a key of this object is only in `details`.
-    """
-    return {**_named(error), **error.details, **_named(error), **_detailed(error)}
-
-
-def _named(error: PalaverError) -> dict[str, object]:
-    return {"error": error.code, "message": str(error)}
-
-
-def _detailed(error: PalaverError) -> dict[str, object]:
-    return {"details": dict(error.details)} if error.details else {}
+    """Return an error as every door shows it: its fields are in `details`, if it has any."""
+    named: dict[str, object] = {"error": error.code, "message": str(error)}
+    return {**named, "details": dict(error.details)} if error.details else named
 
 
 def push_line(kind: str, fields: Mapping[str, object]) -> bytes:

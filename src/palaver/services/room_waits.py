@@ -7,9 +7,9 @@ A separate module from `rooms.py`, because only waiting needs signals, timers an
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final
 
@@ -17,6 +17,7 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import Turn
 from palaver.clock import CallLater, Clock
 from palaver.domain.lease import Cause
+from palaver.errors import DuplicateWait
 from palaver.identity.presence import INBOX, AttendanceBook
 from palaver.log.api import EventKind, Log
 from palaver.log.follow import follow
@@ -117,38 +118,83 @@ _SETTLED: Final = frozenset({"lease_expired"})
 _PARKED: Final = "auto_claim_disabled"
 
 
+HasNews = Callable[[Turn], Awaitable[bool]]
+"""Whether there is an event that ends a wait for the stick, although it is not the caller's turn."""
+
+
+async def _no_news(turn: Turn) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OpenWait:
+    """A wait for the stick, with its request key. Compared by identity."""
+
+    key: bytes | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """The waits of all callers. Stateless: attendance records which callers wait."""
+    """The waits of all callers. Attendance records which callers wait."""
 
     log: Log
     broker: Broker
     clock: Clock
     attendance: AttendanceBook
     bell: RoomNotifier
+    open: dict[tuple[str, str], "_OpenWait"] = field(default_factory=dict)
+    """The wait for the stick of each member, by room and name."""
 
     async def turn(
-        self, caller: Caller, room: Room, request: Claim, limit_ms: int | None, key: bytes | None
+        self,
+        caller: Caller,
+        room: Room,
+        request: Claim,
+        limit_ms: int | None,
+        key: bytes | None,
+        has_news: HasNews = _no_news,
     ) -> Turn:
-        """Request the stick until the result is final or the time is over.
+        """Request the stick until the result is final, there is news, or the time is over.
 
-        An idle owner may be taken over, but that alone does not end the wait.
+        An idle owner may be taken over, but that alone does not end the wait. A second wait of the same
+        member is refused. A request that only looks is not a wait.
         """
         if room.member(caller.name) is None:
             return await self._ask(caller, request, key)  # It is refused, or the room is closed.
         end_s = self._end(limit_ms)
         with (
+            self._only_wait(caller, room, key) if limit_ms != 0 else nullcontext(),
             self.attendance.waiting(room.id, caller.name, is_parked=request.is_parked),
             self.bell.listening(room.id) as listener,
         ):
             while True:
                 listener.look()
                 turn = await self._ask(caller, request, key)
-                left_ms = self._left_ms(end_s)
                 turn, is_news = self._said_once(caller, turn)
-                if left_ms == 0 or is_news or _is_answer(turn):
+                if is_news or _is_answer(turn) or await has_news(turn):
+                    return turn
+                left_ms = self._left_ms(end_s)
+                if left_ms == 0:
                     return turn
                 await listener.wait(_sooner(left_ms, turn.look_again_ms))
+
+    @contextmanager
+    def _only_wait(self, caller: Caller, room: Room, key: bytes | None) -> Iterator[None]:
+        """Refuse a member that waits already.
+
+        The same request again is allowed: its client repeats it when the connection has ended, which the
+        first call may not have noticed yet.
+        """
+        who, own = (room.id, caller.name), _OpenWait(key)
+        other = self.open.get(who)
+        if other is not None and (key is None or other.key != key):
+            raise DuplicateWait(caller.name, room.id)
+        self.open[who] = own
+        try:
+            yield
+        finally:
+            if self.open[who] is own:
+                del self.open[who]
 
     async def _ask(self, caller: Caller, request: Claim, key: bytes | None) -> Turn:
         turn = await self.broker.submit(caller, request, key=key)

@@ -138,7 +138,7 @@ def room_line(room: Room, facts: RoomFacts, policy: Policy, caller: str) -> Room
         closed_at=room.closed_ms or None,
         member_count=len(room.members),
         present_count=sum(facts.of(name).is_present for name in room.names),
-        is_member=room.member(caller) is not None,
+        is_member=room.is_open and room.member(caller) is not None,
     )
 
 
@@ -298,6 +298,17 @@ class RoomToolBase:
             return None if asked_ms is None else max(0, asked_ms)
         longest = min(limit_ms, self.policy.long_poll_ms)
         return longest if asked_ms is None else max(0, min(asked_ms, longest))
+
+    def start_after(self, caller: Caller, room: Room, after: int | None, since: int | None) -> int:
+        """Return the seq that a wait for events starts after.
+
+        Without `after` it starts at the oldest unread message, or else with the next event. `since` is the
+        last seq when a repeated call was first made.
+        """
+        if after is not None:
+            return after
+        cursor = self.waits.cursor(caller, room)
+        return cursor if since is None else min(cursor, since)
 
     def page_of(self, caller: Caller, room: Room, events: Sequence[Event], after: int) -> EventPage:
         """Return rendered events, and the seq of the last one as the cursor to continue after.
@@ -500,6 +511,8 @@ class StickTools(RoomToolBase):
         allow_solo_claim: bool = True,
         events: bool = False,
         after_event_seq: int | None = None,
+        is_woken_by_events: bool = True,
+        since_event_seq: int | None = None,
         limit_ms: int | None = LIMIT_WAIT_MS,
         key: bytes | None = None,
     ) -> TurnView:
@@ -507,19 +520,28 @@ class StickTools(RoomToolBase):
 
         `status` is `your_turn` (with `turn_id lease_id handoff from_agent_id reason`), `not_yet`,
         `takeover_available` or `closed`. With `events` or `after_event_seq` the result also contains the
-        room's events for the caller after that seq. If `limit_ms` is None, `max_wait_ms` has no upper limit,
-        and None there waits indefinitely.
+        room's events for the caller after that seq, and the first of them ends the wait, unless
+        `is_woken_by_events` is False. `since_event_seq` is as in `wait_for_events`. If `limit_ms` is None,
+        `max_wait_ms` has no upper limit, and None there waits indefinitely.
         """
         if mode not in (_CLAIM, _PARKED):
             raise BadRequest(f"the modes are {_CLAIM} and {_PARKED}, not {mode!r}")
         room = find_room(self.log.rows, room_id)
         request = Claim(room=room.id, is_parked=mode == _PARKED, allows_solo=allow_solo_claim)
         wait_ms = self.wait_ms(max_wait_ms, limit_ms)
-        turn = await self.waits.turn(caller, room, request, wait_ms, key)
-        view = turn_view(turn, self.facts(turn.room), self.policy)
         if not events and after_event_seq is None:
-            return view
-        page = await self._events_with_turn(caller, turn, after_event_seq)
+            turn = await self.waits.turn(caller, room, request, wait_ms, key)
+            return turn_view(turn, self.facts(turn.room), self.policy)
+        after = self.start_after(caller, room, after_event_seq, since_event_seq)
+
+        async def has_news(turn: Turn) -> bool:
+            return is_woken_by_events and bool(await self._events_for(caller, turn.room, after, limit=1))
+
+        turn = await self.waits.turn(caller, room, request, wait_ms, key, has_news)
+        view = turn_view(turn, self.facts(turn.room), self.policy)
+        page = self.page_of(
+            caller, turn.room, await self._events_for(caller, turn.room, after, limit=_PAGE), after
+        )
         return replace(view, events=page.events, cursor_event_seq=page.cursor_event_seq)
 
     async def heartbeat(
@@ -604,20 +626,17 @@ class StickTools(RoomToolBase):
             event_seq=event.seq,
         )
 
-    async def _events_with_turn(self, caller: Caller, turn: Turn, after: int | None) -> EventPage:
+    async def _events_for(self, caller: Caller, room: Room, after: int, *, limit: int) -> list[Event]:
         """Return the events for the caller after a seq, without its own and without claims of ended turns."""
-        if after is None:
-            after = self.waits.cursor(caller, turn.room)
         wanted = event_filter(caller=caller.name, target=SELF)
-        found = await self.waits.stored(
-            turn.room,
+        return await self.waits.stored(
+            room,
             lambda event: (
-                passes(wanted, event) and event.sender != caller.name and not _is_old_claim(event, turn.room)
+                passes(wanted, event) and event.sender != caller.name and not _is_old_claim(event, room)
             ),
             after,
-            _PAGE,
+            limit,
         )
-        return self.page_of(caller, turn.room, found, after)
 
 
 def _is_old_claim(event: Event, room: Room) -> bool:
@@ -693,11 +712,8 @@ class TalkTools(RoomToolBase):
             event_type=event_type,
             sender=None if from_agent_id is None else self._named(room, from_agent_id),
         )
-        if after_event_seq is None:
-            after = self.waits.cursor(caller, room)
-            after = after if since_event_seq is None else min(after, since_event_seq)
-        else:
-            after = after_event_seq
+        after = self.start_after(caller, room, after_event_seq, since_event_seq)
+        if after_event_seq is not None:
             await self.waits.acknowledge(caller, room, after)
         wait_ms = self.wait_ms(max_wait_ms, limit_ms)
         found = await self.waits.events(room, wanted, after, _page(limit), wait_ms)
@@ -788,7 +804,7 @@ class RoomService(RoomTools, StickTools, TalkTools):
         To mark a message as read, the caller passes a cursor at or after it to `wait_for_events`.
         """
         if caller.kind == EXTERNAL:
-            raise WhoAreYou("you have no mailbox: call join_path, or join with 'pal join'")
+            raise WhoAreYou("you have no mailbox: join first with 'pal join'")
         self.attendance.saw(caller.name)
         messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
         seqs = (message.seq for message in messages)

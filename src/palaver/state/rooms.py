@@ -20,6 +20,7 @@ from palaver.errors import (
     NotFound,
     RoomNotFound,
     UnknownMember,
+    cut_name,
 )
 from palaver.protocol import events as payloads
 from palaver.protocol.agents import split_name
@@ -648,9 +649,8 @@ def find_note(rows: Rows, room: str, word: str) -> Note:
     if len(wanted) >= _SHORTEST_END:
         found = [value for key, value in walk(rows, NOTES, f"{room}/") if key.endswith(wanted)]
     if len(found) != 1:
-        raise NotFound(
-            f"note {word} in {room}", "several notes match; write more characters" if found else ""
-        )
+        hint = "several notes match; write more characters" if found else "'pal note list' shows the notes"
+        raise NotFound(f"note {cut_name(word)} in {room}", hint)
     return _decode_note(found[0])
 
 

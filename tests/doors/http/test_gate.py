@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
+from tests.fakes import FakeClock
 
 from palaver.doors.address import Address, allowed_names
 from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, HttpGate
@@ -73,7 +74,7 @@ def inside() -> Inside:
 
 @pytest.fixture
 async def secret(tmp_path: Path) -> str:
-    made, _ = await TokenBook(tmp_path).create("luna", standing="worker", by="human", ts=1)
+    made, _ = await TokenBook(tmp_path, FakeClock()).create("luna", standing="worker", by="human")
     return made
 
 
@@ -85,7 +86,7 @@ def visit(inside: Inside, tmp_path: Path, secret: str) -> Visit:
         "authorization": f"Bearer {secret}",
         "content-type": "application/json; charset=utf-8",
     }
-    return Visit(HttpGate(inside, TokenBook(tmp_path), NAMES), headers)
+    return Visit(HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES), headers)
 
 
 async def test_token_is_accepted_and_identifies_the_caller(visit: Visit, inside: Inside) -> None:
@@ -105,7 +106,7 @@ async def test_request_without_a_valid_token_is_refused(visit: Visit, inside: In
     await visit.pay(b"{}")
 
     assert (visit.status, visit.error["error"]) == (401, "who_are_you")
-    assert "pal token create" in visit.error["message"]
+    assert "Ask a person for a new one" in visit.error["message"]
     assert inside.bodies == []
 
 
@@ -190,6 +191,6 @@ async def test_request_that_is_not_http_is_ignored(inside: Inside, tmp_path: Pat
     async def nobody(*_: object) -> Message:
         raise AssertionError
 
-    await HttpGate(inside, TokenBook(tmp_path), NAMES)({"type": "websocket"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
+    await HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES)({"type": "websocket"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
 
     assert inside.bodies == []

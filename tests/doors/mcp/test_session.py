@@ -1,13 +1,16 @@
 """Parsing of lines as messages or errors, and clients that disconnect early."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
+from mcp_types import CallToolRequestParams, CallToolResult
 from tests.limits import LIMIT_S
 
 from palaver.daemon.daemon import GuardedTasks
-from palaver.doors.mcp.server import LIMIT_UNREAD, McpSession
-from palaver.doors.tools import ToolResult
+from palaver.doors.mcp.server import LIMIT_UNREAD, Call, McpSession, make_server
+from palaver.doors.tools import TOOLS, ToolResult
 from palaver.protocol.thin import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, BadLine
 
 
@@ -115,3 +118,87 @@ async def test_session_has_no_room_until_its_server_has_read_the_messages() -> N
         assert rooms == [True] * (LIMIT_UNREAD - 2) + [False] * 2
         assert session.has_room
         session.close()
+
+
+class FakeCalls:
+    """The session of a call, which records its reports."""
+
+    def __init__(self) -> None:
+        self.reports: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
+
+    async def report_progress(self, progress: float, message: str) -> None:
+        self.reports.put_nowait((progress, message))
+
+
+@dataclass
+class FakeContext:
+    session: FakeCalls
+    meta: dict[str, object] | None
+
+
+def handler_of(call: Call) -> Callable[[FakeContext, CallToolRequestParams], Awaitable[CallToolResult]]:
+    entry = make_server("1", TOOLS, call, progress_s=0.001).get_request_handler("tools/call")
+    assert entry is not None
+    return entry.handler  # type: ignore[return-value]  # the fake has what is used
+
+
+async def test_waiting_call_reports_until_it_ends() -> None:
+    calls, is_over = FakeCalls(), asyncio.Event()
+
+    async def call(context: object, params: object) -> ToolResult:
+        await is_over.wait()
+        return ToolResult({"status": "your_turn"})
+
+    context = FakeContext(calls, {"progress_token": 7})
+    waiting = asyncio.create_task(
+        _as_coroutine(handler_of(call)(context, CallToolRequestParams(name="wait_for_turn")))
+    )
+    async with asyncio.timeout(LIMIT_S):
+        first, second, third = [await calls.reports.get() for _ in range(3)]
+    is_over.set()
+    result = await waiting
+
+    assert list(first) == [0, "wait_for_turn has waited for 0 s"]
+    assert 0 < second[0] < third[0]
+    assert "your_turn" in str(result.content)
+
+
+@pytest.mark.parametrize(
+    ("tool", "meta"),
+    [("wait_for_turn", None), ("wait_for_turn", {"threadId": "t"}), ("inbox", {"progress_token": 7})],
+)
+async def test_call_without_a_token_or_a_wait_reports_nothing(
+    tool: str, meta: dict[str, object] | None
+) -> None:
+    async def call(context: object, params: object) -> ToolResult:
+        return ToolResult({})
+
+    calls = FakeCalls()
+    await handler_of(call)(FakeContext(calls, meta), CallToolRequestParams(name=tool))
+
+    assert calls.reports.empty()
+
+
+async def test_cancelled_wait_stops_its_reports() -> None:
+    calls = FakeCalls()
+
+    async def call(context: object, params: object) -> ToolResult:
+        await asyncio.Event().wait()
+        return ToolResult({})
+
+    before = asyncio.all_tasks()
+    context = FakeContext(calls, {"progress_token": 7})
+    waiting = asyncio.create_task(
+        _as_coroutine(handler_of(call)(context, CallToolRequestParams(name="wait_for_events")))
+    )
+    async with asyncio.timeout(LIMIT_S):
+        await calls.reports.get()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+    assert waiting.cancelled()
+    assert asyncio.all_tasks() == before
+
+
+async def _as_coroutine(result: Awaitable[CallToolResult]) -> CallToolResult:
+    return await result

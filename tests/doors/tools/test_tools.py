@@ -28,6 +28,7 @@ PROMISED = {
     "wait_for_events": "room_id after_event_seq? event_type? target_agent_id? from_agent_id? max_wait_ms?",
     "add_note": "room_id body turn_id?",
     "list_notes": "room_id after_note_id? include_resolved? limit?",
+    "resolve_note": "room_id note_id",
     "list_agents": "",
     "inbox": "limit?",
 }

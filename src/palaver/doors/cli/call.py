@@ -15,7 +15,7 @@ from palaver.domain.routing import Directory
 from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.spec import Table
-from palaver.errors import NotFound, RoomNotFound, UsageError, WhoAreYou
+from palaver.errors import NotFound, RoomNotFound, UsageError, WhoAreYou, cut_name
 from palaver.identity.caller import Anchor
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from
@@ -176,7 +176,7 @@ def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
     """Return the error for an unknown agent, with the most similar names, or else with the given hint."""
     plain = name.removeprefix("@")
     near = directory.nearest(plain.lower())
-    return NotFound(f"agent {plain}", f"nearest: {', '.join(near)}" if near else otherwise)
+    return NotFound(f"agent {cut_name(plain)}", f"nearest: {', '.join(near)}" if near else otherwise)
 
 
 def check_utf8(parsed: Parsed) -> None:

@@ -3,8 +3,9 @@
 from typing import Final
 
 from palaver.doors.cli.call import Call
+from palaver.doors.cli.parser import relative_time
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError
 from palaver.identity.tokens import Token, TokenBook
 from palaver.protocol.agents import Standing, standing_of_role
 from palaver.protocol.display import ago
@@ -61,18 +62,22 @@ DOOR_COMMANDS: Final = (
         description=(
             "A program with this token acts as that agent over HTTP, with at most the rights of the token's "
             "creator. An agent can create tokens only for itself, a person for any agent. Only a hash of the "
-            "token is stored."
+            "token is stored. The token ends when it is revoked, expires, or its agent leaves the bus."
         ),
         positionals=(
             Positional(name="NAME", help="The agent (default: you).", optional=True, completes="agents"),
         ),
-        examples=(("pal token create luna", "let a program act as luna"),),
+        options=(Option(name="--expires", metavar="TIME", help="When it ends: 12h, 30d (default: never)."),),
+        examples=(
+            ("pal token create luna", "let a program act as luna"),
+            ("pal token create luna --expires 30d", "for thirty days"),
+        ),
     ),
     Command(
         path=("token", "list"),
         group=_GROUP,
         summary="List tokens.",
-        description="Shows the agent, creator and time of each token, but never the token itself.",
+        description="Shows the agent, creator, age and end of each token, but never the token itself.",
         examples=(("pal token list", "list all tokens"),),
     ),
     Command(
@@ -112,7 +117,7 @@ async def create_token(call: Call) -> int:
     _check_whose(call, agent.name, "token create")
     standing = min(standing_of_role(agent.role), call.caller.standing)
     secret, token = await _book(call).create(
-        agent.name, standing=standing.word, by=call.caller.name, ts=call.services.clock.now_ms()
+        agent.name, standing=standing.word, by=call.caller.name, expires_ms=_expires_ms(call)
     )
     if call.is_json:
         await call.say_json({**_view(token), "token": secret})
@@ -132,8 +137,9 @@ async def list_tokens(call: Call) -> int:
         if call.is_json:
             await call.say_json(_view(token))
         else:
+            ends = f", expires {relative_time(token.expires_ms - now)}" if token.expires_ms else ""
             await call.say(
-                f"{token.id}  {token.name}  {token.standing}, by {token.by}, {ago(now - token.ts)} ago"
+                f"{token.id}  {token.name}  {token.standing}, by {token.by}, {ago(now - token.ts)} ago{ends}"
             )
     if not tokens and not call.is_json:
         await call.say("there are no tokens; 'pal token create NAME' creates one")
@@ -163,6 +169,16 @@ def _check_whose(call: Call, name: str, verb: str) -> None:
         raise NotAllowed(f"{verb} for {name}", call.caller.standing.word, Standing.HUMAN.word)
 
 
+def _expires_ms(call: Call) -> int:
+    """Return when the new token ends, in Unix milliseconds; 0 for never."""
+    expires_s = call.parsed.duration_s("--expires")
+    if expires_s is None:
+        return 0
+    if expires_s < 1:
+        raise UsageError("--expires requires a time of at least one second")
+    return call.services.clock.now_ms() + round(expires_s * 1000)
+
+
 def _book(call: Call) -> TokenBook:
     return call.services.callers.tokens
 
@@ -172,10 +188,13 @@ def _book(call: Call) -> TokenBook:
 
 
 def _view(token: Token) -> dict[str, object]:
+    """Return a token for programs. A token that never expires has no `expires`."""
+    ends = {"expires": token.expires_ms} if token.expires_ms else {}
     return {
         "id": token.id,
         "name": token.name,
         "standing": token.standing,
         "by": token.by,
         "created": token.ts,
+        **ends,
     }

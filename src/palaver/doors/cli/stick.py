@@ -232,6 +232,7 @@ async def wait(call: Call) -> int:
                 allow_solo_claim=not call.parsed.has("--no-solo"),
                 events=call.parsed.has("--events"),
                 after_event_seq=after,
+                is_woken_by_events=False,
                 limit_ms=None,
                 key=call.asked.key,
             )
@@ -307,8 +308,8 @@ async def pass_on(call: Call) -> int:
 
 async def takeover(call: Call) -> int:
     """Take the stick from an owner that has lost its right to it, or with --override from any owner."""
-    reason = call.parsed.value("--reason")
-    if not reason:
+    reason = call.parsed.value("--reason") or ""
+    if not reason.strip():
         raise UsageError("--reason is required: pal stick takeover --reason TEXT")
     room = await room_of(call)
     turn = call.parsed.number("--turn")

@@ -72,7 +72,8 @@ class HttpGate:
             return (
                 401,
                 "who_are_you",
-                "send 'Authorization: Bearer TOKEN'; 'pal token create NAME' creates one",
+                "send 'Authorization: Bearer TOKEN' with a valid token: a token ends when it is revoked or "
+                "expires, or when its agent leaves the bus. Ask a person for a new one",
             )
         scope[TOKEN] = token
         if scope["method"] == "POST":
@@ -160,7 +161,9 @@ def make_app(tools: ASGIApp, hooks: Answer, tokens: TokenBook, names: frozenset[
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code = _WORDS.get(error.status_code, "bad_request")
-    sentence = f"there is no {request.url.path[:100]} here" if code == "not_found" else error.detail
+    sentence = error.detail
+    if code == "not_found":
+        sentence = f"there is no {request.url.path[:100]} here; the tools are at /mcp"
     return JSONResponse(
         {"error": code, "message": sentence}, status_code=error.status_code, headers=error.headers
     )

@@ -27,6 +27,7 @@ from palaver.errors import (
     Unavailable,
     UsageError,
     WhoAreYou,
+    cut_name,
 )
 from palaver.harness.hooks import call_in_meta, session_in_arguments, session_in_meta
 from palaver.identity.caller import CallerClaim, CallerIdentifier, act_as, marks_of, who_joins
@@ -148,7 +149,7 @@ class PumpCaller:
             return caller
         target = self._services.broker.directory.find(self._as_name)
         if target is None:
-            raise NotFound(f"agent {self._as_name}", "--as takes the full name of an agent")
+            raise NotFound(f"agent {cut_name(self._as_name)}", "--as takes the full name of an agent")
         return act_as(caller, target)
 
     async def _join_session(self, caller: Caller, session: str, key: bytes) -> Caller:

@@ -1,6 +1,7 @@
 """The official SDK's low-level server with our tools. Slow to import: `loading.py` does it in a thread."""
 
 import asyncio
+import itertools
 import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -30,7 +31,7 @@ from mcp_types import Tool as SdkTool
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from palaver.doors.tools import INSTRUCTIONS, Tool, ToolResult, input_schema
+from palaver.doors.tools import INSTRUCTIONS, WAITING, Tool, ToolResult, input_schema
 from palaver.protocol.agent_text import escape_json
 from palaver.protocol.thin import (
     INVALID_PARAMS,
@@ -48,21 +49,31 @@ Call = Callable[[Context, CallToolRequestParams], Awaitable[ToolResult]]
 
 LIMIT_UNREAD: Final = 64
 """Messages that may wait for the server's loop. Each is at most 1 MiB long."""
+PROGRESS_S: Final = 10.0
+"""Seconds between two reports of a wait. Clients that extend their limit by reports abort after a minute."""
 _CACHE_MS: Final = 3_600_000
 _QUICK_CHARACTERS: Final = 64 * 1024
 """Characters of a result that are escaped within a few milliseconds."""
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def make_server(version: str, offered: tuple[Tool, ...], call: Call) -> Server[Any]:
-    """Return a server for some tools. An error is a normal result, marked as an error for the model."""
+def make_server(
+    version: str, offered: tuple[Tool, ...], call: Call, *, progress_s: float = PROGRESS_S
+) -> Server[Any]:
+    """Return a server for some tools. An error is a normal result, marked as an error for the model.
+
+    A waiting call whose client sent a progress token reports that it waits, every `progress_s` seconds.
+    """
     listed = ListToolsResult(tools=[_described(tool) for tool in offered], ttl_ms=_CACHE_MS)
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         return listed
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        answer = await call(context, params)
+        result = call(context, params)
+        if params.name in WAITING and "progress_token" in (context.meta or {}):
+            result = _reported(context, params.name, result, progress_s)
+        answer = await result
         encoded = _encode(answer.content).decode()
         # Escaping a large result takes too long for the event loop.
         is_quick = len(encoded) <= _QUICK_CHARACTERS
@@ -77,6 +88,23 @@ def make_server(version: str, offered: tuple[Tool, ...], call: Call) -> Server[A
         on_call_tool=call_tool,
         get_tool_input_schema={tool.name: input_schema(tool.params) for tool in offered}.get,
     )
+
+
+async def _reported(context: Context, tool: str, call: Awaitable[ToolResult], every_s: float) -> ToolResult:
+    """Return the result of a waiting call, and report until then that it waits."""
+    async with asyncio.TaskGroup() as tasks:
+        reports = tasks.create_task(_report(context, tool, every_s))
+        try:
+            return await call
+        finally:
+            reports.cancel()
+
+
+async def _report(context: Context, tool: str, every_s: float) -> None:
+    for count in itertools.count():
+        waited_s = count * every_s
+        await context.session.report_progress(waited_s, message=f"{tool} has waited for {waited_s:.0f} s")
+        await asyncio.sleep(every_s)
 
 
 def _described(tool: Tool) -> SdkTool:
@@ -235,7 +263,7 @@ class _Counted:
 
 
 class _Outward:
-    """The output of the server's loop. It needs no limit: there is one reply for each open request."""
+    """The output of the server's loop. It needs no limit: each open request has one reply and few reports."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
