@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 import pytest
+from msgspec.structs import replace
 from tests.limits import LIMIT_S
 from tests.log.logs import begun, draft, put, writes
 
@@ -188,3 +189,34 @@ async def test_commits_waiting_at_the_close_are_written_or_refused(log: Log) -> 
     refused = [result for result in results if isinstance(result, ShuttingDown)]
     assert len(written) + len(refused) == 500
     assert written == heard
+
+
+async def test_imported_event_keeps_its_origin_and_calls_no_handler(log: Log) -> None:
+    heard: list[Event] = []
+    log.subscribe(heard.extend)
+    old = replace(draft("old", type="claim", room="r1"), imported=7, device="MABU", delivered_to=("nova",))
+
+    written = (await log.commit(None, writes(old))).event
+    await put(log, "new")
+
+    assert written is not None
+    assert (written.imported, written.device) == (7, "MABU")
+    assert [event.payload["text"] for event in heard] == ["new"]
+    assert log.event(written.seq) == written
+
+
+async def test_imported_event_is_returned_only_on_request(log: Log) -> None:
+    old = replace(draft("old"), imported=7, device="MABU")
+    await log.commit(None, writes(old))
+    await put(log, "new")
+
+    async def texts(*, with_imported: bool) -> list[object]:
+        query = Query(with_imported=with_imported)
+        found = [*await log.read(query), *(await log.read_archived(query)).events]
+        return [event.payload["text"] for event in found]
+
+    in_log = [await texts(with_imported=False), await texts(with_imported=True)]
+    await log.archive(log.last() + 1)
+
+    assert in_log == [["new"], ["old", "new"]]
+    assert [await texts(with_imported=False), await texts(with_imported=True)] == in_log

@@ -125,4 +125,15 @@ class Redacted:
     """Events whose text could not be removed as ordered, now or before, with the reason."""
 
 
-Outcome = Sent | Joined | Written | Seated | Turn | Archived | Redacted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The result of an import: how many events were stored, and which were not."""
+
+    count: int
+    known: int
+    """Events that the log had already."""
+    different: tuple[Event, ...] = ()
+    """Events whose sender and id belong to another event here; they are not stored."""
+
+
+Outcome = Sent | Joined | Written | Seated | Turn | Archived | Redacted | Imported

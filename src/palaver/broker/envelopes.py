@@ -13,20 +13,21 @@ import msgspec
 from msgspec.structs import replace
 
 from palaver.broker.agents import say_goodbye
-from palaver.broker.context import Context, Sent
+from palaver.broker.context import Context, Imported, Sent
 from palaver.broker.messages import send_with_id, store
 from palaver.broker.rooms import leave_all_rooms
 from palaver.broker.tasks import ask_telling
 from palaver.domain.rights import check_foreign_type
 from palaver.domain.routing import Resolved, resolve
-from palaver.errors import BadRequest, IdTaken, NotYou, UnknownRecipient, WhoAreYou
+from palaver.errors import BadRequest, IdTaken, NotAllowed, NotPerson, NotYou, UnknownRecipient, WhoAreYou
+from palaver.log.api import Decide
 from palaver.protocol.address import Everyone, Glob, RoleGroup, format_address, parse_address
 from palaver.protocol.agents import INSTANCE, Caller
-from palaver.protocol.envelope import Draft
+from palaver.protocol.envelope import Draft, Event, draft_of_import
 from palaver.protocol.events import BYE, HELLO
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, MESSAGE
 from palaver.protocol.query import STORED_TYPES
-from palaver.protocol.requests import LEFT, Put, Send
+from palaver.protocol.requests import LEFT, Import, Put, Send
 from palaver.protocol.tasks import task_request_from
 from palaver.protocol.text import check_text
 
@@ -55,6 +56,34 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
         envelope, payload=payload, ts=context.clock.now_ms(), by=caller.by, delivered_to=resolved.recipients
     )
     return await store(context, draft, resolved, key)
+
+
+async def import_events(context: Context, caller: Caller, request: Import, key: bytes | None) -> Imported:
+    """Store exported events unchanged, under new seqs, and skip known ones: a repeat stores nothing twice.
+
+    Each one is stored as imported, so no delivery, watch or reminder follows from it.
+    """
+    if caller.kind != HUMAN:
+        raise NotAllowed("import", caller.standing.word, "a person")
+    if caller.by is not None:
+        raise NotPerson("import requires a person, and is not possible with --as")
+    outcomes = await context.log.commit_all([(None, _always(event)) for event in request.events])
+    count = 0
+    different: list[Event] = []
+    for event, outcome in zip(request.events, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+        count += not outcome.is_repeat
+        # The payload may differ: secrets are redacted in an export.
+        if (first := outcome.event) is not None and (first.type, first.ts) != (event.type, event.ts):
+            different.append(event)
+    known = len(request.events) - count - len(different)
+    return Imported(count=count, known=known, different=tuple(different))
+
+
+def _always(event: Event) -> Decide:
+    draft = draft_of_import(event)
+    return lambda rows: draft
 
 
 def resolve_exactly(context: Context, caller: Caller, tokens: Sequence[str]) -> Resolved:

@@ -410,7 +410,8 @@ async def fetch_event(log: Log, reference: str) -> Event:
 
 
 def _checked(reference: str, event: Event | None, device: str | None) -> Event:
-    if event is None or (device and device.upper() != event.device):
+    # The number of an imported event is one of this log, and its device is another one.
+    if event is None or (device and (event.imported or device.upper() != event.device)):
         raise NotFound(f"event {cut_name(reference)}")
     return event
 

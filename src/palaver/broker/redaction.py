@@ -145,6 +145,8 @@ async def _unfinished(log: Log) -> list[Event]:
 
 
 def _seqs_of(record: Event) -> list[int]:
+    if record.imported:  # Its numbers belong to another log, in which the removal was done.
+        return []
     removed = body_as(record, TextRemoved)
     return [removed.event, *removed.copies]
 
@@ -166,8 +168,9 @@ async def _find(
     text = removed_text(event, is_foreign=is_foreign_type(event.type))
     quoted = pieces_of(text) if len(text.strip()) >= LEAST_QUOTED else []
     # The number of results is limited, so copies are searched by exact fields, separately from quotes.
-    notices = [f'"event":{event.seq}{end}' for end in ",}"]
-    screens = [f"{begin}{event.seq}{end}" for begin in ('"messages":[', ",") for end in ",]"]
+    number = _number(event)
+    notices = [f'"event":{number}{end}' for end in ",}"]
+    screens = [f"{begin}{number}{end}" for begin in ('"messages":[', ",") for end in ",]"]
     found = await context.log.find_containing([*notices, *screens])
     copies = tuple(one for one in found.events if _is_copy(one, event))
     known = {event.seq, *(copy.seq for copy in copies)}
@@ -177,12 +180,19 @@ async def _find(
 
 
 def _is_copy(one: Event, of: Event) -> bool:
+    if (bool(one.imported), one.device) != (bool(of.imported), of.device):
+        return False  # The same number means another event.
     match one.body:
-        case MessageSent(event=of.seq, sub=str()):
-            return True
+        case MessageSent(event=int(number), sub=str()):
+            return number == _number(of)
         case DeliveryReport(evidence=screen, messages=messages):
-            return bool(screen) and of.seq in messages
+            return bool(screen) and _number(of) in messages
     return False
+
+
+def _number(event: Event) -> int:
+    """Return the seq by which other events of the same log refer to an event."""
+    return event.imported or event.seq
 
 
 def _scrub(event: Event) -> Event:

@@ -294,6 +294,7 @@ class LineSession:
             last=op.last,
             search=op.search,
             limit=max(1, min(op.limit, _LIMIT_EVENTS)),
+            with_imported=not op.follow,
         )
         if op.follow:
             if op.search:

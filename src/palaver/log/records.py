@@ -99,13 +99,14 @@ EventRow: TypeAlias = tuple[
     str | None,  # room
     str,  # payload
     str | None,  # blob
+    int | None,  # imported
     bytes | None,  # request_key
 ]
 """The columns of one row, in the order of `COLUMNS`."""
 
 COLUMNS: Final = (
     "seq, id, type, sender, recipients, ts, device, by_, delivered_to, thread, room, payload, blob, "
-    "request_key"
+    "imported, request_key"
 )
 
 LIMIT_DEPTH: Final = 200
@@ -163,6 +164,7 @@ def encode_event_row(event: Event, request_key: bytes | None, blobs: Blobs) -> E
         _word(event.payload, "room"),
         payload.decode(),
         blob,
+        event.imported or None,
         request_key,
     )
 
@@ -172,7 +174,7 @@ def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
 
     Raises StorageFailed for a row that is not an event.
     """
-    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, _, payload, blob, _ = row
+    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, _, payload, blob, imported, _ = row
     try:
         fields = decode_payload(payload)
         if blob is not None:
@@ -195,6 +197,7 @@ def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
         payload=fields,
         by=by,
         delivered_to=routed_to,
+        imported=imported or 0,
     )
 
 

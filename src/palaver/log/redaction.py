@@ -115,7 +115,7 @@ def _replace(
             connection.execute(_UNSEARCH, (event.seq, text))
         if text := searched_text(scrubbed.payload):
             connection.execute(_SEARCH, (event.seq, text))
-    *_, payload, blob, _ = encode_event_row(scrubbed, None, blobs)
+    *_, payload, blob, _, _ = encode_event_row(scrubbed, None, blobs)
     connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
 
 

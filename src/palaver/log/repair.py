@@ -41,11 +41,11 @@ from palaver.protocol.envelope import Event, decode_event
 
 _STORED: Final = (
     *("seq", "id", "type", "sender", "recipients", "ts", "device", "by_"),
-    *("delivered_to", "thread", "payload", "blob", "request_key", "room"),
+    *("delivered_to", "thread", "payload", "blob", "request_key", "room", "imported"),
 )
-"""The columns of a row of `events` in the order in which SQLite stores them; older rows have no `room`."""
+"""The columns of a row of `events` in the order in which SQLite stores them; old rows lack the last two."""
 _ORDER: Final = tuple(_STORED.index(name) for name in COLUMNS.split(", "))
-_FEWEST_COLUMNS: Final = len(_STORED) - 1
+_FEWEST_COLUMNS: Final = len(_STORED) - 2
 _HEAD: Final = b"SQLite format 3\0"
 _PAGE_BYTES: Final = 4096
 _LEAF: Final = 0x0D
@@ -286,7 +286,7 @@ def _forget_missing(path: Path, archived: list[_Checked]) -> tuple[dict[str, int
 def _readable(salvaged: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, EventRow]:
     found: dict[int, EventRow] = {}
     for stored in salvaged:
-        values = (*stored, None)[: len(_STORED)]
+        values = (*stored, None, None)[: len(_STORED)]
         try:
             row = msgspec.convert([values[at] for at in _ORDER], EventRow, strict=True)
             event = decode_event_row(row, blobs)
@@ -317,7 +317,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
         kept = [rows[seq] for seq in sorted(rows)]
         highest = max([highest, *rows])
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
-        device = device or (kept[-1][6] if kept else "")
+        device = device or next((row[6] for row in reversed(kept) if row[-2] is None), "")
         if device:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?)", (device,))
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")

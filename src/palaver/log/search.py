@@ -166,6 +166,8 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
     made.add(f"{column} > ?", query.after)
     if query.before is not None:
         made.add(f"{column} < ?", query.before)
+    if not query.with_imported:
+        made.add("imported IS NULL")
     if among:
         made.add(f"{column} IN ({', '.join(map(str, among))})")
     _add_filters(made, query)

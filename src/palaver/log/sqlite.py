@@ -144,10 +144,13 @@ class Reader:
     ) -> Generator[Event, None, None]:
         statement, values = statement_from(query, among or ())
         with contextlib.closing(connection.execute(statement, values)) as cursor:
-            while rows := cursor.fetchmany(_EVENTS_AT_ONCE):
+            # First no more than the caller wants: a full log would otherwise cost more than an empty one.
+            size = min(wanted(query), _EVENTS_AT_ONCE)
+            while rows := cursor.fetchmany(size):
                 for event in readable_events(rows, self._blobs):
                     if matches(query, event):
                         yield event
+                size = _EVENTS_AT_ONCE
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -314,7 +317,7 @@ class SqliteLog:
         return found[0] if found else self._archived.by_place(seq)
 
     async def fetch(self, seq: int) -> Event | None:
-        found = await self.read(Query(after=seq - 1, before=seq + 1))
+        found = await self.read(Query(after=seq - 1, before=seq + 1, with_imported=True))
         event = found[0] if found else await asyncio.to_thread(self._archives.event, seq)
         return event or self._archived.by_place(seq)
 

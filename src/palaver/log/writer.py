@@ -120,6 +120,8 @@ class HandlerTable:
 
 
 def _keys_of(event: Event) -> list[EventKey]:
+    if event.imported:  # Whatever it asks for was done, or not done, in the log that it comes from.
+        return []
     keys: list[EventKey] = [event.type, EventKind.ANY]
     if event.delivered_to:
         keys.append(EventKind.DELIVERED)

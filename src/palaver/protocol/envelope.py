@@ -67,6 +67,10 @@ class Draft(_Fact, frozen=True, kw_only=True):
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
     """The recipients of a foreign envelope; a message has them in its payload."""
+    device: str = ""
+    """The device of the log that an imported event comes from; empty means the log that stores it."""
+    imported: int = 0
+    """As in `Event`."""
 
     @classmethod
     def new(
@@ -109,6 +113,11 @@ class Event(_Fact, frozen=True, kw_only=True):
     """The device of the log; empty for an event that another program wrote without it."""
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
+    imported: int = 0
+    """The seq of an imported event in the log that it comes from; 0 for an event of this log.
+
+    An imported event is history: it is read like any other, and nothing reacts to it.
+    """
 
     @property
     def missing_blob(self) -> str | None:
@@ -178,9 +187,26 @@ def event_from(draft: Draft, seq: int, device: str) -> Event:
         ts=draft.ts,
         payload=draft.payload,
         seq=seq,
-        device=device,
+        device=draft.device or device,
         by=draft.by,
         delivered_to=draft.delivered_to,
+        imported=draft.imported,
+    )
+
+
+def draft_of_import(event: Event) -> Draft:
+    """Return the draft by which another log stores an event: all of it, and the seq that it had."""
+    return Draft(
+        type=event.type,
+        id=event.id,
+        sender=event.sender,
+        to=event.to,
+        ts=event.ts,
+        payload=event.payload,
+        by=event.by,
+        delivered_to=event.delivered_to,
+        device=event.device,
+        imported=event.seq,
     )
 
 
@@ -226,6 +252,7 @@ class _Line(msgspec.Struct, kw_only=True):
     device: str | None = None
     by: str | None = None
     delivered_to: tuple[str, ...] | None = ()
+    imported: _Int64 | None = 0
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -250,7 +277,7 @@ def decode_event(line: bytes | str) -> Event:
 def decode_draft(line: bytes | str) -> Draft:
     """Decode an envelope that another program wants to be stored; raise `BadRequest` if it is invalid.
 
-    Fields that only the broker may set are ignored: its seq, device, author and recipients.
+    Fields that only the broker may set are ignored: its seq, device, author, recipients and origin.
     """
     return _draft_from(_read_line(line))
 
@@ -267,6 +294,7 @@ def _event_from(line: _Line, seq: int, device: str) -> Event:
         device=device,
         by=line.by,
         delivered_to=line.delivered_to or (),
+        imported=line.imported or 0,
     )
 
 

@@ -157,7 +157,7 @@ def flat(
         delivered_to=message.delivered_to,
         intent=message.intent,
         thread=message.thread,
-        reply_to=message.reply_to,
+        reply_to=reply_reference(event),
         bundle_id=message.bundle_id,
         priority=message.priority or "normal",
         room=room or message.room,
@@ -176,6 +176,12 @@ def flat(
         expects_reply=message.expects_reply,
         missing_blob=(event.missing_blob or None) if isinstance(body, MessageSent) else None,
     )
+
+
+def reply_reference(event: Event) -> str | None:
+    """Return the reference of the message that an event answers; an imported one adds the device."""
+    found = event.body.reply_to if isinstance(event.body, MessageSent) else None
+    return f"{found}:{event.device}" if found and event.imported and found.isdecimal() else found
 
 
 def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:

@@ -82,6 +82,8 @@ class Query(Filter, frozen=True, kw_only=True):
     last: int | None = None
     """The number of newest matching events to return."""
     limit: int = 1000
+    with_imported: bool = False
+    """Also return imported events. Only for a reader that shows history: no decision may depend on them."""
 
 
 STORED_TYPES: Final = {"message_sent": "message"}
@@ -128,6 +130,7 @@ def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iter
 def _in_range(query: Query, event: Event) -> bool:
     return (
         event.seq > query.after
+        and (query.with_imported or not event.imported)
         and (query.before is None or event.seq < query.before)
         and (query.since is None or event.ts >= query.since)
         and (query.until is None or event.ts <= query.until)

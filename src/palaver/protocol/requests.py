@@ -10,7 +10,7 @@ import msgspec
 from palaver.errors import BadRequest, MessageTooLarge
 from palaver.protocol.agents import BeginSubagent, Seat
 from palaver.protocol.bundles import CreateBundle
-from palaver.protocol.envelope import Draft
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import (
     AnswerPermission,
     AskPermission,
@@ -389,6 +389,12 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
     before: int
 
 
+class Import(msgspec.Struct, frozen=True, kw_only=True):
+    """Store events that were exported, from this log or another one, as history. Known ones are skipped."""
+
+    events: tuple[Event, ...]
+
+
 class Redact(msgspec.Struct, frozen=True, kw_only=True):
     """Remove the text of one event permanently."""
 
@@ -448,6 +454,7 @@ Request = (
     | Release
     | ChangeSetting
     | Archive
+    | Import
     | Redact
     | ReportDelivery
     | Notify

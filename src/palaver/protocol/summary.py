@@ -41,7 +41,7 @@ from palaver.protocol.events import (
     TextRemoved,
     Unreadable,
 )
-from palaver.protocol.message import MESSAGE, is_lost, readable_text
+from palaver.protocol.message import MESSAGE, is_lost, readable_text, reply_reference
 
 
 def summary(event: Event) -> str:
@@ -202,7 +202,8 @@ class MarkdownPage:
         to = f" → {', '.join(event.to)}" if event.to else ""
         topic = _topic(event)
         kind = topic.intent if event.type == MESSAGE else event.type
-        answers = f"answers #{topic.reply_to}" if topic.reply_to else ""
+        answered = reply_reference(event) if event.imported else topic.reply_to
+        answers = f"answers #{answered}" if answered else ""
         parts = (f"{event.sender}{to}", kind, answers, self._format_time(event.ts))
         # The seq is ours; everything else came from a caller.
         return f"#{event.seq} {', '.join(escape_inline(part) for part in parts if part)}"

@@ -1,21 +1,26 @@
-"""Format exported events in a separate process: redacting a large one takes seconds of processor time.
+"""The lines of an export: a separate process writes them, and an import reads them again.
 
-The daemon sends one line with the format, then one event per line. The process replies to each event with
-eight bytes that contain a length, and then that many bytes of output. It runs at the lowest priority.
+A process, because redacting a large event takes seconds of processor time. The daemon sends it one line with
+the format, then one event per line. It replies to each event with eight bytes that contain a length, and then
+that many bytes of output. It runs at the lowest priority.
 """
 
 import asyncio
 import os
 import resource
+import stat
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import BinaryIO, Final
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from palaver.errors import Unavailable
+from palaver.errors import BadRequest, Unavailable
+from palaver.log.records import encode_payload
 from palaver.protocol.display import Paint, zone_from
 from palaver.protocol.envelope import Event, decode_event, encode_event
 from palaver.protocol.redaction import redact_event
@@ -117,9 +122,88 @@ def write_events(source: BinaryIO, target: BinaryIO) -> None:
             text = page.add(shown)
             made = paint.safe(text, keep_lines=True).encode("utf-8", "backslashreplace")
         else:
-            made = encode_event(shown) + b"\n"
+            # An import sets this mark again: an export is the same wherever its events were stored.
+            made = encode_event(replace(shown, imported=0)) + b"\n"
         target.write(len(made).to_bytes(_HEAD_BYTES, "big") + made)
         target.flush()
+
+
+# --------------------
+# Read an export again, for an import.
+
+_LINES_AT_ONCE: Final = 250
+_LIMIT_PAGE_BYTES: Final = 1024 * 1024
+"""A page ends after this many lines or bytes: other commits wait while one is stored."""
+_LIMIT_LINE_BYTES: Final = 256 * 1024 * 1024
+
+
+class ExportFile:
+    """An export in a file. `pages` may be read several times."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises BadRequest if it cannot be read."""
+        self._path = path
+        try:
+            # Without O_NONBLOCK a named pipe would wait for its writer.
+            self._file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        except OSError as error:
+            raise BadRequest(f"{path} cannot be read: {error.strerror}; nothing was imported") from error
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file.close()
+            raise BadRequest(f"{path} is not a file; nothing was imported")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    async def pages(self, effect: str) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Yield all events in their order, read in a thread; never an empty page.
+
+        Raises BadRequest that names the first line that is not an event, and the effect of that.
+        """
+        await asyncio.to_thread(self._file.seek, 0)
+        number = 0
+        while page := await asyncio.to_thread(self._read, number, effect):
+            number += page.lines
+            if page.events:
+                yield page.events
+
+    def _read(self, number: int, effect: str) -> "_ExportPage | None":
+        """Read some lines after line `number`; None at the end of the file."""
+        events: list[Event] = []
+        lines = size = 0
+        while lines < _LINES_AT_ONCE and size < _LIMIT_PAGE_BYTES:
+            line = self._file.readline(_LIMIT_LINE_BYTES)
+            if not line:
+                break
+            lines, size = lines + 1, size + len(line)
+            if line.strip():
+                try:
+                    events.append(_exported_event(line))
+                except BadRequest as error:
+                    raise BadRequest(
+                        f"line {number + lines} of {self._path} is not an exported event: {error}; {effect}. "
+                        "'pal import' reads what 'pal export' writes with --format jsonl"
+                    ) from error
+        return _ExportPage(lines, tuple(events)) if lines else None
+
+
+class _ExportPage(NamedTuple):
+    """Some lines of an export, and the events in them."""
+
+    lines: int
+    events: tuple[Event, ...]
+
+
+def _exported_event(line: bytes) -> Event:
+    """Decode a line, and refuse everything that the log would refuse later."""
+    if len(line) == _LIMIT_LINE_BYTES:
+        raise BadRequest("the line is too long")
+    event = decode_event(line)
+    if event.seq < 1:
+        raise BadRequest("the field `seq` must be 1 or more")
+    encode_payload(event.payload)
+    return event
 
 
 if __name__ == "__main__":  # pragma: no cover - runs in the other process

@@ -156,7 +156,8 @@ def _is_typed(event: Event) -> bool:
 
 def _typed_at_secret_prompt(event: Event) -> tuple[int, ...]:
     """Return the raw keys that were typed into a screen whose last line asked for a secret."""
-    if not isinstance(report := event.body, DeliveryReport):
+    # The numbers in an imported report belong to another log.
+    if not isinstance(report := event.body, DeliveryReport) or event.imported:
         return ()
     lines = report.evidence.rstrip().splitlines()
     return report.messages if lines and asks_secret(lines[-1]) else ()

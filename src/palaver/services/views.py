@@ -173,7 +173,12 @@ class RecipientReceipt:
 
 
 def receipts_of(services: Services, event: Event) -> list[RecipientReceipt]:
-    """Return the receipts of one message, one for each recipient, in the order of sending."""
+    """Return the receipts of one message, one for each recipient, in the order of sending.
+
+    An imported message has none: it was delivered from the log that it comes from.
+    """
+    if event.imported:
+        return []
     if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
         return [_receipt(services, event, name) for name in read_receivers(services.queries.rows, event.seq)]
     lines = [_receipt(services, event, name) for name in recipients_of(event)]

@@ -59,6 +59,8 @@ _Handler = Callable[[Rows, Event], list[Change]]
 
 def apply(rows: Rows, event: Event) -> Sequence[Change]:
     """Return the changes of an event. The same rows and event always have the same changes."""
+    if event.imported:
+        return _imported(rows, event)
     handler = _HANDLERS.get(event.type, opened_by_envelope)
     try:
         agent = agent_of(event)
@@ -97,6 +99,17 @@ def _message(rows: Rows, event: Event) -> list[Change]:
     if thread := body_as(event, MessageSent).thread:
         changes += fold_thread(rows, event, thread)
     return changes
+
+
+def _imported(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of an imported event: a message is a part of its thread, and nothing else changes.
+
+    Its agents, deliveries, tasks and rooms belong to the log that it comes from.
+    """
+    message = event.body
+    if isinstance(message, MessageSent) and message.thread:
+        return fold_thread(rows, event, message.thread)
+    return []
 
 
 def _hello(rows: Rows, event: Event) -> list[Change]:

@@ -150,7 +150,8 @@ def _once(names: tuple[str, ...]) -> tuple[str, ...]:
 def reply_place(event: Event) -> int | None:
     """Return the seq of the local message that an event answers, or None."""
     message = event.body
-    found = message.reply_to if isinstance(message, MessageSent) else None
+    # The number in an imported reply belongs to another log.
+    found = message.reply_to if isinstance(message, MessageSent) and not event.imported else None
     if found is None or not found.isdecimal() or len(found) > _SEQ_DIGITS:
         return None
     return int(found)

@@ -1,14 +1,14 @@
-"""The commands that archive, back up, export and redact events."""
+"""The commands that archive, back up, export, import and redact events."""
 
 import asyncio
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Final
 
-from palaver.broker.context import Archived, Redacted
+from palaver.broker.context import Archived, Imported, Redacted
 from palaver.domain.rights import is_foreign_type, require
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, moment_from, query_from
@@ -19,14 +19,14 @@ from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import can_remove, removed_text
-from palaver.protocol.requests import Archive, Redact
+from palaver.protocol.requests import Archive, Import, Redact
 from palaver.protocol.summary import begin_page
-from palaver.services.export import ExportFormat
+from palaver.services.export import ExportFile, ExportFormat
 from palaver.services.holders import secret_hash
 from palaver.services.views import repair_folders
 
 # --------------------
-# Rows of the commands that archive, back up, export and redact events.
+# Rows of the commands that archive, back up, export, import and redact events.
 
 FORMATS: Final = ("jsonl", "markdown")
 """The formats of an export; the first is the default."""
@@ -113,6 +113,33 @@ ARCHIVE_COMMANDS: Final = (
         ),
     ),
     Command(
+        path=("import",),
+        group=_GROUP,
+        summary="Store exported events as history.",
+        description=(
+            "Reads a file that 'pal export' wrote here or on another machine, and appends its events. They "
+            "keep their ids, senders, times and texts, and get new numbers. An event that is here already is "
+            "skipped, so an import that was interrupted can be repeated. The whole file is checked first: "
+            "with one bad line nothing is imported. Imported events can be read and searched, and nothing "
+            "else: no message is delivered, no agent, task or room appears, no watch or subscription fires. "
+            "Only a person can do this."
+        ),
+        positionals=(Positional(name="FILE", help="A file that 'pal export' wrote."),),
+        examples=(
+            ("pal export --no-redact > log.jsonl", "on the old machine"),
+            ("pal import log.jsonl", "on the new one"),
+        ),
+        statuses=(
+            (0, "All events of the file are in the log."),
+            (1, "The command was refused, or some events were skipped because their ids belong to others."),
+        ),
+        json=(
+            "'imported' (how many were stored), 'known' (how many were here already) and 'different' (the "
+            "numbers in the file of events that were skipped: another event has their sender and id)."
+        ),
+        see=(("importing", "archive.md#importing"),),
+    ),
+    Command(
         path=("redact",),
         group=_GROUP,
         summary="Remove the text of a message permanently.",
@@ -144,7 +171,7 @@ ARCHIVE_COMMANDS: Final = (
 
 
 # --------------------
-# Functions of `pal archive`, `backup`, `export` and `redact`.
+# Functions of `pal archive`, `backup`, `export`, `import` and `redact`.
 
 _PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000
@@ -208,6 +235,34 @@ async def export(call: Call) -> int:
     return 0
 
 
+async def import_events(call: Call) -> int:
+    """Store the events of an export: first check every line, then store them page by page."""
+    # Before the file is opened: its errors are for a person only.
+    require(call.caller, Standing.HUMAN, "import")
+    export_file = ExportFile(Path(call.absolute(call.parsed.positionals[0])))
+    count = known = 0
+    different: list[int] = []
+    with closing(export_file):
+        async with aclosing(export_file.pages("nothing was imported")) as pages:
+            async for _ in pages:
+                pass
+        effect = "the file has changed meanwhile, and the lines before this one are imported"
+        async with aclosing(export_file.pages(effect)) as pages:
+            async for events in pages:
+                # Without the key of the command: each page is a request, and a repeat finds its events.
+                done = await call.services.broker.submit(call.caller, Import(events=events))
+                assert isinstance(done, Imported)
+                count, known = count + done.count, known + done.known
+                different += [event.seq for event in done.different]
+    if call.is_json:
+        await call.say_json({"imported": count, "known": known, "different": different})
+    else:
+        await call.say(f"imported {_events(count)}; {known} {'was' if known == 1 else 'were'} here already")
+    if different:
+        call.warn(f"not imported, because another event here has the same sender and id: {_seqs(different)}")
+    return 1 if different else 0
+
+
 async def redact(call: Call) -> int:
     """Remove the text of one event and its files, and report where else the same text is stored.
 
@@ -244,9 +299,8 @@ async def redact(call: Call) -> int:
     elif done.event is not None and not is_left:
         await call.say(f"removed the text of #{event.seq}{also}; recorded as #{done.event.seq}")
     if done.quotes:
-        others = ", ".join(f"#{quote.seq}" for quote in done.quotes[:_SHOWN])
-        rest = f" and {len(done.quotes) - _SHOWN} more" if len(done.quotes) > _SHOWN else ""
-        call.warn(f"the same text is also in {others}{rest}: 'pal redact' removes each of them")
+        others = _seqs([quote.seq for quote in done.quotes])
+        call.warn(f"the same text is also in {others}: 'pal redact' removes each of them")
     for path in done.unsearched:
         call.warn(f"{path} cannot be read completely, so it may still contain the same text")
     _warn_unredacted(call, done.unredacted)
@@ -275,6 +329,11 @@ def _remove_files(home: Path, events: Sequence[Event]) -> int:
             path.unlink(missing_ok=True)
             count += 1
     return count
+
+
+def _seqs(seqs: Sequence[int]) -> str:
+    rest = f" and {len(seqs) - _SHOWN} more" if len(seqs) > _SHOWN else ""
+    return ", ".join(f"#{seq}" for seq in seqs[:_SHOWN]) + rest
 
 
 def _events(count: int) -> str:

@@ -283,7 +283,9 @@ async def _query(call: Call, parsed: Parsed) -> Query:
     last = parsed.number("--last")
     if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
         last = DEFAULT_EVENTS
-    return await query_from(call, last=last, limit=_PAGE)
+    query = await query_from(call, last=last, limit=_PAGE)
+    # A follower acts on what happens now, and an imported event happened before, in another log.
+    return replace(query, with_imported=not (parsed.has("--follow") or parsed.has("--wait")))
 
 
 # --------------------
@@ -350,6 +352,7 @@ async def query_from(call: Call, *, last: int | None = None, limit: int) -> Quer
         sql=parsed.value("--sql") or "",
         last=last,
         limit=limit,
+        with_imported=True,
     )
 
 

@@ -42,7 +42,7 @@ from palaver.protocol.events import (
     State,
     StatusChanged,
 )
-from palaver.protocol.message import flat, is_raw, readable_text
+from palaver.protocol.message import flat, is_raw, readable_text, reply_reference
 from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
@@ -870,6 +870,8 @@ async def show(call: Call) -> int:
     if event.to:
         lines.append(f"to {paint.names(event.to)}")
     lines += [paint.safe(f"{label} {value}") for label, value in _labels(event) if value]
+    if event.imported:
+        lines.append(paint.safe(f"imported; it was #{event.imported} in the log of {event.device}"))
     if is_mail:
         lines += _receipt_table(call, event)
     await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
@@ -883,6 +885,8 @@ async def receipts(call: Call) -> int:
         await call.say_json(receipts_view(call.services, event))
         return 0
     lines = _receipt_table(call, event)
+    if event.imported:
+        lines = [f"#{event.seq} was imported: it is not delivered here, and has no receipts"]
     await call.say_lines(lines or [f"#{event.seq} had no recipients"])
     return 0
 
@@ -909,7 +913,7 @@ def _labels(event: Event) -> Sequence[tuple[str, object]]:
     return (
         ("intent", common.intent),
         ("thread", common.thread),
-        ("reply to", common.reply_to),
+        ("reply to", reply_reference(event) if event.imported else common.reply_to),
         ("priority", common.priority),
         ("path", common.path),
         ("bundle id", common.bundle_id),

@@ -10,7 +10,7 @@ from palaver.protocol.display import Paint
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import error_object
-from palaver.protocol.message import readable_text
+from palaver.protocol.message import readable_text, reply_reference
 
 
 def for_people(call: Call, event: Event) -> str:
@@ -18,8 +18,8 @@ def for_people(call: Call, event: Event) -> str:
     paint = call.paint
     message = _message(event)
     marks = [mark for mark in (message.intent, message.thread) if mark]
-    if message.reply_to:
-        marks.append(f"answers #{message.reply_to}")
+    if answered := reply_reference(event):
+        marks.append(f"answers #{answered}")
     number, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
     head = f"{number} {sender} → {paint.names(event.to) or 'all'}"
     if marks:

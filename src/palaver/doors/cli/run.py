@@ -137,6 +137,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("archive",): archive.archive,
     ("backup",): archive.backup,
     ("export",): archive.export,
+    ("import",): archive.import_events,
     ("redact",): archive.redact,
 }
 

@@ -163,7 +163,7 @@ async def show_thread(call: Call) -> int:
         hint = f"nearest: {', '.join(near)}" if near else "'pal thread list' shows them"
         raise NotFound(f"thread {name}", hint)
     last = call.parsed.number("--last", least=1)
-    query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE)
+    query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE, with_imported=True)
     if last is not None:
         for event in await call.services.queries.read(query):
             await _show(call, event)
