@@ -397,7 +397,7 @@ def test_unreadable_target_of_an_unfinished_redaction_stops_nothing_else(
     other = run_as_person(bus, "send", "@luna", "--json", "--", "hunter3-batterystaple").json["seq"]
     check_output(run_as_person(bus, "archive", "--before", str(target + 1)))
     kill_between_record_and_removal(bus, target)
-    (file,) = (bus.path / "archive").iterdir()
+    (file,) = (bus.path / "archive").glob("*.jsonl")  # the kill may leave an unfinished file too
     content = file.read_bytes()
     text = content.decode().splitlines()[-1]
     file.write_text(text + "\n")  # Only the target is in it, and its name stays.

@@ -125,10 +125,7 @@ ARCHIVE_COMMANDS: Final = (
             "Only a person can do this."
         ),
         positionals=(Positional(name="FILE", help="A file that 'pal export' wrote."),),
-        examples=(
-            ("pal export --no-redact > log.jsonl", "on the old machine"),
-            ("pal import log.jsonl", "on the new one"),
-        ),
+        examples=(("pal import log.jsonl", "a file from 'pal export --no-redact > log.jsonl'"),),
         statuses=(
             (0, "All events of the file are in the log."),
             (1, "The command was refused, or some events were skipped because their ids belong to others."),
