@@ -115,7 +115,7 @@ test-harness: $(READY) ## run the four real harnesses against a scripted model; 
 	@$(BIN)/python -m tests.harness.real.install
 	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q -n $(HARNESS_WORKERS) --dist worksteal --durations=15 tests/harness/real
 
-docs: $(READY) ## write docs/cli.md from the table of commands
+docs: $(READY) ## write docs/cli.md and docs/pal.1 from the table of commands
 	@$(BIN)/python tools/write_cli_page.py
 
 compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md

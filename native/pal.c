@@ -78,6 +78,9 @@ int main(int argc, char **argv)
     catch_signals();
     if (call.is_monitor)
         run_monitor();
+    if (call.is_mcp && isatty(STDIN_FILENO))
+        fail("a harness runs 'pal mcp' and talks to it in MCP over standard input; it is not for a terminal. "
+             "Add it to a harness: claude mcp add palaver -- pal mcp");
     if (call.is_mcp)
         run_pump();
     run_command();

@@ -3,7 +3,7 @@
 import pytest
 
 from palaver import errors
-from palaver.errors import OtherError, PalaverError, error_codes, error_from_wire
+from palaver.errors import OtherError, PalaverError, error_codes, error_from_wire, nearest
 
 EXAMPLES: list[PalaverError] = [
     errors.BadRequest("a sentence"),
@@ -118,3 +118,21 @@ def test_long_name_in_an_error_is_cut(error: errors.PalaverError) -> None:
     assert "x" * 80 not in f"{error}{error.details}"
     again = errors.error_from_wire(error.code, str(error), error.details)
     assert (type(again), again.details) == (type(error), error.details)
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("luna", ["luna", "lunas"]),
+        ("lnua", ["luna"]),
+        ("lunnas", ["lunas", "luna"]),
+        ("LUNA", ["luna", "lunas"]),
+        ("lunatic", []),
+        ("kir", ["kira"]),
+        ("ki", []),
+        ("", []),
+        ("x" * 100_000, []),
+    ],
+)
+def test_nearest_names_are_within_two_edits(word: str, near: list[str]) -> None:
+    assert nearest(word, ["nova", "lunas", "luna", "kira", "luna"], 2) == near

@@ -11,11 +11,10 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from palaver.errors import BadRequest
+from palaver.errors import BadRequest, nearest
 
 SETTINGS_FILE: Final = "config.toml"
 PREFIX: Final = "PALAVER_"
@@ -180,7 +179,7 @@ def parse_file(content: bytes, name: str) -> dict[str, object]:
 def check_key(key: str) -> None:
     """Refuse a key that is not a setting."""
     if key not in DEFAULTS:
-        near = get_close_matches(key.lower(), KEYS, n=1)
+        near = nearest(key, KEYS)
         hint = f"did you mean {near[0]}?" if near else f"the settings are: {', '.join(KEYS)}"
         raise BadRequest(f"there is no setting {key!r}; {hint}")
 

@@ -60,7 +60,7 @@ A sentence names commands in quotes, such as 'pal list'. The doors for tools tra
 (`doors/tools.py`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 # --------------------
@@ -823,3 +823,41 @@ def _branch(kind: type[PalaverError]) -> Iterator[type[PalaverError]]:
     for child in kind.__subclasses__():
         yield from _branch(child)
     yield kind
+
+
+# --------------------
+# Similar names, for the text of an error. Pure.
+
+_LIMIT_EDITS: Final = 2
+_SHORT: Final = 4
+"""A name of up to this length may differ in one character: with two, most short names would be similar."""
+_LIMIT_COMPARED: Final = 60
+
+
+def nearest(word: str, known: Iterable[str], n: int = 1) -> list[str]:
+    """Return up to `n` known names within two edits of a word, the most similar first, in any case.
+
+    An edit adds, removes or replaces a character, or swaps two adjacent ones.
+    """
+    wanted = word[:_LIMIT_COMPARED].lower()
+    limit = 1 if len(wanted) <= _SHORT else _LIMIT_EDITS
+    found = [
+        (edits, name)
+        for name in dict.fromkeys(known)
+        if abs(len(name) - len(wanted)) <= limit and (edits := _edits(wanted, name.lower())) <= limit
+    ]
+    return [name for _, name in sorted(found, key=lambda one: one[0])[:n]]
+
+
+def _edits(one: str, other: str) -> int:
+    """Return the number of edits between two words."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        before, above, row = row, before, [i]
+        for j, second in enumerate(other, 1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != second))
+            if i > 1 and j > 1 and letter == other[j - 2] and second == one[i - 2]:
+                edits = min(edits, above[j - 2] + 1)
+            row.append(edits)
+    return row[-1]

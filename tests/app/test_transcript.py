@@ -8,7 +8,14 @@ import pytest
 from tests.harness.transcript_samples import SESSIONS, install_samples
 
 from palaver.app.transcript import read_transcript, take_excerpts
-from palaver.harness.registry import EXCERPTS, ExcerptOrder, KnownSession, ReadOrder, order_to_word
+from palaver.harness.registry import (
+    EXCERPTS,
+    ExcerptOrder,
+    KnownSession,
+    ReadOrder,
+    order_to_word,
+    order_to_words,
+)
 from palaver.protocol.transcript import Detail, Stretch
 
 LUNA = KnownSession(agent="luna", harness="claude", session=SESSIONS["claude"])
@@ -21,8 +28,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path)}
 
 
-def ordered(**fields: object) -> str:
-    return order_to_word(ReadOrder(known=LUNA, **fields))  # type: ignore[arg-type]  # keyword fields of the order
+def ordered(*known: KnownSession, **fields: object) -> list[str]:
+    return order_to_words(ReadOrder(known=known or (LUNA,), **fields))  # type: ignore[arg-type]  # its fields
 
 
 def numbers(out: str) -> list[int]:
@@ -68,7 +75,7 @@ def test_json_output_has_all_fields_of_its_level(
     read_transcript(ordered(first=2, last=2, level=Detail.FULL, is_json=True), environment)
 
     (entry,) = map(json.loads, capfd.readouterr().out.splitlines())
-    assert set(entry) == {"number", "role", "text", "ts", "tools", "whole"}
+    assert set(entry) == {"agent", "number", "role", "text", "ts", "tools", "whole"}
 
 
 def test_no_match_is_reported_and_is_not_a_failure(
@@ -143,3 +150,27 @@ def test_missing_range_creates_no_bundle(
 
     assert status == 1
     assert json.loads(capfd.readouterr().err)["error"] == "not_found"
+
+
+def test_search_of_all_names_the_agents_and_skips_what_cannot_be_read(
+    environment: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    same = KnownSession(agent="kira", harness="claude", session=SESSIONS["claude"])
+    nova = KnownSession(agent="nova", harness="codex", session=SESSIONS["codex"])
+    lost = KnownSession(agent="vega", harness="claude", session="none-such")
+    words = ordered(LUNA, same, nova, lost, search="list the files", is_all=True)
+
+    status = read_transcript(words, environment)
+
+    out, err = capfd.readouterr()
+    assert status == 0
+    assert [line.split("]")[0] for line in out.splitlines() if "] user" in line] == ["luna [1", "nova [1"]
+    assert err == "pal: transcripts that cannot be read: vega\n"
+
+
+def test_json_entries_name_their_agent(
+    environment: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    read_transcript(ordered(first=1, last=1, is_json=True), environment)
+
+    assert json.loads(capfd.readouterr().out)["agent"] == "luna"

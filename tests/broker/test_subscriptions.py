@@ -9,6 +9,7 @@ from palaver.ids import decode_ulid, encode_ulid
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import Filter
+from palaver.protocol.query import Query
 from palaver.protocol.requests import Leave
 from palaver.protocol.subscriptions import (
     COLLISION,
@@ -80,19 +81,84 @@ async def test_short_id_in_use_is_skipped(bus: Bus) -> None:
     draft = Draft(type="sub.added", sender="nova", payload=taken, id="other", ts=0)
     await bus.log.commit(None, lambda rows: draft)
 
-    second = await bus.submit(luna, Subscribe(filter=STATUS))
+    second = await bus.submit(luna, Subscribe(filter=STATUS, once=True))
 
     assert second is not None
     assert second.id > following
     assert len({one.id for one in read_subscriptions(bus.log.rows)}) == 3
 
 
+async def test_same_subscription_twice_is_one(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    first = await subscribe(bus, luna, text="look")
+
+    again = await subscribe(bus, luna, text="look")
+    by_person = await subscribe(bus, HUMAN, owner="luna", text="look")
+    others = [await subscribe(bus, luna, text="other"), await subscribe(bus, HUMAN, text="look")]
+
+    assert again == by_person == first
+    assert len({first.id, *(one.id for one in others)}) == 3
+
+
+async def test_ended_subscription_can_be_made_again(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    first = await subscribe(bus, luna)
+    await bus.submit(luna, Unsubscribe(id=first.id))
+
+    again = await subscribe(bus, luna)
+
+    assert again.seq > first.seq
+
+
+async def test_text_of_a_subscription_is_sent_once_in_its_owners_name(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    made = await subscribe(bus, luna, send="@nova go on")
+    cause = await bus.send(HUMAN, "x", "@luna")
+
+    notices = [await bus.submit(SYSTEM_CALLER, hit(made, cause)) for _ in range(2)]
+
+    (sent,) = await bus.log.read(Query(senders=("luna",), types=("message",)))
+    assert (sent.to, sent.payload["text"], sent.by) == (("@nova",), "@nova go on", "[pal-events]")
+    assert [one and one.payload["text"] for one in notices] == [f"x; sent #{sent.seq} to nova"] * 2
+
+
+async def test_once_subscription_sends_its_text_for_one_event_only(bus: Bus) -> None:
+    await bus.join("nova")
+    made = await subscribe(bus, HUMAN, send="@nova go on", once=True)
+    causes = [await bus.send(HUMAN, f"x{number}", "@nova") for number in range(2)]
+
+    for cause in causes:
+        await bus.submit(SYSTEM_CALLER, hit(made, cause))
+
+    assert bus.texts("nova") == ["x0", "x1", "@nova go on"]
+
+
+async def test_refused_text_of_a_subscription_is_reported_to_its_owner(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    made = await subscribe(bus, luna, send="@nobody go on")
+    cause = await bus.send(HUMAN, "x", "@luna")
+
+    notice = await bus.submit(SYSTEM_CALLER, hit(made, cause))
+
+    assert notice is not None
+    assert "its text was not delivered: " in str(notice.payload["text"])
+
+
+async def test_text_without_a_mention_is_not_sent_to_others(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    made = await subscribe(bus, luna, send="go on")
+
+    await bus.submit(SYSTEM_CALLER, hit(made, await bus.send(HUMAN, "x", "@luna")))
+
+    assert await bus.log.read(Query(senders=("luna",), types=("message",))) == []
+
+
 async def test_human_subscribes_for_any_agent(bus: Bus) -> None:
     await bus.join("luna")
 
-    made = [await subscribe(bus, HUMAN, owner=name) for name in ("@Luna", "human", "")]
+    made = [await subscribe(bus, HUMAN, owner=name) for name in ("@Luna", "human")]
 
-    assert [(one.owner, one.by) for one in made] == [("luna", "human"), ("human", ""), ("human", "")]
+    assert [(one.owner, one.by) for one in made] == [("luna", "human"), ("human", "")]
 
 
 async def test_agent_subscribes_only_for_itself_and_its_children(bus: Bus) -> None:
@@ -160,7 +226,7 @@ async def test_collision_preset_needs_no_filter_and_is_open_to_observers(bus: Bu
 
 async def test_only_the_owner_and_the_human_end_a_subscription(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
-    first, second = await subscribe(bus, luna), await subscribe(bus, luna)
+    first, second = await subscribe(bus, luna), await subscribe(bus, luna, once=True)
 
     for asking in (nova, SCRIPT):
         with pytest.raises(NotAllowed, match="its owner or a person"):

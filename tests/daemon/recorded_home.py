@@ -26,6 +26,8 @@ import msgspec
 from tests.daemon.holder import FakeHolder, ticket_of, words_of
 from tests.daemon.stage import Home, check_output, run_as_person, wait_until, write_settings
 
+from palaver.doors.cli.call import COMMON_WORDS
+
 FOLDER: Final = Path(__file__).parent / "recorded"
 WORKSPACE: Final = Path(tempfile.gettempdir()) / "palaver-recorded"
 
@@ -82,7 +84,7 @@ def reading_commands(home: Home) -> Iterator[tuple[str, ...]]:
     for agent in home.ok("list", "-v", "--json").lines:
         yield ("status", str(agent["name"]))
         yield ("inbox", "--as", str(agent["name"]), "--limit", "100")
-    for room in home.ok("room", "list", "--all", "--json").json["rooms"]:
+    for room in home.ok("room", "list", "--all", "--json").lines:
         yield ("room", "state", "--room", str(room["room_id"]))
         yield ("note", "list", "--all", "--room", str(room["room_id"]))
     for event in home.ok("events", "--archived", "--json").lines:
@@ -103,9 +105,20 @@ def read_all(home: Home, commands: Sequence[Sequence[str]], last: int, end_ms: i
         # A person may read as any agent; a script may not when its own parent has ended.
         result = run_as_person(home, *words, "--json") if "--as" in words else home.pal(*words, "--json")
         lines = result.lines or [json.loads(line) for line in result.err.splitlines()]
-        kept = [line for line in lines if int(line.get("seq") or 0) <= last]
+        kept = [_in_older_words(line) for line in lines if int(line.get("seq") or 0) <= last]
         found[" ".join(words)] = [_comparable(line, last, end_ms) for line in kept]
     return found
+
+
+def _in_older_words(line: Mapping[str, object]) -> dict[str, object]:
+    """Leave out the common words that the older version did not print next to its own."""
+    own = {key: one for key, one in line.items() if all(key != COMMON_WORDS.get(word) for word in line)}
+    nested = {
+        key: [_in_older_words(one) if isinstance(one, Mapping) else one for one in found]
+        for key, found in own.items()
+        if isinstance(found, list)
+    }
+    return own | nested
 
 
 def _comparable(value: object, last: int, end_ms: int) -> object:

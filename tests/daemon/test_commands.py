@@ -269,14 +269,18 @@ def test_refusal_is_a_sentence_or_an_object_with_its_code(
         ("bundle", "list", "--limit"),
         ("thread", "list", "--limit"),
         ("transcript", "nova", "--last"),
+        ("events", "--last"),
+        ("thread", "show", "t", "--last"),
     ],
     ids=" ".join,
 )
-def test_limit_must_be_at_least_one(still: Home, words: tuple[str, ...]) -> None:
-    refused = still.pal(*words, "0")
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_limit_must_be_at_least_one(still: Home, words: tuple[str, ...], number: str) -> None:
+    refused = still.pal(*words, number)
 
     assert (refused.status, refused.out) == (2, "")
-    assert f"{words[-1]} must be at least 1" in refused.err
+    said = f"{words[-1]} requires a whole number of at least 1, not {number!r}; omit it for the default"
+    assert said in refused.err
 
 
 def test_redeliver_is_refused_for_a_message_that_is_not_unconfirmed(still: Home) -> None:

@@ -56,11 +56,11 @@ def test_lost_write_ahead_log_is_reported_at_the_start_and_by_the_doctor(bus: Ho
     missing = f"to #{sent[-1]} are missing: the write-ahead log was lost or damaged"
     assert missing in (bus.path / "daemon.log").read_text()
     assert again > sent[-1]
-    assert any(missing in check["check"] and not check["ok"] for check in said.json["checks"])
+    assert any(missing in check.get("check", "") and not check["ok"] for check in said.lines)
     bus.ok("down")
     bus.ok("doctor", "--repair")
     bus.ok("up")
-    assert not any(missing in check["check"] for check in bus.pal("doctor", "--json").json["checks"])
+    assert not any(missing in check.get("check", "") for check in bus.pal("doctor", "--json").lines)
 
 
 def test_damaged_write_ahead_log_is_detected(bus: Home) -> None:

@@ -14,21 +14,21 @@ def pretend(home: Home, name: str, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:{home.environment['PATH']}"}
 
 
-def test_one_object_contains_the_bus_and_the_harnesses(bus: Home) -> None:
+def test_each_check_and_each_harness_is_an_object(bus: Home) -> None:
     found = pretend(bus, "claude", "echo 0.0.1")
 
-    said = bus.ok("doctor", "--json", env=found).json
+    said = bus.ok("doctor", "--json", env=found).lines
 
-    assert said["ok"]
-    assert len(said["checks"]) > 4
-    claude = next(one for one in said["harnesses"] if one["harness"] == "claude")
+    assert all(one["ok"] for one in said)
+    assert len([one for one in said if one["kind"] == "check"]) > 4
+    claude = next(one for one in said if one["kind"] == "harness" and one["harness"] == "claude")
     assert (claude["version"], claude["path"]) == ("0.0.1", str(bus.path.parent / "programs/claude"))
 
 
 def test_doctor_says_how_the_client_was_built(bus: Home) -> None:
-    said = bus.pal("doctor", "--json").json
+    said = [one for one in bus.pal("doctor", "--json").lines if one["kind"] == "check"]
 
-    builds = [one["check"] for one in said["checks"] if one["check"].startswith("client: ")]
+    builds = [one["check"] for one in said if one["check"].startswith("client: ")]
     assert len(builds) == 1
     assert builds[0].startswith(("client: native, static ", "client: native, dynamic", "client: Python"))
 
@@ -55,7 +55,7 @@ def test_self_test_reports_a_harness_that_does_not_start_and_cleans_up(bus: Home
     said = finish(process, limit_s=100)
 
     assert said.status == 1
-    (claude,) = said.json["harnesses"]
+    (claude,) = [one for one in said.lines if one["kind"] == "harness"]
     assert not claude["self_test"]["starts"]["ok"]
     assert claude["self_test"]["starts"]["advice"]
     assert "idle" not in claude["self_test"]

@@ -266,7 +266,7 @@ def test_no_command_prints_hostile_text_raw_to_an_agent(planted: Planted, words:
 def test_json_holds_the_stored_text_unchanged(planted: Planted) -> None:
     assert planted.read("show", "MESSAGE", "--json").json["text"] == HOSTILE
     assert planted.read("task", "show", "TASK", "--json").json["title"] == HOSTILE
-    assert planted.read("note", "list", "--json").json["notes"][0]["body"] == HOSTILE
+    assert planted.read("note", "list", "--json").lines[0]["body"] == HOSTILE
 
 
 async def test_no_tool_returns_hostile_text_raw(planted: Planted) -> None:

@@ -81,8 +81,9 @@ def test_doctor_counts_and_names_missing_contents(bus: Home, lost: JsonLine) -> 
     said = bus.pal("doctor", "--json")
 
     assert said.status == 1
-    (check,) = [check for check in said.json["checks"] if "large content" in check["check"]]
+    (check,) = [check for check in said.lines if "large content" in check.get("check", "")]
     assert check == {
+        "kind": "check",
         "ok": False,
         "check": "1 of 1 large contents are lost: missing in blobs/, or changed",
         "advice": f"restore them from a backup: {lost['blob']}",

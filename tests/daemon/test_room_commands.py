@@ -141,7 +141,7 @@ def test_nested_room_is_opened_only_with_new(luna: Worker) -> None:
     assert above[-1].startswith("Joined ancestor room")
     assert inside[0].startswith("you are in part-")
     assert inside[-1].startswith("Created nested room inside")
-    around = luna.ok("room", "list", "part", "--json").json["rooms"]
+    around = luna.ok("room", "list", "part", "--json").lines
     assert [room["canonical_path"] for room in around] == [str(part), str(luna.folder)]
 
 
@@ -577,8 +577,8 @@ def test_notes_are_read_page_by_page(luna: Worker) -> None:
     for number in range(3):
         luna.ok("note", "add", "--stdin", feed=f"note {number}")
 
-    first = luna.ok("note", "list", "--limit", "2", "--json").json["notes"]
-    rest = luna.ok("note", "list", "--after", first[-1]["note_id"], "--json").json["notes"]
+    first = luna.ok("note", "list", "--limit", "2", "--json").lines
+    rest = luna.ok("note", "list", "--after", first[-1]["note_id"], "--json").lines
 
     assert [note["body"] for note in first + rest] == ["note 0", "note 1", "note 2"]
 
@@ -657,7 +657,7 @@ def test_outside_a_room_a_caller_with_several_or_no_rooms_is_refused(
     none = nova.pal("send", "room", "hi", "--json")
 
     assert (several.status, several.error["error"]) == (1, "bad_request")
-    rooms = [room["room_id"] for room in luna.ok("room", "list", "--json").json["rooms"]]
+    rooms = [room["room_id"] for room in luna.ok("room", "list", "--json").lines]
     assert all(room in several.error["message"] for room in rooms)
     assert (none.status, none.error["error"]) == (1, "room_not_found")
     assert f"at {home.path.parent} or above it" in none.error["message"]

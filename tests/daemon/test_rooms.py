@@ -53,7 +53,7 @@ def types(home: Home) -> list[str]:
 
 
 def room_id(home: Home) -> str:
-    (room,) = home.ok("room", "list", "--json").json["rooms"]
+    (room,) = home.ok("room", "list", "--json").lines
     return str(room["room_id"])
 
 

@@ -59,6 +59,29 @@ def test_agent_reads_json_lines_and_a_person_reads_text(told: Home) -> None:
     assert told.ok("transcript", "luna", "12").out.endswith("\nand now?\n\n")
 
 
+def test_search_of_all_transcripts_names_the_agent_of_each_entry(told: Home) -> None:
+    agent(told, "luna", "codex")
+    agent(told, "nova", "claude").ok("leave")
+    told.shell().ok("join", "--name", "kira")
+
+    found = told.ok("transcript", "--all", "--search", "list the files")
+    as_json = told.ok("transcript", "--all", "--search", "list the files", "--json").lines
+
+    assert [line.split("  ")[0] for line in found.out.splitlines() if "] user" in line] == [
+        "luna [1] user",
+        "nova [1] user",
+    ]
+    assert {line["agent"] for line in as_json} == {"luna", "nova"}
+
+
+@pytest.mark.parametrize("words", [(), ("--all",), ("luna", "--all", "--search", "x")])
+def test_transcript_needs_a_name_or_a_search_of_all(told: Home, words: tuple[str, ...]) -> None:
+    refused = told.pal("transcript", *words)
+
+    assert refused.status == 2
+    assert "pal transcript --all --search RE" in refused.err or "--all --search RE" in refused.err
+
+
 def test_search_covers_the_whole_transcript(told: Home) -> None:
     agent(told, "luna", "codex")
 
@@ -114,7 +137,7 @@ def test_unreadable_transcript_is_refused_with_a_sentence(told: Home) -> None:
         (["luna", "x"], 2, "100- for all from 100 on"),
         (["luna", "--search", "("], 2, "is not a regular expression"),
         (["luna", "--search", "x" * 1001], 2, "at most 1000 characters"),
-        (["luna", "--last", "0"], 2, "--last must be at least 1"),
+        (["luna", "--last", "0"], 2, "--last requires a whole number of at least 1"),
         (["luna", "--detail", "loud"], 2, "--detail"),
         (["luna", "99"], 1, "it has 6 entries"),
     ],

@@ -213,7 +213,12 @@ class Play:
         made = await self.ask(
             HUMAN,
             Subscribe(
-                filter=Filter(types=("status",)), owner="kira", once=True, preset="collision", text="see"
+                filter=Filter(types=("status",)),
+                owner="kira",
+                once=True,
+                preset="collision",
+                text="see",
+                send="go",
             ),
         )
         id_ = str(made.payload["id"])

@@ -125,7 +125,10 @@ _TOOLS: Final[dict[str, tuple[Callable[[Answer], Words], Callable[[list[Answer]]
         ],
         _one,
     ),
-    "list_rooms": (lambda given: ["room", "list", given["context_path"], "--json"], _one),
+    "list_rooms": (
+        lambda given: ["room", "list", given["context_path"], "--json"],
+        lambda lines: {"rooms": lines},
+    ),
     "get_room_state": (lambda given: ["room", "state", "--room", given["room_id"], "--json"], _one),
     "leave_room": (lambda given: ["room", "leave", "--room", given["room_id"], "--json"], _one),
     "kick_member": (_kick, _one),
@@ -146,7 +149,7 @@ _TOOLS: Final[dict[str, tuple[Callable[[Answer], Words], Callable[[list[Answer]]
         lambda given: ["note", "add", "--room", given["room_id"], "--json", "--", given["body"]],
         _one,
     ),
-    "list_notes": (_notes, _one),
+    "list_notes": (_notes, lambda lines: {"notes": lines}),
     "resolve_note": (
         lambda given: ["note", "resolve", given["note_id"], "--room", given["room_id"], "--json"],
         _one,

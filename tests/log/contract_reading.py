@@ -161,7 +161,12 @@ queries = st.builds(
     threads=st.lists(names | st.just(""), max_size=2).map(tuple),
     rooms=some_names,
     intents=some_names,
-    files=some_names,
+    tools=some_names,
+    replies_to=some_names,
+    participants=some_names,
+    files=st.lists(
+        names | st.sampled_from(["lu*", "*una", "[l]una", "?", "*", "q?o*", "a_*"]), max_size=2
+    ).map(tuple),
     statuses=st.lists(st.sampled_from(["idle", "listening", "exited", "inactive"]), max_size=2).map(tuple),
     after=st.integers(0, 5),
     before=st.none() | st.integers(0, 30),
@@ -179,7 +184,10 @@ matchable = st.builds(
     payload=st.fixed_dictionaries(
         {},
         optional=dict.fromkeys(
-            ("to", "from", "agent", "mentions", "delivered_to", "thread", "room", "intent", "file", "state"),
+            (
+                *("to", "from", "agent", "mentions", "delivered_to", "thread", "room", "intent", "file"),
+                *("state", "tool", "reply_to"),
+            ),
             some_values,
         ),
     ),
@@ -220,6 +228,20 @@ async def test_search_finds_words_and_phrases_and_prefixes(log: Log) -> None:
     assert await log.read(Query(search="apple", last=1)) == [note]
     assert await log.read(Query(search="apple", after=apple.seq)) == [note]
     assert await log.read(Query(search="apple !?")) == [apple, note]
+
+
+async def test_search_finds_parts_of_text_without_blanks(log: Log) -> None:
+    chinese = await put(log, "运行测试完成, see tests.py")
+    japanese = await put(log, "Pythonで書いたテストは失敗した")
+    korean = await put(log, "배포가 끝났습니다")
+
+    assert await log.read(Query(search="测试")) == [chinese]
+    assert await log.read(Query(search="试测")) == []
+    assert await log.read(Query(search="测试 tests")) == [chinese]
+    assert await log.read(Query(search="テスト")) == [japanese]
+    assert await log.read(Query(search="python")) == [japanese]
+    assert await log.read(Query(search="끝났*")) == [korean]
+    assert await log.read(Query(search='"测试 完成"')) == [chinese]
 
 
 @pytest.mark.parametrize("search", ["!?", '""', " ", "*", '"'])

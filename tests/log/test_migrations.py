@@ -88,3 +88,15 @@ def test_rooms_of_an_older_log_are_found_by_the_new_index(connection: sqlite3.Co
 
     rooms = [room for (room,) in connection.execute("SELECT room FROM events ORDER BY seq")]
     assert rooms == ["repo", "", None, None, ""]
+
+
+def test_full_text_index_of_an_older_log_is_filled_again(connection: sqlite3.Connection) -> None:
+    migrate(connection, MIGRATIONS[:-1])
+    connection.execute("INSERT INTO events_fts (rowid, text) VALUES (1, '运行测试')")
+    connection.execute("INSERT INTO meta (key, value) VALUES ('indexed', '1')")
+
+    migrate(connection)
+
+    found = connection.execute("SELECT count(*) FROM events_fts WHERE events_fts MATCH '运行测试'").fetchone()
+    assert found == (0,)
+    assert connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchall() == []

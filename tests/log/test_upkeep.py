@@ -8,7 +8,7 @@ import pytest
 
 from palaver.log import writer as upkeep
 from palaver.log.records import Blobs
-from palaver.log.search import LIMIT_BEHIND, Words
+from palaver.log.search import LIMIT_BEHIND, LIMIT_INDEXED, Words
 from palaver.log.storage import FILE_NAME, connect_writer, migrate
 from palaver.log.writer import Upkeep
 
@@ -95,6 +95,14 @@ def test_failed_indexing_is_retried_later_but_reported_to_a_search(
     connection.execute("PRAGMA query_only = OFF")
 
     assert (words.behind, rested.index(), words.behind) == (3, 3, 0)
+
+
+def test_emptied_index_is_filled_in_parts(rested: Upkeep, words: Words) -> None:
+    words.written(LIMIT_INDEXED + 1)
+
+    counts = [rested.index(), rested.index(), rested.index()]
+
+    assert counts == [LIMIT_INDEXED, 1, 0]
 
 
 def test_long_journal_is_checkpointed_in_a_pause(rested: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:

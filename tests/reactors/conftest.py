@@ -52,7 +52,7 @@ class Watched:
 
     async def subscribe(self, asking: Caller, owner: str = "", **fields: object) -> Subscription:
         """Subscribe; keyword arguments that are not fields of the request belong to the filter."""
-        own = {name: fields.pop(name) for name in ("once", "preset", "text") if name in fields}
+        own = {name: fields.pop(name) for name in ("once", "preset", "text", "send") if name in fields}
         request = Subscribe(filter=Filter(**fields), owner=owner, **own)  # type: ignore[arg-type]  # their fields
         event = await self.bus.submit(asking, request)
         assert event is not None

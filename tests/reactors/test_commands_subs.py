@@ -79,6 +79,59 @@ async def test_new_subscription_prints_its_id_and_is_listed_as_typed(shell: Shel
     assert await shell.json("subs") == [made]
 
 
+async def test_text_to_send_is_listed_and_sent_when_the_subscription_fires(
+    watched: Watched, shell: Shell
+) -> None:
+    vega = await watched.bus.join("vega")
+    said = await shell.run("sub", "--from", "vega", "--send", "@nova look at it")
+    again = await shell.run("sub", "--from", "vega", "--send", "@nova look at it")
+    await shell.run("sub", "--from", "vega", "--send", "look yourself")
+
+    await watched.bus.send(vega, "done", "@luna")
+    notices = await watched.texts("luna")
+
+    assert said.endswith(": --from vega --send '@nova look at it'\n")
+    assert again == f"already {said}"
+    (sent,) = [event for event in await watched.events("message") if event.sender == "luna"]
+    assert watched.bus.texts("nova") == ["@nova look at it"]
+    assert sorted(text.partition("done")[2] for text in notices) == [
+        " — look yourself",
+        f"; sent #{sent.seq} to nova",
+    ]
+
+
+async def test_sent_texts_cause_no_other_subscription_to_match(watched: Watched, shell: Shell) -> None:
+    vega = await watched.bus.join("vega")
+    await watched.subscribe(vega, types=("message",), senders=("luna",), send="@luna again")
+    await shell.run("sub", "--type", "message", "--from", "vega", "--send", "@vega again")
+
+    await watched.bus.send(vega, "start", "@nova")
+
+    assert await watched.texts("vega") == []
+    assert watched.bus.texts("vega") == ["@vega again"]
+
+
+async def test_blank_text_to_send_is_refused(shell: Shell) -> None:
+    with pytest.raises(UsageError, match="not blank"):
+        await shell.run("sub", "--from", "nova", "--send", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "filters"),
+    [
+        (("--type", "message,status", "--type", "life"), {"types": ["message", "status", "life"]}),
+        (("--tool", "Bash", "--participant", "nova"), {"tools": ["Bash"], "participants": ["nova"]}),
+        (("--file", "*.py"), {"files": ["*.py", "/src/*.py"]}),
+    ],
+)
+async def test_filters_of_events_are_filters_of_subscriptions(
+    shell: Shell, words: tuple[str, ...], filters: dict[str, list[str]]
+) -> None:
+    (made,) = await shell.json("sub", *words)
+
+    assert made["filter"] == filters
+
+
 @pytest.mark.parametrize(
     ("words", "filters"),
     [
@@ -109,7 +162,7 @@ async def test_subscription_for_another_agent_names_it(watched: Watched, shell: 
 
     assert said.startswith("subscribed for luna as ")
     assert said.endswith(": --idle nova\n")
-    assert (await shell.run("sub", "--idle", "nova")).startswith("subscribed as ")
+    assert (await shell.run("sub", "--idle", "nova", "--once")).startswith("subscribed as ")
 
 
 async def test_unanswered_requests_are_listed_and_can_be_ended(watched: Watched, shell: Shell) -> None:

@@ -31,7 +31,10 @@ filters = st.builds(
     threads=some(words),
     rooms=some(words),
     intents=some(words),
-    files=some(words),
+    files=some(st.one_of(words, st.sampled_from(["src/*", "*.py", "?", "[ab]", "["]))),
+    tools=some(words),
+    replies_to=some(words),
+    participants=some(names),
     statuses=some(states),
 )
 # Most combined filters match nothing; filters with one or two fields do match.
@@ -50,6 +53,8 @@ payloads = st.fixed_dictionaries(
         "room": odd,
         "intent": odd,
         "file": odd,
+        "tool": odd,
+        "reply_to": odd,
         "state": st.one_of(states, odd),
         "held": st.sampled_from(["too often", ""]),
         "action": st.just("stopped"),

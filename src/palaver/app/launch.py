@@ -225,6 +225,14 @@ LAUNCHERS: Final[Mapping[str, Callable[[Sequence[str], str, str, Mapping[str, st
 }
 """The function that prepares each harness: arguments, session, home of the bus, environment, folder."""
 
+INSTALLS: Final[Mapping[str, str]] = {
+    "claude": "npm install -g @anthropic-ai/claude-code",
+    "codex": "npm install -g @openai/codex",
+    "opencode": "npm install -g opencode-ai",
+    "gemini": "npm install -g @google/gemini-cli",
+}
+"""The command that installs each harness."""
+
 
 def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
     """Return a folder with these files, a new one if they changed: running sessions keep their own."""

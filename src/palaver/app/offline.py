@@ -19,7 +19,7 @@ from typing import Final
 from palaver.app.install import install, uninstall
 from palaver.config import DEFAULTS, KEYS, MEANINGS, SETTINGS_FILE
 from palaver.doors.cli.completion import complete, completion_script
-from palaver.doors.cli.help import render_help
+from palaver.doors.cli.help import render_help, render_json
 from palaver.doors.cli.parser import Parsed, parse
 from palaver.doors.cli.render import format_refusal, status_of
 from palaver.doors.cli.run import TABLE
@@ -39,7 +39,7 @@ def main() -> int:
 
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if sys.argv[1] == "__transcript":
-            return transcript.read_transcript(sys.argv[2], os.environ)
+            return transcript.read_transcript(sys.argv[2:], os.environ)
         return transcript.take_excerpts(sys.argv[2], sys.argv[3:], os.environ)
     if sys.argv[1:2] == ["__doctor"]:
         from palaver.app.doctor import doctor  # not needed for help and completion
@@ -106,6 +106,8 @@ def _refuse(words: list[str], error: PalaverError) -> int:
 def _answer(parsed: Parsed) -> str | None:
     if parsed.is_help:
         command = parsed.command if parsed.command.path else None
+        if parsed.form == "json":
+            return render_json(TABLE, command)
         colour = sys.stdout.isatty() and wants_colour(os.environ)
         return render_help(TABLE, command, shutil.get_terminal_size().columns, colour)
     if parsed.command.path == ("completion",):

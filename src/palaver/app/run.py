@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from palaver.app.attach import screen_size
-from palaver.app.launch import CANNOT_RUN, LAUNCHERS, NOT_FOUND, Launch, prepare_codex
+from palaver.app.launch import CANNOT_RUN, INSTALLS, LAUNCHERS, NOT_FOUND, Launch, prepare_codex
 from palaver.errors import OtherError, PalaverError, UsageError
 from palaver.holder.launch import HolderReady, Program, Start, clean_environment, run_to_the_end, start_holder
 from palaver.holder.spawn import HolderProcess
@@ -159,7 +159,9 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
             return attach(home, name, environment, keys_first=order.options.get("--launch") in _KEYS_FIRST)
         except PalaverError as error:  # an agent may start another agent, but only the human may watch one
             _complain(error, order, 0)
-    sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n" if order.is_json else f"{name}\n")
+    sys.stdout.write(
+        f"{msgspec.json.encode({'agent': name, 'name': name}).decode()}\n" if order.is_json else f"{name}\n"
+    )
     return 0
 
 
@@ -202,7 +204,7 @@ def _prepare(
 
 def _say_where(name: str, order: RunOrder) -> None:
     if order.is_json:
-        sys.stdout.write(f"{msgspec.json.encode({'name': name}).decode()}\n")
+        sys.stdout.write(f"{msgspec.json.encode({'agent': name, 'name': name}).decode()}\n")
         sys.stdout.flush()
     else:
         sys.stderr.write(f"pal: {name} is running; this command ends with it (--detach does not wait)\n")
@@ -220,7 +222,10 @@ def _check_command(order: RunOrder, environment: Mapping[str, str], cwd: str) ->
             order,
             CANNOT_RUN,
         )
-    return _complain(f"{program} cannot be run: no such program", order, NOT_FOUND)
+    hint = ""
+    if order.options.get("--launch") in INSTALLS:
+        hint = f"; to install it: {INSTALLS[order.options['--launch']]}"
+    return _complain(f"{program} cannot be run: no such program{hint}", order, NOT_FOUND)
 
 
 def _size() -> tuple[int, int]:

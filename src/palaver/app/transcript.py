@@ -33,7 +33,7 @@ from palaver.harness.registry import (
     ReadOrder,
     excerpt_order_from_word,
     is_session_id,
-    read_order_from_word,
+    read_order_from_words,
 )
 from palaver.harness.transcripts import TranscriptFolder, read_object
 from palaver.protocol.display import Paint, paint_for, safe_for_agent
@@ -58,11 +58,17 @@ _INDENT: Final = "    "
 
 
 def entry_text(
-    entry: TranscriptEntry, number: int, level: Detail, *, paint: Paint, zone: tzinfo | None
+    entry: TranscriptEntry,
+    number: int,
+    level: Detail,
+    *,
+    paint: Paint,
+    zone: tzinfo | None,
+    whose: str = "",
 ) -> str:
-    """Return one entry as lines, followed by an empty line."""
+    """Return one entry as lines, followed by an empty line; the head begins with `whose`."""
     when = f"  {_clock(entry.ts, zone)}" if entry.ts else ""
-    lines = [_head(f"[{number}] {entry.role}", entry.role, paint) + paint.dim(when)]
+    lines = [_head(f"{whose}[{number}] {entry.role}", entry.role, paint) + paint.dim(when)]
     if entry.text:
         lines.append(paint.safe(entry.text.rstrip("\n"), keep_lines=True))
     if level is not Detail.NORMAL:
@@ -344,45 +350,65 @@ def _message_line(database: sqlite3.Connection, key: str, data: bytes) -> bytes:
 Numbered = tuple[int, TranscriptEntry]
 
 
-def read_transcript(word: str, environment: Mapping[str, str]) -> int:
+def read_transcript(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """Print the entries that an order asks for. Return the exit status."""
-    order = read_order_from_word(word)
+    order = read_order_from_words(words)
+    shown = skipped_lines = 0
+    read: set[tuple[str, str]] = set()
+    unread: list[str] = []
     try:
-        transcript = find_transcript(order.known, environment)
-        _print(order, transcript, environment)
+        for known in order.known:
+            try:
+                transcript = find_transcript(known, environment)
+                if (transcript.path, transcript.session) in read:
+                    continue  # Two agents share a session.
+                read.add((transcript.path, transcript.session))
+                shown += _print(order, known.agent, transcript, environment)
+                skipped_lines += transcript.skipped_lines
+            except (NotFound, Unavailable):
+                if not order.is_all:
+                    raise
+                unread.append(known.agent)
     except PalaverError as error:
         return _complain(error, is_json=order.is_refusal_json)
     except OSError as error:
         sys.stderr.write(f"pal: {error.filename or 'standard output'}: {error.strerror}\n")
         os._exit(1)  # a later write would fail too
-    if transcript.skipped_lines:
-        sys.stderr.write(f"pal: lines that are too long to read: {transcript.skipped_lines}\n")
+    if not shown:
+        sys.stderr.write("pal: no matching entries\n" if order.search else "pal: the transcript is empty\n")
+    if unread:
+        sys.stderr.write(f"pal: transcripts that cannot be read: {', '.join(unread)}\n")
+    if skipped_lines:
+        sys.stderr.write(f"pal: lines that are too long to read: {skipped_lines}\n")
     return 0
 
 
-def _print(order: ReadOrder, transcript: Transcript, environment: Mapping[str, str]) -> None:
-    """Write the entries one by one; for a range from the end they are counted first, and then read again."""
+def _print(order: ReadOrder, agent: str, transcript: Transcript, environment: Mapping[str, str]) -> int:
+    """Write the entries one by one, and return how many there were.
+
+    For a range from the end they are counted first, and then read again.
+    """
     paint = paint_for(environment, is_terminal=sys.stdout.isatty(), harness=harness_of(environment))
     skipped = 0
     if order.newest:
-        skipped = max(0, sum(1 for _ in _chosen(order, transcript)) - order.newest)
+        skipped = max(0, sum(1 for _ in _chosen(order, agent, transcript)) - order.newest)
     shown = 0
-    for number, entry in islice(_chosen(order, transcript), skipped, None):
+    for number, entry in islice(_chosen(order, agent, transcript), skipped, None):
         shown += 1
         if order.is_json:
-            data = _encode(entry_at_level(entry, number, order.level)) + b"\n"
+            data = _encode({"agent": agent, **entry_at_level(entry, number, order.level)}) + b"\n"
         else:
-            text = entry_text(entry, number, order.level, paint=paint, zone=None)
+            whose = f"{agent} " if order.is_all else ""
+            text = entry_text(entry, number, order.level, paint=paint, zone=None, whose=whose)
             data = text.encode("utf-8", "backslashreplace")
         sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-    if not shown:
-        sys.stderr.write("pal: no matching entries\n" if order.search else "pal: the transcript is empty\n")
-    elif skipped and not order.search and sys.stderr.isatty():
-        sys.stderr.write(f"pal: {skipped} before these; 'pal transcript {order.known.agent} 1-' shows all\n")
+    if shown and skipped and not order.search and sys.stderr.isatty():
+        sys.stderr.write(f"pal: {skipped} before these; 'pal transcript {agent} 1-' shows all\n")
+    return shown
 
 
-def _chosen(order: ReadOrder, transcript: Transcript) -> Iterator[Numbered]:
+def _chosen(order: ReadOrder, agent: str, transcript: Transcript) -> Iterator[Numbered]:
     """Yield the entries of the range that match the search, with their numbers."""
     search = Search(order.search, order.level) if order.search else None
     number = 0
@@ -391,7 +417,7 @@ def _chosen(order: ReadOrder, transcript: Transcript) -> Iterator[Numbered]:
             yield number, entry
     if order.first > 1 and number < order.first:
         has = f"{number} entr{'y' if number == 1 else 'ies'}"
-        raise NotFound(f"entry {order.first} in the transcript of {order.known.agent}", f"it has {has}")
+        raise NotFound(f"entry {order.first} in the transcript of {agent}", f"it has {has}")
 
 
 def take_excerpts(word: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -4,18 +4,22 @@ A notice is decided on the single key of its subscription or watch. So a watch n
 subscription with `once`.
 """
 
+from dataclasses import replace
+
 import msgspec
 
 from palaver.broker.context import Context, Written
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, WhoAreYou, cut_name
+from palaver.broker.messages import send
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, RequestError, WhoAreYou, cut_name
 from palaver.ids import derived_id
 from palaver.log.api import Decide
-from palaver.protocol.agents import INSTANCE, Caller, Standing, standing_of_role
+from palaver.protocol.address import find_mentions
+from palaver.protocol.agents import INSTANCE, Caller, Standing, caller_for, standing_of_role
 from palaver.protocol.envelope import Draft
 from palaver.protocol.events import AgentState, SubscriptionAdded, SubscriptionRemoved
 from palaver.protocol.message import EXTERNAL, HUMAN, INFORM, MENTIONS, MESSAGE, SYSTEM, build_payload
 from palaver.protocol.priority import Priority, format_priority
-from palaver.protocol.requests import FireNag
+from palaver.protocol.requests import FireNag, Send
 from palaver.protocol.subscriptions import (
     COLLISION,
     LIMIT_FILTER_WORDS,
@@ -45,35 +49,50 @@ from palaver.state.watches import (
     read_nag,
     read_nag_due,
     read_subscription,
+    read_subscriptions,
     read_watch,
 )
 
 _LIMIT_WORD_BYTES = 1024
+_PERSON = Caller(name=HUMAN, standing=Standing.HUMAN, kind=HUMAN)
 
 
 async def subscribe(context: Context, caller: Caller, request: Subscribe, key: bytes | None) -> Written:
-    """Store a subscription. The event has the id by which it can be ended."""
+    """Store a subscription. The event has the id by which it can be ended.
+
+    If its owner has the same subscription already, return that one.
+    """
     owner = _owner(context, caller, request.owner)
     _check(request)
     while True:
-        draft = _added(context, caller, request, owner)
-        commit = await context.log.commit(_key(draft), _unless_taken(draft), request_key=key)
+        id_ = context.ids.next()
+        made = _made(caller, request, owner, id_)
+        draft = _added(context, caller, made, id_)
+        # All subscriptions of an owner are decided on one key, so that two equal ones are one.
+        commit = await context.log.commit(
+            f"subscriptions/{owner}", _unless_known(made, draft), request_key=key
+        )
         if commit.event is not None:
             return Written(event=commit.event)
+        if (known := _same(context.log.rows, made)) is not None:
+            return Written(event=await context.log.fetch(known.seq))
         # Another subscription has that short id: the next event id gives another one.
 
 
-def _added(context: Context, caller: Caller, request: Subscribe, owner: str) -> Draft:
-    id_ = context.ids.next()
-    made = Subscription(
+def _made(caller: Caller, request: Subscribe, owner: str, id_: str) -> Subscription:
+    return Subscription(
         id=subscription_id(id_),
         owner=owner,
         filter=request.filter,
         once=request.once,
         preset=request.preset,
         text=request.text,
+        send=request.send,
         by="" if owner == caller.name else caller.name,
     )
+
+
+def _added(context: Context, caller: Caller, made: Subscription, id_: str) -> Draft:
     return Draft(
         type=SUB_ADDED,
         sender=caller.name,
@@ -88,8 +107,15 @@ def _key(draft: Draft) -> str:
     return f"subscription/{_id(draft)}"
 
 
-def _unless_taken(draft: Draft) -> Decide:
-    return lambda rows: None if read_subscription(rows, _id(draft)) else draft
+def _unless_known(made: Subscription, draft: Draft) -> Decide:
+    return lambda rows: None if read_subscription(rows, made.id) or _same(rows, made) else draft
+
+
+def _same(rows: Rows, made: Subscription) -> Subscription | None:
+    """Return the owner's active subscription that differs only in its id, time and creator."""
+    fields = {"id": made.id, "seq": made.seq, "ts": made.ts, "by": made.by}
+    same = (one for one in read_subscriptions(rows) if one.owner == made.owner)
+    return next((one for one in same if msgspec.structs.replace(one, **fields) == made), None)
 
 
 def _id(draft: Draft) -> str:
@@ -139,7 +165,8 @@ def _check(request: Subscribe) -> None:
         )
     for word in words:
         check_text(word, "the filter", _LIMIT_WORD_BYTES)
-    check_text(request.text, "the text", LIMIT_SAY_BYTES)
+    for text in (request.text, request.send):
+        check_text(text, "the text", LIMIT_SAY_BYTES)
 
 
 async def unsubscribe(context: Context, caller: Caller, request: Unsubscribe, key: bytes | None) -> Written:
@@ -194,7 +221,11 @@ def _removed(context: Context, caller: Caller, id: str, reason: str) -> Draft:
 async def fire_subscription(
     context: Context, caller: Caller, request: FireSubscription, key: bytes | None
 ) -> Written:
-    """Write a hit, once per event; nothing if the subscription has ended meanwhile."""
+    """Write a hit, once per event; nothing if the subscription has ended meanwhile.
+
+    Before it, send the text of the subscription: the notice says what became of it.
+    """
+    remark = await _send(context, caller, request)
     id_ = derived_id(request.cause, "hit", str(request.event), request.id, str(request.made))
     extra: dict[str, object] = {"sub": request.id, "event": request.event}
     if request.agents:
@@ -204,10 +235,31 @@ async def fire_subscription(
         known = read_subscription(rows, request.id)
         if known is None or known.spent or known.seq != request.made:
             return None
-        return _word(context, caller, known.owner, request.text, id_, extra)
+        return _word(context, caller, known.owner, request.text + remark, id_, extra)
 
     commit = await context.log.commit(f"subscription/{request.id}", decide, request_key=key)
     return Written(event=commit.event)
+
+
+async def _send(context: Context, caller: Caller, request: FireSubscription) -> str:
+    """Send the text of a subscription to the agents that it mentions, in its owner's name and rights.
+
+    The same event again is the same message, and with `once` every event. Return a remark for the notice.
+    """
+    known = read_subscription(context.log.rows, request.id)
+    if known is None or known.spent or known.seq != request.made or not find_mentions(known.send):
+        return ""
+    owner = context.directory.get(known.owner)
+    sender = _PERSON if owner is None else caller_for(owner)
+    words = (known.id, str(known.seq)) if known.once else (request.cause, known.id, str(known.seq))
+    id_ = derived_id(*words, "send")
+    try:
+        text = Send(text=known.send, has_mentions=True, id=id_)
+        sent = await send(context, replace(sender, by=caller.name), text, None)
+    except RequestError as error:
+        return f"; its text was not delivered: {error}"
+    assert sent.event is not None  # it was not a dry run
+    return f"; sent #{sent.event.seq} to {', '.join(sent.delivered_to) or 'no agent'}"
 
 
 async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: bytes | None) -> Written:

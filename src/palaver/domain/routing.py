@@ -1,6 +1,5 @@
 """Resolve addresses to agents: names, prefixes, groups, threads and paths. Pure."""
 
-import difflib
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -8,7 +7,7 @@ from typing import Final
 import msgspec
 
 from palaver.domain.paths import PathIndex, has_wildcard
-from palaver.errors import AmbiguousRecipient, UnknownRecipient
+from palaver.errors import AmbiguousRecipient, UnknownRecipient, nearest
 from palaver.protocol.address import (
     AGENT,
     Address,
@@ -32,8 +31,6 @@ from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
 # The cost of a lookup does not grow with the number of agents, except for groups of that size.
 
 _LOOKED_AT: Final = 500
-_LEAST_ALIKE: Final = 0.3
-"""The minimum similarity of a suggestion: low, because suggestions appear only if nothing matches."""
 # The character after the underscore: bisecting for it skips all names that continue with an underscore.
 _AFTER_UNDERSCORE: Final = chr(ord("_") + 1)
 _LAST: Final = chr(0x10FFFF)
@@ -187,8 +184,13 @@ class Directory:
                 break
             if other not in known:
                 pool.append(other)
-        pool = [one for one in pool if not _is_over(self._agents[one])]
-        return difflib.get_close_matches(name, pool, n, _LEAST_ALIKE)
+        agents = [agent for one in pool if not _is_over(agent := self._agents[one])]
+        by_word: dict[str, list[str]] = {}
+        for agent in agents:  # An agent with a tag is also known by its base name.
+            for word in {agent.name, agent.base}:
+                by_word.setdefault(word, []).append(agent.name)
+        near = nearest(name, by_word, len(by_word))
+        return list(dict.fromkeys(one for word in near for one in sorted(by_word[word], key=len)))[:n]
 
 
 def _is_over(agent: Agent) -> bool:

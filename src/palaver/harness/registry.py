@@ -175,9 +175,11 @@ class KnownSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A transcript to print: entries `first` to `last`, or only the last `newest` entries."""
+    """Transcripts to print: entries `first` to `last`, or only the last `newest` entries of each."""
 
-    known: KnownSession
+    known: tuple[KnownSession, ...]
+    is_all: bool = False
+    """All sessions are searched: one that cannot be read is skipped."""
     first: int = 1
     last: int | None = None
     newest: int = 0
@@ -222,14 +224,23 @@ def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) ->
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def order_to_word(order: ReadOrder | ExcerptOrder) -> str:
+def order_to_word(order: ExcerptOrder) -> str:
     """Format an order as one word of a command line. Bytes that are not UTF-8 were refused before."""
     return _encode(order).decode()
 
 
-def read_order_from_word(word: str) -> ReadOrder:
-    """Parse a `ReadOrder` that `order_to_word` wrote."""
-    return msgspec.json.decode(word, type=ReadOrder)
+def order_to_words(order: ReadOrder) -> list[str]:
+    """Format an order as words of a command line, one for each session: the length of a word is limited."""
+    return [_encode(one).decode() for one in (msgspec.structs.replace(order, known=()), *order.known)]
+
+
+def read_order_from_words(words: Sequence[str]) -> ReadOrder:
+    """Parse a `ReadOrder` that `order_to_words` wrote."""
+    order, *known = words
+    return msgspec.structs.replace(
+        msgspec.json.decode(order, type=ReadOrder),
+        known=tuple(msgspec.json.decode(one, type=KnownSession) for one in known),
+    )
 
 
 def excerpt_order_from_word(word: str) -> ExcerptOrder:

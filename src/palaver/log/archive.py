@@ -13,7 +13,7 @@ from typing import Final
 from palaver.errors import BadQuery, ShuttingDown, StorageFailed
 from palaver.log.api import Scrub
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.log.records import COLUMNS, Blobs, EventRow, readable_events, searched_text
+from palaver.log.records import COLUMNS, Blobs, EventRow, indexed_text, readable_events, searched_text
 from palaver.log.redaction import redact_archives
 from palaver.log.search import check_search, is_found, parse_search
 from palaver.log.storage import connect_reader
@@ -226,7 +226,7 @@ def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: l
         (event.seq, text)
         for event in events
         if indexed is not None and event.seq <= int(indexed[0]) and event.missing_blob is None
-        if (text := searched_text(event.payload))
+        if (text := indexed_text(event.payload))
     ]
     connection.executemany(_UNSEARCH, texts)
     names = [

@@ -19,12 +19,12 @@ from palaver.log.records import (
     decode_event_row,
     encode_event_row,
     in_pieces,
+    indexed_text,
     insert_many,
     readable_events,
-    searched_text,
 )
 from palaver.log.redaction import redact_rows
-from palaver.log.search import Words
+from palaver.log.search import LIMIT_INDEXED, Words
 from palaver.log.storage import LogFiles, SeqMark, copy_database, failure_from
 from palaver.protocol.envelope import Draft, Event, check_draft, event_from, is_small
 
@@ -69,7 +69,7 @@ class _Taken:
         request_key = row[-1]
         if request_key is not None:
             self.by_key[request_key] = event
-        if text := searched_text(event.payload):
+        if text := indexed_text(event.payload):
             self.texts.append((event.seq, text))
 
 
@@ -185,7 +185,7 @@ class Batches:
         outcomes = [self._outcome(order, taken) for order in orders]
         # One statement for many rows: the cost per statement is larger than the cost per row.
         insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.rows)
-        if len(taken.texts) >= _MANY_TEXTS:
+        if len(taken.texts) >= _MANY_TEXTS and self.words.behind <= LIMIT_INDEXED:
             if self.words.behind:
                 self.words.take_in(before)
             self.words.add(taken.texts, self._last)

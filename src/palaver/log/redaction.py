@@ -29,8 +29,8 @@ from palaver.log.records import (
     EventRow,
     decode_event_row,
     encode_event_row,
+    indexed_text,
     readable_events,
-    searched_text,
 )
 from palaver.log.storage import connect_reader
 from palaver.protocol.envelope import Event, decode_event, encode_event
@@ -111,9 +111,9 @@ def _replace(
     # The index is updated later than the events: it contains only those up to `last_indexed`.
     if event.seq <= last_indexed:
         # FTS5 needs the old text to remove its words. The text of a lost blob is not known any more.
-        if event.missing_blob is None and (text := searched_text(event.payload)):
+        if event.missing_blob is None and (text := indexed_text(event.payload)):
             connection.execute(_UNSEARCH, (event.seq, text))
-        if text := searched_text(scrubbed.payload):
+        if text := indexed_text(scrubbed.payload):
             connection.execute(_SEARCH, (event.seq, text))
     *_, payload, blob, _, _ = encode_event_row(scrubbed, None, blobs)
     connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))

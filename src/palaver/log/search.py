@@ -1,7 +1,8 @@
 """The words of a search: how they are parsed, passed to FTS5, and found in a text without it. Pure.
 
 All words must occur, in any order; "several words" in quotes must be adjacent; a star after a word or a quote
-allows any ending. Nothing else has a meaning, so no search is ever a syntax error.
+allows any ending. Each CJK character is a word; several without a blank between them must be adjacent.
+Nothing else has a meaning, so no search is ever a syntax error.
 """
 
 import re
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.errors import BadQuery
-from palaver.log.records import COLUMNS, Blobs, insert_many, readable_events, searched_text
+from palaver.log.records import COLUMNS, Blobs, indexed_text, insert_many, readable_events, space_cjk
 from palaver.protocol.events import BYE
 from palaver.protocol.query import EXITED, SAID_FOR, STORED_STATES, STORED_TYPES, Query
 
@@ -44,8 +45,11 @@ def format_search(phrases: Sequence[Phrase]) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Split a text into words: letters and digits, without accents, in lower case."""
-    decomposed = unicodedata.normalize("NFD", text)
+    """Split a text into words: letters and digits, without accents, in lower case.
+
+    Each CJK character is a word.
+    """
+    decomposed = unicodedata.normalize("NFD", space_cjk(text))
     plain = "".join(character for character in decomposed if not unicodedata.combining(character))
     return _WORD.findall(plain.lower())
 
@@ -75,6 +79,9 @@ def _is_in(phrase: Phrase, words: list[str]) -> bool:
 LIMIT_BEHIND: Final = 512
 """Events that may wait for the index before they are indexed at once."""
 
+LIMIT_INDEXED: Final = 5000
+"""Events that are indexed at once, while commits wait. More are missing only after an upgrade."""
+
 _EVENTS_AT_ONCE: Final = 1000
 _BEHIND: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
 _INSERT: Final = "INSERT INTO events_fts (rowid, text)"
@@ -100,11 +107,12 @@ class Words:
         self._last = last
 
     def catch_up(self) -> None:
-        """Index missing events, in a separate transaction."""
+        """Index missing events in a separate transaction, up to the limit."""
         indexed = self._indexed
+        last = min(self._last, indexed + LIMIT_INDEXED)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self.take_in(self._last)
+            self.take_in(last)
             self._connection.execute("COMMIT")
         except BaseException:
             self._connection.rollback()
@@ -116,7 +124,7 @@ class Words:
         seq = self._indexed
         while rows := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
             events = readable_events(rows, self._blobs)
-            texts = [(event.seq, text) for event in events if (text := searched_text(event.payload))]
+            texts = [(event.seq, text) for event in events if (text := indexed_text(event.payload))]
             insert_many(self._connection, _INSERT, texts)
             seq = rows[-1][0]
         self._reach(last)
@@ -149,6 +157,8 @@ class Words:
 
 _LIMIT_ARMS: Final = 20
 _SENDER: Final = "ltrim(sender, '@') COLLATE NOCASE"
+_WILDCARDS: Final = re.compile(r"\*|\?|\[.*", re.DOTALL)
+"""The parts of a file pattern that stand for others; everything after a bracket counts as one."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
 """Texts that JSON contains unescaped, and in which SQLite ignores case as we do."""
 
@@ -162,7 +172,9 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
     source, column = "events", "seq"
     if query.search:
         source, column = "events_fts JOIN events ON events.seq = events_fts.rowid", "events_fts.rowid"
-        made.add("events_fts MATCH ?", format_search(parse_search(query.search)))
+        phrases = parse_search(query.search)
+        spaced = [Phrase(space_cjk(phrase.text), is_open=phrase.is_open) for phrase in phrases]
+        made.add("events_fts MATCH ?", format_search(spaced))
     made.add(f"{column} > ?", query.after)
     if query.before is not None:
         made.add(f"{column} < ?", query.before)
@@ -218,8 +230,11 @@ def _add_filters(made: _Conditions, query: Query) -> None:
     _add_sieve(made, ("sender", "recipients", "delivered_to", "payload"), query.agents)
     _add_sieve(made, ("recipients", "delivered_to", "payload"), query.to)
     _add_sieve(made, ("delivered_to", "payload"), query.targets)
-    for names in (query.mentions, query.intents, query.files):
+    _add_sieve(made, ("sender", "recipients", "delivered_to", "payload"), query.participants)
+    for names in (query.mentions, query.intents, query.tools):
         _add_sieve(made, ("payload",), names)
+    _add_sieve(made, ("payload",), [one.partition(":")[0] for one in query.replies_to])
+    _add_sieve(made, ("payload",), map(_longest_part, query.files))
     states = [word for stored in query.statuses for word in _same_state(stored)]
     _add_sieve(made, ("payload",), states, types=(BYE,) if EXITED in states else ())
 
@@ -299,6 +314,11 @@ def _plain(names: Iterable[str]) -> list[str]:
     """Return the names without their sign, or nothing if one could be written differently in a row."""
     bare = [name.removeprefix("@") for name in names]
     return bare if all(_PLAIN.fullmatch(name) for name in bare) else []
+
+
+def _longest_part(pattern: str) -> str:
+    """Return the longest part of a file pattern that every matching path contains."""
+    return max(_WILDCARDS.split(pattern), key=len)
 
 
 def _marks(values: Sequence[object]) -> str:

@@ -26,7 +26,7 @@ from palaver.errors import PalaverError, ShuttingDown, TooSlow
 from palaver.log.api import LIMIT_NEWEST, LIMIT_WAITING, Commit, Decide, EventKey, EventKind, Hear, Scrub
 from palaver.log.batch import Batches, CommitOrder, LargeDraftError, Outcome
 from palaver.log.redaction import write_mark
-from palaver.log.search import LIMIT_BEHIND, Words
+from palaver.log.search import LIMIT_BEHIND, LIMIT_INDEXED, Words
 from palaver.log.storage import BUSY_TIMEOUT_S, failure_from
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import MessageSent
@@ -251,8 +251,8 @@ class Upkeep:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def index(self) -> int:
-        """Index missing events, and count the pages; a failure is raised to the search."""
-        count = self._words.behind
+        """Index missing events up to a limit, and count the pages; a failure is raised to the search."""
+        count = min(LIMIT_INDEXED, self._words.behind)
         if count:
             self._words.catch_up()
             self._pages += _PAGES_OF_A_BATCH + count
@@ -405,10 +405,12 @@ class Writer:
 
     async def index(self) -> None:
         """Bring the full-text index up to date, if necessary."""
-        if self._batches.words.behind and self._end is None:
-            job = _Job(self._upkeep.index)
-            self._line.put(job)
-            await asyncio.wrap_future(job.result)
+        # In parts, so that commits need not wait for a whole index that an upgrade has emptied.
+        for _ in range(0, self._batches.words.behind, LIMIT_INDEXED):
+            if self._end is None:
+                job = _Job(self._upkeep.index)
+                self._line.put(job)
+                await asyncio.wrap_future(job.result)
 
     async def close(self) -> None:
         """Write queued commits, then end the thread and close the connection."""

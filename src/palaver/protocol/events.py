@@ -268,7 +268,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rooms: tuple[str, ...] = ()
     intents: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    """Paths, or patterns with `*`, `?` and `[…]`."""
     statuses: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    replies_to: tuple[str, ...] = ()
+    """The seqs of messages that are replied to."""
+    participants: tuple[str, ...] = ()
 
 
 class SubscriptionAdded(EventBody, frozen=True, kw_only=True):
@@ -280,6 +285,7 @@ class SubscriptionAdded(EventBody, frozen=True, kw_only=True):
     once: bool = False
     preset: str = ""
     text: str = ""
+    send: str = ""
     by: str = ""
 
 

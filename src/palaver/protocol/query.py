@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
@@ -104,6 +105,7 @@ def matches(query: Query, event: Event) -> bool:
     return (
         _in_range(query, event)
         and not any(wanted.isdisjoint(found(event)) for wanted, found in _filters(query))
+        and (not query.files or is_file_wanted(query.files, words_of(event, "file")))
         and (not query.concerns or is_concerned(event, query.concerns))
     )
 
@@ -122,7 +124,9 @@ def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iter
         (frozenset(query.threads), _threads),
         (frozenset(query.rooms), _rooms),
         (frozenset(query.intents), _intents),
-        (frozenset(query.files), _files),
+        (_folded(query.tools), _tools),
+        (frozenset(query.replies_to), replied_to),
+        (_folded(query.participants), participants_of),
     )
     return tuple((wanted, found) for wanted, found in filters if wanted)
 
@@ -188,8 +192,37 @@ def _intents(event: Event) -> Iterable[str]:
     return words_of(event, "intent")
 
 
-def _files(event: Event) -> Iterable[str]:
-    return words_of(event, "file")
+def _tools(event: Event) -> Iterable[str]:
+    return _folded(words_of(event, "tool"))
+
+
+def replied_to(event: Event) -> tuple[str, ...]:
+    """Return the reference of the message that an event answers: its seq, with the device if imported."""
+    words = words_of(event, "reply_to")
+    return tuple(f"{word}:{event.device}" for word in words) if event.imported else words
+
+
+def participants_of(event: Event) -> frozenset[str]:
+    """Return the agents that an event is from or for: its writers and its recipients."""
+    return _recipients(event) | _folded(writers(event))
+
+
+def is_file_pattern(path: str) -> bool:
+    """Return whether a wanted path has a wildcard: `*`, `?` or `[`."""
+    return any(sign in path for sign in "*?[")
+
+
+def is_file_wanted(wanted: Iterable[str], found: Iterable[str]) -> bool:
+    """Return whether a path is one of the wanted ones, or matches one as a pattern.
+
+    `*` in a pattern also matches slashes. A path with brackets matches itself too.
+    """
+    files = tuple(found)
+    return any(
+        path == file or (is_file_pattern(path) and fnmatchcase(file, path))
+        for path in wanted
+        for file in files
+    )
 
 
 # --------------------

@@ -43,7 +43,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     once: bool = False
     preset: str = ""
     text: str = ""
-    """A text of the owner that is sent with every hit."""
+    """A text of the owner that is added to every notice."""
+    send: str = ""
+    """A message that is sent in the owner's name at every hit, to the agents that it mentions."""
     by: str = ""
     """The caller that created it, if that was not its owner."""
     seq: int = 0
@@ -71,6 +73,7 @@ def subscription_from(event: Event) -> Subscription | None:
         once=added.once,
         preset=added.preset,
         text=added.text,
+        send=added.send,
         by=added.by,
         seq=event.seq,
         ts=event.ts,
@@ -102,6 +105,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     once: bool = False
     preset: str = ""
     text: str = ""
+    send: str = ""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,8 +184,12 @@ def is_system(event: Event) -> bool:
 
 
 def is_news(event: Event) -> bool:
-    """Return whether an event is reported to any owner: not events of the bus, and not held messages."""
-    return not is_system(event) and not _is_held(event)
+    """Return whether an event is reported to any owner: not events of the bus, and not held messages.
+
+    A text that the bus sends for a subscription is not news either: two subscriptions could answer each
+    other endlessly.
+    """
+    return not is_system(event) and not (event.by or "").startswith("[") and not _is_held(event)
 
 
 def is_for(wanted: Filter, owner: str, event: Event) -> bool:
@@ -228,7 +236,8 @@ def _is_held(event: Event) -> bool:
 
 
 def _is_named(wanted: Filter, name: str) -> bool:
-    return any(word.lower().removeprefix("@") == name.lower() for word in (*wanted.agents, *wanted.senders))
+    names = (*wanted.agents, *wanted.senders, *wanted.participants)
+    return any(word.lower().removeprefix("@") == name.lower() for word in names)
 
 
 decode_subscription: Final = msgspec.json.Decoder(Subscription).decode

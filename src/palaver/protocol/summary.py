@@ -95,7 +95,13 @@ def _typed(event: Event) -> str:
             return _with(task.task_id, task.summary)
         case SubscriptionAdded() as added:
             said = f"{added.id} for {added.owner}"
-            return _with(said, added.preset, *_filters(added.filter), added.once and "once")
+            return _with(
+                said,
+                added.preset,
+                *_filters(added.filter),
+                added.once and "once",
+                added.send and "sends a text",
+            )
         case SubscriptionRemoved() as removed:
             return _with(removed.id, removed.reason)
         case TextRemoved() as removed:

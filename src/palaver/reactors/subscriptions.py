@@ -11,6 +11,7 @@ from typing import Final
 from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import ANY_EVENT, LIMIT_NEWEST, Log
 from palaver.log.follow import follow, news_of
+from palaver.protocol.address import find_mentions
 from palaver.protocol.envelope import Event, words_of
 from palaver.protocol.events import (
     BYE,
@@ -21,7 +22,16 @@ from palaver.protocol.events import (
     SubscriptionAdded,
     SubscriptionRemoved,
 )
-from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query, states_of
+from palaver.protocol.query import (
+    STORED_STATES,
+    STORED_TYPES,
+    Query,
+    is_file_pattern,
+    is_file_wanted,
+    participants_of,
+    replied_to,
+    states_of,
+)
 from palaver.protocol.requests import Notify, Submit
 from palaver.protocol.subscriptions import (
     COLLISION,
@@ -56,6 +66,9 @@ _Tests = tuple[tuple[str, frozenset[str]], ...]
 """A filter in comparable form: its fields in a fixed order, each with its accepted values."""
 
 _TYPES: Final = "types"
+_FILES: Final = "files"
+_PATTERNS: Final = "file patterns"
+"""The field of files if one of them is a pattern. No event has a pattern, so no filter is filed under it."""
 _ANY: Final = ""
 """Means all types, and is the field and value of a filter that has no field but types."""
 
@@ -131,7 +144,7 @@ class SubscriptionIndex:
         hits = [
             subscription
             for wanted in found
-            if not any(words[name].isdisjoint(some) for name, some in wanted.tests)
+            if all(words.has(name, some) for name, some in wanted.tests)
             for owner, own in wanted.owners.items()
             if is_for(wanted.filter, owner, event)
             for subscription in own.values()
@@ -144,7 +157,7 @@ class SubscriptionIndex:
         return sorted(self._collisions.values(), key=_by_age)
 
     def _shelve(self, wanted: _Wanted) -> None:
-        fields = [name for name, _ in wanted.tests if name != _TYPES] or [_ANY]
+        fields = [name for name, _ in wanted.tests if name not in (_TYPES, _PATTERNS)] or [_ANY]
         wanted.field = min(fields, key=lambda name: self._crowd(wanted.tests, name))
         for type, word in wanted.places():
             self._shelves.setdefault(type, {}).setdefault(wanted.field, {}).setdefault(word, set()).add(
@@ -184,7 +197,10 @@ def _places(tests: _Tests, name: str) -> Iterator[tuple[str, str]]:
 def _compile(wanted: Filter) -> _Tests:
     """Return a filter in comparable form; the most selective field comes first."""
     plain = ((name, fold(getattr(wanted, name))) for name, (fold, _) in _FIELDS.items())
-    return tuple((name, words) for name, words in plain if words)
+    has_pattern = any(map(is_file_pattern, wanted.files))
+    return tuple(
+        (_PATTERNS if has_pattern and name == _FILES else name, words) for name, words in plain if words
+    )
 
 
 class _EventFields(dict[str, frozenset[str]]):
@@ -199,6 +215,12 @@ class _EventFields(dict[str, frozenset[str]]):
         # Type aliases exist only in filters: the type of an event is compared unchanged.
         words = self[name] = (frozenset if name == _TYPES else fold)(read(self._event))
         return words
+
+    def has(self, name: str, some: frozenset[str]) -> bool:
+        """Return whether the event has one of the accepted values of a field."""
+        if name == _PATTERNS:
+            return is_file_wanted(some, self[_FILES])
+        return not self[name].isdisjoint(some)
 
 
 def _targets(event: Event) -> Iterable[str]:
@@ -233,14 +255,17 @@ _Read = Callable[[Event], Iterable[str]]
 # How the values of a field are compared, and how they are read from an event. The rarest values first.
 _FIELDS: Final[Mapping[str, tuple[_Fold, _Read]]] = {
     "threads": (frozenset, lambda event: words_of(event, "thread")),
-    "files": (frozenset, lambda event: words_of(event, "file")),
+    "replies_to": (frozenset, replied_to),
+    _FILES: (frozenset, lambda event: words_of(event, "file")),
     "rooms": (frozenset, lambda event: words_of(event, "room")),
     "mentions": (_names, lambda event: words_of(event, "mentions")),
     "statuses": (_states, states_of),
+    "tools": (_names, lambda event: words_of(event, "tool")),
     "intents": (frozenset, lambda event: words_of(event, "intent")),
     "senders": (_names, lambda event: (event.sender,)),
     "targets": (_names, _targets),
     "to": (_names, _recipients),
+    "participants": (_names, participants_of),
     "agents": (_names, _parties),
     _TYPES: (_types, lambda event: (event.type,)),
 }
@@ -338,8 +363,10 @@ def members_text(to: str, event: Event, others: Sequence[str], file: str) -> str
 
 
 def _worded(subscription: Subscription, sentence: str) -> str:
-    text = f"[sub {subscription.id}] {_one_line(sentence)}"
-    return f"{text} — {subscription.text}" if subscription.text else text
+    words = [f"[sub {subscription.id}] {_one_line(sentence)}", subscription.text]
+    if subscription.send and not find_mentions(subscription.send):
+        words.append(subscription.send)  # It names no recipient, so it is for the owner.
+    return " — ".join(filter(None, words))
 
 
 def _one_line(text: str) -> str:

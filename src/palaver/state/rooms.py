@@ -1,6 +1,5 @@
 """Rooms in the state: workspace, members, stick, notes. Their rows, their fold and their queries. Pure."""
 
-import difflib
 import enum
 import hashlib
 import re
@@ -21,6 +20,7 @@ from palaver.errors import (
     RoomNotFound,
     UnknownMember,
     cut_name,
+    nearest,
 )
 from palaver.protocol import events as payloads
 from palaver.protocol.agents import split_name
@@ -472,7 +472,6 @@ OPEN_NOTES: Final = "note.open"
 
 _SHORTEST_END: Final = 4
 _NEAREST: Final = 3
-_LEAST_ALIKE: Final = 0.5
 
 _decode_room: Final = msgspec.json.Decoder(Room).decode
 _decode_member: Final = msgspec.json.Decoder(Member).decode
@@ -585,7 +584,7 @@ def _nearest(wanted: str, known: Mapping[str, Room]) -> list[str]:
     words: dict[str, str] = {}
     for id_, room in known.items():
         words |= {id_: id_, room.slug: words.get(room.slug, id_)}
-    alike = difflib.get_close_matches(wanted, words, _NEAREST, _LEAST_ALIKE)
+    alike = nearest(wanted, words, _NEAREST)
     return list(dict.fromkeys(words[word] for word in alike))
 
 

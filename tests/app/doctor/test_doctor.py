@@ -54,10 +54,9 @@ def test_findings_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
     status = doctor(DoctorOrder(checks=checks, is_json=True), {"PATH": f"{tmp_path}:/nowhere"})
 
-    said = json.loads(capsys.readouterr().out)
-    assert (status, said["ok"], said["checks"]) == (0, True, checks)
-    (one,) = said["harnesses"]
-    assert (one["harness"], one["version"]) == ("codex", "0.0.1")
+    home, one = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (status, home) == (0, {"kind": "check", **checks[0]})
+    assert (one["kind"], one["ok"], one["harness"], one["version"]) == ("harness", True, "codex", "0.0.1")
     assert "has not been tested" in one["known"]
 
 

@@ -97,6 +97,14 @@ def test_long_text_is_cut_at_thirty_characters_and_kept_on_one_line() -> None:
     assert line == '#42(2m): "one two␛[2J ' + "x" * 17 + '…" read by nova [1/3]'
 
 
+def test_many_readers_are_counted() -> None:
+    names = [f"agent{number}" for number in range(50)]
+
+    line = receipt_line(sent(*names, total=60), NOW, None, PLAIN)
+
+    assert line.endswith(f"read by {', '.join(names[:10])} and 40 more [50/60]")
+
+
 def test_narrow_receipt_cuts_text_then_names_but_never_the_count() -> None:
     receipt = sent("nova", "kira", text="can you review this")
 

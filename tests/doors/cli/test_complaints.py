@@ -1,10 +1,14 @@
 """Messages of usage errors that the parser tests do not cover."""
 
+import pytest
+
 from palaver.doors.cli.parser import (
+    _SYNONYMS,
     missing_value,
     not_a_choice,
     shown,
     too_many,
+    trace,
     typed,
     unknown_command,
     unknown_option,
@@ -52,3 +56,36 @@ def test_extra_argument_is_shown_with_the_usage() -> None:
     assert show is not None
 
     assert too_many(show, ["1", "2"]) == "unexpected argument '2'; usage: pal show ID"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("version", "did you mean 'pal --version'?"),
+        ("ps", "did you mean 'pal list'?"),
+        ("log", "did you mean 'pal events'?"),
+        ("reply", "did you mean 'pal send --reply-to ID'?"),
+        ("start", "did you mean 'pal claude' or 'pal run' or 'pal up'?"),
+        ("READ", "did you mean 'pal recv' or 'pal show ID'?"),
+        ("watch", "did you mean 'pal events --follow'?"),
+        ("lsit", "did you mean 'pal list'?"),
+        ("receitps", "did you mean 'pal receipts'?"),
+        ("banana", "'pal --help' lists the commands"),
+    ],
+)
+def test_other_word_for_a_command_is_explained(word: str, hint: str) -> None:
+    assert unknown_command(TABLE.root, word).endswith(f"; {hint}")
+
+
+def test_synonyms_are_no_commands_and_name_commands() -> None:
+    for word, meanings in _SYNONYMS.items():
+        assert word not in TABLE.root.children
+        for meaning in meanings:
+            assert meaning == "--version" or trace(TABLE, meaning.split()).entry.command.path
+
+
+def test_list_of_a_noun_is_found_by_its_short_word() -> None:
+    room = TABLE.root.children["room"]
+
+    assert unknown_command(room, "ls").endswith("; did you mean 'pal room list'?")
+    assert unknown_command(room, "ps").endswith("; 'pal room --help' lists the subcommands")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from palaver.doors.cli.events import DEFAULT_EVENTS
-from palaver.doors.cli.help import render_page
+from palaver.doors.cli.help import render_manual, render_page
 from palaver.doors.cli.messages import DEFAULT_INBOX, DEFAULT_RECV
 from palaver.doors.cli.run import TABLE
 from palaver.doors.cli.spec import Command, Option, Positional, build_table, option_usage, usage_line
@@ -128,3 +128,13 @@ def test_hidden_command_is_not_on_the_page() -> None:
     page = page_of(Command(path=("__debug",), summary="Look inside.", is_hidden=True))
 
     assert "__debug" not in page
+
+
+def test_manual_page_is_current_and_has_no_unescaped_signs() -> None:
+    page = render_manual(TABLE)
+
+    assert (DOCS / "pal.1").read_text(encoding="utf-8") == page
+    assert page.isascii()
+    assert not re.search(r"(?m)^'", page)
+    for command in (one for one in TABLE.commands if not one.is_hidden):
+        assert f"pal {' '.join(command.path)}".replace("-", "\\-") in page

@@ -1,12 +1,13 @@
 """Help at every width, for every command."""
 
+import json
 import re
 
 import pytest
 
-from palaver.doors.cli.help import render_help
+from palaver.doors.cli.help import render_help, render_json
 from palaver.doors.cli.parser import parse
-from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.run import COMMANDS, TABLE
 from palaver.doors.cli.spec import Command, build_table
 from palaver.protocol.display import display_width
 
@@ -93,3 +94,26 @@ def test_colours_are_optional_and_change_nothing_else() -> None:
         assert "\x1b" not in plain
         assert COLOUR.search(bright)
         assert COLOUR.sub("", bright) == plain
+
+
+def test_help_as_json_has_one_object_for_each_command() -> None:
+    lines = [json.loads(line) for line in render_json(TABLE, None).splitlines()]
+
+    shown = [command for command in COMMANDS if not command.is_hidden]
+    assert [line["command"] for line in lines] == [" ".join(command.path) for command in shown]
+    assert all(line["usage"] and line["summary"] for line in lines)
+    send = next(line for line in lines if line["command"] == "send")
+    thread = next(option for option in send["options"] if option["name"] == "--thread")
+    assert thread["value"]
+    assert thread["help"]
+
+
+def test_help_as_json_of_one_command_is_one_object() -> None:
+    parsed = parse(TABLE, ["help", "recv", "--json"])
+
+    (line,) = render_json(TABLE, parsed.command).splitlines()
+
+    assert parsed.form == "json"
+    assert json.loads(line)["statuses"]["3"]
+    assert parse(TABLE, ["recv", "--help", "--json"]) == parsed
+    assert parse(TABLE, ["recv", "--help"]).form is None

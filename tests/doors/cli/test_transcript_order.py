@@ -12,7 +12,8 @@ from palaver.harness.registry import (
     excerpt_order_from_word,
     known_session,
     order_to_word,
-    read_order_from_word,
+    order_to_words,
+    read_order_from_words,
 )
 from palaver.protocol.agents import Agent, Seat
 from palaver.protocol.transcript import Detail, Stretch
@@ -31,7 +32,8 @@ numbers = st.integers(1, 1 << 50)
 levels = st.sampled_from(Detail)
 orders = st.builds(
     ReadOrder,
-    known=sessions,
+    known=st.lists(sessions, max_size=2).map(tuple),
+    is_all=st.booleans(),
     first=numbers,
     last=st.none() | numbers,
     newest=numbers,
@@ -44,7 +46,7 @@ stretches = st.builds(Stretch, agent=words, first=numbers, last=numbers, level=l
 
 @given(orders)
 def test_order_survives_being_written_and_read_back(order: ReadOrder) -> None:
-    assert read_order_from_word(order_to_word(order)) == order
+    assert read_order_from_words(order_to_words(order)) == order
 
 
 @given(
@@ -55,8 +57,8 @@ def test_excerpt_order_survives_being_written_and_read_back(order: ExcerptOrder)
 
 
 @given(orders)
-def test_order_is_one_argument_of_a_command_line(order: ReadOrder) -> None:
-    assert "\0" not in order_to_word(order)
+def test_order_can_be_arguments_of_a_command_line(order: ReadOrder) -> None:
+    assert not any("\0" in word for word in order_to_words(order))
 
 
 def known(agent: Agent, *, is_present: bool = True) -> KnownSession:

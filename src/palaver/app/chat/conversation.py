@@ -4,7 +4,6 @@ Knows no terminal and no socket: `chat.py` has both.
 """
 
 import asyncio
-import difflib
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from palaver.errors import PalaverError, UnknownMember
+from palaver.errors import PalaverError, UnknownMember, nearest
 from palaver.protocol.events import DeliveryReport
 from palaver.protocol.query import MESSAGE_SENT, RoomEvent
 
@@ -252,7 +251,7 @@ def refusal_line(error: PalaverError, state: ChatState) -> str:
     if not isinstance(error, UnknownMember):
         return f"not sent: {error}"
     names = [member.agent_id for member in state.members]
-    near = difflib.get_close_matches(error.agent_id, names, n=3, cutoff=0.5)
+    near = nearest(error.agent_id, names, n=3)
     if near:
         return f"not sent: no such member: {error.agent_id} (did you mean {' or '.join(near)}?)"
     here = f"the members are {', '.join(names)}" if names else "the room has no members"

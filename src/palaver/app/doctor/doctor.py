@@ -153,11 +153,13 @@ def doctor(order: DoctorOrder, environment: Mapping[str, str]) -> int:
     is_well = is_well and not missing and all(one.tried is None or one.tried.is_well for one in found)
     known = proven()
     if order.is_json:
-        views = [found_view(one, known) for one in found]
-        views += [{"harness": name, "path": None, "version": None} for name in missing]
-        sys.stdout.write(
-            json.dumps({"ok": is_well, "checks": order.checks, "harnesses": views}, ensure_ascii=False) + "\n"
-        )
+        views = [{"kind": "check", **check} for check in order.checks]
+        for one in found:
+            is_ok = one.tried is None or one.tried.is_well
+            views.append({"kind": "harness", "ok": is_ok, **found_view(one, known)})
+        for name in missing:
+            views.append({"kind": "harness", "ok": False, "harness": name, "path": None, "version": None})
+        sys.stdout.writelines(f"{json.dumps(view, ensure_ascii=False)}\n" for view in views)
         return 0 if is_well else 1
     paint = paint_for(environment, is_terminal=sys.stdout.isatty(), harness=harness_of(environment))
     for ok, line in _lines(found, missing, known):

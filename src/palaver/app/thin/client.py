@@ -207,8 +207,10 @@ class _Client:
         raise StartError("the connection to the daemon was lost")
 
     def _run_pump(self) -> NoReturn:
-        from palaver.app.thin.pump import McpPump  # only here: no other command needs it
+        from palaver.app.thin.pump import FOR_A_HARNESS, McpPump  # only here: no other command needs it
 
+        if os.isatty(0):
+            raise StartError(FOR_A_HARNESS)
         pump = McpPump(self._home, self._fields, write_out, self._use_wire, self._obey)
         pump.run(self._reach.open(0))
 

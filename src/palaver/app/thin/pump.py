@@ -32,6 +32,10 @@ _FIRST_LIMIT_S = 5.0  # for the first frame of a daemon: one that has just start
 _LAST_LIMIT_S = 10.0  # for the next frame after the end of input, while a line is not settled
 _BYE_LIMIT_S = 2.0  # the same when all lines are settled
 _NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has a socket option instead
+FOR_A_HARNESS = (
+    "a harness runs 'pal mcp' and talks to it in MCP over standard input; it is not for a terminal. "
+    "Add it to a harness: claude mcp add palaver -- pal mcp"
+)
 _NO_BUS = "the bus is not running; try again later, or ask for 'pal up'. The call may have been carried out"
 _HUNG = (
     "the bus does not answer: its daemon is stopped or very busy. Try again later, or end the process "

@@ -407,6 +407,10 @@ def _state_with_reason(view: AgentView, now_ms: int) -> str:
     return f"{words}: {truncate(exact(view.detail or ''), _LIMIT_ASKED)}" if is_asking else words
 
 
+_LIMIT_READERS: Final = 10
+"""How many readers of a message are named."""
+
+
 def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Paint) -> Safe:
     """Return the readers of a message as one line: `#42(2m): "hello" read by nova, kira [2/3]`.
 
@@ -415,7 +419,9 @@ def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Pa
     names = recent.read_by
     head, tail = f"#{recent.seq}({ago(now_ms - recent.ts)}): ", f" [{len(names)}/{recent.total}]"
     text = truncate(paint.safe(" ".join(recent.text.split())), _LIMIT_TEXT)
-    readers = str(paint.names(names)) or "none"
+    readers = str(paint.names(names[:_LIMIT_READERS])) or "none"
+    if len(names) > _LIMIT_READERS:
+        readers += f" and {len(names) - _LIMIT_READERS} more"
     if room is not None:
         left = room - display_width(f'{head}"" read by {tail}')
         text = truncate(text, max(left - display_width(readers), _LEAST_TEXT))

@@ -11,6 +11,7 @@ import msgspec
 from palaver.broker.context import Sent, Written
 from palaver.broker.messages import check_breadth
 from palaver.doors.cli.call import Call
+from palaver.doors.cli.events import event_text
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.threads import session_of_agent
 from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotPerson, UsageError
@@ -28,10 +29,10 @@ from palaver.protocol.bundles import (
     locate_file,
     path_in_bundle,
 )
-from palaver.protocol.display import Column, Paint, ago, lay_out, truncate
+from palaver.protocol.display import Column, Paint, ago, lay_out
 from palaver.protocol.envelope import Event, encode_event
 from palaver.protocol.events import Bundle, KeptFile
-from palaver.protocol.message import HUMAN, readable_text
+from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import Send
 from palaver.protocol.transcript import (
     LIMIT_TRANSCRIPT_BYTES,
@@ -54,7 +55,9 @@ DEFAULT_BUNDLES: Final = 20
 _GROUP: Final = "Bundles"
 
 _BUNDLE_ID: Final = Positional(
-    name="ID", help="The bundle: its eight characters, with or without bundle: before them."
+    name="ID",
+    help="The bundle: its eight characters, with or without bundle: before them.",
+    completes="bundles",
 )
 
 CONTENT_OPTIONS: Final = (
@@ -90,7 +93,7 @@ CONTENT_OPTIONS: Final = (
         help="Read the transcript from this file of JSON lines.",
         completes="files",
     ),
-    Option(name="--extends", metavar="ID", help="Extend this bundle."),
+    Option(name="--extends", metavar="ID", help="Extend this bundle.", completes="bundles"),
     Option(
         name="--root",
         metavar="DIR",
@@ -102,7 +105,7 @@ CONTENT_OPTIONS: Final = (
 """The contents of a bundle."""
 
 SEND_OPTIONS: Final = (
-    Option(name="--bundle", metavar="ID", help="Attach this bundle."),
+    Option(name="--bundle", metavar="ID", help="Attach this bundle.", completes="bundles"),
     Option(
         name="--title",
         metavar="TITLE",
@@ -264,7 +267,7 @@ async def show(call: Call) -> int:
     for lines in content_lines(call, bundle) if is_full else ():
         await call.say_lines(["", *lines])
     async for found in _events(call, bundle):
-        await call.say(event_line(call, found, is_full=is_full))
+        await call.say(event_text(call, found, is_full=is_full))
     return 0
 
 
@@ -473,9 +476,6 @@ def _agent(call: Call, stretch: Stretch) -> Agent:
 # --------------------
 # Rendering: bundles for programs and for people. Writes nothing.
 
-_SHORT_LINE: Final = 200
-"""Columns of an event in a summary that is not for a terminal."""
-
 
 def bundle_view(
     event: Event, bundle: Bundle, parents: Sequence[tuple[str, BundleRow]], *, is_full: bool
@@ -575,16 +575,6 @@ def _entry_lines(entry: dict[str, object]) -> Iterator[str]:
         yield f"    {tool.get('name')} {tool.get('input')}".rstrip()
         if tool.get("output"):
             yield f"    {'✗' if tool.get('is_error') else '→'} {tool['output']}".rstrip()
-
-
-def event_line(call: Call, event: Event, *, is_full: bool) -> str:
-    paint = call.paint
-    to = f" → {paint.names(event.to)}" if event.to else ""
-    sender = f"{paint.safe(event.type)} {paint.name(event.sender)}"
-    head = f"#{event.seq} {call.clock_time(event.ts)} {sender}{to}: "
-    if is_full:
-        return head + _body(call, readable_text(event))
-    return truncate(head + paint.safe(readable_text(event)), call.width or _SHORT_LINE)
 
 
 def _body(call: Call, text: str) -> str:

@@ -141,9 +141,9 @@ BUS_COMMANDS: Final = (
             (1, "Something needs a fix."),
         ),
         json=(
-            "one object with 'ok', 'checks' and 'harnesses'. With --repair: 'whole', 'events', 'missing', "
-            "'lost' (how many events, by the name of their archive file), 'unfiled' (events whose "
-            "archive file is missing) and 'damaged_files'."
+            "one line for each check and each harness, with 'kind', 'ok' and 'advice'. With --repair: "
+            "'whole', 'events', 'missing', 'lost' (how many events, by the name of their archive file), "
+            "'unfiled' (events whose archive file is missing) and 'damaged_files'."
         ),
         see=(
             ("known to work", "compatibility.md"),

@@ -1,7 +1,7 @@
 """One running command: its caller, its command line and its output. Every command receives a `Call`."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -124,8 +124,8 @@ class Call:
         await self.say("\n".join(lines))
 
     async def say_json(self, value: object) -> None:
-        """Write one JSON object on a separate line."""
-        await self.write(_encode(value) + b"\n")
+        """Write one JSON object on a separate line, in the words that all commands share."""
+        await self.write(_encode(in_common_words(msgspec.to_builtins(value))) + b"\n")
 
     async def write(
         self, data: bytes, token: bytes = b"", *, flushed: Callable[[], None] | None = None
@@ -170,6 +170,42 @@ class Call:
         if found is None:
             raise no_agent(self.services.broker.directory, name, "'pal list' shows the agents")
         return found
+
+
+# --------------------
+# The words of JSON that all commands share: docs/json.md.
+
+COMMON_WORDS: Final[Mapping[str, str]] = {
+    "name": "agent",
+    "agent_id": "agent",
+    "author_agent_id": "agent",
+    "room_id": "room",
+    "event_seq": "seq",
+    "event_id": "id",
+    "note_id": "id",
+    "task_id": "id",
+    "created_at": "ts",
+    "created": "ts",
+    "since": "ts",
+    "started": "ts",
+}
+"""Fields of results that tools, the SDK and older programs know, with the common word for the same value."""
+_NESTED: Final = ("members", "receipts", "events", "subagents", "task")
+"""Fields with such a result, or a list of them."""
+
+
+def in_common_words(view: dict[str, object]) -> dict[str, object]:
+    """Return a result with the common word for each of its fields, first; all other fields stay."""
+    # The name of a room is not the name of an agent.
+    words = ((old, new) for old, new in COMMON_WORDS.items() if old != "name" or "room_id" not in view)
+    common = {new: view[old] for old, new in words if old in view and new not in view}
+    return common | view | {name: _in_common_words(view[name]) for name in _NESTED if name in view}
+
+
+def _in_common_words(value: object) -> object:
+    if isinstance(value, list):
+        return [_in_common_words(one) for one in value]
+    return in_common_words(value) if isinstance(value, dict) else value
 
 
 def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:

@@ -12,12 +12,14 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Trace, is_option, trace
 from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import GLOBAL_EXCLUSIVE, Command, Completes, Option, Positional, Table
+from palaver.doors.cli.subscriptions import asked_for, subscriptions_of
 from palaver.errors import UsageError
 from palaver.harness.programs import GENERIC
 from palaver.harness.registry import PROFILES
 from palaver.protocol.display import safe_for_agent
 from palaver.protocol.events import MessageSent
 from palaver.protocol.query import Query
+from palaver.state.bundles import read_newest_bundles
 from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.state.tasks import read_tasks
 
@@ -32,7 +34,8 @@ COMPLETION_COMMANDS: Final = (
         group="Help",
         summary="Print a completion script for your shell.",
         description=(
-            "It completes commands, options, agents, tags (@api-), harnesses, threads and message numbers. "
+            "It completes commands, options, agents, tags (@api-), harnesses, threads, message numbers, and "
+            "the ids of notes, tasks, bundles, tokens and subscriptions. "
             "While the bus is not running it offers no names, and it never starts the bus."
         ),
         positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
@@ -71,9 +74,12 @@ async def complete_words(call: Call) -> int:
 
     def candidates(kind: str) -> list[str]:
         if kind == "agents":
+            return sorted(agent.name for agent in call.services.broker.directory.all() if not agent.left)
+        if kind == "all agents":
             return sorted(agent.name for agent in call.services.broker.directory.all())
         if kind == "tags":
-            return sorted({agent.tag for agent in call.services.broker.directory.all() if agent.tag})
+            here = (agent for agent in call.services.broker.directory.all() if not agent.left)
+            return sorted({agent.tag for agent in here if agent.tag})
         if kind == "harnesses":
             return sorted(PROFILES.keys() - {GENERIC.name})
         if kind == "threads":
@@ -87,6 +93,15 @@ async def complete_words(call: Call) -> int:
             rooms = read_rooms_of(rows, call.caller.name)
             notes = [note for room in rooms for note in read_notes(rows, room.id, limit=_OFFERED)]
             return [f"{short_id(note.id)}\t{note.text}" for note in notes]
+        if kind == "bundles":
+            return [f"{id_}\t{row.title}" for id_, row in reversed(read_newest_bundles(rows, _OFFERED))]
+        if kind == "tokens":
+            tokens = call.services.callers.tokens.all()
+            return [f"{token.id}\t{token.name}, {token.standing}" for token in tokens]
+        if kind == "subscriptions":
+            made, watches = subscriptions_of(rows, call.caller.name)
+            asked = [f"w{one.request}-{one.agent}\trequest #{one.request} to {one.agent}" for one in watches]
+            return [*(f"{one.id}\t{asked_for(one)}" for one in made), *asked]
         if kind == "tasks":
             return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
         if kind == "permissions":
@@ -190,8 +205,8 @@ def _values(
             return [DIRECTORIES]
         case "commands":
             return _topics(table, seen.positionals)
-        case "agents":
-            names = candidates("agents")
+        case "agents" | "all agents":
+            names = candidates(kind)
             return [f"@{name}" for name in names] if word.startswith("@") else list(names)
         case "targets":
             tags = [_described(f"{tag}-", f"all agents with the tag {tag}") for tag in candidates("tags")]

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from functools import partial
 from typing import Final
 
@@ -16,8 +15,9 @@ from msgspec.structs import replace
 
 from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room
 from palaver.doors.cli.parser import Parsed, shown
+from palaver.doors.cli.render import topic_marks
 from palaver.doors.cli.spec import Command, Completes, Option
-from palaver.errors import PalaverError, UsageError
+from palaver.errors import PalaverError, UsageError, nearest
 from palaver.protocol.agents import RESERVED
 from palaver.protocol.display import Safe, truncate
 from palaver.protocol.envelope import Event, encode_event
@@ -63,7 +63,11 @@ LOG_COMMANDS: Final = (
             "SIGHUP end the command cleanly."
         ),
         options=(
-            _filter("--type", "TYPE", "Event type: message, status, life, delivery, agent.hello, …"),
+            _filter(
+                "--type",
+                "TYPE",
+                "Event type: message, status, life, delivery, agent.hello, … Or several: message,status.",
+            ),
             _filter("--agent", "NAME", "From, to or about this agent.", "agents"),
             _filter(
                 "--from",
@@ -72,6 +76,7 @@ LOG_COMMANDS: Final = (
                 "agents",
             ),
             _filter("--to", "NAME", "Sent to this agent.", "agents"),
+            _filter("--participant", "NAME", "Sent by this agent or to it.", "agents"),
             _filter("--mention", "NAME", "The text mentions this agent.", "agents"),
             _filter(
                 "--target",
@@ -90,7 +95,14 @@ LOG_COMMANDS: Final = (
                 ),
             ),
             _filter("--intent", "INTENT", "With this intent: request, inform or ack.", choices=INTENTS),
-            _filter("--file", "PATH", "About this file.", "files"),
+            _filter("--reply-to", "ID", "A reply to this message.", "ids"),
+            _filter("--tool", "NAME", "An agent uses this tool: Bash. Case does not matter."),
+            _filter(
+                "--file",
+                "GLOB",
+                "About this file. '*' matches any characters, also slashes, and '?' any one: '*.py'.",
+                "files",
+            ),
             _filter(
                 "--status",
                 "STATE",
@@ -144,6 +156,7 @@ LOG_COMMANDS: Final = (
             ("pal events", "the latest events"),
             ("pal events --thread pr-123 --all", "a whole conversation"),
             ("pal events --type message --from luna --since 2h", "recent messages of luna"),
+            ("pal events --type status --tool Edit --file 'src/*.py'", "edits of Python files"),
             ('pal events --search "flaky test"', "full-text search"),
             ("pal events --agent nova --type status --wait 5m", "wait until nova's state changes"),
             ("pal events --follow --json", "pass events to a program"),
@@ -168,8 +181,8 @@ LOG_COMMANDS: Final = (
 
 _PAGE: Final = 1000
 _FILTERS: Final = (
-    *("--type", "--agent", "--from", "--to", "--mention", "--target", "--thread", "--room", "--intent"),
-    *("--file", "--status", "--search"),
+    *("--type", "--agent", "--from", "--to", "--participant", "--mention", "--target", "--thread", "--room"),
+    *("--intent", "--reply-to", "--tool", "--file", "--status", "--search", "--before", "--until"),
 )
 _ALL_SHOWN: Final = b"shown"
 """The token of a wait whose events were all shown."""
@@ -178,7 +191,7 @@ _ALL_SHOWN: Final = b"shown"
 async def events(call: Call) -> int:
     """Show the stored events that pass the filters; with --wait or --follow wait for new ones."""
     query = await _query(call, call.parsed)
-    await doubt_names(call, (*query.agents, *query.senders))
+    await doubt_names(call, (*query.agents, *query.senders, *query.participants))
     await doubt_types(call, query.types)
     if call.parsed.has("--all") or call.parsed.has("--after"):
         _tell_of_archive(call, query)
@@ -280,7 +293,8 @@ async def _query(call: Call, parsed: Parsed) -> Query:
         raise UsageError("--search and --sql cannot be combined with --wait or --follow")
     if parsed.has("--consumer") and not (parsed.has("--follow") or parsed.has("--wait")):
         raise UsageError("--consumer requires --follow or --wait")
-    last = parsed.number("--last")
+    is_consumer = parsed.has("--consumer")  # It may skip all events that it has missed.
+    last = parsed.number("--last", least=0 if is_consumer else 1)
     if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
         last = DEFAULT_EVENTS
     query = await query_from(call, last=last, limit=_PAGE)
@@ -299,6 +313,23 @@ def files_from(call: Call) -> tuple[str, ...]:
     """Return the file filter: each path as given, and as an absolute path."""
     given = call.parsed.values("--file")
     return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
+
+
+def types_from(call: Call) -> tuple[str, ...]:
+    """Return the filter by type: each value may be a list with commas."""
+    types = [one.strip() for given in call.parsed.values("--type") for one in given.split(",")]
+    if not all(types):
+        raise UsageError("--type requires one or more event types, such as message or message,status")
+    return tuple(dict.fromkeys(types))
+
+
+def replies_from(call: Call) -> tuple[str, ...]:
+    """Return the filter by the message that is replied to: its seq, as its replies have it.
+
+    Raises NotFound.
+    """
+    found = map(call.services.queries.message, call.parsed.values("--reply-to"))
+    return tuple(f"{one.imported}:{one.device}" if one.imported else str(one.seq) for one in found)
 
 
 def targets_from(call: Call) -> tuple[str, ...]:
@@ -332,16 +363,19 @@ async def query_from(call: Call, *, last: int | None = None, limit: int) -> Quer
     """Return the query of a command that has all filters."""
     parsed = call.parsed
     return Query(
-        types=tuple(parsed.values("--type")),
+        types=types_from(call),
         agents=tuple(parsed.values("--agent")),
         senders=tuple(parsed.values("--from")),
         to=tuple(parsed.values("--to")),
+        participants=tuple(parsed.values("--participant")),
         mentions=tuple(parsed.values("--mention")),
         targets=targets_from(call),
         concerns=concerns_from(call),
         threads=tuple(parsed.values("--thread")),
         rooms=await rooms_from(call),
         intents=tuple(parsed.values("--intent")),
+        replies_to=replies_from(call),
+        tools=tuple(parsed.values("--tool")),
         files=files_from(call),
         statuses=tuple(parsed.values("--status")),
         after=parsed.number("--after") or 0,
@@ -401,7 +435,7 @@ async def doubt_types(call: Call, types: Iterable[str]) -> None:
     """Warn about types that no event has, if a known type is similar."""
     known = [*BODIES, *STORED_TYPES]
     for type_ in () if call.asked.resume else types:
-        near = [] if type_ in known else get_close_matches(type_.lower(), known, n=1)
+        near = [] if type_ in known else nearest(type_, known)
         if near and not await call.services.queries.read(Query(types=(type_,), last=1)):
             call.warn(f"the log has no event of type {type_}; did you mean {near[0]}?")
 
@@ -582,13 +616,13 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def event_line(call: Call, event: Event) -> bytes:
     """Return one line with its line end: JSON if asked for, and for streams under a harness; else text."""
-    types = call.parsed.values("--type")
+    types = types_from(call)
     name = event.type
     if event.type == MESSAGE and _MESSAGE_SENT in types and MESSAGE not in types:
         name = _MESSAGE_SENT  # another name of the type, and the one in the filter
     if _is_json(call):
         return encode_event(event if name == event.type else replace(event, type=name)) + b"\n"
-    return (_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
+    return (event_text(call, event, name) + "\n").encode("utf-8", "backslashreplace")
 
 
 def skipped_line(call: Call, skipped: SkippedEvents) -> bytes:
@@ -624,13 +658,19 @@ def _command(call: Call, skipped: SkippedEvents) -> Iterator[str]:
                 yield from (name, str(one))
 
 
-def _text(call: Call, event: Event, name: str) -> str:
-    """Return an event as text for people, with the given name of its type."""
+def event_text(call: Call, event: Event, name: str = "", *, is_full: bool = False) -> str:
+    """Return an event as text for people, with another name of its type if one is given.
+
+    It is one line, cut to the width of a terminal; with `is_full` the summary is complete, with its lines.
+    """
     paint = call.paint
     to = f" → {paint.names(event.to)}" if event.to else ""
-    text, kind, sender = paint.safe(summary(event)), paint.safe(name), paint.name(event.sender)
-    plain = f"#{event.seq} {call.clock_time(event.ts)} {kind} {sender}{to}: "
-    if call.width is not None:
+    marks = topic_marks(event)
+    about = paint.safe(f" [{', '.join(marks)}]") if marks else ""
+    text, kind = paint.safe(summary(event), keep_lines=is_full), paint.safe(name or event.type)
+    sender = paint.name(event.sender)
+    plain = f"#{event.seq} {call.clock_time(event.ts)} {kind} {sender}{to}{about}: "
+    if call.width is not None and not is_full:
         text = Safe(truncate(text, max(20, call.width - len(plain))))
     place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
-    return f"{place} {moment} {paint.green(kind)} {paint.cyan(sender)}{to}: {text}"
+    return f"{place} {moment} {paint.green(kind)} {paint.cyan(sender)}{to}{about}: {text}"

@@ -1,5 +1,9 @@
-"""Render the table of commands: as help for a terminal of any width, and as the page docs/cli.md. Pure."""
+"""Render the table of commands. Pure.
 
+As help for a terminal of any width, as JSON, as the page docs/cli.md, and as the manual page docs/pal.1.
+"""
+
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +38,14 @@ HELP_COMMANDS: Final = (
                 completes="commands",
             ),
         ),
-        examples=(("pal help send", "the same as pal send --help"),),
+        examples=(
+            ("pal help send", "the same as pal send --help"),
+            ("pal help --json", "all commands and options, for programs"),
+        ),
+        json=(
+            "one object for each command: 'command', 'usage', 'summary', 'group', and where they apply "
+            "'description', 'arguments', 'options', 'statuses', 'examples' and 'json'."
+        ),
     ),
 )
 
@@ -186,6 +197,46 @@ def _lower(sentence: str) -> str:
 
 
 # --------------------
+# The table of commands as JSON: `pal help --json`.
+
+
+def command_view(command: Command) -> dict[str, object]:
+    """Return a command as `pal help --json` prints it; empty fields are left out."""
+    view = {
+        "command": " ".join(command.path),
+        "usage": usage_line(command),
+        "summary": command.summary,
+        "description": command.description,
+        "group": command.group,
+        "is_group": command.is_group,
+        "arguments": [
+            _named(one.name, one, {"optional": one.optional, "many": one.many}) for one in command.positionals
+        ],
+        "options": [
+            _named(one.name, one, {"short": one.short, "value": one.metavar, "many": one.many})
+            for one in command.options
+        ],
+        "statuses": {str(status): meaning for status, meaning in command.statuses},
+        "examples": [{"line": line, "meaning": meaning} for line, meaning in command.examples],
+        "json": command.json,
+    }
+    return {name: value for name, value in view.items() if value}
+
+
+def _named(name: str, one: Option | Positional, rest: dict[str, object]) -> dict[str, object]:
+    view = {"name": name, **rest, "help": one.help, "choices": list(one.choices)}
+    return {key: value for key, value in view.items() if value}
+
+
+def render_json(table: Table, command: Command | None) -> str:
+    """Return one line of JSON for a command; without one, a line for each command that is not hidden."""
+    wanted = [command] if command is not None and command.path else table.commands
+    return "".join(
+        f"{json.dumps(command_view(one), ensure_ascii=False)}\n" for one in wanted if not one.is_hidden
+    )
+
+
+# --------------------
 # The page docs/cli.md. `make docs` writes it, and a test compares the file with it.
 
 _PAGE_WIDTH: Final = 120
@@ -212,7 +263,8 @@ People, scripts and agents use the bus with `pal`. The first command starts it; 
 
 _READING: Final = """\
 `pal help COMMAND` and `pal COMMAND --help` show the help of one command and do nothing else, whatever other
-arguments are given. `pal --version` prints the version; with `--json` as one object, `{"version": …}`.
+arguments are given; with `--json` they print objects for programs. `man pal` shows the same as this page.
+`pal --version` prints the version; with `--json` as one object, `{"version": …}`.
 
 ## How a line is read
 
@@ -334,3 +386,80 @@ def _shell_block(examples: Sequence[tuple[str, str]]) -> str:
 def _listed(words: Sequence[str], last: str = "and") -> str:
     """Return words as a list in a sentence: `a, b and c`."""
     return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+# --------------------
+# The manual page docs/pal.1, for `man pal`. `make docs` writes it, and a test compares the file with it.
+
+
+def render_manual(table: Table) -> str:
+    """Return the text of docs/pal.1: all commands that are not hidden, in the groups and order of help."""
+    program = table.root.command
+    lines = [
+        '.\\" `make docs` writes this page. Change the texts in src/palaver/doors/cli instead.',
+        '.TH PAL 1 "" Palaver',
+        ".SH NAME",
+        _roff(f"pal - {_lower(program.summary).rstrip('.')}"),
+        ".SH SYNOPSIS",
+        ".B pal",
+        _roff("COMMAND [OPTIONS]"),
+        ".SH GLOBAL OPTIONS",
+        *_roff_pairs(_option_rows(GLOBAL_OPTIONS)),
+    ]
+    group = ""
+    for command in table.commands:
+        if command.is_hidden:
+            continue
+        if command.group != group:
+            group = command.group
+            lines.append(_roff_macro("SH", group.upper()))
+        lines += _roff_section(command)
+    lines += [".SH EXAMPLES", *_roff_examples(program.examples)]
+    lines += [".SH EXIT STATUS", *_roff_pairs([(str(status), text) for status, text in _STATUSES])]
+    return "\n".join(lines) + "\n"
+
+
+_STATUSES: Final = (
+    (0, "Done."),
+    (1, "Refused or failed; standard error says why."),
+    (2, "The command line could not be read."),
+    (3, "Waited, and nothing came."),
+)
+
+
+def _roff_section(command: Command) -> Iterator[str]:
+    yield _roff_macro("SS", usage_line(command))
+    yield _roff(" ".join(filter(None, (command.summary, command.description))))
+    rows = [(positional_usage(one), _explained(one)) for one in command.positionals]
+    yield from _roff_pairs(rows + _option_rows(command.options))
+    if command.json:
+        yield ".PP"
+        yield _roff(f"With --json: {command.json}")
+    yield from _roff_examples(command.examples)
+
+
+def _roff_pairs(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, text in rows:
+        yield ".TP"
+        yield f"\\fB{_roff(name)}\\fR"
+        yield _roff(text)
+
+
+def _roff_examples(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for line, meaning in examples:
+        yield ".PP"
+        yield _roff(f"{meaning[:1].upper()}{meaning[1:]}:")
+        yield ".PP"
+        yield f".nf\n    {_roff(line)}\n.fi"
+
+
+def _roff_macro(name: str, text: str) -> str:
+    quoted = _roff(text).replace('"', "\\(dq")
+    return f'.{name} "{quoted}"'
+
+
+def _roff(text: str) -> str:
+    """Return a text in which roff finds no requests and keeps every dash, quote and backslash."""
+    signs = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
+    plain = "".join(signs.get(one, one if one.isascii() else f"\\[u{ord(one):04X}]") for one in text)
+    return f"\\&{plain}" if plain.startswith(".") else plain

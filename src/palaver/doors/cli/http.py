@@ -86,7 +86,11 @@ DOOR_COMMANDS: Final = (
         summary="Revoke a token immediately.",
         description="An agent can revoke its own tokens, a person any token.",
         positionals=(
-            Positional(name="ID", help="An id from 'pal token list', or an agent for all its tokens."),
+            Positional(
+                name="ID",
+                help="An id from 'pal token list', or an agent for all its tokens.",
+                completes="tokens",
+            ),
         ),
         examples=(
             ("pal token revoke 3f9a1c02", "revoke one token"),

@@ -493,7 +493,11 @@ def _sentence(sent: Sent) -> str:
         lines = [f"#{sent.event.seq} was sent before, to {names}"]
     else:
         lines = [f"sent #{sent.event.seq} to {names}"]
-    lines += [f"{group} has no members now; the message is kept" for group in sent.empty_groups]
+        if not sent.delivered_to:
+            where = f" in {room}" if room else ""
+            lines = [f"kept as #{sent.event.seq}; nobody is here{where} to read it"]
+    if sent.delivered_to or sent.event is None:
+        lines += [f"{group} has no members now; the message is kept" for group in sent.empty_groups]
     lines += [f"no agent is subscribed to {path}: dead letter" for path in sent.dead]
     return "\n".join(lines)
 

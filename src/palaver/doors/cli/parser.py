@@ -1,9 +1,8 @@
 """Parse a command line by the table of commands; an error says the problem and the remedy. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Final
 
 from palaver.doors.cli.spec import (
@@ -15,7 +14,7 @@ from palaver.doors.cli.spec import (
     Table,
     usage_line,
 )
-from palaver.errors import UsageError
+from palaver.errors import UsageError, nearest
 
 # --------------------
 # Error texts for command lines that cannot be parsed. Each says the problem and the remedy. Pure.
@@ -33,8 +32,49 @@ def shown(word: str) -> str:
     return repr(word if len(word) <= _SHOWN else word[: _SHOWN - 1] + "…")
 
 
+_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "agents": ("list",),
+    "ask": ("send --intent request",),
+    "exit": ("leave",),
+    "history": ("events",),
+    "log": ("events",),
+    "logs": ("events",),
+    "ls": ("list",),
+    "mail": ("inbox",),
+    "man": ("help",),
+    "message": ("send",),
+    "messages": ("inbox",),
+    "msg": ("send",),
+    "open": ("attach",),
+    "ps": ("list",),
+    "quit": ("leave",),
+    "read": ("recv", "show ID"),
+    "receive": ("recv",),
+    "reply": ("send --reply-to ID",),
+    "say": ("send",),
+    "search": ("events --search WORDS",),
+    "settings": ("config list",),
+    "spawn": ("run",),
+    "start": ("claude", "run", "up"),
+    "sub": ("events sub",),
+    "subscribe": ("events sub",),
+    "tail": ("events --follow",),
+    "unsub": ("events unsub",),
+    "version": ("--version",),
+    "wait": ("recv --wait",),
+    "watch": ("events --follow",),
+    "who": ("list",),
+}
+"""Other words for a command, as other programs have them. They are suggested, not run."""
+
+
+_LEAST_BEGINNING: Final = 3
+
+
 def _nearest(word: str, known: Sequence[str]) -> str | None:
-    near = get_close_matches(word[:_SHOWN].lower(), known, n=1)
+    """Return the name that begins with a word of at least three letters, or else the most similar one."""
+    begins = [one for one in known if len(word.strip("-")) >= _LEAST_BEGINNING and one.startswith(word)]
+    near = begins or nearest(word, known)
     return near[0] if near else None
 
 
@@ -42,9 +82,11 @@ def unknown_command(entry: CommandIndex, word: str) -> str:
     """Return the error for an unknown command or subcommand."""
     before = typed(entry.command)
     known = [name for name, child in entry.children.items() if not child.command.is_hidden]
-    near = _nearest(word, known)
+    near: Sequence[str] = () if entry.command.path else _SYNONYMS.get(word.lower(), ())
+    near = near or nearest("list" if word == "ls" else word, known)
     kind = "subcommand" if entry.command.path else "command"
-    hint = f"did you mean '{before} {near}'?" if near else f"'{before} --help' lists the {kind}s"
+    meant = " or ".join(f"'{before} {one}'" for one in near)
+    hint = f"did you mean {meant}?" if near else f"'{before} --help' lists the {kind}s"
     return f"unknown {kind} {shown(word)}; {hint}"
 
 
@@ -107,7 +149,7 @@ class Parsed:
 
     `positionals` are the arguments before `--`; for a command without `rest` they include those after it.
     `after` is the arguments after `--`, or None without `--`. With `is_help`, only show the help of `command`
-    (its path is empty for the overview); then the other fields are empty.
+    (its path is empty for the overview); then the other fields are empty, except `form`.
     """
 
     command: Command
@@ -141,10 +183,12 @@ class Parsed:
         given = self.value(name)
         if given is None:
             return None
-        if not (given.isascii() and given.isdigit() and len(given) <= 18):
-            raise UsageError(f"{name} requires a whole number, not {shown(given)}")
-        if int(given) < least:
-            raise UsageError(f"{name} must be at least {least}; omit it for the default")
+        is_number = given.isascii() and given.isdigit() and len(given) <= 18
+        if not is_number or int(given) < least:
+            at_least = f" of at least {least}" if least else ""
+            raise UsageError(
+                f"{name} requires a whole number{at_least}, not {shown(given)}; omit it for the default"
+            )
         return int(given)
 
     def duration_s(self, name: str) -> float | None:
@@ -225,9 +269,9 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
         after = words[end + 1 :]
         del words[end:]
     if "--help" in words or "-h" in words:
-        return Parsed(
-            command=trace(table, [one for one in words if one not in _HELP]).entry.command, is_help=True
-        )
+        plain = [one for one in words if one not in _HELP]
+        form = "json" if "--json" in plain else None
+        return Parsed(command=trace(table, plain).entry.command, form=form, is_help=True)
     if not argv:
         return Parsed(command=table.root.command, is_help=True)
     words, handed_on = _split_handed_on(table, words)
@@ -239,7 +283,8 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
     if command.rest is None and after:
         positionals += after
     if command.path == ("help",):
-        return Parsed(command=_topic(table, positionals), is_help=True)
+        form = "json" if "--json" in given else None
+        return Parsed(command=_topic(table, positionals), form=form, is_help=True)
     _check(table, entry, given, positionals)
     home, as_name = given.pop("--home", None), given.pop("--as", None)
     is_json, is_text = given.pop("--json", False), given.get("--text") is True
@@ -281,7 +326,7 @@ def format_argv(parsed: Parsed) -> list[str]:
     """Return arguments that parse to the same result. A request for help becomes `--help`."""
     argv = list(parsed.command.path)
     if parsed.is_help:
-        return [*argv, "--help"]
+        return [*argv, "--help", *(["--json"] if parsed.form else [])]
     if parsed.home is not None:
         argv.append(f"--home={parsed.home}")
     if parsed.as_name is not None:

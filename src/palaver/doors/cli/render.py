@@ -16,10 +16,7 @@ from palaver.protocol.message import readable_text, reply_reference
 def for_people(call: Call, event: Event) -> str:
     """Return a head and the indented text. The content is escaped, so it cannot control the terminal."""
     paint = call.paint
-    message = _message(event)
-    marks = [mark for mark in (message.intent, message.thread) if mark]
-    if answered := reply_reference(event):
-        marks.append(f"answers #{answered}")
+    marks = topic_marks(event)
     number, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
     head = f"{number} {sender} → {paint.names(event.to) or 'all'}"
     if marks:
@@ -28,9 +25,15 @@ def for_people(call: Call, event: Event) -> str:
     return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
 
 
-def _message(event: Event) -> MessageSent:
-    """Return the content of a message; an empty one for a foreign envelope, whatever it claims."""
-    return event.body if isinstance(event.body, MessageSent) else MessageSent()
+def topic_marks(event: Event) -> list[str]:
+    """Return the intent, the thread and the answered message, for the head of a message.
+
+    Empty for a foreign envelope, whatever it claims.
+    """
+    message = event.body if isinstance(event.body, MessageSent) else MessageSent()
+    marks = [mark for mark in (message.intent, message.thread) if mark]
+    answered = reply_reference(event)
+    return [*marks, f"answers #{answered}"] if answered else marks
 
 
 # --------------------

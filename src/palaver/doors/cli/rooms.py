@@ -298,10 +298,10 @@ async def list_rooms(call: Call) -> int:
         context_path=call.absolute(path) if path else None,
         include_closed=call.parsed.has("--all"),
     )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
+    if not call.is_json:
         await call.say_lines(room_table(call, answer.rooms))
+    for room in answer.rooms if call.is_json else ():
+        await call.say_json(room)
     return 0
 
 
@@ -362,10 +362,10 @@ async def list_notes(call: Call) -> int:
         include_resolved=call.parsed.has("--all"),
         limit=DEFAULT_NOTES if limit is None else limit,
     )
-    if call.is_json:
-        await call.say_json(answer)
-    else:
+    if not call.is_json:
         await call.say_lines(note_lines(call, answer.notes))
+    for note in answer.notes if call.is_json else ():
+        await call.say_json(note)
     return 0
 
 

@@ -34,7 +34,7 @@ from palaver.doors.cli import (
 )
 from palaver.doors.cli.call import Call, check_utf8, no_agent
 from palaver.doors.cli.connection import ArgvConnection
-from palaver.doors.cli.help import HELP_COMMANDS, render_help
+from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
 from palaver.doors.cli.parser import Parsed, parse, trace
 from palaver.doors.cli.render import before_the_text, format_refusal, status_of
 from palaver.doors.cli.spec import Command, Table, build_table
@@ -297,7 +297,8 @@ def _verb(asked: ThinRequest) -> tuple[str, ...]:
 async def _help(connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) -> None:
     colour = asked.stdout_is_terminal and wants_colour(asked.environment)
     command = parsed.command if parsed.command.path else None
-    text = render_help(TABLE, command, asked.width or 80, colour)
+    is_json = parsed.form == "json"
+    text = render_json(TABLE, command) if is_json else render_help(TABLE, command, asked.width or 80, colour)
     await connection.output.write(text.encode())
 
 

@@ -12,6 +12,7 @@ from palaver.protocol.agents import ROLES
 
 Completes = Literal[
     "agents",
+    "all agents",
     "targets",
     "threads",
     "files",
@@ -22,10 +23,13 @@ Completes = Literal[
     "settings",
     "rooms",
     "notes",
+    "bundles",
+    "tokens",
+    "subscriptions",
     "tasks",
     "permissions",
 ]
-"""The kind of values that completion offers. `targets` are agents and groups, written with an @."""
+"""The kind of values that completion offers. `agents` have not left; `targets` are agents and groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

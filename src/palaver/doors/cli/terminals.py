@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
@@ -181,7 +182,7 @@ TERMINAL_COMMANDS: Final = (
             "Runs the same command line in the same folder, with your environment. For the caller that "
             "started the agent, an operator or a person."
         ),
-        positionals=(_NAME,),
+        positionals=(replace(_NAME, completes="all agents"),),
         options=(_PROMPT, DETACH),
         examples=(("pal resume luna", "start luna again"),),
     ),

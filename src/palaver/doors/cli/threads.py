@@ -1,14 +1,13 @@
 """The commands that show conversations: threads of messages, and transcripts of sessions."""
 
-from contextlib import aclosing
-from difflib import get_close_matches
+from contextlib import aclosing, suppress
 from typing import Final
 
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.render import for_people
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.errors import BadRequest, NotFound, UsageError
-from palaver.harness.registry import READ_VERB, KnownSession, ReadOrder, known_session, order_to_word
+from palaver.errors import BadRequest, NotFound, UsageError, nearest
+from palaver.harness.registry import READ_VERB, KnownSession, ReadOrder, known_session, order_to_words
 from palaver.protocol.agents import Agent
 from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.envelope import Event
@@ -75,7 +74,12 @@ TRANSCRIPT_COMMANDS: Final = (
             "OpenCode), with your own rights."
         ),
         positionals=(
-            Positional(name="NAME", help="Full name of the agent.", completes="agents"),
+            Positional(
+                name="NAME",
+                help="Full name of the agent; not with --all.",
+                optional=True,
+                completes="all agents",
+            ),
             Positional(
                 name="RANGE",
                 help=(
@@ -101,13 +105,21 @@ TRANSCRIPT_COMMANDS: Final = (
                 ),
             ),
             Option(name="--last", metavar="N", help="Only the last N of these entries."),
+            Option(
+                name="--all",
+                help="Search the transcripts of all agents, also of those that left. With --search.",
+            ),
         ),
         examples=(
             ("pal transcript luna", "the latest entries"),
             ("pal transcript luna 10-15 --detail detailed", "six entries, with tools"),
             ("pal transcript luna --search 'flaky|timeout'", "find entries about a topic"),
+            ("pal transcript --all --search 'flaky|timeout'", "find them in all sessions"),
         ),
-        json="one line for each entry. This is also the default if the caller is an agent.",
+        json=(
+            "one line for each entry, with the name of the agent. This is also the default if the caller is "
+            "an agent."
+        ),
         see=(("transcripts", "transcripts.md"),),
     ),
 )
@@ -157,9 +169,7 @@ async def show_thread(call: Call) -> int:
     """Show the messages of a thread in their order; with --last only the newest ones."""
     name = call.parsed.positionals[0]
     if read_thread(call.services.queries.rows, name) is None:
-        near = get_close_matches(
-            name, [one.name for one in read_threads(call.services.queries.rows, _LOOKED_AT)]
-        )
+        near = nearest(name, [one.name for one in read_threads(call.services.queries.rows, _LOOKED_AT)], n=3)
         hint = f"nearest: {', '.join(near)}" if near else "'pal thread list' shows them"
         raise NotFound(f"thread {name}", hint)
     last = call.parsed.number("--last", least=1)
@@ -186,20 +196,23 @@ async def _show(call: Call, event: Event) -> None:
 # Function of `pal transcript`: tell the client which session to read. The daemon reads no transcript.
 
 _LIMIT_SEARCH: Final = 1000
+_LIMIT_SESSIONS: Final = 2000
+"""How many sessions one search reads: all of them are arguments of one process."""
 
 
 async def transcript(call: Call) -> int:
-    """Let the client print a part of an agent's transcript."""
+    """Let the client print a part of an agent's transcript, or search all transcripts."""
     parsed = call.parsed
-    name, *ranges = parsed.positionals
     search, newest = parsed.value("--search") or "", parsed.number("--last", least=1) or 0
+    sessions, ranges = _sessions(call)
     if not ranges and not search and not newest:
         newest = DEFAULT_ENTRIES
     first, last = _span(ranges[0]) if ranges else (1, None)
     if len(search) > _LIMIT_SEARCH:
         raise UsageError(f"--search accepts at most {_LIMIT_SEARCH} characters")
     order = ReadOrder(
-        known=session_of_agent(call, call.agent(name)),
+        known=tuple(sessions),
+        is_all=parsed.has("--all"),
         first=first,
         last=last,
         newest=newest,
@@ -208,8 +221,35 @@ async def transcript(call: Call) -> int:
         is_json=call.is_json_stream,
         is_refusal_json=call.is_json,
     )
-    call.connection.run_here(READ_VERB, order_to_word(order))
+    call.connection.run_here(READ_VERB, *order_to_words(order))
     return 0
+
+
+def _sessions(call: Call) -> tuple[list[KnownSession], list[str]]:
+    """Return the sessions that a command line selects, and the arguments after the name."""
+    parsed = call.parsed
+    if not parsed.has("--all"):
+        if not parsed.positionals:
+            raise UsageError("name the agent: pal transcript NAME; or search all: --all --search RE")
+        name, *ranges = parsed.positionals
+        return [session_of_agent(call, call.agent(name))], ranges
+    if parsed.positionals or not parsed.has("--search"):
+        raise UsageError("--all searches all transcripts: pal transcript --all --search RE")
+    found = []
+    for agent in sorted(call.services.broker.directory.all(), key=_newest_first):
+        with suppress(NotFound):  # it has no transcript, or not on this machine
+            found.append(session_of_agent(call, agent))
+    if len(found) > _LIMIT_SESSIONS:
+        call.warn(f"only the newest {_LIMIT_SESSIONS} of {len(found)} sessions are searched")
+    return sorted(found[:_LIMIT_SESSIONS], key=_by_agent), []
+
+
+def _newest_first(agent: Agent) -> int:
+    return -agent.joined
+
+
+def _by_agent(known: KnownSession) -> str:
+    return known.agent
 
 
 def session_of_agent(call: Call, agent: Agent) -> KnownSession:
