@@ -84,9 +84,10 @@ async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
     path = home / FILE_NAME
     put_saved_back(path)
     _check_schema(path)
-    kept = _keep(home)
-    before = file_id(path)
+    kept, before = _new_folder(home), file_id(path)
+    # A signal can end the repair at any line, so the folder is made inside the block that removes it.
     try:
+        _keep(home, kept)
         return await _repair(home, kept, apply, clock)
     except BaseException:
         # A copy of files that are still at their paths would only fill the disk.
@@ -147,22 +148,22 @@ def _check_schema(path: Path) -> None:
             raise NewerSchema(found, len(MIGRATIONS))
 
 
-def _keep(home: Path) -> Path:
-    """Copy the files of the log into a new folder; an incomplete copy is removed again."""
+def _new_folder(home: Path) -> Path:
+    """Return a path for the damaged files that does not exist yet. No other repair of this home runs."""
     number = 1
     while (folder := home / f"{KEPT}{number}").exists():
         number += 1
-    folder.mkdir(mode=0o700)
-    try:
-        for ending in ("", "-wal", "-shm"):
-            if (file := home / f"{FILE_NAME}{ending}").exists():
-                shutil.copy2(file, folder)
-                sync(folder / file.name)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    sync(folder)
     return folder
+
+
+def _keep(home: Path, folder: Path) -> None:
+    """Copy the files of the log into a new folder."""
+    folder.mkdir(mode=0o700)
+    for ending in ("", "-wal", "-shm"):
+        if (file := home / f"{FILE_NAME}{ending}").exists():
+            shutil.copy2(file, folder)
+            sync(folder / file.name)
+    sync(folder)
 
 
 @dataclass(frozen=True, slots=True)
