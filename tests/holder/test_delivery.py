@@ -99,6 +99,25 @@ async def test_bare_message_has_no_head_and_no_file(stage: Stage, tmp_path: Path
     assert not (stage.home / "messages").exists()
 
 
+@pytest.mark.parametrize("is_bare", [False, True])
+@pytest.mark.parametrize("text", ["one\ttwo", "one\ntwo"])
+async def test_text_with_breaks_is_a_file_reference_without_bracketed_paste(
+    stage: Stage, text: str, is_bare: bool
+) -> None:
+    await stage.start(script("lines"), cols=400)
+    await stage.daemon.heard("gate", open=True)
+
+    stage.daemon.offer(1, text, bare=is_bare)
+    await stage.daemon.heard("answer", answer="seen")
+
+    (file,) = (stage.home / "messages" / "luna").iterdir()
+    person = await stage.attach(cols=400)
+    await person.until_shown(f"got '{'' if is_bare else HEAD}Read {file}'".encode())
+    assert file.read_text() == f"{text}\n"
+    shown = await stage.ask(type="show", message_id="1")
+    assert (shown["message"]["file_path"], shown["message"]["body"]) == (str(file), text)
+
+
 async def test_raw_keys_are_sent_unchanged_with_the_screen_as_evidence(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await stage.start(script("dialog", str(record), "now"))

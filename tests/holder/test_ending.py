@@ -87,3 +87,30 @@ async def test_left_processes_keep_running_when_the_agent_exits_by_itself(
         assert is_running(left)
     finally:
         os.kill(left, signal.SIGKILL)
+
+
+async def test_stop_ends_a_shell_with_a_hangup(stage: Stage, tmp_path: Path) -> None:
+    rc = tmp_path / "rc"
+    rc.write_text("PS1='ready$ '\n")
+    await stage.start(["bash", "--rcfile", str(rc), "-i"])
+    await stage.daemon.heard("lane")
+    await stage.until_ready()
+
+    stage.daemon.push("control", ask=1, verb="stop", name="luna")
+
+    assert (await stage.daemon.heard("tell", ask=1))["message"] == "sent SIGHUP"
+    assert (await stage.daemon.heard("leave"))["reason"] == "killed by SIGHUP"
+
+
+async def test_stop_ends_a_shell_that_ignores_the_hangup(stage: Stage, tmp_path: Path) -> None:
+    rc = tmp_path / "rc"
+    rc.write_text("trap '' HUP; trap 'exit 0' TERM; PS1='ready$ '\n")
+    await stage.start(["bash", "--rcfile", str(rc), "-i"])
+    await stage.daemon.heard("lane")
+    await stage.until_ready()
+
+    stage.daemon.push("control", ask=1, verb="stop", name="luna")
+
+    assert (await stage.daemon.heard("tell", ask=1))["message"] == "sent SIGHUP"
+    assert (await stage.daemon.heard("tell", ask=1, count=2))["message"] == "sent SIGTERM"
+    assert (await stage.daemon.heard("leave"))["reason"] == "exited with 0"

@@ -841,3 +841,26 @@ def test_stopped_text_stays_stopped_whatever_else_delays_it() -> None:
         stopped.append(hand.typing.is_stopped)
 
     assert stopped == [False, False, True, True]
+
+
+@pytest.mark.parametrize("text", ["one\ttwo", "one\ntwo", "one\r\ntwo", "one\u2028two"])
+def test_text_with_breaks_is_a_file_reference_without_bracketed_paste(text: str) -> None:
+    offer = TypedText(text=text, reference="Read /m/1.md")
+    blind, pasting = Hand(GENERIC, offer), Hand(CLAUDE, offer)
+
+    assert blind.ask(BLIND) == Write(b"Read /m/1.md")
+    assert blind.typing.text == "Read /m/1.md"
+    step = pasting.ask(IDLE)
+
+    assert isinstance(step, Write)
+    assert step.data.startswith(PASTE_BEGIN + b"one")
+
+
+@pytest.mark.parametrize("text", ["one two", "one two\n", "\tone"])
+def test_text_without_breaks_inside_is_typed_without_bracketed_paste(text: str) -> None:
+    hand = Hand(GENERIC, TypedText(text=text, reference="Read /m/1.md"))
+
+    step = hand.ask(BLIND)
+
+    assert isinstance(step, Write)
+    assert b"one" in step.data

@@ -156,7 +156,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         from palaver.app.attach.attach import attach  # loaded while the holder was
 
         try:
-            return attach(home, name, environment, keys_first=order.options.get("--launch") in _KEYS_FIRST)
+            launched = order.options.get("--launch")
+            return attach(
+                home,
+                name,
+                environment,
+                keys_first=launched in _KEYS_FIRST,
+                can_relaunch=launched is not None,
+            )
         except PalaverError as error:  # an agent may start another agent, but only the human may watch one
             _complain(error, order, 0)
     sys.stdout.write(

@@ -203,6 +203,8 @@ class HeldAgent:
         self.awaits_viewer = False
         """Whether the terminal that started the agent is about to attach."""
         self._word = AgentReport(state=AgentState.STARTING)
+        self._waits_for = ""
+        """Why messages for the terminal wait; empty if they do not."""
         self._has_started = False
         """Whether the screen has shown that the program is ready or has a question."""
         profile = choose_profile(running.home, held.harness, running.command, running.prompt)
@@ -319,6 +321,7 @@ class HeldAgent:
                 "state": self._word.state,
                 "detail": detail,
                 "secret": self._is_hidden,
+                "gate": self._waits_for,
             }
         )
 
@@ -329,9 +332,10 @@ class HeldAgent:
         if word != self._word:
             self._word = word
             self._say_status()
+        has_keyboard = self.station.viewers.holds_mail
+        self._waits_for = gate.reason or ("passthrough" if has_keyboard else "")
         self._show_state()
-        is_paused = self.station.viewers.holds_mail or self.station.hears_only_urgent
-        self._lane.set_level(gate, is_paused=is_paused)
+        self._lane.set_level(gate, is_paused=has_keyboard or self.station.hears_only_urgent)
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:

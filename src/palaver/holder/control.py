@@ -1,4 +1,4 @@
-"""Control an agent from outside: keys, resize, stop. Ending takes quit keys, SIGTERM, then SIGKILL.
+"""Control an agent from outside: keys, resize, stop. Ending takes quit keys, then signals.
 
 A separate module from `agent.py`, which owns the parts: this one carries out the requests of others on them.
 """
@@ -26,12 +26,13 @@ from palaver.protocol.agent_socket import AgentRequest, SocketReply, is_size, re
 from palaver.protocol.agent_text import format_message_file, parse_message_file
 from palaver.protocol.lines import ReceiptsOp, TellOp
 from palaver.terminal.gates import check
-from palaver.terminal.processes import left_behind
+from palaver.terminal.processes import is_interactive_shell, left_behind
 from palaver.terminal.pty import Exit
 from palaver.terminal.viewers import LIMIT_CLIENTS
 
 # --------------------
-# End an agent: by its own quit keys, then SIGTERM, then SIGKILL, with a grace period after each.
+# End an agent: by its own quit keys, then SIGTERM, then SIGKILL, with a grace period after each. A shell gets
+# SIGHUP before SIGTERM: an interactive shell ignores SIGTERM, and with SIGHUP it saves its history.
 #
 # Descendants that the agent leaves running are ended after it, in whatever session they are: SIGTERM, then
 # SIGKILL. Only signals are sent and steps reported here; the holder waits for the process.
@@ -79,17 +80,23 @@ class AgentEnding:
                 self._is_at_rest.set()
 
     async def stop(self, quit_keys: Sequence[KeyPress], press: Callable[[bytes], bool]) -> None:
-        """Press the quit keys, then send SIGTERM, then SIGKILL.
+        """Press the quit keys, then send SIGTERM (to a shell SIGHUP first), then SIGKILL.
 
         `press` returns whether the keys could be pressed. Afterwards end the remaining descendants.
         """
         async with self._working():
             if not await self._has_quit(quit_keys, press):
-                self._signal(signal.SIGTERM)
-                self._say("sent SIGTERM")
-                if not await self._is_over(TERM_GRACE_S):
-                    await self.kill()
+                await self._end_by_signals()
             await self._end_rest(_POLITELY)
+
+    async def _end_by_signals(self) -> None:
+        is_shell = is_interactive_shell(self._child)
+        for number in (signal.SIGHUP, signal.SIGTERM) if is_shell else (signal.SIGTERM,):
+            self._signal(number)
+            self._say(f"sent {number.name}")
+            if await self._is_over(TERM_GRACE_S):
+                return
+        await self.kill()
 
     async def _has_quit(self, quit_keys: Sequence[KeyPress], press: Callable[[bytes], bool]) -> bool:
         for step in quit_keys:
@@ -150,8 +157,8 @@ def _session_of(pid: int) -> int:
 
 def _tell(pid: int, number: signal.Signals) -> None:
     _send(pid, number)
-    if number == signal.SIGTERM:
-        _send(pid, signal.SIGCONT)  # A stopped process handles SIGTERM only after SIGCONT.
+    if number != signal.SIGKILL:
+        _send(pid, signal.SIGCONT)  # A stopped process handles other signals only after SIGCONT.
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -18,12 +18,18 @@ from palaver.harness.integration import Done, TextOutcome
 from palaver.holder.connection import HolderConnection
 from palaver.holder.tasks import Work
 from palaver.home import write_message
-from palaver.protocol.agent_text import LIMIT_TERMINAL, format_message_file, format_terminal
+from palaver.protocol.agent_text import (
+    LIMIT_TERMINAL,
+    format_message_file,
+    format_reference,
+    format_terminal,
+)
 from palaver.protocol.agent_text import MessageLine as TypedLine
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneOp
 from palaver.protocol.priority import Priority, parse_priority
 from palaver.protocol.requests import raw_from_text
+from palaver.terminal.keyboard import has_breaks
 from palaver.terminal.typing import TypedText
 from palaver.terminal.typist import Typist
 
@@ -209,7 +215,8 @@ class TerminalLane:
             return TypedText(text=keys, priority=priority, is_raw=True, is_secret=bool(message.hash))
         if message.bare:
             handled.beginning = message.text[:LIMIT_TERMINAL]
-            return TypedText(text=message.text, priority=priority)
+            if not has_breaks(message.text):
+                return TypedText(text=message.text, priority=priority)
         assert self._bus.held is not None
         name = self._bus.held.name
         try:
@@ -217,14 +224,20 @@ class TerminalLane:
         except OSError as error:
             return Done(TextOutcome.DEFERRED, f"its file cannot be written: {error.strerror}")
         handled.file = str(path)
+        if message.bare:
+            return TypedText(text=message.text, priority=priority, reference=format_reference(str(path)))
         line = TypedLine(seq=message.seq, sender=message.sender, recipient=name, text=message.text)
-        text = format_terminal(
-            line,
-            str(path),
-            is_urgent=priority is Priority.INTERRUPT,
-            expects_reply=message.expects_reply or message.intent == "request",
+        text, reference = (
+            format_terminal(
+                line,
+                str(path),
+                is_urgent=priority is Priority.INTERRUPT,
+                expects_reply=message.expects_reply or message.intent == "request",
+                is_reference=is_reference,
+            )
+            for is_reference in (False, True)
         )
-        return TypedText(text=text, priority=priority)
+        return TypedText(text=text, priority=priority, reference=reference)
 
     def _remember_handled(self, message: TerminalOffer) -> Handled:
         # Removed first, so that a repeated message becomes the newest and is not dropped as the oldest.

@@ -491,17 +491,30 @@ def parse_injection(text: str) -> list[MessageLine]:
 
 
 def format_terminal(
-    line: MessageLine, file: str, *, is_urgent: bool = False, expects_reply: bool = False
+    line: MessageLine,
+    file: str,
+    *,
+    is_urgent: bool = False,
+    expects_reply: bool = False,
+    is_reference: bool = False,
 ) -> str:
     """Return the text for a terminal: the body, or above 300 characters the file to read.
+
+    `is_reference`: the file to read, however short the body is.
 
     The head contains the seq for a reply; it says whether the message is urgent, and how to reply if the
     sender expects that.
     """
-    text = escape_body(line.text) if len(line.text) <= LIMIT_TERMINAL else f"Read {file}"
+    is_short = len(line.text) <= LIMIT_TERMINAL and not is_reference
+    text = escape_body(line.text) if is_short else format_reference(file)
     urgent = "URGENT " if is_urgent else ""
     answer = f" (response expected: pal send --reply-to {line.seq} -- TEXT)" if expects_reply else ""
     return f"[{urgent}pal message #{line.seq} from: {_escape_name(line.sender)}{answer}] {text}"
+
+
+def format_reference(file: str) -> str:
+    """Return the text that is typed instead of a message: the file to read."""
+    return f"Read {file}"
 
 
 def typed_in(text: str) -> frozenset[int]:

@@ -131,6 +131,8 @@ class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     missing_blob: str | None = None
     state: str | None = None
     """Its delivery state for the owner of the inbox that it is listed in."""
+    files: Mapping[str, str] | None = None
+    """The files that contain its text for agents in terminals, by the name of the agent."""
 
 
 def flat(

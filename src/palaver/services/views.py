@@ -15,8 +15,10 @@ from palaver.broker.context import Sent
 from palaver.broker.messages import recipients_of
 from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, Unavailable
+from palaver.home import find_message
 from palaver.identity.process import is_alive
 from palaver.log.storage import FILE_NAME, kept_folders
+from palaver.protocol.agent_text import format_message_file
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, MessageSent, State
@@ -96,9 +98,13 @@ def agent_view(services: Services, agent: Agent) -> AgentView:
 
 
 def agent_with_queue(services: Services, agent: Agent) -> AgentView:
-    """Return one agent together with the number of its waiting messages."""
-    queue = queue_view(services.queries.rows, agent.name)
-    return msgspec.structs.replace(agent_view(services, agent), queue=queue)
+    """Return one agent together with the number of its waiting messages, its folder and its gates."""
+    return msgspec.structs.replace(
+        agent_view(services, agent),
+        queue=queue_view(services.queries.rows, agent.name),
+        cwd=agent.cwd or None,
+        gates=gates_view(services, agent.name),
+    )
 
 
 def _is_asleep(services: Services, agent: Agent) -> bool:
@@ -219,6 +225,20 @@ def message_view(event: Event) -> FlatMessage:
         delivered_to=event.delivered_to,
         payload=event.payload,
     )
+
+
+async def files_view(services: Services, event: Event) -> dict[str, str]:
+    """Return the files of a message for its recipients in terminals, by recipient; many have none."""
+    if event.type != MESSAGE or is_lost(event):
+        return {}
+    home, content = str(services.daemon.home), format_message_file(readable_text(event))
+
+    def find() -> dict[str, str]:
+        names = recipients_of(event)
+        found = {name: find_message(home, name, event.id, event.ts, content) for name in names}
+        return {name: path for name, path in found.items() if path}
+
+    return await asyncio.to_thread(find)
 
 
 async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Event, str]]:
@@ -383,10 +403,7 @@ async def terminal_view(services: Services, agent: Agent) -> TerminalView:
         queue=queue_view(services.queries.rows, agent.name),
         paused=agent.paused,
         last_activity=agent.since,
-        gates=tuple(
-            GateView(lane=lane, is_open=level.is_open, paused=level.is_paused, reason=level.reason or None)
-            for lane, level in services.delivery.levels(agent.name)
-        ),
+        gates=gates_view(services, agent.name),
         cols=None if hold is None else hold.cols,
         rows=None if hold is None else hold.rows,
         holder=None if hold is None else hold.holder.pid,
@@ -399,6 +416,14 @@ async def terminal_view(services: Services, agent: Agent) -> TerminalView:
         return view
     fields = {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
     return msgspec.structs.replace(view, **fields)
+
+
+def gates_view(services: Services, name: str) -> tuple[GateView, ...]:
+    """Return the gate of every lane of an agent."""
+    return tuple(
+        GateView(lane=lane, is_open=level.is_open, paused=level.is_paused, reason=level.reason or None)
+        for lane, level in services.delivery.levels(name)
+    )
 
 
 def explain_gate(reason: str | None) -> str:

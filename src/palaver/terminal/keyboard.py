@@ -277,6 +277,7 @@ _CONTROLS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _LINE_ENDS: Final = re.compile(r"\r\n?|\u2028|\u2029|\x85")
+_BREAKS: Final = re.compile(r"[\t\n\r\u2028\u2029\x85]")
 _OPENS_LIST: Final = re.compile(r"(?:^|\s)\S*[@#/]\S*$")
 
 
@@ -293,6 +294,11 @@ def clean_text(text: str, *, has_paste_mode: bool, has_lists: bool) -> str:
         text = " ".join(text.split("\n"))
     is_command = text.startswith("/") and not any(sign.isspace() for sign in text)
     return f"{text} " if has_lists and _OPENS_LIST.search(text) and not is_command else text
+
+
+def has_breaks(text: str) -> bool:
+    """Return whether a text has tabs or line ends inside it; white space around it does not count."""
+    return _BREAKS.search(text.strip()) is not None
 
 
 def squeeze(text: str) -> str:

@@ -408,6 +408,12 @@ def _process(pid: int) -> ProgramNames | None:
     )
 
 
+def is_interactive_shell(pid: int) -> bool:
+    """Return whether a process is a shell that reads its commands from the terminal."""
+    process = _process(pid)
+    return process is not None and reads_commands(process)
+
+
 def _link(pid: int, name: str) -> str:
     """Return the target of a link in /proc: the program of a process, or one of its files."""
     try:

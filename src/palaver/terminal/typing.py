@@ -24,7 +24,7 @@ from palaver.protocol.events import AgentState, Grade
 from palaver.protocol.priority import Priority
 from palaver.protocol.redaction import asks_secret
 from palaver.terminal.gates import PASSING, GateFacts, check, check_raw
-from palaver.terminal.keyboard import clean_text, is_at_cursor, squeeze
+from palaver.terminal.keyboard import clean_text, has_breaks, is_at_cursor, squeeze
 from palaver.terminal.screen import Composer, ScreenState
 
 # --------------------
@@ -38,6 +38,8 @@ class TypedText:
     text: str
     priority: Priority = Priority.NORMAL
     is_raw: bool = False
+    reference: str = ""
+    """Typed instead of a text with tabs or line ends if the program takes no bracketed paste."""
     is_secret: bool = False
     """Raw keys for a prompt that hides what is typed. They are refused at any other prompt."""
 
@@ -311,8 +313,13 @@ class Typing:
         return is_alone and can_add and check(look, facts, ours=True).is_open
 
     def _paste(self, look: ScreenState, facts: GateFacts, behind: str = "") -> TypingStep:
+        offer = self._offer
+        # Without a bracketed paste, a tab and a line end are keys: they cannot be part of the text.
+        is_referred = bool(offer.reference) and not look.has_paste_mode and has_breaks(offer.text)
         text = clean_text(
-            self._offer.text, has_paste_mode=look.has_paste_mode, has_lists=look.has_composer_rule
+            offer.reference if is_referred else offer.text,
+            has_paste_mode=look.has_paste_mode,
+            has_lists=look.has_composer_rule,
         )
         self.text = text
         self.prompt = look.prompt_line

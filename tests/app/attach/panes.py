@@ -52,6 +52,15 @@ class Pane:
     def resize(self, cols: int, rows: int) -> None:
         self._tmux("resize-window", "-x", str(cols), "-y", str(rows))
 
+    def take_clipboard(self) -> None:
+        """Accept a text for the clipboard from programs in the terminal."""
+        self._tmux("set", "-g", "set-clipboard", "on")
+
+    @property
+    def clipboard(self) -> str:
+        """The text that a program has put on the clipboard; empty without one."""
+        return self._tmux("show-buffer") if self._tmux("list-buffers") else ""
+
     @property
     def lines(self) -> list[str]:
         """Return the visible rows."""

@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.app.attach.console import PRIORITIES, Act, Console, Meant, Mode, RawKeys, Say
+from palaver.app.attach.console import (
+    PRIORITIES,
+    Act,
+    AgentChoice,
+    Console,
+    CopyText,
+    LookBack,
+    Meant,
+    Mode,
+    RawKeys,
+    Say,
+    ShowAgent,
+)
 
 MENU = b"\x1c"
 
@@ -41,6 +53,32 @@ def test_tab_cycles_forward_through_the_priorities_and_shift_tab_back(console: C
     assert console.priority == "idle"
 
 
+def test_bar_is_normal_again_after_an_interrupt_and_only_then(console: Console) -> None:
+    assert press(console, b"\tstop\r") == [Say("stop", "interrupt")]
+    assert console.priority == "normal"
+
+    press(console, b"\t\t")
+    assert press(console, b"later\r") == [Say("later", "idle-first")]
+
+    assert console.priority == "idle-first"
+
+
+def test_refused_line_is_put_back_with_its_priority(console: Console) -> None:
+    press(console, b"\tstop\r")
+
+    console.put_back("stop", "interrupt")
+
+    assert (console.editor.text, console.priority) == ("stop", "interrupt")
+
+
+def test_refused_line_does_not_replace_the_next_one(console: Console) -> None:
+    press(console, b"\tstop\rnext")
+
+    console.put_back("stop", "interrupt")
+
+    assert (console.editor.text, console.priority) == ("next", "normal")
+
+
 def test_empty_line_is_not_sent(console: Console) -> None:
     assert press(console, b"\r") == []
     assert press(console, b"  \r") == []
@@ -61,6 +99,7 @@ def test_keys_that_end_other_programs_show_how_to_detach(console: Console, key: 
         (b"d", [Act.LEAVE], Mode.INPUT),
         (b"r", [Act.REDRAW], Mode.INPUT),
         (b"s", [Act.SCROLL], Mode.SCROLL),
+        (b"n", [Act.LIST_AGENTS], Mode.AGENTS),
         (b"p", [Act.TAKE_KEYBOARD], Mode.KEYS),
         (b"t", [Act.FORCE_KEYBOARD], Mode.KEYS),
         (b"q", [], Mode.QUIT),
@@ -171,18 +210,177 @@ def test_refused_passthrough_ends_and_another_refusal_does_not(console: Console)
 
 
 def test_scrollback_moves_up_and_down_within_its_limit(console: Console) -> None:
-    console.page = 5
+    past = console.past
+    past.page = 5
     press(console, b"\x1b[5~")
-    assert (console.mode, console.back) == (Mode.SCROLL, 5)
-    console.limit = 12
+    assert (console.mode, past.back) == (Mode.SCROLL, 5)
+    past.show(["line"] * 18, is_complete=True)
 
     moves = [(b"\x1b[A", 6), (b"\x1b[5~", 11), (b"g", 12), (b"\x1b[6~", 7), (b"j", 6), (b"G", 0)]
     for key, place in moves:
         press(console, key)
-        assert (key, console.back) == (key, place)
+        assert (key, past.back) == (key, place)
 
     press(console, b"\x1b[6~")
     assert mode_of(console) is Mode.INPUT
+
+
+def look_back(console: Console, count: int = 30, page: int = 4) -> LookBack:
+    """Scroll back over numbered lines; return the scroll-back."""
+    console.past.page = page
+    press(console, MENU + b"s")
+    console.past.show([f"line {number}" for number in range(count)], is_complete=True)
+    return console.past
+
+
+def test_search_goes_up_to_the_nearest_match_and_on_from_there(console: Console) -> None:
+    past = look_back(console)
+
+    press(console, b"/line 1\r")
+
+    assert mode_of(console) is Mode.SCROLL
+    assert past.lines[-1 - (past.found or 0)] == "line 19"
+    assert past.back <= (past.found or 0) <= past.back + past.page
+    found = []
+    for key in (b"n", b"N", b"N", b"n"):
+        press(console, key)
+        found.append(past.lines[-1 - (past.found or 0)])
+    assert found == ["line 18", "line 19", "line 1", "line 19"]
+
+
+def test_search_ignores_case_unless_the_text_has_upper_case(console: Console) -> None:
+    past = look_back(console)
+    past.show(["Error one", "error two"], is_complete=True)
+
+    press(console, b"/error\r")
+    assert len(past.matches()) == 2
+    press(console, b"/Error\r")
+
+    assert past.matches() == [1]
+
+
+def test_search_without_a_match_says_so_and_moves_nothing(console: Console) -> None:
+    past = look_back(console)
+    before = past.back
+
+    press(console, b"/nothing\r")
+
+    assert console.notice == "not found: nothing"
+    assert (past.back, past.found) == (before, None)
+
+
+def test_next_match_without_a_search_says_how_to_search(console: Console) -> None:
+    look_back(console)
+
+    press(console, b"n")
+
+    assert console.notice == "/ searches; then n and N go on"
+
+
+@pytest.mark.parametrize(("key", "mode"), [(b"\x03", Mode.SCROLL), (MENU, Mode.INPUT)])
+def test_search_can_be_abandoned(console: Console, key: bytes, mode: Mode) -> None:
+    past = look_back(console)
+
+    press(console, b"/line" + key)
+
+    assert mode_of(console) is mode
+    assert past.needle == ""
+
+
+def test_escape_ends_the_typing_of_a_search(console: Console) -> None:
+    look_back(console)
+    press(console, b"/line\x1b")
+    assert mode_of(console) is Mode.SEARCH
+
+    list(console.settle())
+
+    assert mode_of(console) is Mode.SCROLL
+
+
+def test_keys_after_a_search_act_on_the_scrollback(console: Console) -> None:
+    past = look_back(console)
+
+    assert press(console, b"/line 20\rvkky") == [CopyText("line 18\nline 19\nline 20")]
+
+    assert past.mark is None
+
+
+def test_copy_without_a_mark_takes_the_shown_lines(console: Console) -> None:
+    look_back(console)
+
+    assert press(console, b"y") == [CopyText("line 21\nline 22\nline 23\nline 24\nline 25")]
+
+
+def test_marked_lines_follow_the_keys_in_both_directions(console: Console) -> None:
+    past = look_back(console)
+    press(console, b"G/line 29\rv")
+
+    assert press(console, b"jy") == [CopyText("line 29")]
+    press(console, b"v" + b"\x1b[5~" * 2)
+    assert len(past.selected) == 9
+    assert past.back + past.page == past.at
+    press(console, b"\x1b[6~" * 2)
+    assert past.back == 0
+
+    assert press(console, b"gy") == [CopyText("\n".join(f"line {number}" for number in range(30)))]
+
+
+def test_search_while_marking_extends_the_mark(console: Console) -> None:
+    look_back(console)
+
+    assert press(console, b"/line 24\rv/line 22\ry") == [CopyText("line 22\nline 23\nline 24")]
+
+
+def test_escape_ends_the_marking_first(console: Console) -> None:
+    past = look_back(console)
+    press(console, b"v\x1b")
+    list(console.settle())
+    assert (mode_of(console), past.mark) == (Mode.SCROLL, None)
+
+    press(console, b"\x1b")
+    list(console.settle())
+
+    assert mode_of(console) is Mode.INPUT
+
+
+def test_older_lines_that_arrive_later_keep_match_and_mark(console: Console) -> None:
+    past = look_back(console)
+    press(console, b"/line 24\rv")
+
+    past.show([*("older " * 20).split(), *past.lines], is_complete=True)
+
+    assert press(console, b"y") == [CopyText("line 24")]
+    past.show(["one"], is_complete=True)
+    assert (past.found, past.back, past.at) == (0, 0, 0)
+
+
+def test_navigator_shows_the_chosen_agent(console: Console) -> None:
+    press(console, MENU + b"n")
+    console.offer([AgentChoice(name="nova", state="idle"), AgentChoice(name="kira", state="active")])
+
+    assert press(console, b"\x1b[B\x1b[B\r") == [ShowAgent("kira")]
+    assert press(console, b"k\r") == [ShowAgent("nova")]
+    assert press(console, b"r") == [Act.LIST_AGENTS]
+    console.offer([])
+    assert press(console, b"\r") == []
+    press(console, b"q")
+    assert mode_of(console) is Mode.INPUT
+
+
+def test_agent_without_a_terminal_is_not_shown(console: Console) -> None:
+    press(console, MENU + b"n")
+    console.offer([AgentChoice(name="nova", state="idle", has_terminal=False)])
+
+    assert press(console, b"\r") == []
+    assert console.notice == "nova has no terminal that 'pal' started"
+
+
+def test_list_of_agents_that_comes_too_late_is_dropped(console: Console) -> None:
+    press(console, MENU + b"nq")
+
+    console.offer([AgentChoice(name="nova", state="idle")])
+
+    assert console.agents is None
 
 
 def test_help_scrolls_and_any_other_key_closes_it(console: Console) -> None:

@@ -4,12 +4,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.app.attach import agent_size
-from palaver.app.attach.console import Console
-from palaver.app.attach.screen import HELP, AgentStatus, Picture, Row, compose, help_rows, past_rows
+from palaver.app.attach.console import AgentChoice, Console
+from palaver.app.attach.screen import (
+    HELP,
+    AgentStatus,
+    Picture,
+    Row,
+    compose,
+    help_rows,
+    past_lines,
+    past_rows,
+)
 from palaver.terminal.emulator import Emulator
 
 KEYS = st.sampled_from(
-    [b"", b"hello", b"\x1c", b"\x1cp", b"\x1cs", b"\x1c?", b"\x1cq", b"\x1ct", "漢字é".encode()]
+    [
+        *(b"", b"hello", b"\x1c", b"\x1cp", b"\x1cs", b"\x1c?", b"\x1cq", b"\x1ct", "漢字é".encode()),
+        *(b"\x1cn", b"\x1cs/some", b"\x1cs/some\r", b"\x1csv"),
+    ]
 )
 
 
@@ -55,8 +67,8 @@ def test_passthrough_shows_the_cursor_of_the_agent() -> None:
 
 
 def test_menu_fits_in_forty_columns() -> None:
-    assert lines_of(picture_of(b"\x1c", 40, 10))[-1] == "p keys s scroll d leave q quit r ? help"
-    assert lines_of(picture_of(b"\x1c", 80, 24))[-1].startswith("p passthrough   s scroll back   d detach")
+    assert lines_of(picture_of(b"\x1c", 40, 10))[-1] == "p keys s scroll d leave q quit r n ?"
+    assert lines_of(picture_of(b"\x1c", 80, 24))[-1].startswith("p passthrough  s scroll back  d detach")
 
 
 def test_quit_question_contains_the_name() -> None:
@@ -75,12 +87,66 @@ def test_scrollback_ends_with_the_screen() -> None:
     terminal.feed("\r\n".join(f"line {number}" for number in range(9)).encode())
     past = past_rows(list(terminal.glass.scrollback), terminal.glass, 20)
     console = Console("luna")
-    console.page = 2
+    console.past.page = 2
     list(console.feed(b"\x1cs"))
 
     lines = lines_of(compose(console, AgentStatus("luna"), terminal.glass, past, 20, 5))
 
     assert lines[:3] == ["line 4", "line 5", "line 6"]
+
+
+def reversed_text(picture: Picture, row: int) -> str:
+    """Return the reversed characters of a row."""
+    return "".join(cell.data for cell in picture.rows[row] if cell.reverse)
+
+
+def test_matches_and_marked_lines_are_reversed() -> None:
+    terminal = Emulator(20, 3)
+    terminal.feed("漢 an Error\r\nno\r\nan error, error".encode())
+    past = past_rows([], terminal.glass, 20)
+    console = Console("luna")
+    console.past.page = 2
+    list(console.feed(b"\x1cs"))
+    console.past.show(past_lines([], terminal.glass), is_complete=True)
+
+    list(console.feed(b"/error\r"))
+    found = compose(console, AgentStatus("luna"), terminal.glass, past, 80, 5)
+    list(console.feed(b"vk"))
+    marked = compose(console, AgentStatus("luna"), terminal.glass, past, 80, 5)
+
+    assert [reversed_text(found, row) for row in range(3)] == ["Error", "", "errorerror"]
+    assert "scroll back 0, match 2 of 2" in lines_of(found)[3]
+    assert [reversed_text(marked, row).strip() for row in range(3)] == ["Error", "no", "an error, error"]
+    assert "2 lines marked" in lines_of(marked)[3]
+
+
+def test_text_to_copy_is_not_cut_to_the_width_and_has_no_controls() -> None:
+    glass = Emulator(20, 3).glass
+
+    (first, *rest) = past_lines(["wide " * 20 + "\x1b[2J"], glass)
+
+    assert first == "wide " * 20 + "␛[2J"
+    assert rest == ["", "", ""]
+
+
+def test_navigator_lists_the_agents_around_the_chosen_one() -> None:
+    console = Console("luna")
+    list(console.feed(b"\x1cn"))
+    waiting = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+    agents = [AgentChoice(name=f"nova{number}", state="idle") for number in range(8)]
+    blocked = AgentChoice(name="kira", state="blocked", detail="per\x1bmission", unread=2, has_terminal=False)
+    console.offer([*agents, blocked])
+    list(console.feed(b"G"))
+    shown = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+    console.offer([])
+    empty = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+
+    assert lines_of(waiting)[0].startswith("asking the bus")
+    assert lines_of(shown)[0] == "  nova6  idle"
+    assert lines_of(shown)[2].startswith("> kira   blocked: per")
+    assert lines_of(shown)[2].endswith("2 unread  no terminal")
+    assert "\x1b" not in lines_of(shown)[2]
+    assert lines_of(empty)[0] == "there is no other agent"
 
 
 def test_old_output_cannot_control_the_terminal() -> None:

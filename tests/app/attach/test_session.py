@@ -155,6 +155,97 @@ def test_scrollback_includes_output_from_before_the_attach(luna: Pane) -> None:
     luna.until("got 'number 13'", "| input")
 
 
+def fill(luna: Pane, count: int) -> None:
+    """Make the agent write numbered lines, more than fit on the screen."""
+    for number in range(count):
+        luna.type(f"number {number}")
+        luna.keys("Enter")
+        luna.until(f"got 'number {number}'")
+
+
+def test_search_in_the_scrollback_and_copy_of_the_marked_lines(luna: Pane) -> None:
+    luna.take_clipboard()
+    fill(luna, 14)
+    luna.keys("PPage")
+    luna.until("scroll back")
+
+    luna.type("/Number 3")
+    luna.until_row(-1, "search> Number 3")
+    luna.keys("Enter")
+    luna.until("not found: Number 3")
+    luna.type("/number 3")
+    luna.keys("Enter")
+
+    luna.until("match 2 of 2", "got 'number 3'")
+    assert luna.clipboard == ""
+    luna.keys("v")
+    luna.until("1 line marked")
+    luna.keys("Up")
+    luna.until("2 lines marked")
+    luna.keys("y")
+    luna.until("2 lines sent to your terminal's clipboard")
+    wait_until(lambda: luna.clipboard == "> number 3\ngot 'number 3'")
+    luna.keys("q")
+    luna.until("got 'number 13'", "| input")
+
+
+def test_navigator_shows_another_agent_in_the_same_terminal(luna: Pane) -> None:
+    home = luna.home
+    home.ok("run", "--detach", "--name", "nova", "--", *program("lines"))
+    luna.type("I am luna")
+    luna.keys("Enter")
+    luna.until("got 'I am luna'")
+
+    luna.keys(MENU, "n")
+    luna.until("> nova", "Enter shows that agent here")
+    luna.keys("Enter")
+
+    luna.until("ready", "nova | ", "normal>")
+    assert "I am luna" not in "\n".join(luna.lines)
+    luna.type("I am nova")
+    luna.keys("Enter")
+    luna.until("got 'I am nova'")
+    luna.keys(MENU, "n")
+    luna.until("> luna")
+    luna.keys("Enter")
+    luna.until("got 'I am luna'", "luna | ")
+    luna.keys(MENU, "d")
+    luna.until("detached from luna", "status 0")
+    assert home.ok("status", "nova", "--json").json["present"] is True
+
+
+def test_navigator_stays_here_if_the_other_agent_cannot_be_shown(luna: Pane) -> None:
+    (luna.home.path / "agents" / "nova.sock").touch()
+    luna.home.shell().ok("join", "--name", "nova")
+    luna.keys(MENU, "n")
+    luna.until("> nova")
+
+    luna.keys("Enter")
+
+    luna.until("! there is no terminal of nova")
+    luna.keys("q")
+    luna.until("ready", "luna | ", "normal>")
+
+
+def test_failed_agent_is_started_again_after_attach(luna: Pane) -> None:
+    luna.keys(MENU, "d")
+    luna.until("detached")
+    luna.run("pal", "attach", "luna", then="; echo status $?")
+    luna.until("ready", "normal>")
+    luna.type("exit 7")
+    luna.keys("Enter")
+    luna.until("luna has ended: exited with 7", "press r to start it again")
+
+    luna.keys("r")
+
+    luna.until("ready", "luna | ", "normal>")
+    assert luna.home.ok("status", "luna", "--json").json["present"] is True
+    luna.type("exit 0")
+    luna.keys("Enter")
+    luna.until("luna has ended: exited with 0", "status 0")
+    assert "\n".join(luna.lines).count("press r") == 1  # after the failure, not after the exit with 0
+
+
 def test_detaching_leaves_the_agent_running_and_restores_the_terminal(luna: Pane) -> None:
     luna.keys(MENU, "d")
 
@@ -213,6 +304,87 @@ def test_status_line_shows_when_the_bus_is_away_and_back(luna: Pane) -> None:
 
     wait_until(lambda: "bus away" not in luna.lines[-2])
     luna.until("queue 0")
+
+
+def test_status_line_shows_when_the_bus_hangs_and_when_it_replies_again(luna: Pane) -> None:
+    luna.until("queue 0")
+
+    os.kill(luna.home.pid, signal.SIGSTOP)
+    try:
+        luna.until("bus away")
+    finally:
+        os.kill(luna.home.pid, signal.SIGCONT)
+
+    wait_until(lambda: "bus away" not in luna.lines[-2])
+    luna.until("queue 0")
+
+
+def test_status_line_says_why_messages_wait(bus: Home, pane: Pane) -> None:
+    record = bus.path.parent / "keys"
+    pane.run("pal", "run", "--name", "luna", "--", *program("dialog", str(record), "now"))
+    pane.until("Proceed? [y/n]", "queue 0")
+
+    bus.ok("send", "@luna", "--", "look here")
+
+    pane.until("queue 1: 1 normal (waits: a dialog is open)")
+    wait_until(lambda: pane.lines[-2].startswith(" luna | "))
+    assert not record.read_bytes()
+
+
+def test_show_names_the_file_of_a_message_to_a_terminal(luna: Pane) -> None:
+    home = luna.home
+    text = "a long text " * 40
+    sent = home.ok("send", "@luna", "--json", "--", text).json
+    luna.until("Read ")
+
+    shown = home.ok("show", str(sent["seq"])).out.split("\n")
+    fields = home.ok("show", str(sent["seq"]), "--json").json
+
+    (file,) = (home.path / "messages" / "luna").iterdir()
+    assert f"file {file}" in shown
+    assert fields["files"] == {"luna": str(file)}
+    assert file.read_text() == f"{text}\n"
+
+
+def test_status_line_says_that_a_draft_holds_messages_until_it_is_sent(luna: Pane) -> None:
+    luna.keys(MENU, "p")
+    luna.until("passthrough, queue paused")
+    luna.type("half a line")
+    luna.until("> half a line")
+    luna.home.ok("send", "@luna", "--", "look here")
+    luna.until("(waits: its input has a draft)")
+    luna.keys(MENU)
+    luna.until("(waits: its input has a draft) | input")
+    assert "look here" not in "\n".join(luna.lines[:-2])
+
+    luna.keys(MENU, "p")
+    luna.until("| passthrough")
+    luna.keys("Enter")
+    luna.until("got 'half a line'", "(waits: you have the keyboard)")
+    luna.keys(MENU)
+
+    luna.until("got 'half a line'", "look here", "queue 0")
+
+
+def test_status_line_shows_the_role_and_the_folder(bus: Home) -> None:
+    with open_pane(bus, 120, 24) as pane:
+        folder = bus.path.parent / "api"
+        folder.mkdir()
+        pane.type(f"HOME={bus.path.parent}; cd ~/api; clear")
+        pane.keys("Enter")
+        pane.run("pal", "run", "--name", "luna", "--role", "operator", "--", *program("lines"))
+
+        pane.until("ready", "| operator in ~/api ", "Ctrl-\\ menu")
+
+
+def test_bar_is_normal_again_after_an_interrupt(luna: Pane) -> None:
+    luna.keys("Tab")
+    luna.until_row(-1, "interrupt>")
+    luna.type("stop")
+    luna.keys("Enter")
+
+    luna.until("queued as #", "got 'stop'")
+    luna.until_row(-1, "normal>")
 
 
 def test_upgraded_holder_keeps_the_screen(luna: Pane) -> None:
@@ -308,7 +480,23 @@ def test_plain_attach_gives_the_terminal_to_the_agent(luna: Pane) -> None:
     luna.until("got 'hello'")
     assert "normal>" not in "\n".join(luna.lines)
     luna.keys(MENU, "d")
-    luna.until("detached from luna", "status 0")
+    shown = [line for line in luna.until("detached from luna", "status 0") if line]
+    detached = "detached from luna; to attach again, run 'pal attach luna'"
+    assert shown[:6] == ["ready", "> hello", "got 'hello'", ">", detached, "status 0"]
+
+
+def test_plain_attach_to_a_full_screen_program_restores_the_shell(pane: Pane) -> None:
+    script = "import sys; print('\\x1b[?1049h\\x1b[2J\\x1b[Hfull', end='', flush=True); sys.stdin.read()"
+    pane.run("pal", "run", "--detach", "--name", "luna", "--", sys.executable, "-I", "-c", script)
+    pane.until("luna", "$")
+    pane.run("pal", "attach", "luna", "--plain")
+    pane.until("full")
+
+    pane.keys(MENU, "d")
+
+    shown = pane.until("detached from luna; to attach again, run 'pal attach luna'\n$")
+    assert "full" not in shown
+    assert int(pane.flag("cursor_y")) < 6
 
 
 def clients_of(pane: Pane) -> list[int]:
@@ -525,8 +713,19 @@ def test_ended_harness_is_reported_with_the_command_that_continues_it(bus: Home,
 
     pane.keys("Enter")
 
-    pane.until("luna has ended: exited with 7; 'pal resume luna' starts it again", "$")
+    pane.until(
+        "luna has ended: exited with 7; 'pal resume luna' starts it again", "press r to start it again"
+    )
+    pane.keys("q")
+    pane.until("(10 s)\n$")
     pane.run("pal", "resume", "luna")
     pane.until("ready", "luna |", "keys to the agent")
     pane.keys("Enter")
-    pane.until("luna has ended: exited with 7; 'pal resume luna' starts it again", "$")
+    pane.until("luna has ended: exited with 7", "press r")
+    pane.keys("r")
+    pane.until("ready", "luna |", "keys to the agent")
+    assert pane.home.ok("status", "luna", "--json").json["present"] is True
+    pane.keys("Enter")
+    pane.until("press r")
+    pane.keys("q")
+    pane.until("(10 s)\n$")

@@ -1,10 +1,12 @@
 """The status line of an agent: it fits every width."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.app.attach.screen import AgentStatus, status_line
+from palaver.app.attach.screen import WAITS, AgentStatus, place_of, status_line, why_waiting
 from palaver.protocol.display import display_width
+from palaver.terminal.gates import REASONS
 
 STANDINGS = st.builds(
     AgentStatus,
@@ -15,6 +17,9 @@ STANDINGS = st.builds(
     queue=st.dictionaries(st.sampled_from(["interrupt", "normal", "held"]), st.integers(0, 99)),
     is_paused=st.booleans(),
     is_away=st.booleans(),
+    gate=st.sampled_from(["", "dialog", "native", "something\x1bnew"]),
+    lanes=st.dictionaries(st.sampled_from(["native", "hook"]), st.sampled_from(["", "closed"])),
+    place=st.sampled_from(["", "worker in ~/src"]),
 )
 BUSY = AgentStatus(
     "luna", "blocked", "permission", queue={"interrupt": 1, "normal": 0, "idle": 2, "held": 1}, is_paused=True
@@ -76,3 +81,72 @@ def test_missing_bus_and_taken_keyboard_are_shown() -> None:
         status_line(standing, "input", "", 80)
         == " luna | idle | bus away | keyboard elsewhere | queue 0 | input"
     )
+
+
+WAITING = {"normal": 1}
+
+
+@pytest.mark.parametrize(
+    ("standing", "why"),
+    [
+        (AgentStatus("luna", "idle", gate="dialog"), ""),
+        (AgentStatus("luna", "idle", gate="dialog", queue=WAITING), "a dialog is open"),
+        (AgentStatus("luna", "idle", gate="odd", queue=WAITING), "odd"),
+        (AgentStatus("luna", "idle", gate="dialog", queue=WAITING, is_away=True), ""),
+        (AgentStatus("luna", "idle", gate="dialog", queue=WAITING, is_paused=True), ""),
+        (AgentStatus("luna", "active", queue=WAITING), ""),
+        (AgentStatus("luna", "active", queue={"idle": 1, "held": 1}), "until it is idle"),
+        (AgentStatus("luna", "idle", queue={"idle": 1}), ""),
+        (AgentStatus("luna", "idle", queue={"held": 1}), "'pal receipts' says why"),
+        (AgentStatus("luna", "idle", gate="native", queue=WAITING, lanes={"native": ""}), ""),
+        (AgentStatus("luna", "idle", gate="native", queue=WAITING, lanes={"native": "paced"}), "paced"),
+        (AgentStatus("luna", "idle", gate="draft", queue=WAITING, lanes={"native": "x"}), WAITS["draft"]),
+        (AgentStatus("luna", "idle", gate="native", queue=WAITING), WAITS["native"]),
+        (AgentStatus("luna", gate="passthrough", queue=WAITING, keyboard="own"), "you have the keyboard"),
+        (AgentStatus("luna", gate="passthrough", queue=WAITING, keyboard="other"), WAITS["passthrough"]),
+    ],
+)
+def test_line_says_why_messages_wait(standing: AgentStatus, why: str) -> None:
+    assert why_waiting(standing) == why
+    assert (f"(waits: {why})" in status_line(standing, "input", "", 120)) is bool(why)
+
+
+def test_every_reason_of_a_gate_has_words() -> None:
+    assert WAITS.keys() == {*REASONS, "native"}
+
+
+def test_reason_is_kept_longer_than_the_counts() -> None:
+    standing = AgentStatus("luna", "blocked", queue={"interrupt": 1, "idle": 2}, gate="dialog")
+
+    assert (
+        status_line(standing, "input", "", 60)
+        == " luna | blocked | queue 3 (waits: a dialog is open) | input"
+    )
+    assert status_line(standing, "input", "", 40) == " luna | blocked | queue 3 | input"
+
+
+def test_role_and_folder_are_dropped_before_the_hint() -> None:
+    standing = AgentStatus("luna", "idle", queue={"normal": 0}, place="worker in ~/src")
+
+    wide = status_line(standing, "input", "", 80, "Ctrl-\\ menu")
+    narrow = status_line(standing, "input", "", 50, "Ctrl-\\ menu")
+
+    assert wide.startswith(" luna | idle | queue 0 | input | worker in ~/src ")
+    assert wide.endswith("Ctrl-\\ menu ")
+    assert narrow == " luna | idle | queue 0 | input        Ctrl-\\ menu "
+
+
+@pytest.mark.parametrize(
+    ("folder", "place"),
+    [
+        ("", "worker"),
+        ("/home/ana", "worker in ~"),
+        ("/home/ana/src", "worker in ~/src"),
+        ("/home/anabel/src", "worker in /home/anabel/src"),
+        ("/srv/a long folder name/and another/project", "worker in …/and another/project"),
+        ("/srv/a\x1b[2J", "worker in /srv/a␛[2J"),
+        (f"/{'x' * 40}", f"worker in /{'x' * 40}"),
+    ],
+)
+def test_folder_is_shown_shortly(folder: str, place: str) -> None:
+    assert place_of("worker", folder, "/home/ana") == place

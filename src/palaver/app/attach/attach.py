@@ -9,15 +9,17 @@ import socket
 import struct
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
-from palaver.app.attach.link import call
+from palaver.app.attach.link import call, has_terminal
 from palaver.app.attach.session import AttachEnd, AttachSession
 from palaver.errors import BadRequest
+from palaver.home import find_pal
 from palaver.protocol.agent_socket import (
     CONTROL,
     DATA,
@@ -26,6 +28,7 @@ from palaver.protocol.agent_socket import (
     control_to_bytes,
     data_frames,
 )
+from palaver.terminal.emulator import Emulator
 from palaver.terminal.viewers import read_ready, send_ready
 
 _LOCALES: Final = ("LC_ALL", "LC_CTYPE", "LANG")
@@ -39,12 +42,13 @@ def attach(
     *,
     is_plain: bool = False,
     keys_first: bool = False,
+    can_relaunch: bool = True,
 ) -> int:
     """Attach this terminal until the user detaches or the agent ends. Return the exit status.
 
     `keys_first`: the agent has the keyboard until the user opens the bar. `is_plain`: only the agent's
-    terminal, as on a terminal that cannot position its cursor. Raises the refusal if there is no such
-    terminal, or the caller may not use it.
+    terminal, as on a terminal that cannot position its cursor. `can_relaunch`: if the agent fails, ask
+    whether to start it again. Raises the refusal if there is no such terminal, or the caller may not use it.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadRequest("attach requires a terminal; to print an agent's screen, use 'pal peek'")
@@ -52,10 +56,15 @@ def attach(
         return _attach_unchanged(home, name)
     is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
     session = AttachSession(home, name, is_ascii=is_ascii, keys_first=keys_first)
-    wire, reply, rest = call(home, name, *session.agent_size, is_drawn=True)
-    agent = reply.agent or {}
-    ending = asyncio.run(session.run(wire, (agent.get("cols"), agent.get("rows")), rest))
-    return _report(ending, name, is_resumable=keys_first)
+    ending = asyncio.run(session.run(call(home, name, *session.agent_size, is_drawn=True)))
+    while ending.next is not None:
+        name, can_relaunch = ending.next.name, True
+        ending = asyncio.run(AttachSession(home, name, is_ascii=is_ascii).run(ending.next))
+    status = _report(ending, name)
+    has_failed = ending.exit is not None and ending.exit.code != 0 and not ending.is_stopped
+    if has_failed and can_relaunch and _wants_relaunch():
+        _relaunch(home, name)
+    return status
 
 
 def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
@@ -69,8 +78,8 @@ def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
     return locale.lower().replace("-", "").endswith("utf8")
 
 
-def _report(ending: AttachEnd, name: str, *, is_resumable: bool) -> int:
-    """Report how it ended, and return the exit status. `is_resumable`: a conversation can be continued."""
+def _report(ending: AttachEnd, name: str) -> int:
+    """Report how it ended, and return the exit status."""
     if ending.signal:
         signal.signal(ending.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending.signal)
@@ -80,9 +89,42 @@ def _report(ending: AttachEnd, name: str, *, is_resumable: bool) -> int:
     if ending.exit is None:
         sys.stderr.write(f"detached from {name}; to attach again, run 'pal attach {name}'\n")
         return 0
-    hint = f"; 'pal resume {name}' starts it again" if is_resumable else ""
-    sys.stderr.write(f"{name} has ended: {ending.exit}{hint}\n")
+    sys.stderr.write(f"{name} has ended: {ending.exit}; 'pal resume {name}' starts it again\n")
     return ending.exit.code
+
+
+# --------------------
+# Start an agent again that has failed, if the user wants that.
+
+_ASK_S: Final = 10.0
+"""Seconds to wait for a key: a terminal that no user looks at goes back to its shell."""
+_GONE_S: Final = 5.0
+"""Seconds that the holder of an ended agent may take to report its end."""
+_LOOK_S: Final = 0.02
+
+
+def _wants_relaunch() -> bool:
+    """Ask the user whether to start the agent again. Return False after `_ASK_S` seconds without a key."""
+    sys.stderr.write(f"press r to start it again, any other key to leave ({_ASK_S:g} s) ")
+    sys.stderr.flush()
+    before = termios.tcgetattr(0)
+    try:
+        tty.setcbreak(0, termios.TCSAFLUSH)  # Flush: keys that were meant for the agent are no reply.
+        key = os.read(0, 1) if select.select([0], [], [], _ASK_S)[0] else b""
+    except (OSError, KeyboardInterrupt):
+        key = b""
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        sys.stderr.write("\n")
+    return key in (b"r", b"R")
+
+
+def _relaunch(home: str, name: str) -> NoReturn:
+    """Become `pal resume`, once the holder of the ended agent has reported its end."""
+    limit = time.monotonic() + _GONE_S
+    while has_terminal(home, name) and time.monotonic() < limit:
+        time.sleep(_LOOK_S)
+    os.execvp(find_pal(), ["pal", "resume", name])  # noqa: S606 - no shell is wanted
 
 
 # --------------------
@@ -94,18 +136,21 @@ def _report(ending: AttachEnd, name: str, *, is_resumable: bool) -> int:
 _PREFIX: Final = 0x1C
 _READ_BYTES: Final = 65536
 _SIZE: Final = struct.Struct("HHHH")
-_RESTORE: Final = b"\x1b[?1049l\x1b[0m\x1b[r\x1b[?7h\x1b[?25h\x1b[<u\x1b>" + b"".join(
+_RESTORE: Final = b"\x1b7\x1b[?1049l\x1b[0m\x1b7\x1b[r\x1b8\x1b[?7h\x1b[?25h\x1b[<u\x1b>" + b"".join(
     b"\x1b[?%dl" % mode for mode in (1, 9, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 2004, 2026, 2031)
 )
-"""Restores the modes that a shell expects on the user's terminal, whatever the agent had set."""
+"""Restores the modes that a shell expects on the user's terminal, whatever the agent had set.
+
+The cursor is saved before each sequence that moves it (ESC 7, ESC 8).
+"""
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 def _attach_unchanged(home: str, name: str) -> int:
-    wire, _, rest = call(home, name, *_size(), is_drawn=False)
-    with wire:
-        with _raw_terminal():
-            session = _RawSession(wire, rest)
+    attached = call(home, name, *_size(), is_drawn=False)
+    with attached.wire as wire:
+        session = _RawSession(wire, attached.rest)
+        with _raw_terminal(session):
             session.run()
         return session.report(name)
 
@@ -123,6 +168,8 @@ class _RawSession:
         self._status: int | None = None
         self._has_left = False
         self._signal = 0
+        self._screen = Emulator(*_size())
+        """The contents of the user's terminal, to find the row below them."""
         self._wake, self._woken = os.pipe()
 
     def run(self) -> None:
@@ -145,6 +192,17 @@ class _RawSession:
                     self._on_wire()
                 if writable:
                     send_ready(self._wire, self._out)
+
+    def leave_screen(self) -> bytes:
+        """Return the bytes that move the cursor below the agent's text.
+
+        Empty for an agent on the alternate screen: leaving that screen restores the cursor of the shell.
+        """
+        glass = self._screen.glass
+        if glass.is_alternate:
+            return b""
+        used = [y for y in range(glass.lines) if glass.row_text(y)]
+        return b"\x1b[%d;1H" % (max(glass.cursor.y, *used, 0) + 1)
 
     def report(self, name: str) -> int:
         """Report how it ended, and return the exit status."""
@@ -202,6 +260,7 @@ class _RawSession:
         for kind, payload in self._frames.feed(data):
             if kind == DATA:
                 _write_all(1, payload)
+                self._screen.feed(payload)
             elif kind == CONTROL:
                 self._on_control(control_from_bytes(payload))
 
@@ -247,19 +306,20 @@ class _RawSession:
                 self._send(control_to_bytes({"type": "redraw"}))
         if signal.SIGWINCH in pending or signal.SIGCONT in pending:
             cols, rows = _size()
+            self._screen.resize(cols, rows)
             self._send(control_to_bytes({"type": "resize", "cols": cols, "rows": rows}))
 
 
 @contextmanager
-def _raw_terminal() -> Iterator[None]:
-    """Read every key while the block runs; then restore the terminal."""
+def _raw_terminal(session: _RawSession) -> Iterator[None]:
+    """Read every key while the block runs; then restore the terminal, with the cursor below the agent."""
     before = termios.tcgetattr(0)
     tty.setraw(0, termios.TCSANOW)
     try:
         yield
     finally:
         with suppress(OSError, termios.error):  # it may have been closed
-            _write_all(1, _RESTORE + b"\r\n")
+            _write_all(1, _RESTORE + session.leave_screen() + b"\r\n")
             termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 

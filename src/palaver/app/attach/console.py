@@ -6,7 +6,7 @@ pasted text is never read as that key.
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +37,8 @@ class Mode(enum.Enum):
     MENU = "menu"
     KEYS = "passthrough"
     SCROLL = "scroll back"
+    SEARCH = "search"
+    AGENTS = "agents"
     QUIT = "quit?"
     HELP = "help"
 
@@ -48,6 +50,7 @@ class Act(enum.Enum):
     STOP = enum.auto()
     REDRAW = enum.auto()
     SCROLL = enum.auto()
+    LIST_AGENTS = enum.auto()
     TAKE_KEYBOARD = enum.auto()
     FORCE_KEYBOARD = enum.auto()
     GIVE_KEYBOARD = enum.auto()
@@ -69,7 +72,149 @@ class RawKeys:
     keys: bytes
 
 
-Meant = Act | Say | RawKeys
+@dataclass(frozen=True, slots=True)
+class CopyText:
+    """Text of the scroll-back for the user's clipboard."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowAgent:
+    """Show another agent instead of this one."""
+
+    name: str
+
+
+Meant = Act | Say | RawKeys | CopyText | ShowAgent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentChoice:
+    """Another agent, in the list that the user chooses from."""
+
+    name: str
+    state: str
+    detail: str = ""
+    unread: int = 0
+    has_terminal: bool = True
+
+
+# --------------------
+# The scroll-back: the position in it, a search, and a selection of lines. Pure.
+#
+# A line is counted from the last one, which is 0: so it keeps its number when older lines are added.
+
+
+class LookBack:
+    """The lines that have scrolled off and the screen, oldest first, and the part of them that is shown."""
+
+    def __init__(self) -> None:
+        self.lines: Sequence[str] = ()
+        self.is_complete = False
+        """Whether the holder has sent its lines; before that there may be more than are known here."""
+        self.back = 0
+        """Lines after the shown part."""
+        self.page = 10
+        """Lines that Page Up goes: one less than are shown."""
+        self.needle = ""
+        """The text that was searched for; empty if there was no search."""
+        self.found: int | None = None
+        """The line of the current match."""
+        self.mark: int | None = None
+        """The first line of the selection; None without a selection."""
+        self.at = 0
+        """The last line of the selection, which moves with the keys."""
+
+    @property
+    def limit(self) -> int:
+        """The limit of `back`."""
+        return max(len(self.lines) - self.page - 1, 0) if self.is_complete else _ALL
+
+    def begin(self) -> None:
+        """Start one page back, without a search or selection."""
+        self.lines, self.is_complete, self.back = (), False, self.page
+        self.needle, self.found, self.mark = "", None, None
+
+    def show(self, lines: Sequence[str], *, is_complete: bool) -> None:
+        """Set the lines; the position is kept where possible."""
+        last = max(len(lines) - 1, 0)
+        self.lines, self.is_complete = lines, is_complete
+        self.back = min(self.back, self.limit)
+        self.at = min(self.at, last)
+        self.mark = None if self.mark is None else min(self.mark, last)
+        self.found = None if self.found is None else min(self.found, last)
+
+    def move(self, rows: int) -> None:
+        """Move up, or down for a negative number: the selection if there is one, else the shown part."""
+        if self.mark is None:
+            self.back = max(min(self.back + rows, self.limit), 0)
+        else:
+            self.at = max(min(self.at + rows, len(self.lines) - 1), 0)
+            self._show_line(self.at)
+
+    # The search
+
+    def matches(self) -> list[int]:
+        """Return the lines that contain the searched text, the last one first.
+
+        Upper and lower case count only if the text has upper case.
+        """
+        if not self.needle:
+            return []
+        is_exact = self.needle != self.needle.lower()
+        lines = enumerate(reversed(self.lines))
+        return [at for at, line in lines if self.needle in (line if is_exact else line.lower())]
+
+    def search(self, needle: str) -> bool:
+        """Search upwards from the shown part, then from the end. Return whether there is a match."""
+        self.needle, self.found = needle, None
+        return self.find(is_up=True)
+
+    def find(self, *, is_up: bool) -> bool:
+        """Go to the next match, upwards or downwards, and around the end. Return whether there is one."""
+        matches = self.matches()
+        if not matches:
+            self.found = None
+            return False
+        start = self.back - 1 if self.found is None else self.found
+        after = [at for at in matches if (at > start if is_up else at < start)]
+        # The nearest one in this direction; if there is none, the farthest in the other direction.
+        self.found = (after or matches)[0 if is_up else -1]
+        self._show_line(self.found)
+        if self.mark is not None:
+            self.at = self.found
+        return True
+
+    def _show_line(self, at: int) -> None:
+        if not self.back <= at <= self.back + self.page:
+            wanted = at - self.page // 2 if self.mark is None else at if at < self.back else at - self.page
+            self.back = max(min(wanted, self.limit), 0)
+
+    # The selection
+
+    def select(self) -> None:
+        """Start a selection at the current match if it is shown, else at the last shown line."""
+        is_shown = self.found is not None and self.back <= self.found <= self.back + self.page
+        self.mark = self.at = self.found if is_shown and self.found is not None else self.back
+
+    @property
+    def selected(self) -> range:
+        """The selected lines; without a selection, the shown ones."""
+        if self.mark is None:
+            return range(self.back, min(self.back + self.page + 1, len(self.lines)))
+        return range(min(self.mark, self.at), max(self.mark, self.at) + 1)
+
+    def take(self) -> str:
+        """Return the selected lines, and end the selection."""
+        chosen = self.selected
+        end = max(len(self.lines) - chosen.start, 0)
+        self.mark = None
+        return "\n".join(line.rstrip() for line in self.lines[max(end - len(chosen), 0) : end])
+
+
+# --------------------
+# The keys.
 
 
 class Console:
@@ -83,12 +228,17 @@ class Console:
         self.mode = Mode.INPUT
         self.notice = ""
         """A note on the last action; it stays until the next key."""
+        self.past = LookBack()
+        self.finder = Editor()
+        """The line in which the text to search for is typed."""
         self.back = 0
-        """Rows scrolled in the scroll-back, or in the help."""
+        """Rows scrolled in the help."""
         self.limit = _ALL
         """The limit of `back`."""
-        self.page = 10
-        """Rows that Page Up goes."""
+        self.agents: Sequence[AgentChoice] | None = None
+        """The other agents, while the user chooses one; None until the list is known."""
+        self.choice = 0
+        """The chosen one of `agents`."""
         self.keyboard = "free"
         self.is_bare = False
         """There is no room for a bar: keys go to the agent."""
@@ -111,6 +261,8 @@ class Console:
                     yield from self._edit()
                 case Mode.KEYS:
                     yield from self._pass_on()
+                case Mode.SEARCH:
+                    self._search()
                 case _:
                     found = _KEY.match(self._rest)
                     if found is None:
@@ -126,13 +278,15 @@ class Console:
     @property
     def has_half(self) -> bool:
         """Whether the last key may be incomplete."""
-        return bool(self._rest) or self.editor.has_half
+        return bool(self._rest) or self.editor.has_half or self.finder.has_half
 
     def settle(self) -> Iterator[Meant]:
         """Handle a pause in the input: a lone Escape was the Escape key."""
         if self.editor.settle() and self.mode is Mode.INPUT and self.keys_first:
             yield from self._take_keyboard()
             return
+        if self.finder.settle() and self.mode is Mode.SEARCH:
+            self.mode = Mode.SCROLL
         rest, self._rest = self._rest, b""
         if rest == _ESCAPE:
             yield from self._choose(_ESCAPE)
@@ -155,6 +309,12 @@ class Console:
         if about == "passthrough" and self.mode is Mode.KEYS and not self.is_bare:
             self._go(Mode.INPUT)
         self.notice = sentence
+
+    def put_back(self, text: str, priority: str) -> None:
+        """Put a line back that could not be sent, unless the user types another one."""
+        if not self.editor.text:
+            self.editor.put(text)
+            self._priority = PRIORITIES.index(priority)
 
     def set_bare(self, *, is_bare: bool) -> Iterator[Meant]:
         """Remove the bar, or show it again, after the terminal's size has changed."""
@@ -183,6 +343,8 @@ class Console:
         match pressed.key:
             case Key.SUBMIT if pressed.text.strip():
                 yield Say(pressed.text, self.priority)
+                if self.priority == "interrupt":
+                    self._priority = 0  # The next line should not interrupt by mistake.
             case Key.SUBMIT:
                 self.notice = r"nothing to send; Ctrl-\ p gives you the agent's keyboard"
             case Key.CANCEL if not pressed.text:
@@ -254,8 +416,12 @@ class Console:
                     yield Act.STOP
                 else:
                     self.notice = f"{self.name} keeps running"
+            case Mode.SCROLL:
+                yield from self._look_back(key)
+            case Mode.AGENTS:
+                yield from self._choose_agent(key)
             case _:
-                self._move(key)
+                self._read_help(key)
 
     def _choose_in_menu(self, key: bytes) -> Iterator[Meant]:
         self._go(Mode.INPUT)
@@ -266,6 +432,9 @@ class Console:
                 yield from self._take_keyboard(is_forced=True)
             case b"s":
                 yield from self._scroll_back()
+            case b"n":
+                self.mode, self.agents, self.choice = Mode.AGENTS, None, 0
+                yield Act.LIST_AGENTS
             case b"d":
                 yield Act.LEAVE
             case b"q":
@@ -277,19 +446,80 @@ class Console:
             case _:
                 pass
 
+    def _read_help(self, key: bytes) -> None:
+        """Move in the help, which is read downwards; any other key ends it."""
+        step = self._step(key)
+        if step is None:
+            self._go(Mode.INPUT)
+        else:
+            self.back = max(min(self.back - step, self.limit), 0)
+
+    def _step(self, key: bytes) -> int | None:
+        """Return how many rows a key goes up; None if it does not move."""
+        step = _STEPS.get(key)
+        return step if step is None or abs(step) != _PAGE else self.past.page * (step // _PAGE)
+
+    # The scroll-back
+
     def _scroll_back(self) -> Iterator[Meant]:
-        self.mode, self.back, self.limit = Mode.SCROLL, self.page, _ALL
+        self.mode = Mode.SCROLL
+        self.past.begin()
         yield Act.SCROLL
 
-    def _move(self, key: bytes) -> None:
-        """Move in the scroll-back, or in the help, which is read downwards."""
-        step = _STEPS.get(key)
-        if step is None or (self.mode is Mode.SCROLL and step < 0 and not self.back):
+    def _look_back(self, key: bytes) -> Iterator[Meant]:
+        past, step = self.past, self._step(key)
+        if step is not None and (step > 0 or past.back or past.mark is not None):
+            past.move(step)
+        elif key == b"/":
+            self.mode = Mode.SEARCH
+            self.finder.put("")
+        elif key in (b"n", b"N"):
+            self._find(has_found=past.find(is_up=key == b"n"))
+        elif key == b"v":
+            past.select()
+        elif key == b"y":
+            yield CopyText(past.take())
+        elif past.mark is not None and key != PREFIX:
+            past.mark = None
+        else:
             self._go(Mode.INPUT)
-            return
-        rows = self.page * (step // _PAGE) if abs(step) == _PAGE else step
-        moved = self.back + (rows if self.mode is Mode.SCROLL else -rows)
-        self.back = max(min(moved, self.limit), 0)
+
+    def _search(self) -> None:
+        data, self._rest = self._rest, b""
+        for pressed in self.finder.feed(data):
+            if pressed.key in (Key.SUBMIT, Key.CANCEL, Key.MENU):
+                self._rest = self.finder.take_rest()
+                self._go(Mode.INPUT if pressed.key is Key.MENU else Mode.SCROLL)
+                if pressed.key is Key.SUBMIT and pressed.text:
+                    self._find(has_found=self.past.search(pressed.text))
+                return
+
+    def _find(self, *, has_found: bool) -> None:
+        if not has_found:
+            needle = self.past.needle
+            self.notice = f"not found: {needle}" if needle else "/ searches; then n and N go on"
+
+    # The other agents
+
+    def offer(self, agents: Sequence[AgentChoice]) -> None:
+        """Show the other agents to choose from, if the user still wants that."""
+        if self.mode is Mode.AGENTS:
+            self.agents = agents
+            self.choice = min(self.choice, max(len(agents) - 1, 0))
+
+    def _choose_agent(self, key: bytes) -> Iterator[Meant]:
+        agents = self.agents or ()
+        step = None if key == b"\r" else self._step(key)
+        if step is not None:
+            self.choice = max(min(self.choice - step, len(agents) - 1), 0)
+        elif key == b"r":
+            yield Act.LIST_AGENTS
+        elif key != b"\r":
+            self._go(Mode.INPUT)
+        elif agents and not agents[self.choice].has_terminal:
+            self.notice = f"{agents[self.choice].name} has no terminal that 'pal' started"
+        elif agents:
+            yield ShowAgent(agents[self.choice].name)
 
     def _go(self, mode: Mode) -> None:
         """Change the mode; without a bar, from the input to the agent's keys."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -16,10 +17,10 @@ from palaver.home import connect_socket
 from palaver.protocol.agent_socket import (
     AgentRequest,
     Frame,
-    SocketReply,
     ViewerFrameReader,
     control_to_bytes,
     data_frames,
+    is_size,
     reply_from_json,
     request_to_json,
 )
@@ -36,10 +37,27 @@ LIMIT_UNSENT_BYTES: Final = 64 * 1024
 """Unsent bytes above which `is_full` is true: the holder does not read them."""
 
 
-def call(
-    home: str, name: str, cols: int, rows: int, *, is_drawn: bool
-) -> tuple[socket.socket, SocketReply, bytes]:
-    """Attach to the terminal of an agent; return the connection, the reply and the data after it.
+@dataclass(frozen=True, slots=True)
+class AttachedWire:
+    """A new connection to the terminal of an agent."""
+
+    name: str
+    wire: socket.socket
+    size: tuple[int, int] | None
+    """The columns and rows of the terminal; None if the holder did not send them."""
+    rest: bytes
+    """The data after the reply."""
+
+
+def _size_of(agent: Mapping[str, object]) -> tuple[int, int] | None:
+    cols, rows = agent.get("cols"), agent.get("rows")
+    if isinstance(cols, int) and isinstance(rows, int) and is_size(cols, rows):
+        return cols, rows
+    return None
+
+
+def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> AttachedWire:
+    """Attach to the terminal of an agent.
 
     `is_drawn`: the screen is drawn here, so the holder replies to queries of the program to its terminal.
     Raises NotFound or BadRequest if there is no such terminal, or the caller may not use it. Blocks.
@@ -49,6 +67,7 @@ def call(
     except OSError as error:
         raise NotFound(f"terminal of {name}", "'pal list' shows the agents") from error
     try:
+        wire.settimeout(_REPLY_LIMIT_S)
         request = request_to_json(AgentRequest(type="attach", cols=cols, rows=rows))
         wire.sendall(request + (control_to_bytes({"type": "screen", "on": True}) if is_drawn else b""))
         received = b""
@@ -61,10 +80,13 @@ def call(
         reply = reply_from_json(line)
         if not reply.is_ok:
             raise BadRequest(reply.error)
+    except OSError as error:
+        wire.close()
+        raise BadRequest(f"the holder of {name} does not respond: {error}") from error
     except BaseException:
         wire.close()
         raise
-    return wire, reply, rest
+    return AttachedWire(name, wire, _size_of(reply.agent or {}), rest)
 
 
 def send_line(home: str, name: str, text: str, priority: str) -> int:
@@ -158,18 +180,50 @@ _RECONNECT_S: Final = 0.5
 """Seconds before the next try to reach the bus."""
 _BURST_S: Final = 0.05
 """Seconds to wait for more events before the next request: a burst causes one request."""
+_PULSE_S: Final = 2.0
+"""Seconds without an event after which a small request checks that the bus still replies."""
+_SILENCE_S: Final = 3.0
+"""Seconds without a reply after which the bus counts as away: its process may hang."""
 _FOLLOWED_TYPES: Final = ("message", "delivery", "agent.paused", "agent.unpaused")
+_PULSE: Final = EventsOp(last=1, limit=1)
+"""A request whose cost does not depend on the length of the log."""
+
+
+class LaneGate(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether messages can pass on one lane of an agent, and why not."""
+
+    lane: str
+    open: bool = False
+    reason: str | None = None
 
 
 class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The shown fields of an agent's page: its waiting messages by priority, and whether it is paused."""
+    """The shown fields of an agent's page: its role and folder, its waiting messages, and its gates."""
 
+    role: str = ""
+    cwd: str | None = None
     queue: dict[str, int] = {}
     paused: bool = False
+    gates: tuple[LaneGate, ...] = ()
 
 
-class _ListedAgents(msgspec.Struct, frozen=True):
+class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent in the list of all agents."""
+
+    name: str
+    state: str
+    detail: str | None = None
+    unread: int = 0
+    present: bool = False
+    left: bool = False
+
+
+class _FoundPage(msgspec.Struct, frozen=True):
     agents: list[AgentPage]
+
+
+class _FoundAgents(msgspec.Struct, frozen=True):
+    agents: list[ListedAgent]
 
 
 class _FoundEvents(msgspec.Struct, frozen=True):
@@ -178,7 +232,8 @@ class _FoundEvents(msgspec.Struct, frozen=True):
     last: int
 
 
-_decode_list: Final = msgspec.json.Decoder(_ListedAgents).decode
+_decode_page: Final = msgspec.json.Decoder(_FoundPage).decode
+_decode_agents: Final = msgspec.json.Decoder(_FoundAgents).decode
 _decode_events: Final = msgspec.json.Decoder(_FoundEvents).decode
 
 Tell = Callable[[AgentPage | None], None]
@@ -188,16 +243,36 @@ Tell = Callable[[AgentPage | None], None]
 async def watch(home: str, name: str, tell: Tell) -> None:
     """Report changes until cancelled. It starts no bus: the agent's holder does."""
     while True:
-        wire = await _open(home, watcher := _Watcher(name, tell))
+        wire = await _open(home, watcher := _Watcher())
         if wire is not None:
             try:
-                await watcher.run(wire)
+                await watcher.run(wire, name, tell)
             except msgspec.DecodeError:  # The daemon has another version, with another format.
                 pass
             finally:
                 wire.close()
         tell(None)
         await asyncio.sleep(_RECONNECT_S)
+
+
+async def list_others(home: str, name: str) -> list[ListedAgent] | None:
+    """Return the other agents that have not left; None if the bus does not reply."""
+    wire = await _open(home, watcher := _Watcher())
+    if wire is None:
+        return None
+    try:
+        listed = await watcher.ask(wire, ListOp())
+        found = [] if listed is None else _decode_agents(listed).agents
+    except msgspec.DecodeError:
+        listed = None
+    finally:
+        wire.close()
+    return None if listed is None else [one for one in found if one.name != name and not one.left]
+
+
+def has_terminal(home: str, name: str) -> bool:
+    """Return whether an agent has a terminal that can be attached to."""
+    return socket_path(home, name).exists()
 
 
 async def _open(home: str, watcher: "_Watcher") -> Wire | None:
@@ -211,36 +286,44 @@ async def _open(home: str, watcher: "_Watcher") -> Wire | None:
 
 
 class _Watcher:
-    """One connection to the bus, which follows one agent."""
+    """One connection to the bus: it asks, or follows one agent."""
 
-    def __init__(self, name: str, tell: Tell) -> None:
-        self._name = name
-        self._tell = tell
+    def __init__(self) -> None:
         self._numbers = count(1)
         self._open: dict[int, asyncio.Future[msgspec.Raw]] = {}
         """The requests without a reply, by number."""
         self._has_news = asyncio.Event()
         self._is_lost = False
 
-    async def run(self, wire: Wire) -> None:
-        """Request the page after each event; return if the connection is lost or the bus cannot do it."""
-        newest = await self._ask(wire, EventsOp(last=1, limit=1))  # Where the log ends: follow from there.
+    async def run(self, wire: Wire, name: str, tell: Tell) -> None:
+        """Request the page after each event; return if the connection is lost or the bus does not reply."""
+        newest = await self.ask(wire, _PULSE)  # Where the log ends: follow from there.
         if newest is None:
             return
         after = _decode_events(newest).last
-        await self._ask(wire, EventsOp(types=_FOLLOWED_TYPES, agents=(self._name,), after=after, follow=True))
+        await self.ask(wire, EventsOp(types=_FOLLOWED_TYPES, agents=(name,), after=after, follow=True))
         while True:
             self._has_news.clear()  # Before the request: an event during it causes another request.
-            listed = await self._ask(wire, ListOp(agent=self._name))
+            listed = await self.ask(wire, ListOp(agent=name))
             if listed is None:
                 return
-            pages = _decode_list(listed).agents
-            self._tell(pages[0] if len(pages) == 1 else AgentPage())
-            await self._has_news.wait()
+            pages = _decode_page(listed).agents
+            tell(pages[0] if len(pages) == 1 else AgentPage())
+            while not await self._hears():
+                if await self.ask(wire, _PULSE) is None:
+                    return
             await asyncio.sleep(_BURST_S)
 
-    async def _ask(self, wire: Wire, request: Op) -> msgspec.Raw | None:
-        """Return the result of a request; None if it was refused or the connection is lost."""
+    async def _hears(self) -> bool:
+        """Wait for an event, for at most `_PULSE_S` seconds; return whether there was one."""
+        try:
+            async with asyncio.timeout(_PULSE_S):
+                return await self._has_news.wait()
+        except TimeoutError:
+            return False
+
+    async def ask(self, wire: Wire, request: Op) -> msgspec.Raw | None:
+        """Return the result of a request; None if it was refused, got no reply or the connection is lost."""
         if self._is_lost:
             return None
         number = next(self._numbers)
@@ -248,8 +331,9 @@ class _Watcher:
         self._open[number] = reply
         wire.write(op_to_json(number, request))
         try:
-            return await reply
-        except ConnectionError:
+            async with asyncio.timeout(_SILENCE_S):
+                return await reply
+        except (ConnectionError, TimeoutError):
             return None
 
     def on_line(self, line: ReplyLine) -> None:

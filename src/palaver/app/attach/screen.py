@@ -10,7 +10,7 @@ from pyte.screens import Char
 from wcwidth import wcwidth
 
 from palaver.app.attach import agent_size, has_bar
-from palaver.app.attach.console import Console, Mode
+from palaver.app.attach.console import AgentChoice, Console, LookBack, Mode
 from palaver.app.chat.page import input_line, wrap
 from palaver.protocol.display import display_width, safe, truncate
 from palaver.protocol.text import exact
@@ -20,6 +20,30 @@ from palaver.terminal.emulator import Glass
 # The status line of the agent, fitted to the width. Pure; readable without colour.
 
 _BETWEEN: Final = " | "
+_LIMIT_FOLDER: Final = 28
+"""Columns of a folder; of a longer one only the end is shown."""
+_IDLE: Final = "idle"
+
+WAITS: Final = {
+    "exited": "the program has ended",
+    "gone": "no process reads the terminal",
+    "shell": "a shell would run it",
+    "foreground": "another program is in front",
+    "tool": "a tool that it started reads the terminal",
+    "secret": "it asks for a secret",
+    "unreadable": "the screen cannot be read",
+    "dialog": "a dialog is open",
+    "compacting": "it is compacting its context",
+    "starting": "it is starting",
+    "deaf": "it does not read its input",
+    "passthrough": "a person has the keyboard",
+    "human": "a key was just pressed",
+    "draft": "its input has a draft",
+    "composer": "no input line is visible",
+    "prompt": "no known prompt is visible",
+    "native": "its own lane is not open",
+}
+"""Why messages wait, by the reason of the closed gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +60,54 @@ class AgentStatus:
     is_paused: bool = False
     is_away: bool = False
     """The bus does not respond now."""
+    gate: str = ""
+    """Why nothing can be typed into the terminal now; empty if it can, or if that is unknown."""
+    lanes: Mapping[str, str] = field(default_factory=dict)
+    """The other lanes of the agent: why each is closed; empty if it is open."""
+    place: str = ""
+    """Its role and folder."""
+
+
+def place_of(role: str, folder: str, home: str) -> str:
+    """Return the role and the folder of an agent; `home` is the user's own folder."""
+    if folder and (folder == home or folder.startswith(f"{home}/")):
+        folder = f"~{folder[len(home) :]}"
+    folder = safe(folder)
+    while display_width(folder) > _LIMIT_FOLDER and "/" in folder[2:]:
+        folder = f"…/{folder.removeprefix('…/').partition('/')[2]}"
+    return " in ".join(filter(None, (safe(role), folder)))
+
+
+def why_waiting(standing: AgentStatus) -> str:
+    """Return why messages wait; empty if none does, or if nothing is known to hold them back."""
+    queue = {word: number for word, number in standing.queue.items() if number}
+    if not queue or standing.is_away or standing.is_paused:
+        return ""  # The line has a separate word for the last two.
+    native = standing.lanes.get("native")
+    if native == "" or (native is None and not standing.gate):
+        if set(queue) == {"held"}:
+            return "'pal receipts' says why"
+        is_for_idle = not queue.keys() & {"interrupt", "normal"}
+        return "until it is idle" if is_for_idle and standing.state != _IDLE else ""
+    reason = native if native and standing.gate in ("", "native") else standing.gate
+    if reason == "passthrough" and standing.keyboard == "own":
+        return "you have the keyboard"
+    return WAITS.get(reason, safe(reason))
 
 
 def status_line(standing: AgentStatus, mode: str, notice: str, width: int, hint: str = "") -> str:
     """Return the line, with a hint at its right end if there is room.
 
-    On a narrow terminal the least important parts are dropped first; a notice is kept longest.
+    On a narrow terminal the least important parts are dropped first; a notice is kept longest. The role and
+    the folder never take the room of the hint.
     """
     for words in _lines(standing, mode, safe(notice)):
         line = f" {_BETWEEN.join(filter(None, words))}"
         room = width - display_width(line) - display_width(hint) - 1
         if hint and not notice and room >= 2:
             return f"{line}{' ' * room}{hint} "
-        if display_width(line) < width:
+        has_place = bool(standing.place) and words[-1] == standing.place
+        if display_width(line) < width and not (hint and has_place):
             return line
     return truncate(f"! {safe(notice)}" if notice else safe(standing.name), width)
 
@@ -64,9 +123,15 @@ def _lines(standing: AgentStatus, mode: str, notice: str) -> Iterator[list[str]]
         yield [f"! {notice}"]
         return
     counts, count = _queue(standing.queue)
-    yield [name, full, *flags, counts, mode]
-    yield [name, full, *flags, count, mode]
+    why = why_waiting(standing)
+    why = f" (waits: {why})" if why else ""
+    if standing.place:
+        yield [name, full, *flags, counts + why, mode, standing.place]
+        yield [name, full, *flags, count + why, mode, standing.place]
+    yield [name, full, *flags, counts + why, mode]
+    yield [name, full, *flags, count + why, mode]
     short = mode.partition(",")[0]
+    yield [name, state, *flags, count + why, short]
     yield [name, state, *flags, count, short]
     yield [name, state, *flags, short]
     yield [name, state, short]
@@ -238,7 +303,8 @@ _MENU: Final = (
     ("d", "detach", "leave"),
     ("q", "quit", "quit"),
     ("r", "redraw", ""),
-    ("?", "help", "help"),
+    ("n", "agents", ""),
+    ("?", "help", ""),
 )
 _MENU_TAKE: Final = ("t", "take over the keyboard", "take")
 HELP: Final = (
@@ -253,7 +319,12 @@ HELP: Final = (
         "passthrough: keys, mouse and pastes go to the agent, and its queue is paused; Ctrl-\\ ends it",
     ),
     ("Ctrl-\\ t", "the same, and take over the keyboard from another terminal"),
-    ("Ctrl-\\ s", "scroll back, also Page Up: arrows, Page Up and Down, g and G; q ends it"),
+    (
+        "Ctrl-\\ s",
+        "scroll back, also Page Up: arrows, Page Up and Down, g and G; / searches, n and N go to the next "
+        "match; v marks lines, y copies them to your clipboard; q ends it",
+    ),
+    ("Ctrl-\\ n", "the other agents: arrows and Enter show another one here"),
     ("Ctrl-\\ d", "detach: the agent keeps running; 'pal attach' opens it again"),
     ("Ctrl-\\ q", "stop the agent gracefully, after a confirmation"),
     ("Ctrl-\\ r", "redraw, and resize the agent's terminal to this one"),
@@ -264,7 +335,10 @@ _HELP_INDENT: Final = 10
 def compose(
     console: Console, standing: AgentStatus, glass: Glass, past: Sequence[Row], cols: int, rows: int
 ) -> Picture:
-    """Return the picture to show. `past` is the scroll-back followed by the screen, in scroll mode."""
+    """Return the picture to show. `past` is the scroll-back followed by the screen, in scroll mode.
+
+    Its rows are those of `console.past.lines`.
+    """
     height = agent_size(cols, rows)[1]
     upper = _upper(console, glass, past, height, cols)
     cursor = cursor_in(glass, height, cols) if console.mode is Mode.KEYS else None
@@ -275,7 +349,7 @@ def compose(
     hint = f"Esc back, {hint}" if hint and console.keys_first else hint
     status = status_line(standing, mode_words(console), console.notice, cols, hint)
     bar, column = _bar(console, cols)
-    if console.mode is Mode.INPUT:
+    if console.mode in (Mode.INPUT, Mode.SEARCH):
         cursor = rows - 1, min(column, cols - 1)
     return Picture((*upper, text_row(status, cols, REVERSED), bar), cursor)
 
@@ -289,10 +363,21 @@ def mode_words(console: Console) -> str:
             return "passthrough, queue paused"
         case Mode.INPUT if console.editor.is_secret:
             return "secret input"
-        case Mode.SCROLL:
-            return f"scroll back {console.back}"
+        case Mode.SCROLL | Mode.SEARCH:
+            return _scroll_words(console.past)
         case _:
             return str(console.mode.value)
+
+
+def _scroll_words(past: LookBack) -> str:
+    words = [f"scroll back {past.back}"]
+    if past.found is not None:
+        matches = past.matches()
+        words.append(f"match {len(matches) - matches.index(past.found)} of {len(matches)}")
+    if past.mark is not None:
+        count = len(past.selected)
+        words.append("1 line marked" if count == 1 else f"{count} lines marked")
+    return ", ".join(words)
 
 
 def help_rows(cols: int) -> list[Row]:
@@ -307,6 +392,61 @@ def past_rows(lines: Sequence[str], glass: Glass, cols: int) -> list[Row]:
     return [*(text_row(safe(line), cols) for line in lines), *below]
 
 
+def past_lines(lines: Sequence[str], glass: Glass) -> list[str]:
+    """Return the text of the rows of `past_rows`, in full width, for a search and for the clipboard."""
+    return [*map(safe, lines), *(safe(glass.row_text(y)) for y in range(glass.lines))]
+
+
+def _past_window(past: LookBack, rows: Sequence[Row], height: int) -> list[Row]:
+    """Return the shown rows of the scroll-back; matches of a search and selected lines are reversed."""
+    end = max(len(rows) - past.back, min(height, len(rows)))
+    first = max(end - height, 0)
+    selected = past.selected if past.mark is not None else range(0)
+    matching = frozenset(past.matches())
+    shown: list[Row] = []
+    for index in range(first, end):
+        at, row = len(rows) - 1 - index, rows[index]
+        if at in selected:
+            row = tuple(cell._replace(reverse=not cell.reverse) for cell in row)
+        elif at in matching:
+            row = _show_matches(row, past.needle)
+        shown.append(row)
+    return shown
+
+
+def _show_matches(row: Row, needle: str) -> Row:
+    is_exact = needle != needle.lower()
+    # The right half of a wide character has no text; each other cell has one character.
+    kept = [index for index, cell in enumerate(row) if cell.data]
+    line = "".join(row[index].data[0] if is_exact else row[index].data.lower()[0] for index in kept)
+    cells = list(row)
+    at = line.find(needle)
+    while at >= 0:
+        for index in kept[at : at + len(needle)]:
+            cells[index] = cells[index]._replace(reverse=not cells[index].reverse)
+        at = line.find(needle, at + len(needle))
+    return tuple(cells)
+
+
+def agent_rows(agents: Sequence[AgentChoice] | None, choice: int, height: int, cols: int) -> list[Row]:
+    """Return the list of the other agents, with the chosen one reversed."""
+    if agents is None:
+        return [text_row("asking the bus for the other agents ...", cols)]
+    if not agents:
+        return [text_row("there is no other agent", cols)]
+    width = max(display_width(safe(one.name)) for one in agents)
+    first = max(min(choice - height // 2, len(agents) - height), 0)
+    rows: list[Row] = []
+    for index, one in enumerate(agents[first : first + height], first):
+        name = safe(one.name)
+        state = f"{safe(one.state)}: {exact(one.detail)}" if one.detail else safe(one.state)
+        notes = [f"{one.unread} unread" if one.unread else "", "" if one.has_terminal else "no terminal"]
+        words = "  ".join(filter(None, (name + " " * (width - display_width(name)), state, *notes)))
+        line = truncate(f"{'>' if index == choice else ' '} {words}", cols)
+        rows.append(text_row(line, cols, REVERSED if index == choice else BLANK))
+    return rows
+
+
 def _upper(console: Console, glass: Glass, past: Sequence[Row], height: int, cols: int) -> tuple[Row, ...]:
     blank = (BLANK,) * cols
     if console.mode is Mode.HELP:
@@ -314,9 +454,11 @@ def _upper(console: Console, glass: Glass, past: Sequence[Row], height: int, col
         top = min(console.back, max(len(shown) - height, 0))
         rows = shown[top : top + height]
         return (*rows, *[blank] * (height - len(rows)))
-    if console.mode is Mode.SCROLL:
-        end = max(len(past) - console.back, min(height, len(past)))
-        rows = list(past[max(end - height, 0) : end])
+    if console.mode in (Mode.SCROLL, Mode.SEARCH):
+        rows = _past_window(console.past, past, height)
+        return (*rows, *[blank] * (height - len(rows)))
+    if console.mode is Mode.AGENTS:
+        rows = agent_rows(console.agents, console.choice, height, cols)
         return (*rows, *[blank] * (height - len(rows)))
     return screen_rows(glass, height, cols)
 
@@ -327,6 +469,10 @@ def _bar(console: Console, cols: int) -> tuple[Row, int]:
             editor = console.editor
             text = _DOT * len(editor.text) if editor.is_secret else editor.text
             line, column = input_line(f"{console.priority}> ", text, editor.cursor, cols)
+            return text_row(line, cols), column
+        case Mode.SEARCH:
+            finder = console.finder
+            line, column = input_line("search> ", finder.text, finder.cursor, cols)
             return text_row(line, cols), column
         case _:
             return text_row(_question(console, cols), cols, BOLD), 0
@@ -347,11 +493,15 @@ def _question(console: Console, cols: int) -> str:
             name = safe(console.name)
             return _fitting(cols, f"stop {name} gracefully? y / n", f"quit {name}? y / n", "quit? y / n")
         case Mode.SCROLL:
+            return _scroll_help(console.past, cols)
+        case Mode.SEARCH:
+            return truncate(safe(f"search> {console.finder.text}"), cols)
+        case Mode.AGENTS:
             return _fitting(
                 cols,
-                "arrows, Page Up, Page Down, g, G; q goes back to the input",
-                "arrows, PgUp; q ends",
-                "q ends",
+                "arrows choose, Enter shows that agent here, r asks again; q goes back",
+                "arrows; Enter shows it; q ends",
+                "Enter; q ends",
             )
         case Mode.HELP:
             return _fitting(
@@ -371,6 +521,23 @@ def _question(console: Console, cols: int) -> str:
                 "Ctrl-\\ ends passthrough",
                 "Ctrl-\\",
             )
+
+
+def _scroll_help(past: LookBack, cols: int) -> str:
+    if past.mark is not None:
+        return _fitting(
+            cols,
+            "arrows, Page Up, Page Down, g, G mark more lines; y copies them; Esc ends the marking",
+            "arrows; y copies; Esc ends it",
+            "y copies",
+        )
+    return _fitting(
+        cols,
+        "arrows, Page Up, Page Down, g, G; / search, n, N; v mark, y copy; q goes back",
+        "arrows, PgUp; / search; y copy; q ends",
+        "arrows, PgUp; q ends",
+        "q ends",
+    )
 
 
 def _menu(console: Console, cols: int) -> str:

@@ -4,17 +4,36 @@ A separate module from `attach.py`, because the unchanged terminal there needs n
 """
 
 import asyncio
+import base64
 import os
 import signal
-import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from palaver.app.attach import agent_size, has_bar
-from palaver.app.attach.console import Act, Console, Meant, Mode, RawKeys, Say
-from palaver.app.attach.link import AgentPage, HolderLink, send_line, watch
+from palaver.app.attach.console import (
+    Act,
+    AgentChoice,
+    Console,
+    CopyText,
+    Meant,
+    Mode,
+    RawKeys,
+    Say,
+    ShowAgent,
+)
+from palaver.app.attach.link import (
+    AgentPage,
+    AttachedWire,
+    HolderLink,
+    call,
+    has_terminal,
+    list_others,
+    send_line,
+    watch,
+)
 from palaver.app.attach.painter import IN, OwnTerminal, Painter, print_rows
 from palaver.app.attach.screen import (
     BLANK,
@@ -23,7 +42,9 @@ from palaver.app.attach.screen import (
     Row,
     compose,
     help_rows,
+    past_lines,
     past_rows,
+    place_of,
     plain,
     screen_rows,
 )
@@ -92,6 +113,8 @@ class KeyReader:
 _NOTICE_S: Final = 8.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _BAR_MODES: Final = frozenset({2004})
+_LIMIT_COPY_BYTES: Final = 48 * 1024
+"""Bytes that are copied at once: terminals ignore a longer sequence for the clipboard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +122,12 @@ class AttachEnd:
     """How it ended: by the agent, a signal, or the loss of the holder; else the user detached."""
 
     exit: Exit | None = None
+    is_stopped: bool = False
+    """The user asked the agent to end."""
     signal: int = 0
     is_lost: bool = False
+    next: AttachedWire | None = None
+    """The agent that the user wants to see instead."""
 
 
 class AttachSession:
@@ -115,35 +142,38 @@ class AttachSession:
         self._cols, self._rows = self._own.size
         self._terminal = Emulator(*agent_size(self._cols, self._rows))
         self._console = Console(name, keys_first=keys_first)
-        self._console.page = max(self.agent_size[1] - 1, 1)
+        self._console.past.page = max(self.agent_size[1] - 1, 1)
         self._standing = AgentStatus(name)
         self._past: list[Row] = []
         self._keys = KeyReader(self._console, self._do, lambda: self._end(AttachEnd()))
         self._notice_timer: asyncio.TimerHandle | None = None
-        self._said = ""
+        self._said = ("", "normal")
+        """The last line of the bar, and its priority."""
         self._unsent: tuple[str, str] | None = None
         """A line of the bar that waits for the holder's permission to be sent as a message."""
-        self._queuing: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def agent_size(self) -> tuple[int, int]:
         """The columns and rows that the agent should have here."""
         return agent_size(self._cols, self._rows)
 
-    async def run(self, link_socket: socket.socket, size: tuple[object, object], rest: bytes) -> AttachEnd:
-        """Show the agent until one side ends. `size` is the current size of its terminal."""
+    async def run(self, attached: AttachedWire) -> AttachEnd:
+        """Show the agent until one side ends."""
         loop = self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[AttachEnd] = loop.create_future()
         loop.set_exception_handler(self._on_trouble)
-        self._resize_agent(*size)
-        self._link = HolderLink(link_socket, self._on_frame, lambda: self._end(AttachEnd(is_lost=True)))
+        if attached.size is not None:
+            self._terminal.resize(*attached.size)
+        self._link = HolderLink(attached.wire, self._on_frame, lambda: self._end(AttachEnd(is_lost=True)))
         self._own.take()
         self._watch_signals()
         output = b""
         try:
             async with asyncio.TaskGroup() as tasks:
                 news = tasks.create_task(watch(self._home, self._console.name, self._on_page))
-                self._link.start(rest)
+                self._link.start(attached.rest)
                 self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
                 self._do(self._console.begin())
                 self._keys.read(is_wanted=True)
@@ -152,6 +182,8 @@ class AttachSession:
                     ending = await self._over
                 finally:
                     news.cancel()
+                    for task in self._tasks:
+                        task.cancel()
             output = self._final_output() if ending.exit is not None else b""
             return ending
         finally:
@@ -162,6 +194,11 @@ class AttachSession:
     def _end(self, ending: AttachEnd) -> None:
         if not self._over.done():
             self._over.set_result(ending)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _on_trouble(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """Handle an error in a callback: end with it, so that the terminal is restored."""
@@ -179,8 +216,12 @@ class AttachSession:
             match one:
                 case RawKeys(keys):
                     self._link.press(keys)
+                case CopyText(text):
+                    self._copy(text)
+                case ShowAgent(name):
+                    self._spawn(self._show_other(name))
                 case Say(text, priority):
-                    self._said = text
+                    self._said = (text, priority)
                     self._unsent = (text, priority) if priority != "normal" else None
                     self._link.control("input", text=text, priority=priority)
                 case _:
@@ -197,16 +238,17 @@ class AttachSession:
             case Act.LEAVE:
                 self._end(AttachEnd())
             case Act.STOP:
+                self._is_stopped = True
                 self._link.control("stop")
             case Act.REDRAW:
                 self._painter.forget()
                 self._send_size()
                 self._link.control("redraw")
             case Act.SCROLL:
-                self._past = past_rows(
-                    tuple(self._terminal.glass.scrollback), self._terminal.glass, self._cols
-                )
+                self._look_back(tuple(self._terminal.glass.scrollback), is_complete=False)
                 self._link.control("history")  # the holder has more: from before this viewer attached
+            case Act.LIST_AGENTS:
+                self._spawn(self._list_others())
             case Act.TAKE_KEYBOARD | Act.FORCE_KEYBOARD:
                 self._send_size()
                 is_forced = act is Act.FORCE_KEYBOARD
@@ -216,11 +258,55 @@ class AttachSession:
             case Act.SUSPEND:
                 self._suspend()
 
-    def _look_back(self, lines: list[str]) -> None:
-        self._past = past_rows(lines, self._terminal.glass, self._cols)
+    def _look_back(self, lines: Sequence[str], *, is_complete: bool) -> None:
+        glass = self._terminal.glass
+        self._past = past_rows(lines, glass, self._cols)
+        self._console.past.show(past_lines(lines, glass), is_complete=is_complete)
+
+    def _copy(self, text: str) -> None:
+        """Put text on the user's clipboard, through their terminal (OSC 52)."""
+        data = text.encode("utf-8", "replace")
+        if len(data) > _LIMIT_COPY_BYTES:
+            self._console.notice = f"over {_LIMIT_COPY_BYTES // 1024} KiB cannot be copied: mark fewer lines"
+            return
+        self._own.write(b"\x1b]52;c;" + base64.b64encode(data) + b"\x1b\\")
+        count = text.count("\n") + 1
+        lines = "1 line" if count == 1 else f"{count} lines"
+        self._console.notice = f"{lines} sent to your terminal's clipboard (OSC 52)"
+
+    # The other agents
+
+    async def _list_others(self) -> None:
         console = self._console
-        console.limit = max(len(self._past) - self.agent_size[1], 0)
-        console.back = min(console.back, console.limit)
+        agents = await list_others(self._home, console.name)
+        if agents is None:
+            self._notify("the bus does not reply, so the other agents are not known")
+            agents = []
+        choices = [
+            AgentChoice(
+                name=one.name,
+                state=one.state,
+                detail=one.detail or "",
+                unread=one.unread,
+                has_terminal=has_terminal(self._home, one.name),
+            )
+            for one in agents
+        ]
+        console.offer(sorted(choices, key=lambda one: not one.has_terminal))
+        self._painter.soon()
+
+    async def _show_other(self, name: str) -> None:
+        """Attach to another agent, and end here if that was possible."""
+        try:
+            attached = await asyncio.to_thread(call, self._home, name, *self.agent_size, is_drawn=True)
+        except PalaverError as error:
+            self._notify(str(error))
+            self._painter.soon()
+            return
+        if self._over.done():
+            attached.wire.close()
+        else:
+            self._end(AttachEnd(next=attached))
 
     # The agent's side
 
@@ -238,26 +324,28 @@ class AttachSession:
         match fields:
             case {"type": "state", "passthrough": str(keyboard)}:
                 state, detail = str(fields.get("state", "")), str(fields.get("detail", ""))
-                self._standing = replace(self._standing, keyboard=keyboard)
+                gate = str(fields.get("gate", ""))
+                self._standing = replace(self._standing, keyboard=keyboard, gate=gate)
                 if state:
                     self._standing = replace(self._standing, state=state, detail=detail)
                 console.hear_keyboard(keyboard)
                 console.hear_secret(is_secret=fields.get("secret") is True)
             case {"type": "size"}:
                 self._resize_agent(fields.get("cols"), fields.get("rows"))
-            case {"type": "history", "lines": list(lines)} if console.mode is Mode.SCROLL:
-                self._look_back([str(line) for line in lines])
+            case {"type": "history", "lines": list(lines)} if console.mode in (Mode.SCROLL, Mode.SEARCH):
+                self._look_back([str(line) for line in lines], is_complete=True)
             case {"type": "send"} if self._unsent is not None:
-                self._queuing = self._loop.create_task(self._queue(*self._unsent))
+                self._spawn(self._queue(*self._unsent))
                 self._unsent = None
             case {"type": "error", "about": "history"}:  # an older holder: use only the local scroll-back
-                self._look_back(list(self._terminal.glass.scrollback))
+                self._look_back(list(self._terminal.glass.scrollback), is_complete=True)
             case {"type": "error"}:
                 about = str(fields.get("about", ""))
                 console.refuse(str(fields.get("message", "")), about)
                 self._keep_notice()
-                if about == "input" and not console.editor.text and fields.get("kept") is not True:
-                    console.editor.put(str(fields.get("text", self._said)))
+                if about == "input" and fields.get("kept") is not True:
+                    said = (str(fields.get("text", "")), str(fields.get("priority", "normal")))
+                    console.put_back(*(said if "text" in fields else self._said))
             case {"type": "exited"}:
                 self._on_exit(fields)
             case _:
@@ -268,7 +356,8 @@ class AttachSession:
         try:
             seq = await asyncio.to_thread(send_line, self._home, self._console.name, text, priority)
         except PalaverError as error:
-            self._on_control({"type": "error", "about": "input", "message": str(error), "text": text})
+            refused = {"type": "error", "about": "input", "message": str(error), "text": text}
+            self._on_control({**refused, "priority": priority})
         else:
             self._notify(f"queued as #{seq}: {priority}")
         self._painter.soon()
@@ -276,9 +365,10 @@ class AttachSession:
     def _on_exit(self, fields: dict[str, object]) -> None:
         status, number = fields.get("status"), fields.get("signal")
         if isinstance(number, int) and number:
-            self._end(AttachEnd(exit=Exit(None, number)))
+            ended = Exit(None, number)
         else:
-            self._end(AttachEnd(exit=Exit(status if isinstance(status, int) else 1)))
+            ended = Exit(status if isinstance(status, int) else 1)
+        self._end(AttachEnd(exit=ended, is_stopped=self._is_stopped))
 
     def _resize_agent(self, cols: object, rows: object) -> None:
         if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
@@ -288,7 +378,18 @@ class AttachSession:
         if page is None:
             self._standing = replace(self._standing, is_away=True)
         else:
-            self._standing = replace(self._standing, is_away=False, queue=page.queue, is_paused=page.paused)
+            self._standing = replace(
+                self._standing,
+                is_away=False,
+                queue=page.queue,
+                is_paused=page.paused,
+                lanes={
+                    one.lane: "" if one.open else one.reason or "closed"
+                    for one in page.gates
+                    if one.lane != "terminal"
+                },
+                place=place_of(page.role, page.cwd or "", os.path.expanduser("~")),  # noqa: PTH111 - a text
+            )
         self._painter.soon()
 
     def _final_output(self) -> bytes:
@@ -341,9 +442,9 @@ class AttachSession:
         with suppress(OSError):  # it was closed: the next read reports that
             self._cols, self._rows = self._own.size
         self._painter.forget()
-        self._console.page = max(self.agent_size[1] - 1, 1)
+        self._console.past.page = max(self.agent_size[1] - 1, 1)
         self._send_size()
-        if self._console.mode is Mode.SCROLL:
+        if self._console.mode in (Mode.SCROLL, Mode.SEARCH):
             self._act(Act.SCROLL)  # its rows have the old width
         self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
 

@@ -49,6 +49,7 @@ from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
 from palaver.services.holders import hide_keys
 from palaver.services.messages import MailboxReader
 from palaver.services.views import (
+    files_view,
     inbox_view,
     message_view,
     open_mail,
@@ -279,11 +280,12 @@ MESSAGE_COMMANDS: Final = (
         summary="Show one message in full.",
         description=(
             "A person at a terminal sees the text itself. For all other readers it is escaped as in the "
-            "form for agents."
+            "form for agents. The file of the message is named where it has one: each message to an agent "
+            "in a terminal is also written to a file."
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal show 42", "read message 42"), ("pal show 42 --json", "all fields of message 42")),
-        json="all fields of the message, with the exact text.",
+        json="all fields of the message, with the exact text, and 'files': its files by recipient.",
         see=(("form for agents", "messages.md#form-for-agents"),),
     ),
     Command(
@@ -829,6 +831,8 @@ def _behind(call: Call, name: str, place: int, limit: int) -> Query:
 # --------------------
 # Functions of `pal inbox`, `show`, `receipts`, `ack`, `release` and `redeliver`.
 
+_SHOWN_FILES: Final = 5
+
 
 async def inbox(call: Call) -> int:
     """Show the newest messages to the caller, read or not."""
@@ -861,9 +865,10 @@ async def show(call: Call) -> int:
     """Show one message or event in full."""
     event = await call.services.queries.fetch_event(call.parsed.positionals[0])
     is_mail = event.type == "message" or bool(event.delivered_to)
+    files = await files_view(call.services, event)
     if call.is_json:
         if is_mail:
-            await call.say_json(message_view(event))
+            await call.say_json(msgspec.structs.replace(message_view(event), files=files or None))
         else:
             await call.write(encode_event(event) + b"\n")
         return 0
@@ -878,6 +883,7 @@ async def show(call: Call) -> int:
         lines.append(paint.safe(f"imported; it was #{event.imported} in the log of {event.device}"))
     if is_mail:
         lines += _receipt_table(call, event)
+    lines += _file_lines(call, files)
     await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
     return 0
 
@@ -909,6 +915,17 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
         rows.append([receipt.name, state, call.clock_time(entry.ts), ", ".join(evidence)])
     columns = [Column(least=8), Column(), Column(), Column()]
     return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
+
+
+def _file_lines(call: Call, files: Mapping[str, str]) -> list[str]:
+    """Return the files of a message, at most `_SHOWN_FILES` of them."""
+    paint = call.paint
+    shown = list(files.items())[:_SHOWN_FILES]
+    lines: list[str] = [
+        paint.safe(f"file {path}" if len(files) == 1 else f"file of {name} {path}") for name, path in shown
+    ]
+    more = len(files) - len(shown)
+    return [*lines, f"(+{more} more files; --json shows all)"] if more else lines
 
 
 def _labels(event: Event) -> Sequence[tuple[str, object]]:

@@ -100,7 +100,8 @@ TERMINAL_COMMANDS: Final = (
         summary="Show an agent's terminal and type into it.",
         description=(
             "Shows the screen, a status line and an input bar. Ctrl-\\ opens a menu. Ctrl-\\ d detaches; the "
-            "agent keeps running. For a person only."
+            "agent keeps running. Ctrl-\\ n shows another agent. If the agent fails, you can start it again "
+            "with one key. For a person only."
         ),
         positionals=(_NAME,),
         options=(
@@ -159,7 +160,8 @@ TERMINAL_COMMANDS: Final = (
         group=_GROUP,
         summary="Stop an agent gracefully.",
         description=(
-            "Uses the program's own quit command, then SIGTERM, then SIGKILL. Processes that it has "
+            "Uses the program's own quit command, then SIGTERM, then SIGKILL; a shell gets SIGHUP before "
+            "SIGTERM, which it ignores. Processes that it has "
             "started and left running end with it. The steps are printed on standard error, the way the "
             "program ended on standard output. For an operator or a person."
         ),
