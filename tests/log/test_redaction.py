@@ -145,7 +145,17 @@ async def test_lost_archive_is_reported(log: SqliteLog, tmp_path: Path) -> None:
 def test_archive_without_the_seq_is_left_unchanged() -> None:
     file = ArchiveFile(Path("nowhere"), 1, 4)
 
-    assert redaction.redact_archives((file,), {5}, scrub) == 0
+    assert redaction.redact_archives(Path("nowhere"), (file,), {5}, scrub) == 0
+
+
+async def test_incomplete_first_archive_is_removed_by_a_redaction(log: SqliteLog, tmp_path: Path) -> None:
+    event = await put(log, SECRET)
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "unfinished-1").write_text(SECRET)
+
+    await log.redact([event.seq], scrub)
+
+    assert list((tmp_path / "archive").iterdir()) == []
 
 
 async def test_temporary_files_of_a_crash_are_removed_by_the_next_redaction(

@@ -132,7 +132,7 @@ class Copier:
     def redact(self, seqs: Collection[int], scrub: Scrub) -> int:
         """Replace events in the archive files, and return how many; never during a copy."""
         with self._one_at_a_time:
-            return redact_archives(self._archives.files, seqs, scrub)
+            return redact_archives(self._archives.directory, self._archives.files, seqs, scrub)
 
     def stop(self) -> None:
         """Make the running and all later copies give up; from any thread."""

@@ -130,11 +130,15 @@ def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
             blobs.remove(name)
 
 
-def redact_archives(files: Sequence[ArchiveFile], seqs: Collection[int], scrub: Scrub) -> int:
-    """Rewrite the archive files that contain one of the seqs, and return how many events changed."""
+def redact_archives(
+    directory: Path, files: Sequence[ArchiveFile], seqs: Collection[int], scrub: Scrub
+) -> int:
+    """Rewrite the archive files that contain one of the seqs, and return how many events changed.
+
+    Incomplete files in the directory are removed: they may contain the text, even if nothing is archived.
+    """
     count = 0
-    for directory in {file.path.parent for file in files}:
-        remove_unfinished(directory)
+    remove_unfinished(directory)
     for file in files:
         if any(file.first <= seq <= file.last for seq in seqs):
             with _readable(file):

@@ -326,7 +326,7 @@ def test_status_line_says_why_messages_wait(bus: Home, pane: Pane) -> None:
 
     bus.ok("send", "@luna", "--", "look here")
 
-    pane.until("queue 1: 1 normal (waits: a dialog is open)")
+    pane.until("queue 1", "(waits: a dialog is open)")
     wait_until(lambda: pane.lines[-2].startswith(" luna | "))
     assert not record.read_bytes()
 

@@ -189,7 +189,7 @@ _PULSE: Final = EventsOp(last=1, limit=1)
 """A request whose cost does not depend on the length of the log."""
 
 
-class LaneGate(msgspec.Struct, frozen=True, kw_only=True):
+class ShownGate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether messages can pass on one lane of an agent, and why not."""
 
     lane: str
@@ -204,7 +204,7 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     queue: dict[str, int] = {}
     paused: bool = False
-    gates: tuple[LaneGate, ...] = ()
+    gates: tuple[ShownGate, ...] = ()
 
 
 class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
