@@ -159,6 +159,7 @@ TOOL_ARGUMENTS: Final[Mapping[str, str | dict[str, object]]] = {
     "get_room_events": {"room_id": "ROOM"},
     "add_note": {"room_id": "ROOM", "body": HOSTILE},
     "list_notes": {"room_id": "ROOM"},
+    "resolve_note": {"room_id": "ROOM", "note_id": HOSTILE},
     "list_agents": {},
     "inbox": {},
     "send": {"text": "x", "to": [HOSTILE]},

@@ -201,7 +201,7 @@ def test_refusal_is_data_that_a_model_can_act_on(pump: RawPump) -> None:
     refusal = json.loads(answer["content"][0]["text"])
     assert answer["isError"] is True
     assert refusal["error"] == "unknown_recipient"
-    assert "pal list" in refusal["message"]
+    assert refusal["message"].endswith("nothing was sent. list_agents shows the agents")
 
 
 def test_broadcast_of_a_harness_to_many_needs_a_confirmation(bus: Home, place: Path) -> None:
@@ -227,7 +227,7 @@ def test_groups_choose_the_offered_tools(bus: Home) -> None:
     names = {tool["name"] for tool in pump.hear()["result"]["tools"]}
     refused = pump.ask(2, "join_path", context_path="/")
 
-    assert names == {"add_note", "list_notes", "list_agents", "inbox", "send"}
+    assert names == {"add_note", "list_notes", "resolve_note", "list_agents", "inbox", "send"}
     assert refused["error"] == "bad_request"
 
 
