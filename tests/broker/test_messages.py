@@ -320,6 +320,19 @@ async def test_notice_of_the_bus_is_written_once_per_cause(bus: Bus) -> None:
     assert bus.texts("nova") == ["#1 expired"]
 
 
+async def test_notice_of_a_collision_names_its_event_agents_and_file(bus: Bus) -> None:
+    await bus.join("nova")
+
+    event = await bus.submit(
+        SYSTEM_CALLER,
+        Notify(to="nova", text="x", cause=ULID, kind="k", event=7, agents=("luna", "nova"), file="a.py"),
+    )
+
+    assert event is not None
+    fields = {name: event.payload[name] for name in ("event", "agents", "file")}
+    assert fields == {"event": 7, "agents": ["luna", "nova"], "file": "a.py"}
+
+
 async def test_guest_can_write(bus: Bus) -> None:
     await bus.join("nova")
     guest = Caller(name="ann", standing=Standing.GUEST, kind="external")

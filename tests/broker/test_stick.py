@@ -131,6 +131,14 @@ async def test_takeover_names_the_previous_owner(scene: Scene) -> None:
     assert await scene.refused("bob", TakeOver(room=scene.id, turn=1, reason="x")) == "turn_mismatch"
 
 
+async def test_takeover_without_a_reason_is_refused(scene: Scene) -> None:
+    await scene.join("ann", "bob")
+    await scene.wait("ann")
+    scene.advance_ms(POLICY.lease_ms)
+
+    assert await scene.refused("bob", TakeOver(room=scene.id, turn=1, reason=" \t")) == "bad_request"
+
+
 async def test_only_an_operator_can_override(scene: Scene) -> None:
     await scene.join("ann", "bob")
     held = await scene.wait("ann")
