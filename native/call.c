@@ -18,6 +18,15 @@ static bool is_waiting_option(const char *argument)
            is_same(argument, "--timeout") || starts_with(argument, "--timeout=");
 }
 
+/* Return whether the command only shows the bus. */
+static bool is_looking(const char *verb)
+{
+    const char *next = call.verb_at && call.verb_at + 1 < call.count ? call.all[call.verb_at + 1] : "";
+
+    return is_same(verb, "list") || is_same(verb, "doctor") || (is_same(verb, "status") && !is_same(next, "set")) ||
+           (is_same(verb, "events") && !is_same(next, "sub") && !is_same(next, "unsub"));
+}
+
 /* Read the options up to `--`, and find the verb. */
 static void read_options(void)
 {
@@ -71,6 +80,7 @@ void read_arguments(int count, char **all)
                       (is_same(verb, "stick") && call.verb_at + 1 < call.count && is_same(all[call.verb_at + 1], "wait"));
     if (call.is_help) /* help never has an effect, whatever the other arguments are */
         return;
+    call.is_look = is_looking(verb);
     call.is_hook = is_same(verb, "hook");
     call.is_up = is_same(verb, "up");
     call.is_down = is_same(verb, "down");

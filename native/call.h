@@ -10,6 +10,7 @@ struct call {
     const char *home;
     bool has_home, is_version, is_help, is_foreground, is_json, is_repair, is_doctor;
     bool is_hook, is_up, is_down, is_mcp, is_monitor, is_rewake; /* a rewake is also a monitor */
+    bool is_look;    /* the command only shows something: it starts no bus that was stopped or never existed */
     bool is_waiting; /* the command waits for something, by its arguments */
 };
 

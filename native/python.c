@@ -18,7 +18,7 @@
 #include "errors.h"
 #include "home.h"
 
-enum { TICKET_LIMIT = 256 }; /* bytes; an empty pipe takes them at once */
+enum { TICKET_LIMIT = 4096 }; /* bytes; an empty pipe takes them at once */
 
 char *find_python(void)
 {

@@ -286,6 +286,23 @@ static int reach_for_down(const char *marker)
     _exit(0);
 }
 
+/*
+ * End a command that only shows the bus, if the bus was stopped or never existed. After a crash or a restart of the
+ * machine it is started as by any other command.
+ */
+static void end_look(const char *marker)
+{
+    bool is_stopped = !access(marker, F_OK);
+
+    if (!is_stopped && !access(home, F_OK))
+        return;
+    if (call.is_doctor)
+        run_python("palaver.app", call.all + 1, call.count - 1);
+    if (is_stopped)
+        fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
+    fail("the bus is not running, and %s does not exist; 'pal up' creates it", home);
+}
+
 static void pause_before_repeat(int repeats)
 {
     pause_ms(repeats > 7 ? LONGEST_PAUSE_MS : 20 << (repeats - 1));
@@ -312,6 +329,10 @@ int open_wire(int repeats)
         if (fd >= 0)
             return fd;
     }
+    if (call.is_look && !repeats)
+        end_look(marker);
+    if (call.has_home && !call.is_up && access(home, F_OK))
+        fail("%s does not exist; to create a bus there, run 'pal up --home %s'", home, home);
     if (!call.is_up && !access(marker, F_OK)) {
         /* A follower that was running when the bus was stopped must not start it again, whatever its caller is. */
         if (repeats || !is_person())

@@ -3,8 +3,9 @@
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.errors import BadRequest, NotAllowed
-from palaver.protocol.requests import ChangeSetting
+from palaver.errors import BadName, BadRequest, BadText, NotAllowed, NotFound
+from palaver.protocol.agents import Agent
+from palaver.protocol.requests import ChangeSetting, Join, Leave, TagAgent
 
 
 async def test_change_is_stored_with_the_previous_value(bus: Bus) -> None:
@@ -27,3 +28,85 @@ async def test_only_the_human_changes_a_setting(bus: Bus) -> None:
 async def test_unknown_or_invalid_setting_is_refused(bus: Bus, key: str, value: str) -> None:
     with pytest.raises(BadRequest, match=key):
         await bus.submit(HUMAN, ChangeSetting(key=key, value=value, old=""))
+
+
+# Settings of one agent
+
+
+def by_tag(bus: Bus, tag: str) -> list[str]:
+    return [agent.name for agent in bus.broker.directory.by_tag(tag)]
+
+
+async def test_agent_gets_a_tag_once_and_keeps_its_name(bus: Bus) -> None:
+    await bus.join("luna")
+
+    event = await bus.submit(HUMAN, TagAgent(name="luna", tag="API"))
+    again = await bus.submit(HUMAN, TagAgent(name="luna", tag="api"))
+
+    assert event is not None
+    assert event.payload == {"key": "tag", "value": "api", "old": "", "agent": "luna"}
+    assert again is None
+    assert by_tag(bus, "api") == ["luna"]
+    await bus.submit(HUMAN, TagAgent(name="luna", tag=""))
+    assert by_tag(bus, "api") == []
+
+
+async def test_agent_or_its_starter_or_an_operator_sets_a_tag(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    boss = await bus.join("boss", role="operator")
+    nova = await bus.join("nova")
+    await bus.broker.submit(luna, Join(name="kira"))
+
+    await bus.submit(luna, TagAgent(name="luna", tag="one"))
+    await bus.submit(luna, TagAgent(name="kira", tag="two"))
+    await bus.submit(boss, TagAgent(name="nova", tag="three"))
+
+    assert [bus.agent(name).tag for name in ("luna", "kira", "nova")] == ["one", "two", "three"]
+    for asking in (nova, SCRIPT):
+        with pytest.raises(NotAllowed, match="tag"):
+            await bus.submit(asking, TagAgent(name="luna", tag="mine"))
+
+
+async def test_unknown_agent_or_invalid_tag_is_refused(bus: Bus) -> None:
+    await bus.join("luna")
+
+    with pytest.raises(NotFound, match="agent kira"):
+        await bus.submit(HUMAN, TagAgent(name="kira", tag="api"))
+    with pytest.raises(BadName, match="7up"):
+        await bus.submit(HUMAN, TagAgent(name="luna", tag="7up"))
+
+
+async def test_settings_of_an_agent_survive_its_end(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    await bus.submit(HUMAN, TagAgent(name="luna", tag="api"))
+    await bus.submit(HUMAN, ChangeSetting(key="hints", value="be brief", old="", agent="luna"))
+    await bus.submit(luna, Leave())
+
+    await bus.join("luna")
+
+    again: Agent = bus.agent("luna")
+    assert (again.left, again.tag, again.hints) == (False, "api", "be brief")
+
+
+async def test_hints_of_an_agent_are_stored_once(bus: Bus) -> None:
+    await bus.join("luna")
+    request = ChangeSetting(key="hints", value="be brief", old="", agent="luna")
+
+    event = await bus.submit(HUMAN, request)
+
+    assert event is not None
+    assert event.payload == {"key": "hints", "value": "be brief", "old": "", "agent": "luna"}
+    assert await bus.submit(HUMAN, request) is None
+
+
+async def test_setting_of_an_agent_is_checked(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(BadRequest, match="belongs to the bus"):
+        await bus.submit(HUMAN, ChangeSetting(key="brake_hops", value=1, old=1, agent="luna"))
+    with pytest.raises(BadText, match="hints"):
+        await bus.submit(HUMAN, ChangeSetting(key="hints", value="\x1b[2J", old="", agent="luna"))
+    with pytest.raises(NotFound, match="agent kira"):
+        await bus.submit(HUMAN, ChangeSetting(key="hints", value="x", old="", agent="kira"))
+    with pytest.raises(NotAllowed, match="config set"):
+        await bus.submit(luna, ChangeSetting(key="hints", value="x", old="", agent="luna"))

@@ -92,7 +92,7 @@ def test_signal_ignored_by_the_caller_is_not_ignored_by_the_daemon(pal: Pal, hom
 def test_missing_home_is_created_for_its_owner_only(pal: Pal) -> None:
     far = pal.home / "a" / "b"
 
-    result = pal.run("list", "--home", str(far))
+    result = pal.run("up", "--home", str(far))
 
     assert result.out == b"served\n"
     assert stat.S_IMODE(far.stat().st_mode) == 0o700
@@ -102,7 +102,7 @@ def test_missing_home_is_created_for_its_owner_only(pal: Pal) -> None:
 def test_home_with_a_very_long_path_is_started(pal: Pal) -> None:
     far = pal.home / ("d" * 100) / ("e" * 100)
 
-    assert pal.run("list", "--home", str(far)).out == b"served\n"
+    assert pal.run("up", "--home", str(far)).out == b"served\n"
 
 
 def unusable(home: str, why: str, more: str = "") -> bytes:
@@ -135,7 +135,7 @@ def test_home_that_is_not_a_directory_is_refused_with_advice(
 
 
 def test_home_that_cannot_be_created_is_refused_with_advice(pal: Pal) -> None:
-    result = pal.run("list", "--home", "/proc/a/b")
+    result = pal.run("up", "--home", "/proc/a/b")
 
     assert (result.status, result.err) == (1, unusable("/proc/a/b", "No such file or directory"))
 
@@ -146,7 +146,7 @@ def test_home_that_is_not_writable_is_refused_with_advice(pal: Pal, name: str) -
     pal.home.chmod(0o755)
     home = f"{pal.home}{name}"
 
-    process = pal.start_as_nobody("list", "--home", home)
+    process = pal.start_as_nobody("up", "--home", home)
 
     said = unusable(home, "Permission denied", "; or, if this is a sandbox, run 'pal up' outside of it")
     assert process.communicate(timeout=LIMIT_S) == (b"", said)
@@ -282,7 +282,7 @@ def test_hook_without_access_is_silent(pal: Pal, daemon: Daemon) -> None:
 def test_after_down_a_program_starts_nothing(pal: Pal) -> None:
     (pal.home / "down").touch()
 
-    result = pal.run("list", start_new_session=True)
+    result = pal.run("inbox", start_new_session=True)
 
     assert (result.status, result.out, result.err) == (1, b"", STOPPED)
     assert pal.notes() == []
@@ -303,7 +303,7 @@ def test_client_error_with_json_is_an_object(pal: Pal) -> None:
 def test_after_down_a_person_starts_the_daemon_again(pal: Pal, at_terminal: Callable[[], None]) -> None:
     (pal.home / "down").touch()
 
-    result = pal.run("list", start_new_session=True, preexec_fn=at_terminal)
+    result = pal.run("inbox", start_new_session=True, preexec_fn=at_terminal)
 
     assert (result.status, result.out) == (0, b"served\n")
     assert (pal.home / "down").exists()  # The daemon itself removes it once it is up.
@@ -315,7 +315,7 @@ def test_after_down_a_harness_at_a_terminal_starts_nothing(
 ) -> None:
     (pal.home / "down").touch()
 
-    result = pal.run("list", env={mark: ""}, start_new_session=True, preexec_fn=at_terminal)
+    result = pal.run("inbox", env={mark: ""}, start_new_session=True, preexec_fn=at_terminal)
 
     assert (result.status, result.err) == (1, STOPPED)
     assert (pal.home / "down").exists()
@@ -333,9 +333,71 @@ def test_after_down_a_background_job_of_a_terminal_starts_nothing(
             os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         os.setpgid(0, 0)
 
-    result = pal.run("list", start_new_session=True, preexec_fn=in_background)
+    result = pal.run("inbox", start_new_session=True, preexec_fn=in_background)
 
     assert (result.status, result.err) == (1, STOPPED)
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("status",), ("status", "luna"), ("events", "--follow"), ("events", "subs")]
+)
+def test_after_down_a_command_that_only_shows_starts_nothing(
+    pal: Pal, at_terminal: Callable[[], None], words: tuple[str, ...]
+) -> None:
+    (pal.home / "down").touch()
+
+    result = pal.run(*words, start_new_session=True, preexec_fn=at_terminal)
+
+    assert (result.status, result.out, result.err) == (1, b"", STOPPED)
+    assert pal.notes() == []
+
+
+@pytest.mark.parametrize("words", [("status", "set", "idle"), ("events", "sub"), ("events", "unsub", "x")])
+def test_after_down_a_person_who_changes_something_starts_the_daemon(
+    pal: Pal, at_terminal: Callable[[], None], words: tuple[str, ...]
+) -> None:
+    (pal.home / "down").touch()
+
+    assert pal.run(*words, start_new_session=True, preexec_fn=at_terminal).out == b"served\n"
+
+
+@pytest.mark.parametrize("verb", ["list", "status", "events"])
+def test_command_that_only_shows_creates_no_home(pal: Pal, verb: str) -> None:
+    far = pal.home / "far"
+
+    result = pal.run(verb, env={"PALAVER_HOME": str(far)})
+
+    sentence = f"pal: the bus is not running, and {far} does not exist; 'pal up' creates it\n"
+    assert (result.status, result.out, result.err) == (1, b"", sentence.encode())
+    assert not far.exists()
+    assert pal.run("send", env={"PALAVER_HOME": str(far)}).out == b"served\n"
+
+
+def test_doctor_of_a_stopped_bus_runs_without_the_daemon(pal: Pal) -> None:
+    (pal.home / "down").touch()
+
+    stopped = pal.run("doctor", "--json")
+    missing = pal.run("doctor", env={"PALAVER_HOME": str(pal.home / "far")})
+
+    assert (stopped.out, missing.out) == (b"in python\n", b"in python\n")
+    assert [note["argv"] for note in pal.notes()] == [
+        ["-I", "-m", "palaver.app", "doctor", "--json"],
+        ["-I", "-m", "palaver.app", "doctor"],
+    ]
+
+
+@pytest.mark.parametrize("verb", ["send", "join", "list", "mcp"])
+def test_only_up_creates_a_home_that_was_named(pal: Pal, at_terminal: Callable[[], None], verb: str) -> None:
+    far = pal.home / "far"
+
+    result = pal.run(verb, "--home", str(far), start_new_session=True, preexec_fn=at_terminal)
+
+    assert result.status == 1
+    assert str(far).encode() in result.err
+    assert b"'pal up" in result.err
+    assert not far.exists()
+    assert pal.run("up", "--home", str(far)).out == b"served\n"
+    assert pal.run("send", "--home", str(far)).out == b"served\n"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from palaver.daemon.daemon import Daemon, GuardedTasks, end_all_tasks
 from palaver.home import prepare_home
 from palaver.log.api import EventKey, EventKind
 from palaver.log.sqlite import SqliteLog
-from palaver.protocol.events import BYE, HELLO, LIFE, PAUSED, UNPAUSED
+from palaver.protocol.events import BYE, HELLO, LIFE, PAUSED, SETTING, UNPAUSED
 from palaver.protocol.message import MESSAGE
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.state.fold import apply
@@ -31,6 +31,7 @@ TABLE: dict[EventKey, list[str]] = {
     "status": [*LIMITED, "RoomNotifier._hear"],
     PAUSED: [*STATE, "RoomNotifier._hear"],
     UNPAUSED: [*STATE, "RoomNotifier._hear"],
+    SETTING: [*STATE, "RoomNotifier._hear"],
     HELLO: [*LIMITED, *SEAT, *DOORS],
     LIFE: [*STATE, *SEAT, *DOORS],
     BYE: [

@@ -68,6 +68,7 @@ from palaver.protocol.requests import (
     RetireMember,
     Send,
     SetStatus,
+    TagAgent,
     TakeOver,
     TellKick,
     Typed,
@@ -241,6 +242,7 @@ class Play:
         zora = await self.join("zora", holder="h", seat=seat(9), argv=("claude",), cwd="/w")
         await self.ask(HUMAN, Pause(name="zora"))
         await self.ask(HUMAN, Unpause(name="zora"))
+        await self.ask(HUMAN, TagAgent(name="zora", tag="api"))
         await self.ask(SYSTEM_CALLER, Typed(name="zora", text="blue"))
         await self.ask(SYSTEM_CALLER, Typed(name="zora", secret=7))
         await self.ask(HUMAN, Send(text="blue", recipient="zora", is_bare=True))

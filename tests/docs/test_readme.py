@@ -14,7 +14,9 @@ from tests.docs.story import README, STORY, Numbers, steps
 
 TABLE = sections(README, "##")["Commands"]
 
-HARNESSES = {f"pal {name}" for name in ("claude", "codex", "opencode", "gemini")}
+HARNESSES = {
+    f"pal {name}" for name in ("claude", "codex", "opencode", "gemini", "claude --count 3 --tag api")
+}
 """Started by the tests with real harnesses."""
 IN_STORY = {"pal stick wait", "pal stick pass"}
 """Part of the story."""
@@ -96,10 +98,11 @@ def test_every_command_of_the_story_works_when_it_is_reached(seats: Seats) -> No
 
 def test_every_command_of_the_table_works(seats: Seats) -> None:
     seats.run("you", "pal run --name luna --detach -- cat")
+    seats.run("you", "pal run --count 2 --tag api -- cat")
     sent = seats.run("you", "pal send @luna -- first")
     seq = sent.split("#")[1].split()[0]
     left = [one for one in table_commands() if one not in HARNESSES | IN_STORY]
-    seats.run("kira", "pal join --name kira")
+    seats.run("kira", "pal join --name kira --yes")
 
     for command in left:
         if command in OPEN:

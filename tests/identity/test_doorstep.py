@@ -282,6 +282,45 @@ def test_parent_that_ended_before_the_check_makes_the_caller_a_script(street: _S
     assert caller == SCRIPT
 
 
+# Why a caller is not a person
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{probe}", ""),
+        ("{probe} &", "not in the foreground of a person's terminal"),
+        ("CLAUDECODE=1 {probe}", "runs inside a harness"),
+        ("CLAUDECODE=1 sh -c 'env -i {probe}; true'", "runs inside a harness"),
+    ],
+)
+def test_caller_is_told_why_it_is_not_a_person(street: _Street, line: str, sentence: str) -> None:
+    street.terminal().type(line.format(probe=street.probe))
+    visit = street.visit()
+
+    found = _doorstep().why_not_person(visit.chain, visit.claim)
+
+    assert sentence in found
+    assert bool(found) == bool(sentence)
+
+
+def test_shell_that_is_or_was_an_agent_is_told_to_use_a_new_one(street: _Street) -> None:
+    terminal = street.terminal()
+    terminal.type(street.probe)
+    visit = street.visit()
+    shell = next(process for process in visit.chain if process.pid == terminal.shell)
+    luna = _agent("luna", shell)
+    left = msgspec.structs.replace(luna, left=True)
+
+    is_agent = _doorstep(luna).why_not_person(visit.chain, visit.claim)
+    was_agent = _doorstep(luna, left).why_not_person(visit.chain, visit.claim)
+
+    assert "belongs to the agent luna" in is_agent
+    assert "in a new shell" in is_agent
+    assert "This shell was an agent" in was_agent
+    assert "open a new shell" in was_agent
+
+
 # Below a holder
 
 

@@ -102,6 +102,7 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
         ),
         (event("setting.changed", key="stale_after", value=0, old=1800), "stale_after = 0 (was 1800)"),
         (event("setting.changed", key="hints", value="x", old=None), "hints = x"),
+        (event("setting.changed", key="tag", value="x", old=None, agent="luna"), "luna: tag = x"),
     ],
     ids=lambda one: one if isinstance(one, str) else one.type,
 )

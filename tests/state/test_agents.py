@@ -26,7 +26,9 @@ from palaver.state.agents import (
     read_session,
     read_tips,
     read_unread,
+    read_unread_of_all,
     read_unsure,
+    read_unsure_of_all,
 )
 from palaver.state.fold import apply
 from palaver.state.rows import (
@@ -92,6 +94,8 @@ def test_counts_and_short_lists_belong_to_one_agent() -> None:
         rows.change([(table, agent_key("nova", 7), b"1"), (table, agent_key("nova2", 8), b"1")])
 
     assert (read_unread(rows, "nova"), read_carried(rows, "nova"), read_unsure(rows, "nova")) == (3, [7], [7])
+    assert read_unread_of_all(rows) == {"nova": 3, "nova2": 5}
+    assert read_unsure_of_all(rows) == {"nova": (7,), "nova2": (8,)}
 
 
 def test_held_messages_are_read_newest_first() -> None:

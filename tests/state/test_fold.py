@@ -266,6 +266,34 @@ def test_pause_lasts_until_a_person_ends_it_even_if_the_agent_returns() -> None:
     assert not let_go.paused
 
 
+def test_settings_of_an_agent_last_and_those_of_the_bus_change_no_agent() -> None:
+    rows = folded(
+        event("agent.hello", {"agent": AGENT}),
+        event("setting.changed", {"key": "tag", "value": "api", "old": "", "agent": "luna"}, seq=2),
+        event("setting.changed", {"key": "hints", "value": "brief", "old": "", "agent": "luna"}, seq=3),
+        event("setting.changed", {"key": "hints", "value": "for all", "old": ""}, seq=4, sender="human"),
+        event("agent.hello", {"agent": AGENT}, seq=5),
+    )
+
+    agent = read_agent(rows, "luna")
+    assert agent is not None
+    assert (agent.tag, agent.hints) == ("api", "brief")
+    assert rows.get(SKIPPED, "setting.changed") is None
+
+
+@pytest.mark.parametrize(("key", "value"), [("name", "nova"), ("tag", 7)])
+def test_unknown_setting_of_an_agent_is_skipped(key: str, value: object) -> None:
+    rows = folded(
+        event("agent.hello", {"agent": AGENT}),
+        event("setting.changed", {"key": key, "value": value, "old": "", "agent": "luna"}, seq=2),
+    )
+
+    agent = read_agent(rows, "luna")
+    assert agent is not None
+    assert (agent.name, agent.tag) == ("luna", "")
+    assert rows.get(SKIPPED, "setting.changed") is not None
+
+
 def test_resumed_agent_is_replaced_and_other_actions_change_nothing() -> None:
     rows = folded(
         event("agent.hello", {"agent": AGENT}),

@@ -15,6 +15,7 @@ from palaver.state.rooms import (
     find_past_room,
     find_room,
     read_all_rooms,
+    read_memberships,
     read_notes,
     read_open_rooms,
     read_room,
@@ -126,6 +127,8 @@ def test_room_is_found_by_its_id_and_its_path_and_its_members(story: Story) -> N
     assert ids([read_room_at(rows, "/web-cccc")]) == ["web-cccc"]
     assert ids(read_rooms_of(rows, "ann")) == list(IDS)
     assert ids(read_rooms_of(rows, "bob")) == ["web-cccc"]
+    assert read_memberships(rows, "bob") == {"bob": ("web-cccc",)}
+    assert read_memberships(rows)["ann"] == tuple(IDS)
     assert ids(read_open_rooms(rows)) == list(IDS)
     assert read_room(rows, "x") is read_room_at(rows, "/x") is None
 

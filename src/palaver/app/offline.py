@@ -58,6 +58,15 @@ def main() -> int:
         from palaver.daemon.repair import repair_home  # not needed for help and completion
 
         return repair_home(Path(os.environ["PALAVER_HOME"]), is_json=parsed.form == "json")
+    if parsed.command.path == ("doctor",) and not parsed.is_help:
+        from palaver.app.doctor import doctor  # not needed for help and completion
+
+        return doctor.doctor_without_bus(
+            Path(os.environ["PALAVER_HOME"]),
+            harnesses=parsed.values("--harness"),
+            is_self_test=parsed.has("--self-test"),
+            is_json=parsed.form == "json",
+        )
     if parsed.command.path == ("backup",) and not parsed.is_help:
         from palaver.daemon.repair import backup_home  # as above
 

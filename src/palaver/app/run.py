@@ -18,7 +18,15 @@ import msgspec
 from palaver.app.attach import screen_size
 from palaver.app.launch import CANNOT_RUN, INSTALLS, LAUNCHERS, NOT_FOUND, Launch, prepare_codex
 from palaver.errors import OtherError, PalaverError, UsageError
-from palaver.holder.launch import HolderReady, Program, Start, clean_environment, run_to_the_end, start_holder
+from palaver.holder.launch import (
+    HolderReady,
+    Program,
+    Start,
+    clean_environment,
+    run_to_the_end,
+    start_holder,
+    start_holders,
+)
 from palaver.holder.spawn import HolderProcess
 from palaver.protocol.agent_socket import is_size
 
@@ -49,10 +57,10 @@ class RunOrder:
     flags: frozenset[str]
     command: tuple[str, ...]
 
-    def read_ticket(self) -> str:
-        """Read the ticket once, from the pipe that the client left open."""
+    def read_tickets(self) -> list[str]:
+        """Read the tickets once, one for each agent, from the pipe that the client left open."""
         with open(int(self.options["--ticket-fd"]), "rb") as pipe:  # noqa: PTH123 - a descriptor
-            return pipe.read().decode()
+            return pipe.read().decode().split()
 
     @property
     def is_detached(self) -> bool:
@@ -84,7 +92,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     too.
     """
     order = parse_order(words)
-    ticket = order.read_ticket()
+    tickets = order.read_tickets()
     kept = clean_environment(environment, home)
     try:
         cwd = order.options.get("--cwd") or os.getcwd()  # noqa: PTH109 - keeps bytes that are not UTF-8
@@ -92,6 +100,8 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         return _complain("the working directory was removed; change to another one", order, 1)
     if (status := _check_command(order, kept, cwd)) is not None:
         return status
+    if len(tickets) > 1:
+        return _run_group(order, tickets, home, kept, cwd, holder)
     session, native, last_signal = order.options.get("--session", ""), "", int(signal.SIGTERM)
     among: tuple[str, ...] = ()
     if harness := order.options.get("--launch"):
@@ -111,7 +121,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
             from palaver.app.headless import run_headless  # rarely needed, and a start waits for it
 
             holder.discard()
-            return run_headless(made, ticket, home, cwd)
+            return run_headless(made, tickets[0], home, cwd)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
@@ -121,16 +131,10 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     cols, rows = _size()
     if has_screen:
         cols, rows = screen_size(cols, rows, environment)
-    program = Program(
-        argv=tuple(os.fsencode(word) for word in order.command),
-        cwd=os.fsencode(cwd),
-        environment=tuple(os.fsencode(f"{name}={value}") for name, value in kept.items()),
-        umask=_umask(),
-        last_signal=last_signal,
-    )
+    program = _program(order.command, kept, cwd, last_signal)
     start = Start(
         home=home,
-        ticket=ticket,
+        ticket=tickets[0],
         program=program,
         cols=cols,
         rows=rows,
@@ -166,10 +170,74 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
             )
         except PalaverError as error:  # an agent may start another agent, but only the human may watch one
             _complain(error, order, 0)
-    sys.stdout.write(
-        f"{msgspec.json.encode({'agent': name, 'name': name}).decode()}\n" if order.is_json else f"{name}\n"
-    )
+    _say_name(name, order)
     return 0
+
+
+def _run_group(
+    order: RunOrder,
+    tickets: Sequence[str],
+    home: str,
+    environment: Mapping[str, str],
+    cwd: str,
+    holder: HolderProcess,
+) -> int:
+    """Start several agents in the background and print their names. Return 1 if one could not be started."""
+    harness, cols_rows = order.options.get("--launch"), _size()
+    starts = []
+    for ticket in tickets:
+        # Each one is prepared separately: some harnesses need an own port and password.
+        made = Launch(argv=order.command, environment=dict(environment))
+        if harness:
+            try:
+                made = _prepare(harness, order, "", home, environment, cwd)
+            except OSError as error:
+                return _complain(f"{harness} cannot be set up: {error}", order, 1)
+            except PalaverError as error:
+                return _complain(error, order, 1)
+        if not made.is_agent or made.is_headless:
+            sentence = f"{harness} runs in the foreground and prints its result here; leave out --count"
+            return _complain(UsageError(sentence), order, 2)
+        if made.session or made.among:
+            sentence = "--count starts new conversations; to resume one, leave out --count"
+            return _complain(UsageError(sentence), order, 2)
+        start = Start(
+            home=home,
+            ticket=ticket,
+            program=_program(made.argv, made.environment, cwd, made.last_signal),
+            cols=cols_rows[0],
+            rows=cols_rows[1],
+            native=made.native,
+            prompt=order.options.get("--prompt", ""),
+            is_harness=harness is not None,
+            life_limit_s=_life_limit_s(order),
+        )
+        starts.append(start)
+    status = 0
+    for ready in start_holders(starts, holder):
+        if isinstance(ready, PalaverError):
+            status = _complain(ready, order, 1)
+        elif ready.ended is not None and (ready.ended or harness):
+            status = _complain_of_end(ready, order)
+        else:
+            _say_name(ready.name, order)
+    return min(status, 1)
+
+
+def _program(argv: Sequence[str], environment: Mapping[str, str], cwd: str, last_signal: int) -> Program:
+    return Program(
+        argv=tuple(os.fsencode(word) for word in argv),
+        cwd=os.fsencode(cwd),
+        environment=tuple(os.fsencode(f"{name}={value}") for name, value in environment.items()),
+        umask=_umask(),
+        last_signal=last_signal,
+    )
+
+
+def _say_name(name: str, order: RunOrder) -> None:
+    view = {"agent": name, "name": name}
+    sys.stdout.write(f"{msgspec.json.encode(view).decode()}\n" if order.is_json else f"{name}\n")
+    sys.stdout.flush()
 
 
 def _load_screen() -> None:

@@ -3,23 +3,27 @@
 from palaver.broker.context import Context, Written
 from palaver.config import typed
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson
-from palaver.protocol.agents import Caller
+from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, check_name
 from palaver.protocol.envelope import Draft
 from palaver.protocol.events import (
     ALLOW,
     ANSWERED,
     ASKED,
     DENY,
+    HINTS_KEY,
     LIFE,
     LIMIT_TEXT,
     PAUSED,
+    SETTING,
+    TAG_KEY,
     UNPAUSED,
     AnswerPermission,
     AskPermission,
     ClosePermission,
 )
 from palaver.protocol.message import HUMAN
-from palaver.protocol.requests import TYPED, ChangeSetting, Pause, Typed, Unpause, secret_text
+from palaver.protocol.requests import TYPED, ChangeSetting, Pause, TagAgent, Typed, Unpause, secret_text
+from palaver.protocol.settings_file import LIMIT_HINTS_BYTES
 from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent
 from palaver.state.rows import Rows
@@ -79,15 +83,21 @@ async def _write(
 
 
 # --------------------
-# Record changes of settings. The door writes the file, which is read at the next start.
+# Record changes of settings. The door writes the file of the bus; settings of an agent are only in the log.
 
 
 async def change_setting(
     context: Context, caller: Caller, request: ChangeSetting, key: bytes | None
 ) -> Written:
-    """Write that a setting has another value from the next start on."""
+    """Write that a setting has another value: of the bus, or the hints of one agent."""
+    if request.agent:
+        if request.key != HINTS_KEY:
+            raise BadRequest(f"the setting {request.key!r} belongs to the bus, not to one agent")
+        agent, text = _known(context, request.agent), str(request.value)
+        check_text(text, "the setting 'hints'", LIMIT_HINTS_BYTES)
+        return await _change_of_agent(context, caller, agent.name, HINTS_KEY, text, key)
     draft = Draft(
-        type="setting.changed",
+        type=SETTING,
         sender=caller.name,
         payload={"key": request.key, "value": typed(request.key, request.value), "old": request.old},
         id=context.ids.next(),
@@ -95,6 +105,43 @@ async def change_setting(
         by=caller.by,
     )
     return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
+
+
+def _known(context: Context, name: str) -> Agent:
+    agent = context.directory.get(name)
+    if agent is None:
+        raise NotFound(f"agent {name}", "'pal list' shows the agents")
+    return agent
+
+
+async def tag_agent(context: Context, caller: Caller, request: TagAgent, key: bytes | None) -> Written:
+    """Write that an agent has another tag; nothing if it has that tag already.
+
+    For the agent itself, the caller that started it, an operator or a person.
+    """
+    agent, tag = _known(context, request.name), request.tag.lower()
+    is_its_own = caller.kind == INSTANCE and caller.name in (agent.name, agent.by)
+    if caller.standing < Standing.OPERATOR and not is_its_own:
+        raise NotAllowed("tag", caller.standing.word, "operator, or the caller that started the agent")
+    check_name(agent.base, tag)
+    return await _change_of_agent(context, caller, agent.name, TAG_KEY, tag, key)
+
+
+async def _change_of_agent(
+    context: Context, caller: Caller, name: str, setting: str, value: str, key: bytes | None
+) -> Written:
+    """Write a setting of an agent; nothing if it has that value already."""
+    id_, ts = context.ids.next(), context.clock.now_ms()
+
+    def decide(rows: Rows) -> Draft | None:
+        known = read_agent(rows, name)
+        old = None if known is None else known.hints if setting == HINTS_KEY else known.tag
+        if old is None or old == value:
+            return None
+        payload: dict[str, object] = {"key": setting, "value": value, "old": old, "agent": name}
+        return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=ts, by=caller.by)
+
+    return Written(event=(await context.log.commit(f"agent/{name}", decide, request_key=key)).event)
 
 
 # --------------------
@@ -114,9 +161,7 @@ async def unpause(context: Context, caller: Caller, request: Unpause, key: bytes
 async def _set_paused(
     context: Context, caller: Caller, name: str, key: bytes | None, *, is_paused: bool
 ) -> Written:
-    agent = context.directory.get(name)
-    if agent is None:
-        raise NotFound(f"agent {name}", "'pal list' shows the agents")
+    agent = _known(context, name)
     draft = Draft(
         type=PAUSED if is_paused else UNPAUSED,
         sender=caller.name,

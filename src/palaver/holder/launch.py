@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fcntl import ioctl
@@ -280,6 +280,24 @@ def start_holder(
     time.
     """
     return _start(start, process, meanwhile=meanwhile)[0]
+
+
+def start_holders(starts: Sequence[Start], first: HolderProcess) -> Iterator[HolderReady | PalaverError]:
+    """Start several holders at the same time; yield the report of each, or its refusal, in their order.
+
+    `first` is a holder that is already loading.
+    """
+    processes = [first, *(HolderProcess(start.home) for start in starts[1:])]
+    for start, process in zip(starts, processes, strict=True):
+        process.order(msgspec.json.encode(start))
+    for start, process in zip(starts, processes, strict=True):
+        with open(process.ready, "rb") as file:  # noqa: PTH123 - a descriptor
+            line = file.readline()
+        process.release()
+        try:
+            yield _ready_from(line, start.home)
+        except PalaverError as error:
+            yield error
 
 
 def run_to_the_end(

@@ -15,7 +15,15 @@ from palaver.harness.marks import (
 )
 from palaver.identity.process import Environments, HarnessEnvironment, Process, ancestors
 from palaver.identity.seats import AgentTerminals, Anchored, HolderAbove, Holders, SeatIndex, seat_mark
-from palaver.protocol.agents import SCRIPT_NAME, Agent, Caller, Seat, Standing, standing_of_role
+from palaver.protocol.agents import (
+    INSTANCE,
+    SCRIPT_NAME,
+    Agent,
+    Caller,
+    Seat,
+    Standing,
+    standing_of_role,
+)
 
 # --------------------
 # Identify the caller: four rules over a chain of processes. Pure: same chain and claim, same result.
@@ -462,6 +470,29 @@ class CallerIdentifier:
         if caller is HUMAN and self.agent_terminals.has_agent(chain[0].tty):
             return SCRIPT
         return caller if caller is HUMAN else replace(caller, is_orphan=is_orphan(chain, self.seats))
+
+    def why_not_person(self, chain: Sequence[Process], claim: CallerClaim) -> str:
+        """Return why a caller does not count as a person, and what to do about it; empty for a person."""
+        caller = self.who(chain, claim)
+        if caller is HUMAN:
+            return ""
+        if caller.kind == INSTANCE:
+            return (
+                f"This process belongs to the agent {caller.name}, as does everything that it starts; a "
+                "person can do this in a new shell"
+            )
+        if self.seats.was_seat(chain):
+            return (
+                "This shell was an agent, and such a shell does not become a person again; open a new shell "
+                "to act as a person"
+            )
+        around = [self.environments.look(process) for process in chain]
+        if claim.has_mark or any(found.can_be_harness for found in around):
+            return "This process runs inside a harness; a person can do this in a shell of their own"
+        return (
+            "This process is not in the foreground of a person's terminal; a person can do this there, in a "
+            "shell of their own"
+        )
 
     def is_forged(self, chain: Sequence[Process], claim: CallerClaim, child: str = "") -> bool:
         """Whether the caller was started by one session of an anchor and names another, so it is refused.

@@ -76,6 +76,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     state: str = "idle"
     detail: str = ""
+    tool: str = ""
+    """The tool that it uses, if `detail` describes the use of one."""
     since: int = 0
     joined: int = 0
     seat: Seat | None = None
@@ -88,6 +90,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The parent agent of a sub-agent; `session` is then the harness's id of the sub-agent."""
     left: bool = False
     paused: bool = False
+    hints: str = ""
+    """A text that it gets after its messages, instead of that of the bus."""
     ready: bool = False
     """It has reported idle at least once since it joined."""
     remote: bool = False

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
+from functools import cache
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -209,8 +210,9 @@ def lay_out(
     are added afterwards and do not count. A row of titles comes first if any column has one.
     """
     reader = paint or Paint(colour=False)
+    escaped_once = cache(reader.safe)  # many cells of a long table are equal
     cells: list[list[str]] = [
-        [cell if isinstance(cell, Safe) else reader.safe(cell) for cell in row] for row in rows
+        [cell if isinstance(cell, Safe) else escaped_once(cell) for cell in row] for row in rows
     ]
     titles = [column.title for column in columns]
     has_titles = any(titles)

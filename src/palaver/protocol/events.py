@@ -22,6 +22,12 @@ PAUSED: Final = "agent.paused"
 
 UNPAUSED: Final = "agent.unpaused"
 
+SETTING: Final = "setting.changed"
+
+TAG_KEY: Final = "tag"
+HINTS_KEY: Final = "hints"
+"""Settings that are stored for each agent."""
+
 
 _T = TypeVar("_T")
 _ALWAYS: Final = "always"
@@ -302,6 +308,8 @@ class SettingChanged(EventBody, frozen=True, kw_only=True):
     key: Always[str] = ""
     value: Always[object] = None
     old: Always[object] = None
+    agent: str | None = None
+    """The agent whose setting it is; None for a setting of the bus."""
 
 
 class TextRemoved(EventBody, frozen=True, kw_only=True):
@@ -464,8 +472,8 @@ DAEMON_STARTED: Final = "daemon_started"
 SEAT_TYPES: Final = frozenset({HELLO, BYE, LIFE})
 """Events by which an agent joins, leaves, or returns at another seat."""
 
-STATE_TYPES: Final = frozenset({"status", PAUSED, UNPAUSED})
-"""Events that change the state of an agent and not its seat."""
+STATE_TYPES: Final = frozenset({"status", PAUSED, UNPAUSED, SETTING})
+"""Events that change the state or a setting of an agent and not its seat."""
 
 AGENT_TYPES: Final = SEAT_TYPES | STATE_TYPES
 """Events that change any stored field of an agent."""
@@ -747,7 +755,7 @@ BODIES: Final[Mapping[str, type[EventBody]]] = {
     ANSWERED: PermissionAnswered,
     "sub.added": SubscriptionAdded,
     "sub.removed": SubscriptionRemoved,
-    "setting.changed": SettingChanged,
+    SETTING: SettingChanged,
     "redacted": TextRemoved,
 }
 """The struct of each type. A type that is not in the table is foreign."""

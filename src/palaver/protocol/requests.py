@@ -376,11 +376,20 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """Record that a setting was changed in `config.toml`, from `old` to `value`."""
+    """Record a change of a setting in `config.toml`, from `old` to `value`, or change one of an agent."""
 
     key: str
     value: str | int
     old: str | int
+    agent: str = ""
+    """The agent whose setting it is. It is stored only in the log, and `old` is not used."""
+
+
+class TagAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """Put an agent into the group of a tag; an empty tag removes it from its group. Its name stays."""
+
+    name: str
+    tag: str
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
@@ -469,6 +478,7 @@ Request = (
     | RoomRequest
     | Pause
     | Unpause
+    | TagAgent
     | Typed
     | FireNag
     | AskPermission

@@ -108,7 +108,8 @@ def _typed(event: Event) -> str:
             return f"the text of #{removed.event}"
         case SettingChanged() as setting:
             was = setting.old is not None and f"was {setting.old}"
-            return _with(f"{setting.key} = {setting.value}", was)
+            whose = f"{setting.agent}: " if setting.agent else ""
+            return _with(f"{whose}{setting.key} = {setting.value}", was)
     return readable_text(event)
 
 

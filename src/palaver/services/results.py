@@ -36,6 +36,11 @@ class AgentView(ServiceResult, frozen=True, kw_only=True):
     present: bool
     unread: int
     device: str
+    tool: str | None = None
+    """The tool that it uses; `detail` says for what."""
+    cwd: str | None = None
+    """The folder in which it was started or joined."""
+    rooms: tuple[str, ...] = ()
     pid: int | None = None
     by: str | None = None
     parent: str | None = None

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -54,8 +54,11 @@ from palaver.state.agents import (
     read_receivers,
     read_session,
     read_unread,
+    read_unread_of_all,
     read_unsure,
+    read_unsure_of_all,
 )
+from palaver.state.rooms import read_memberships
 from palaver.state.rows import MAIL, LedgerEntry, Rows, decode_mail, mail_prefix, priority_of_key
 
 _LATELY: Final = 200
@@ -70,9 +73,32 @@ _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the state says about agents in addition to their own rows: read once for a whole list."""
+
+    unread: Mapping[str, int]
+    unsure: Mapping[str, tuple[int, ...]]
+    rooms: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of_all(cls, rows: Rows) -> "_Rows":
+        return cls(read_unread_of_all(rows), read_unsure_of_all(rows), read_memberships(rows))
+
+    @classmethod
+    def of_one(cls, rows: Rows, name: str) -> "_Rows":
+        unsure = {name: tuple(read_unsure(rows, name))}
+        return cls({name: read_unread(rows, name)}, unsure, read_memberships(rows, name))
+
+
 def agent_view(services: Services, agent: Agent) -> AgentView:
     """Return one agent as programs read it."""
-    rows, is_present = services.queries.rows, services.callers.presence.is_present(agent.name)
+    return _agent_view(services, agent, _Rows.of_one(services.queries.rows, agent.name))
+
+
+def _agent_view(services: Services, agent: Agent, known: _Rows) -> AgentView:
+    is_present = services.callers.presence.is_present(agent.name)
+    unread = known.unread.get(agent.name, 0)
     return AgentView(
         name=agent.name,
         base=agent.base,
@@ -84,16 +110,19 @@ def agent_view(services: Services, agent: Agent) -> AgentView:
         since=agent.since,
         joined=agent.joined,
         present=is_present,
-        unread=read_unread(rows, agent.name),
+        unread=unread,
         device=agent.device or services.queries.device,
+        tool=agent.tool or None,
+        cwd=agent.cwd or None,
+        rooms=known.rooms.get(agent.name, ()),
         pid=None if agent.seat is None else agent.seat.pid,
         by=agent.by or None,
         parent=agent.parent or None,
         left=agent.left,
         paused=agent.paused,
-        asleep=_is_asleep(services, agent),
+        asleep=bool(unread) and _is_asleep(services, agent),
         stale=is_present and _is_stale(services, agent),
-        unconfirmed=tuple(read_unsure(rows, agent.name)),
+        unconfirmed=known.unsure.get(agent.name, ()),
     )
 
 
@@ -126,22 +155,25 @@ def _is_stale(services: Services, agent: Agent) -> bool:
     return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
 
 
-async def agents_view(services: Services) -> list[AgentView]:
+async def agents_view(services: Services, *, is_left: bool | None = None) -> list[AgentView]:
     """Return all agents by name, present ones first; sub-agents follow their parents.
 
-    Ended sub-agents are included for one hour.
+    With `is_left` only those that have left, or only the others. Ended sub-agents are included for one hour.
     """
     since = services.clock.now_ms() - _ENDED_MS
     shown = (
-        one for one in services.broker.directory.all() if not (one.parent and one.left and one.since < since)
+        one
+        for one in services.broker.directory.all()
+        if is_left in (None, one.left) and not (one.parent and one.left and one.since < since)
     )
+    known = _Rows.of_all(services.queries.rows)
     families = [(_family(services, agent), agent) for agent in shown]
     families.sort(key=lambda one: (not services.callers.presence.is_present(one[0][0]), one[0]))
     views = []
     for at, (_, agent) in enumerate(families):
         if at % _SHOWN_AT_ONCE == 0:
             await asyncio.sleep(0)  # Lets other callers run while hundreds of agents are rendered.
-        views.append(agent_view(services, agent))
+        views.append(_agent_view(services, agent, known))
     return views
 
 

@@ -123,6 +123,26 @@ def read_unread(rows: Rows, agent: str) -> int:
     return 0 if value is None else decode_count(value)
 
 
+def read_unread_of_all(rows: Rows) -> dict[str, int]:
+    """Return how many open messages each agent has, without agents that have none."""
+    return {name: decode_count(value) for name, value in _all_rows(rows, UNREAD)}
+
+
+def read_unsure_of_all(rows: Rows) -> dict[str, tuple[int, ...]]:
+    """Return the seqs of unconfirmed messages of each agent that has some."""
+    found: dict[str, list[int]] = {}
+    for key, _ in _all_rows(rows, UNSURE):
+        found.setdefault(key.rpartition("/")[0], []).append(place_of_key(key))
+    return {name: tuple(seqs) for name, seqs in found.items()}
+
+
+def _all_rows(rows: Rows, table: str) -> Iterator[tuple[str, bytes]]:
+    after = ""
+    while page := rows.scan(table, "", after=after, limit=_LIMIT_LIST):
+        yield from page
+        after = page[-1][0]
+
+
 def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, OpenMessage] | None:
     """Return one open message of an agent by its seq, with its key, or None."""
     for key in mail_keys(agent, seq):

@@ -16,11 +16,14 @@ from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
     BYE,
     HELLO,
+    HINTS_KEY,
     LIFE,
     NOTE_ADDED,
     NOTE_RESOLVED,
     PAUSED,
     ROOM_TYPES,
+    SETTING,
+    TAG_KEY,
     UNPAUSED,
     AgentBye,
     AgentHello,
@@ -30,6 +33,7 @@ from palaver.protocol.events import (
     LifeChanged,
     MessageSent,
     PermissionAnswered,
+    SettingChanged,
     StatusChanged,
 )
 from palaver.protocol.redaction import REDACTED_TYPE
@@ -88,6 +92,7 @@ def agent_of(event: Event) -> str:
             | StatusChanged(agent=str(name))
             | LifeChanged(agent=str(name))
             | PermissionAnswered(agent=str(name))
+            | SettingChanged(agent=str(name))
             | ForeignBody(agent=str(name))
         ):
             return name
@@ -121,27 +126,42 @@ def _hello(rows: Rows, event: Event) -> list[Change]:
         agent = msgspec.structs.replace(
             hello.agent, since=event.ts, joined=event.ts, seq=event.seq, left=False
         )
-        # until a person unpauses it, even if another process runs it by then
-        if known is not None and known.paused:
-            agent = msgspec.structs.replace(agent, paused=True)
+        # Its settings stay, even if another process runs it by then. The tag may differ from that in its
+        # name.
+        if known is not None:
+            agent = msgspec.structs.replace(agent, paused=known.paused, tag=known.tag, hints=known.hints)
         return _sits_down(rows, agent)
     return _change_agent(rows, event, runtime=hello.runtime, version=hello.version)
 
 
 def _bye(rows: Rows, event: Event) -> list[Change]:
     reason = body_as(event, AgentBye).reason
-    return _change_agent(rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason)
+    return _change_agent(
+        rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason, tool=""
+    )
 
 
 def _status(rows: Rows, event: Event) -> list[Change]:
     status = body_as(event, StatusChanged)
     if status.state is None:
         raise ValueError("state")
-    return _change_agent(rows, event, state=status.state, detail=status.detail, since=event.ts)
+    return _change_agent(
+        rows, event, state=status.state, detail=status.detail, tool=status.tool, since=event.ts
+    )
 
 
 def _paused(rows: Rows, event: Event) -> list[Change]:
     return _change_agent(rows, event, paused=event.type == PAUSED)
+
+
+def _setting(rows: Rows, event: Event) -> list[Change]:
+    """Return the changes of a setting of an agent. Settings of the bus are in its file."""
+    setting = body_as(event, SettingChanged)
+    if setting.agent is None:
+        return []
+    if setting.key not in (TAG_KEY, HINTS_KEY) or not isinstance(setting.value, str):
+        raise ValueError(setting.key)
+    return _change_agent(rows, event, **{setting.key: setting.value})
 
 
 def _change_agent(rows: Rows, event: Event, **fields: object) -> list[Change]:
@@ -209,6 +229,7 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     BYE: _bye,
     PAUSED: _paused,
     UNPAUSED: _paused,
+    SETTING: _setting,
     "status": _status,
     LIFE: _life,
     REDACTED_TYPE: lambda rows, event: [],

@@ -603,6 +603,15 @@ def read_rooms_of(rows: Rows, agent: str) -> Iterator[Room]:
     return _rooms(rows, MEMBERSHIPS, f"{agent}/")
 
 
+def read_memberships(rows: Rows, agent: str = "") -> dict[str, tuple[str, ...]]:
+    """Return the ids of the open rooms of one agent, or of every agent that is in a room."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, _ in walk(rows, MEMBERSHIPS, f"{agent}/" if agent else ""):
+        name, _, id_ = key.rpartition("/")
+        found[name] = (*found.get(name, ()), id_)
+    return found
+
+
 def _rooms(rows: Rows, table: str, prefix: str) -> Iterator[Room]:
     for key, _ in walk(rows, table, prefix):
         room = read_room(rows, key.rpartition("/")[2])

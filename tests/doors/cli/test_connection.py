@@ -76,3 +76,29 @@ async def test_nothing_is_written_after_the_exit() -> None:
     connection.exit(1)
 
     assert wire.writes == [frame(b"Q", b"\0")]
+
+
+async def test_one_line_of_input_is_read_and_later_input_is_ignored() -> None:
+    connection, wire = connected()
+
+    reading = asyncio.ensure_future(connection.read_line(100))
+    turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turn.set)
+    await turn.wait()
+    connection.data_received(frame(b"D", b"yes\nmore"))
+    connection.data_received(frame(b"D", b"typed later\n") + frame(b"Z"))
+
+    assert await reading == b"yes"
+    assert not wire.is_closing()
+
+
+async def test_line_may_end_with_the_input() -> None:
+    connection, _ = connected()
+
+    reading = asyncio.ensure_future(connection.read_line(100))
+    turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turn.set)
+    await turn.wait()
+    connection.data_received(frame(b"D", b"y") + frame(b"Z"))
+
+    assert await reading == b"y"

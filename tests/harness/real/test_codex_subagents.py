@@ -53,7 +53,7 @@ def test_open_sub_agent_gets_its_own_messages(codex: CodexStage) -> None:
     begin(codex, reply("", shell_call(wait)), reply("looked"))
     codex.until(there.exists)
 
-    codex.until(lambda: codex.state(SUB) == ("active", "tool_use"))
+    codex.until(lambda: codex.state(SUB)[1].startswith("Bash: touch "))
     (status,) = [
         one for one in codex.home.events("--agent", SUB, "--type", "status") if "tool" in one["payload"]
     ]

@@ -23,7 +23,11 @@ def test_work_item_has_a_tool(item: dict[str, object], tool: str, command: str, 
     work = work_of(item)
 
     assert work == AgentReport(
-        state=AgentState.ACTIVE, detail="tool_use", tool=tool, command=command, file=file
+        state=AgentState.ACTIVE,
+        detail=f"{tool}: {what}" if (what := command or file) else tool,
+        tool=tool,
+        command=command,
+        file=file,
     )
 
 

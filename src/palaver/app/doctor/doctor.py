@@ -215,6 +215,28 @@ def _tried(found: Found, environment: Mapping[str, str], *, is_loud: bool) -> Fo
     return msgspec.structs.replace(found, tried=tried)
 
 
+def doctor_without_bus(home: Path, *, harnesses: Sequence[str], is_self_test: bool, is_json: bool) -> int:
+    """Check the harnesses while the bus is stopped, and say so.
+
+    The status is 1, because the log was not checked.
+    """
+    what = f"the bus is not running (home {home}); its log was not checked"
+    advice = "'pal up' starts it"
+    order = DoctorOrder(
+        checks=[{"ok": False, "check": what, "advice": advice}],
+        is_json=is_json,
+        harnesses=tuple(harnesses),
+        is_self_test=is_self_test,
+    )
+    if not is_json:
+        paint = paint_for(os.environ, is_terminal=sys.stdout.isatty(), harness=harness_of(os.environ))
+        sys.stdout.write(f"{paint.red('look')} {paint.safe(what)}\n     {advice}\n")
+    try:
+        return doctor(order, os.environ)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
 def main(words: Sequence[str]) -> int:
     """Run the daemon's order to this process."""
     try:

@@ -38,6 +38,7 @@ class ThinCall:
         "is_foreground",
         "is_help",
         "is_json",
+        "is_look",
         "is_repair",
         "is_version",
         "is_waiting",
@@ -59,6 +60,12 @@ class ThinCall:
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
         self.is_repair = self.is_repair and self.verb == b"doctor"
         words = arguments[self.verb_at or 0 :][:2]
+        # Such a command only shows the bus: it starts none that was stopped or never existed.
+        self.is_look = self.verb in (b"list", b"doctor", b"status", b"events") and words[1:] not in (
+            [b"set"],
+            [b"sub"],
+            [b"unsub"],
+        )
         self.is_waiting = words == [b"stick", b"wait"] or (
             self.is_waiting and self.verb in (b"recv", b"events")
         )

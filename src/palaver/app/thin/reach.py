@@ -77,6 +77,12 @@ class DaemonReach:
             _pause_before_repeat(repeats)
             if wire := start.reach(self._home):
                 return wire
+        if self._call.is_look and not repeats:
+            self._end_look()
+        if self._call.home is not None and verb != b"up" and not os.path.exists(self._home):  # noqa: PTH110 - pathlib is slow to import
+            raise NoHope(
+                f"{self._home} does not exist; to create a bus there, run 'pal up --home {self._home}'"
+            )
         person: bool | None = None  # not known: `start` looks at the terminal
         if verb == b"up":
             person = True
@@ -85,6 +91,20 @@ class DaemonReach:
             # the follower.
             person = False
         return start.start(self._home, person=person, spawned=self._note_spawned)
+
+    def _end_look(self) -> None:
+        """End a command that only shows the bus, if the bus was stopped or never existed.
+
+        After a crash or a restart of the machine it is started as by any other command.
+        """
+        is_stopped = os.path.lexists(f"{self._home}/down")
+        if not is_stopped and os.path.exists(self._home):  # noqa: PTH110 - as above
+            return
+        if self._call.verb == b"doctor":
+            self.run_python(b"palaver.app", self._call.arguments)
+        if is_stopped:
+            raise NoHope("the bus was stopped with 'pal down'; 'pal up' starts it again")
+        raise NoHope(f"the bus is not running, and {self._home} does not exist; 'pal up' creates it")
 
     def open_patiently(self, repeats: int) -> start.Socket | None:
         """Connect like `open`, but report only once that no daemon could be started, and return None then."""

@@ -1,17 +1,22 @@
 """The commands to join, leave and list agents."""
 
-from collections.abc import Sequence
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from palaver.broker.context import Joined, Outcome
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import ROLE, TAG, Command, Option, Positional
 from palaver.errors import AlreadyJoined, UsageError
 from palaver.identity.caller import who_joins
-from palaver.protocol.agents import SCRIPT_NAME
+from palaver.protocol.agents import SCRIPT_NAME, full_name
 from palaver.protocol.display import Column, Paint, Safe, ago, display_width, lay_out, truncate
-from palaver.protocol.events import AgentState
-from palaver.protocol.requests import Join, Leave, Register, SetStatus
+from palaver.protocol.requests import Join, Leave, Register, SetStatus, TagAgent
 from palaver.protocol.text import exact
 from palaver.services.results import AgentDetails, AgentView, RecentMessage
 from palaver.services.views import (
@@ -37,7 +42,8 @@ AGENT_COMMANDS: Final = (
             "From now on, this process and all processes that it starts are that agent: it can receive "
             "messages, and the messages it sends carry its name. An agent keeps its name when it is "
             "restarted. If the process is already an agent, the command fails and prints that agent's "
-            "name."
+            "name. At a person's terminal the command asks first, because the shell does not become a person "
+            "again; to start an agent, use 'pal claude' or 'pal run' instead."
         ),
         options=(
             Option(
@@ -61,6 +67,7 @@ AGENT_COMMANDS: Final = (
                 metavar="NAME:DEVICE",
                 help="Register an agent of another machine, such as luna:BOXE.",
             ),
+            Option(name="--yes", help="Do not ask."),
         ),
         examples=(
             ("pal join", "join under a free name"),
@@ -93,11 +100,12 @@ AGENT_COMMANDS: Final = (
         group=_GROUP,
         summary="List the agents on the bus.",
         description=(
-            "Shows one line per agent: name, state, how long it has had that state, and the number of "
-            "waiting messages. 'stale': active, but silent for half an hour. 'away': its process has "
-            "ended, or its connection is lost. 'paused': gets only interrupts. 'asleep': idle, and "
-            "nothing can wake it; it gets its messages with its next prompt. Sub-agents are listed below "
-            "their parent; with -v, ended sub-agents are shown for an hour."
+            "Shows one line per agent: name, state, how long it has had that state, the number of waiting "
+            "messages, what it is doing and where: 'tool: Bash: make test', its folder and its rooms. "
+            "'stale': active, but silent for half an hour. 'away': its process has ended, or its "
+            "connection is lost. 'paused': gets only interrupts. 'asleep': idle, and nothing can wake it; "
+            "it gets its messages with its next prompt. Sub-agents are listed below their parent; with -v, "
+            "ended sub-agents are shown for an hour. A column without any content is left out."
         ),
         options=(
             Option(
@@ -108,22 +116,57 @@ AGENT_COMMANDS: Final = (
                     "three messages of the last day."
                 ),
             ),
+            Option(name="--stopped", help="Only agents that have left, the latest first."),
+            Option(name="--names", help="Print only the names, one per line."),
+            Option(
+                name="--format",
+                metavar="TEXT",
+                help=(
+                    "Print this text for each agent. {name}, {unread} and the other fields of --json are "
+                    "replaced; \\t is a tab."
+                ),
+            ),
         ),
+        exclusive=(("--verbose", "--names", "--format"), ("--verbose", "--stopped")),
         examples=(
             ("pal list", "list the agents"),
             ("pal list -v", "also show who has read recent messages"),
+            ("pal list --stopped", "which agents can 'pal resume' start again?"),
+            ("pal list --format '{name} {unread}'", "names and numbers of waiting messages"),
             ("pal list --json", "for programs"),
         ),
         json=(
-            "one object for each agent. 'recent' is a list of its newest messages ('seq', 'ts', 'text', "
-            "'read_by', 'total'), the newest first; 'last_sent' is your own newest message to it, with "
-            "its state; 'stale' is true where it applies; 'by' is the caller that started the agent, and "
-            "'parent' the parent of a sub-agent."
+            "one object for each agent. 'tool' is the tool that it uses, and 'detail' its use; 'cwd' is the "
+            "folder in which it was started or joined, and 'rooms' are the ids of its rooms. 'recent' is "
+            "a list of its newest messages ('seq', 'ts', 'text', 'read_by', 'total'), the newest first; "
+            "'last_sent' is your own newest message to it, with its state; 'stale' is true where it applies; "
+            "'by' is the caller that started the agent, and 'parent' the parent of a sub-agent."
         ),
         see=(
             ("latest messages of all agents", "receipts.md#latest-messages-of-all-agents"),
             ("sub-agents", "identity.md#sub-agents"),
         ),
+    ),
+    Command(
+        path=("tag",),
+        group=_GROUP,
+        summary="Put an agent into a group.",
+        description=(
+            "'@TAG-' addresses all agents with the tag, and commands such as 'pal stop --tag TAG' select "
+            "them. An agent has at most one tag; a new one replaces it. The name of the agent does not "
+            "change. For the agent itself, the caller that started it, an operator or a person."
+        ),
+        positionals=(
+            Positional(name="NAME", help="Full name of the agent.", completes="agents"),
+            Positional(name="TAG", help="The tag.", optional=True, completes="tags"),
+        ),
+        options=(Option(name="--remove", help="Remove the agent from its group."),),
+        examples=(
+            ("pal tag luna api", "luna is now one of @api-"),
+            ("pal tag luna --remove", "luna has no tag any more"),
+        ),
+        json="'name' and 'tag', which is null after --remove.",
+        see=(("names and tags", "addresses.md#names"),),
     ),
     Command(
         path=("status", "set"),
@@ -173,12 +216,17 @@ async def join(call: Call) -> int:
     if remote := call.parsed.value("--remote"):
         joined = await call.submit(Register(name=remote))
     else:
-        joined = await _sit_down(call)
+        found = await _sit_down(call)
+        if found is None:
+            call.warn("nothing was changed; to start an agent, run 'pal claude --name luna'")
+            return 1
+        joined = found
     assert isinstance(joined, Joined)
     return await _say_joined(call, joined)
 
 
-async def _sit_down(call: Call) -> Outcome:
+async def _sit_down(call: Call) -> Outcome | None:
+    """Make the caller an agent; None if a person was asked and did not agree."""
     parsed, broker = call.parsed, call.services.broker
     if parsed.value("--name") == "":
         raise UsageError("--name requires a name; to get a free name, leave it out")
@@ -191,16 +239,30 @@ async def _sit_down(call: Call) -> Outcome:
             raise
         return joined
     harness = parsed.value("--harness") or anchor.harness
+    name, tag = parsed.value("--name") or parsed.as_name or "", parsed.value("--tag") or ""
+    whom = f"the agent {full_name(name, tag)}" if name else "an agent"
+    if not (parsed.has("--yes") or await call.is_agreed(f"this makes your shell {whom}; continue?")):
+        return None
     request = Join(
-        name=parsed.value("--name") or parsed.as_name or "",
-        tag=parsed.value("--tag") or "",
+        name=name,
+        tag=tag,
         role=parsed.value("--role") or "worker",
         harness=harness,
         seat=anchor.seat,
         session=free_session(call.services, harness, anchor.session),
+        cwd=_storable(call.asked.cwd),
         takes_over=parsed.as_name is not None,
     )
     return await broker.submit(who_joins(call.caller), request, key=call.asked.key)
+
+
+def _storable(path: str) -> str:
+    """Return a folder as the log can store it; empty if its name is not UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return ""
+    return path
 
 
 async def _say_joined(call: Call, joined: Joined) -> int:
@@ -259,13 +321,29 @@ async def whoami(call: Call) -> int:
 
 async def list_agents(call: Call) -> int:
     """Show the agents; with --verbose also agents that left, and who read the latest messages of each."""
-    if call.parsed.has("--verbose"):
+    parsed = call.parsed
+    if parsed.has("--verbose"):
         return await _list_details(call)
-    views = [view for view in await agents_view(call.services) if not view.left]
+    shape = _line_format(parsed.value("--format"))
+    is_stopped = parsed.has("--stopped")
+    views = await agents_view(call.services, is_left=is_stopped)
+    if is_stopped:
+        views.sort(key=lambda view: -view.since)
+    if parsed.has("--names"):
+        if call.is_json:
+            await call.say_json_lines({"name": view.name} for view in views)
+        else:
+            await call.say_lines(view.name for view in views)
+        return 0
+    if shape is not None:
+        await call.say_lines(shape(view, call.paint) for view in views)
+        return 0
     if call.is_json or not views:
         return await _say_views(call, views)
     now_ms = call.services.clock.now_ms()
-    await call.say_lines(short_table(views, now_ms, width=call.width, paint=call.paint))
+    make = partial(short_table, views, now_ms, width=call.width, paint=call.paint)
+    # A long table takes some milliseconds, which are not taken from the event loop.
+    await call.say_lines(make() if len(views) < _MANY else await asyncio.to_thread(make))
     return 0
 
 
@@ -283,11 +361,29 @@ async def _list_details(call: Call) -> int:
 
 async def _say_views(call: Call, views: Sequence[AgentView]) -> int:
     """Write agents for programs. For people, write how to join an empty bus."""
-    if not call.is_json:
-        await call.say("no agents; to join, run 'pal join'")
+    if call.is_json:
+        await call.say_json_lines(views)
+    elif call.parsed.has("--stopped"):
+        await call.say("no agent has left")
     else:
-        for view in views:
-            await call.say_json(view)
+        await call.say("no agents; to start one, run 'pal claude --name luna'")
+    return 0
+
+
+async def tag(call: Call) -> int:
+    """Set or remove the tag of an agent."""
+    name, *tags = call.parsed.positionals
+    if bool(tags) == call.parsed.has("--remove"):
+        raise UsageError("give a tag, or --remove: pal tag NAME TAG, pal tag NAME --remove")
+    agent, new = call.agent(name), tags[0].removeprefix("@").removesuffix("-").lower() if tags else ""
+    if tags and not new:
+        raise UsageError("the tag is empty; to remove it, use --remove")
+    await call.submit(TagAgent(name=agent.name, tag=new))
+    if call.is_json:
+        await call.say_json({"name": agent.name, "tag": new or None})
+    else:
+        word = f"has the tag {new}; @{new}- addresses its group" if new else "has no tag"
+        await call.say(f"{agent.name} {word}")
     return 0
 
 
@@ -313,13 +409,20 @@ _BELOW: Final = "└ "
 _GAPS: Final = len("  " * 3)
 _LEAST_ROOM: Final = 30
 _LIMIT_TEXT: Final = 30
-_LIMIT_ASKED: Final = 60
+_LIMIT_DOING: Final = 60
+_LIMIT_FOLDER: Final = 30
+_KEPT_COLUMNS: Final = 4
+"""The first columns of the short table, which are shown even if they are empty."""
+_WORKER: Final = "worker"
+_MANY: Final = 100
+"""Agents from which on a table is made in a thread."""
+_FIELD: Final = re.compile(r"\{(\w+)\}")
 _LEAST_TEXT: Final = 8
 """Columns to which a text is shortened in a narrow terminal, before its readers are shortened."""
 
 
 def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, paint: Paint) -> list[str]:
-    """Return a table with one line per agent below the titles."""
+    """Return a table with one line per agent below the titles, without empty columns."""
     columns = [
         Column(title="NAME", least=8, paint=paint.bold),
         Column(title="STATUS", least=8),
@@ -327,20 +430,75 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
         Column(title="UNREAD", is_right=True),
         Column(title="ROLE"),
         Column(title="HARNESS"),
+        Column(title="DOING", least=12),
+        Column(title="FOLDER", least=8),
+        Column(title="ROOM", least=8),
     ]
-    names = _indented(views)
+    names, home = _indented(views), str(Path.home())
     rows = [
         [
-            name,
-            _state_with_reason(view, now_ms),
-            _age(view, now_ms),
-            str(view.unread or ""),
-            view.role,
+            # Names of agents and rooms and our own words contain nothing that has to be escaped.
+            Safe(name),
+            Safe(state_words(view, now_ms)),
+            Safe(_age(view, now_ms)),
+            Safe(view.unread or ""),
+            Safe(view.role if view.role != _WORKER else ""),
             view.harness or "",
+            _doing(view),
+            _folder(view.cwd or "", home),
+            Safe(", ".join(view.rooms)),
         ]
         for name, view in zip(names, views, strict=True)
     ]
-    return lay_out(columns, rows, width=width, paint=paint)
+    used = [
+        index for index in range(len(columns)) if index < _KEPT_COLUMNS or any(row[index] for row in rows)
+    ]
+    rows = [[row[index] for index in used] for row in rows]
+    return lay_out([columns[index] for index in used], rows, width=width, paint=paint)
+
+
+def _doing(view: AgentView) -> str:
+    """Return what an agent does, or what it asks a person: `tool: Bash: make test`."""
+    if not view.detail:
+        return ""
+    what = truncate(exact(view.detail), _LIMIT_DOING)
+    return f"tool: {what}" if view.tool else what
+
+
+def _folder(path: str, home: str) -> str:
+    """Return a folder with ~ for the user's home directory; of a long one only the end."""
+    short = f"~{path.removeprefix(home)}" if path == home or path.startswith(f"{home}/") else path
+    return short if len(short) <= _LIMIT_FOLDER else f"…{short[1 - _LIMIT_FOLDER :]}"
+
+
+Shape = Callable[[AgentView, Paint], Safe]
+"""Returns the line of one agent."""
+
+
+def _line_format(text: str | None) -> Shape | None:
+    """Parse the text of --format; None if there is none. Raises UsageError for an unknown field."""
+    if text is None:
+        return None
+    known = [field.encode_name for field in msgspec.structs.fields(AgentView) if field.name != "queue"]
+    unknown = [name for name in _FIELD.findall(text) if name not in known]
+    if unknown:
+        raise UsageError(f"--format has no field {{{unknown[0]}}}; the fields are {', '.join(known)}")
+    text = text.replace("\\t", "\t").replace("\\n", "\n")
+
+    def shape(view: AgentView, paint: Paint) -> Safe:
+        line = _FIELD.sub(lambda found: _value(getattr(view, found[1]), paint), text)
+        return Safe(line)
+
+    return shape
+
+
+def _value(value: object, paint: Paint) -> str:
+    """Return a field as text: nothing for null, yes or no for a truth value."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return paint.safe(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
 
 
 def _indented(views: Sequence[AgentView]) -> list[str]:
@@ -400,13 +558,6 @@ def state_words(view: AgentView, now_ms: int) -> str:
     return f"{view.state} ({', '.join(words)})" if words else view.state
 
 
-def _state_with_reason(view: AgentView, now_ms: int) -> str:
-    """Return the state in words; for an agent that waits for a person also its question."""
-    words = state_words(view, now_ms)
-    is_asking = view.state == AgentState.BLOCKED and view.detail
-    return f"{words}: {truncate(exact(view.detail or ''), _LIMIT_ASKED)}" if is_asking else words
-
-
 _LIMIT_READERS: Final = 10
 """How many readers of a message are named."""
 
@@ -447,7 +598,7 @@ def _seat(view: AgentView, now_ms: int) -> str:
     """Return further details of an agent: age of its state, role, harness, process and status detail."""
     words = [f"for {_age(view, now_ms)}", view.role, view.harness or ""]
     words += [] if view.pid is None else [f"process {view.pid}"]
-    words.append(exact(view.detail or ""))
+    words += [_doing(view), view.cwd or "", *view.rooms]
     return ", ".join(word for word in words if word)
 
 

@@ -1,6 +1,7 @@
 """One running command: its caller, its command line and its output. Every command receives a `Call`."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from palaver.identity.caller import Anchor
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from
 from palaver.protocol.envelope import Event, room_id_of
-from palaver.protocol.message import EXTERNAL
+from palaver.protocol.message import EXTERNAL, HUMAN
 from palaver.protocol.query import Query
 from palaver.protocol.requests import LeaveRoom, Request
 from palaver.protocol.thin import ThinRequest
@@ -35,6 +36,8 @@ Place = Callable[[int | None], Anchor]
 
 _DEFAULT_WIDTH: Final = 80
 _FILE: Final = "--file"
+_LIMIT_REPLY_BYTES: Final = 1024
+_YES: Final = frozenset({"y", "yes"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,21 @@ class Call:
         """
         return await self.services.broker.submit(self.caller, request, key=self.asked.key)
 
+    async def submit_for(self, part: str, request: Request) -> Outcome:
+        """Submit one of several requests of a command. `part` is what it is about: a repeat is recognized."""
+        key = hashlib.sha256(self.asked.key + part.encode()).digest()[:16]
+        return await self.services.broker.submit(self.caller, request, key=key)
+
+    async def is_agreed(self, question: str) -> bool:
+        """Ask a person at a terminal a question; return True without a question for any other caller."""
+        is_person = self.caller.kind == HUMAN and self.caller.by is None and self.marked is None
+        if not (is_person and self.asked.stdin_is_terminal and self.asked.stderr_is_terminal):
+            return True
+        paint = self._paint(is_terminal=True)
+        self.connection.write_error(f"{paint.safe(question)} [y/N] ")
+        reply = (await self.connection.read_line(_LIMIT_REPLY_BYTES)).decode("utf-8", "replace")
+        return reply.strip().lower() in _YES
+
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
         """Wait for the next events after the query's seq; return None if the time is over first."""
         async with aclosing(self.services.queries.follow(query, after=query.after)) as found:
@@ -126,6 +144,11 @@ class Call:
     async def say_json(self, value: object) -> None:
         """Write one JSON object on a separate line, in the words that all commands share."""
         await self.write(_encode(in_common_words(msgspec.to_builtins(value))) + b"\n")
+
+    async def say_json_lines(self, values: Iterable[object]) -> None:
+        """Write JSON objects, one per line, in one write: each write waits for the client."""
+        shown = (in_common_words(msgspec.to_builtins(value)) for value in values)
+        await self.write(b"".join(_encode(one) + b"\n" for one in shown))
 
     async def write(
         self, data: bytes, token: bytes = b"", *, flushed: Callable[[], None] | None = None

@@ -118,6 +118,8 @@ class _Incoming:
 
     what: str
     limit_bytes: int
+    is_line: bool = False
+    """Only the first line is wanted. The client does not know that, and may send more."""
     content: bytearray = field(default_factory=bytearray)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: RequestError | None = None
@@ -144,6 +146,7 @@ class ArgvConnection(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
         self._incoming: _Incoming | None = None
+        self._has_line = False
         self.is_lost = False
         self._is_let_go = False
         self._waits = 0
@@ -193,6 +196,8 @@ class ArgvConnection(asyncio.Protocol):
             self.output.on_flushed(struct.unpack(">I", payload)[0])
         elif kind in (b"D", b"Z", b"X") and self._incoming is not None:
             self._on_content(self._incoming, kind, payload)
+        elif kind in (b"D", b"Z", b"X") and self._has_line:
+            pass  # typed after the line that was asked for
         elif kind == b"S":
             self._on_signal(payload)
         else:
@@ -328,6 +333,15 @@ class ArgvConnection(asyncio.Protocol):
         """Let the client read its standard input; raise MessageTooLarge above the limit."""
         return await self._read(read_frame(limit_bytes), _Incoming("standard input", limit_bytes))
 
+    async def read_line(self, limit_bytes: int) -> bytes:
+        """Let the client read one line of its standard input, such as a person's reply to a question.
+
+        Returns what was read if the input ends before the end of a line. Nothing else can be read afterwards.
+        """
+        incoming = _Incoming("standard input", limit_bytes, is_line=True)
+        content = await self._read(read_frame(limit_bytes), incoming)
+        return content.partition(b"\n")[0]
+
     async def read_file(self, path: str, limit_bytes: int) -> bytes:
         """Let the client read a file with its own rights. Raises NotFound, or MessageTooLarge."""
         raw = path.encode("utf-8", "surrogateescape")
@@ -347,6 +361,9 @@ class ArgvConnection(asyncio.Protocol):
             if len(incoming.content) > incoming.limit_bytes:
                 raise BadRequest("the client sent more than was requested")
             incoming.content += payload
+            if incoming.is_line and b"\n" in payload:
+                self._incoming, self._has_line = None, True
+                incoming.end()
             return
         self._incoming = None
         if kind == b"X":

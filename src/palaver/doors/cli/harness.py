@@ -12,7 +12,7 @@ import msgspec
 from palaver.domain.rights import require_own_mail
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import format_argv
-from palaver.doors.cli.spec import DETACH, NAME, ROLE, TAG, Command, Option, Positional
+from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, Command, Option, Positional
 from palaver.doors.cli.terminals import launch
 from palaver.errors import UsageError, WhoAreYou
 from palaver.harness.claude.monitor import LIMIT_MESSAGES, MonitorPace, monitor_lines, wake_lines
@@ -35,7 +35,7 @@ from palaver.services.messages import Delivering
 
 _GROUP: Final = "Harnesses"
 
-_OPTIONS: Final = (NAME, TAG, ROLE, DETACH)
+_OPTIONS: Final = (NAME, TAG, ROLE, DETACH, COUNT)
 
 _CODEX_OPTIONS: Final = (
     *_OPTIONS,
@@ -59,6 +59,7 @@ HARNESS_COMMANDS: Final = (
         examples=(
             ("pal claude", "start a session in this folder"),
             ("pal claude --name luna --model opus", "choose the name; --model goes to Claude Code"),
+            ("pal claude --count 3 --tag api", "start three agents as the group @api-"),
             ('pal claude -p "run the tests"', "run one prompt without a terminal"),
             ("pal claude --continue", "resume the last conversation under its name"),
         ),

@@ -82,6 +82,7 @@ class _Page:
     def overview(self, table: Table) -> str:
         program = table.root.command
         parts = [self._prose(f"pal: {_lower(program.summary)}"), self._usage("pal COMMAND [OPTIONS]")]
+        parts.append(self._section("Start here", self._examples(program.examples)))
         rows: dict[str, list[tuple[str, str]]] = {}
         for command in table.commands:
             if not command.is_hidden:
@@ -90,7 +91,6 @@ class _Page:
         names = max((len(name) for group in rows.values() for name, _ in group), default=0)
         parts += [self._section(title, self._pairs(group, names)) for title, group in rows.items()]
         parts.append(self._section("Global options", self._pairs(_option_rows(GLOBAL_OPTIONS), names)))
-        parts.append(self._section("Getting started", self._examples(program.examples)))
         parts.append(
             self._prose(
                 "Run 'pal help COMMAND' for help on one command, and 'pal --version' for the version. "

@@ -43,12 +43,16 @@ EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 
 
-def format_refusal(argv: Sequence[str], error: PalaverError, paint: Paint) -> str:
-    """Return an error in the form that the command line asks for: a sentence, or one line of JSON."""
+def format_refusal(argv: Sequence[str], error: PalaverError, paint: Paint, advice: str = "") -> str:
+    """Return an error in the form that the command line asks for: a sentence, or one line of JSON.
+
+    `advice` is a further sentence without a full stop: the cause and the way out.
+    """
+    text = f"{error}. {advice}" if advice else str(error)
     if "--json" in before_the_text(argv):
         # Arguments of the caller may not be UTF-8; this codec writes them as escapes and never fails.
-        return json.dumps(error_object(error)) + "\n"
-    return f"{paint.red('pal:')} {paint.safe(str(error), keep_lines=True)}\n"
+        return json.dumps({**error_object(error), "message": text}) + "\n"
+    return f"{paint.red('pal:')} {paint.safe(text, keep_lines=True)}\n"
 
 
 def status_of(error: PalaverError) -> int:

@@ -38,7 +38,7 @@ from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
 from palaver.doors.cli.parser import Parsed, parse, trace
 from palaver.doors.cli.render import before_the_text, format_refusal, status_of
 from palaver.doors.cli.spec import Command, Table, build_table
-from palaver.errors import PalaverError, UsageError, WhoAreYou
+from palaver.errors import NotAllowed, NotPerson, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of
 from palaver.identity.caller import CallerClaim, CallerIdentifier, act_as, marks_of
 from palaver.identity.process import Process
@@ -68,6 +68,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("leave",): agents.leave,
     ("whoami",): agents.whoami,
     ("list",): agents.list_agents,
+    ("tag",): agents.tag,
     ("status", "set"): agents.set_status,
     ("run",): terminals.run,
     ("attach",): terminals.attach,
@@ -149,10 +150,10 @@ PROGRAM: Final = Command(
     summary="A message bus for coding agents and people.",
     is_group=True,
     examples=(
-        ("pal join --name luna", "join the bus"),
-        ("pal list", "list the agents"),
-        ('pal send @nova "tests are green"', "send a message to nova"),
-        ("pal recv --wait", "wait for a message and read it"),
+        ("pal claude --name luna", "start Claude Code as the agent luna"),
+        ("pal list", "see all agents and what they are doing"),
+        ("pal send @luna -- which tests are red?", "ask luna"),
+        ("pal recv --wait", "wait for the answer and read it"),
     ),
 )
 
@@ -221,7 +222,7 @@ class ArgvDoor:
                 _logger.info(
                     "refused %s of process %d: %s: %s", verb, connection.peer.pid, error.code, sentence
                 )
-            return _complain(connection, asked, error)
+            return _complain(connection, asked, error, self._advice(connection, asked, error))
         except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
             _logger.error("the log cannot be read: %s", error)
             return _complain(connection, asked, read_failure(error))
@@ -257,6 +258,18 @@ class ArgvDoor:
         if parsed.command.path[0] not in _NO_SIGN:
             self.services.callers.attendance.saw(call.caller.name)
         return await HANDLERS[parsed.command.path](call)
+
+    def _advice(self, connection: ArgvConnection, asked: ThinRequest, error: PalaverError) -> str:
+        """Return why the caller has too few rights, and the way out; empty for any other refusal."""
+        if not isinstance(error, NotAllowed | NotPerson):
+            return ""
+        if as_name := parse(TABLE, asked.argv).as_name:
+            return f"You act as {as_name} with --as; leave it out to act as yourself"
+        try:
+            claim = CallerClaim(marks=marks_of(asked.environment))
+            return self.doorstep.why_not_person(self._chain(connection), claim)
+        except WhoAreYou:
+            return ""
 
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:
         """Return the caller's processes, up to the first that anchors an agent, or all with `is_whole`.
@@ -302,9 +315,9 @@ async def _help(connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) 
     await connection.output.write(text.encode())
 
 
-def _complain(connection: ArgvConnection, asked: ThinRequest, error: PalaverError) -> int:
+def _complain(connection: ArgvConnection, asked: ThinRequest, error: PalaverError, advice: str = "") -> int:
     paint = paint_for(
         asked.environment, is_terminal=asked.stderr_is_terminal, harness=harness_of(asked.environment)
     )
-    connection.write_error(format_refusal(asked.argv, error, paint))
+    connection.write_error(format_refusal(asked.argv, error, paint, advice))
     return status_of(error)

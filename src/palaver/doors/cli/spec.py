@@ -14,6 +14,7 @@ Completes = Literal[
     "agents",
     "all agents",
     "targets",
+    "tags",
     "threads",
     "files",
     "directories",
@@ -244,5 +245,10 @@ ROLE: Final = Option(
     metavar="ROLE",
     help="Role of the agent (default: worker). Only a person can give a higher role.",
     choices=ROLES,
+)
+COUNT: Final = Option(
+    name="--count",
+    metavar="N",
+    help="Start N agents in the background, at most 20, and print their names.",
 )
 DETACH: Final = Option(name="--detach", help="Start it in the background and print its name.")

@@ -9,7 +9,7 @@ from typing import Final
 
 from palaver.domain.rights import require
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.spec import DETACH, NAME, ROLE, TAG, Command, Option, Positional
+from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, Command, Option, Positional
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
@@ -17,6 +17,7 @@ from palaver.errors import (
     NotAllowed,
     NotFound,
     NotPerson,
+    PalaverError,
     Unavailable,
     UsageError,
     WhoAreYou,
@@ -48,6 +49,15 @@ from palaver.services.holders import KILL, PEEK, STOP
 _GROUP: Final = "Terminals"
 
 _NAME: Final = Positional(name="NAME", help="Full name of the agent.", completes="agents")
+
+_NAMES: Final = Positional(
+    name="NAME", help="Full name of an agent.", many=True, optional=True, completes="agents"
+)
+_GROUP_OPTIONS: Final = (
+    Option(name="--tag", metavar="TAG", help="Every agent with this tag.", many=True, completes="tags"),
+    Option(name="--all", help="Every agent except yourself. It asks first at a person's terminal."),
+    Option(name="--yes", help="Do not ask."),
+)
 
 _PROMPT: Final = Option(
     name="--prompt",
@@ -83,6 +93,7 @@ TERMINAL_COMMANDS: Final = (
             ),
             _PROMPT,
             DETACH,
+            COUNT,
         ),
         examples=(
             ("pal run --name luna -- claude", "run Claude Code; detach with Ctrl-\\ d"),
@@ -144,16 +155,24 @@ TERMINAL_COMMANDS: Final = (
             "holds on every path: terminals, programs on the SDK, 'pal recv --follow'. For an operator "
             "or a person."
         ),
-        positionals=(_NAME,),
-        examples=(("pal pause luna", "let luna work undisturbed"),),
+        positionals=(_NAMES,),
+        options=_GROUP_OPTIONS,
+        examples=(
+            ("pal pause luna", "let luna work undisturbed"),
+            ("pal pause --tag api", "and all agents with the tag api"),
+        ),
     ),
     Command(
         path=("unpause",),
         group=_GROUP,
         summary="Deliver all messages to a paused agent again.",
         description="Waiting messages are delivered now. For an operator or a person.",
-        positionals=(_NAME,),
-        examples=(("pal unpause luna", "deliver luna's waiting messages"),),
+        positionals=(_NAMES,),
+        options=_GROUP_OPTIONS,
+        examples=(
+            ("pal unpause luna", "deliver luna's waiting messages"),
+            ("pal unpause --all", "of all paused agents"),
+        ),
     ),
     Command(
         path=("stop",),
@@ -163,18 +182,33 @@ TERMINAL_COMMANDS: Final = (
             "Uses the program's own quit command, then SIGTERM, then SIGKILL; a shell gets SIGHUP before "
             "SIGTERM, which it ignores. Processes that it has "
             "started and left running end with it. The steps are printed on standard error, the way the "
-            "program ended on standard output. For an operator or a person."
+            "program ended on standard output. With --tag or --all, agents that 'pal' did not start are "
+            "left alone. Several agents are stopped at the same time; if one cannot be stopped, the exit "
+            "status is 1. For an operator or a person."
         ),
-        positionals=(_NAME,),
-        examples=(("pal stop luna", "stop luna"),),
+        positionals=(_NAMES,),
+        options=_GROUP_OPTIONS,
+        examples=(
+            ("pal stop luna nova", "stop luna and nova"),
+            ("pal stop --tag api", "stop all agents with the tag api"),
+        ),
+        json="one object for each agent: 'name' and 'reason'. An agent that could not be stopped has none.",
     ),
     Command(
         path=("kill",),
         group=_GROUP,
         summary="Kill an agent immediately.",
-        description="Sends SIGKILL and prints how the program ended. For an operator or a person.",
-        positionals=(_NAME,),
-        examples=(("pal kill luna", "luna no longer reacts"),),
+        description=(
+            "Sends SIGKILL and prints how the program ended. With --tag or --all, agents that 'pal' did not "
+            "start are left alone. For an operator or a person."
+        ),
+        positionals=(_NAMES,),
+        options=_GROUP_OPTIONS,
+        examples=(
+            ("pal kill luna", "luna no longer reacts"),
+            ("pal kill --all", "end every agent now"),
+        ),
+        json="one object for each agent: 'name' and 'reason'. An agent that could not be killed has none.",
     ),
     Command(
         path=("resume",),
@@ -196,7 +230,10 @@ TERMINAL_COMMANDS: Final = (
 
 _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
+_LIMIT_COUNT: Final = 20
 _PEEK_S: Final = 5.0
+_SHOWN_NAMES: Final = 10
+"""Names in a question; the others are counted."""
 _END_S: Final = 120.0
 """Seconds. A holder ends its program well within this time, whatever the program does."""
 
@@ -291,8 +328,10 @@ def _asker(call: Call) -> tuple[int, int]:
 def _let_run(
     call: Call, ticket: Ticket, *, is_again: bool, session: str = "", prompt: str | None = None
 ) -> int:
-    words = ["__run", "--ticket", call.services.callers.tickets.mint(ticket)]
-    if call.parsed.has("--detach"):
+    count = 1 if is_again else _count(call)
+    tickets = [call.services.callers.tickets.mint(ticket) for _ in range(count)]
+    words = ["__run", "--ticket", " ".join(tickets)]
+    if call.parsed.has("--detach") or count > 1:
         words.append("--detach")
     if ticket.name:
         words += ["--name", ticket.name]
@@ -312,6 +351,16 @@ def _let_run(
         words += ["--hooks", _hooks_of(call, is_again=is_again)] if argv[0] == "codex" else []
     call.connection.run_here(*words, "--", *argv)
     return 0
+
+
+def _count(call: Call) -> int:
+    """Return how many agents to start."""
+    count = call.parsed.number("--count", 1) or 1
+    if count > _LIMIT_COUNT:
+        raise UsageError(f"--count is at most {_LIMIT_COUNT}")
+    if count > 1 and call.parsed.has("--name"):
+        raise UsageError("--count gives each agent a free name; use --tag to name the group")
+    return count
 
 
 def _hooks_of(call: Call, *, is_again: bool) -> str:
@@ -400,16 +449,24 @@ async def unpause(call: Call) -> int:
 
 
 async def _set_paused(call: Call, *, is_paused: bool) -> int:
-    agent = call.agent(call.parsed.positionals[0])
-    request = Pause(name=agent.name) if is_paused else Unpause(name=agent.name)
-    await call.submit(request)
-    if call.is_json:
-        await call.say_json({"name": agent.name, "paused": is_paused})
-    else:
-        word = (
-            "is paused: it gets only interrupts" if is_paused else "is no longer paused: it gets all messages"
-        )
-        await call.say(f"{agent.name} {word}")
+    verb = "pause" if is_paused else "unpause"
+    require(call.caller, Standing.OPERATOR, verb)
+    chosen = _chosen(call)
+    agents = [agent for agent in chosen if agent.paused != is_paused] if _is_group(call) else chosen
+    if not await _may_change(call, verb, agents):
+        return 1
+    for agent in agents:
+        request = Pause(name=agent.name) if is_paused else Unpause(name=agent.name)
+        await call.submit_for(agent.name, request)
+        if call.is_json:
+            await call.say_json({"name": agent.name, "paused": is_paused})
+        else:
+            word = (
+                "is paused: it gets only interrupts"
+                if is_paused
+                else "is no longer paused: it gets all messages"
+            )
+            await call.say(f"{agent.name} {word}")
     return 0
 
 
@@ -425,17 +482,87 @@ async def kill(call: Call) -> int:
 
 async def _end(call: Call, verb: str) -> int:
     require(call.caller, Standing.OPERATOR, verb)
-    agent = await _held(call, call.parsed.positionals[0])
+    chosen = _chosen(call)
+    if not _is_group(call):
+        agents = [await _held(call, agent.name) for agent in chosen]
+    else:
+        await asyncio.gather(*(wait_for_holder(call, agent.name) for agent in chosen))
+        agents = [one for one in chosen if call.services.agents.holds.get(one.name) is not None]
+        if others := [one.name for one in chosen if one not in agents]:
+            call.warn(f"not started by pal, so left alone: {', '.join(others)}")
+    if not await _may_change(call, verb, agents):
+        return 1
+    results = await asyncio.gather(*(_end_one(call, agent, verb, len(agents)) for agent in agents))
+    return max(results, default=0)
+
+
+async def _end_one(call: Call, agent: Agent, verb: str, count: int) -> int:
+    """End one agent and print how it ended. Of several agents, one that does not end stops no other."""
     try:
         async with asyncio.timeout(_END_S):
             reason = await end_of(call, agent, verb)
-    except TimeoutError:
-        raise Unavailable(f"{agent.name} has not ended within {_END_S:g} seconds; try 'pal kill'") from None
+    except (TimeoutError, PalaverError) as error:
+        failure = error if isinstance(error, PalaverError) else _unended(agent)
+        if count == 1:
+            raise failure from None
+        call.warn(str(failure))
+        return 1
     if call.is_json:
         await call.say_json({"name": agent.name, "reason": reason})
     else:
         await call.say(f"{agent.name} has ended: {call.safe(reason)}")
     return 0
+
+
+def _unended(agent: Agent) -> Unavailable:
+    return Unavailable(f"{agent.name} has not ended within {_END_S:g} seconds; try 'pal kill'")
+
+
+# --------------------
+# The agents that a command is about: by name, by tag, or all of them.
+
+
+def _is_group(call: Call) -> bool:
+    return call.parsed.has("--all") or call.parsed.has("--tag")
+
+
+def _chosen(call: Call) -> list[Agent]:
+    """Return the agents of a command, each once. Raises NotFound before anything is done to one of them.
+
+    A tag and --all select agents that have not left, without sub-agents and the caller.
+    """
+    parsed, directory = call.parsed, call.services.broker.directory
+    tags = [tag.removeprefix("@").removesuffix("-").lower() for tag in parsed.values("--tag")]
+    if parsed.has("--all") and (tags or parsed.positionals):
+        raise UsageError("--all selects every agent; use it without names and tags")
+    if not (parsed.positionals or _is_group(call)):
+        raise UsageError("name the agents, or select them with --tag TAG or --all")
+    if unknown := [tag for tag in tags if not directory.has_tag(tag)]:
+        raise NotFound(f"agent with the tag {unknown[0]}", "'pal list' shows the agents")
+    found = {agent.name: agent for agent in map(call.agent, parsed.positionals)}
+    members = (
+        directory.all() if parsed.has("--all") else (one for tag in tags for one in directory.by_tag(tag))
+    )
+    for agent in members:
+        if not (agent.left or agent.parent or agent.name == call.caller.name):
+            found.setdefault(agent.name, agent)
+    return list(found.values())
+
+
+async def _may_change(call: Call, verb: str, agents: Sequence[Agent]) -> bool:
+    """Ask a person before a command for all agents; say so if there are no agents at all."""
+    if not agents:
+        call.warn(f"there is no agent to {verb}")
+        return True
+    if not call.parsed.has("--all") or call.parsed.has("--yes"):
+        return True
+    names = ", ".join(agent.name for agent in agents[:_SHOWN_NAMES])
+    more = f" and {len(agents) - _SHOWN_NAMES} more" if len(agents) > _SHOWN_NAMES else ""
+    one_or_more = "1 agent" if len(agents) == 1 else f"{len(agents)} agents"
+    if await call.is_agreed(f"{verb} {one_or_more}: {names}{more}?"):
+        return True
+    call.warn(f"nothing was done; to {verb} some of them, name them")
+    return False
 
 
 async def _in_terminal(call: Call, name: str) -> Agent:

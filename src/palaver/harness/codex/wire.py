@@ -284,9 +284,10 @@ def work_of(item: Mapping[str, object]) -> AgentReport | None:
 
 
 def _at_work(tool: str, *, command: str = "", file: str = "") -> AgentReport:
+    what = command or file
     return AgentReport(
         state=AgentState.ACTIVE,
-        detail=TOOL_USE,
+        detail=one_line(f"{tool}: {what}" if what else tool) or TOOL_USE,
         tool=one_line(tool),
         command=one_line(command, LIMIT_COMMAND),
         file=file,

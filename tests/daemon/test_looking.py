@@ -1,0 +1,45 @@
+"""Commands that only show the bus, while it is stopped: they say so and start nothing."""
+
+import json
+
+import pytest
+from tests.daemon.stage import Home, check_output, run_as_person
+
+
+@pytest.mark.parametrize("verb", ["status", "list", "events"])
+def test_stopped_bus_stays_stopped_even_for_a_person(bus: Home, verb: str) -> None:
+    bus.ok("down")
+
+    shown = run_as_person(bus, verb)
+
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err == "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
+    assert (bus.path / "down").exists()
+    assert not (bus.path / "daemon.sock").exists()
+
+
+def test_doctor_of_a_stopped_bus_says_so_and_checks_the_harnesses(bus: Home) -> None:
+    bus.ok("down")
+
+    shown, view = run_as_person(bus, "doctor"), run_as_person(bus, "doctor", "--json")
+
+    assert (shown.status, view.status) == (1, 1)
+    assert f"look the bus is not running (home {bus.path})" in shown.out
+    assert "'pal up' starts it" in shown.out
+    assert [check["ok"] for check in view.json["checks"]] == [False]
+    assert not (bus.path / "daemon.sock").exists()
+
+
+def test_looking_at_a_home_that_does_not_exist_creates_nothing(home: Home) -> None:
+    refused = home.pal("status", "--json")
+
+    assert json.loads(refused.err)["error"] == "unavailable"
+    assert not home.path.exists()
+    home.ok("up")
+    check_output(run_as_person(home, "status"))
+
+
+def test_looking_after_a_crash_starts_the_bus(bus: Home) -> None:
+    bus.kill()
+
+    assert "the bus is up" in bus.ok("status").out
