@@ -121,9 +121,14 @@ def _in_older_words(line: Mapping[str, object]) -> dict[str, object]:
     return own | nested
 
 
+_NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})
+"""Fields of an agent that the older version did not print."""
+
+
 def _comparable(value: object, last: int, end_ms: int) -> object:
     if isinstance(value, Mapping):
-        shown = {key: one for key, one in value.items() if key not in _NOT_COMPARED}
+        hidden = _NOT_COMPARED | (_NEW_OF_AGENTS if "joined" in value else frozenset())
+        shown = {key: one for key, one in value.items() if key not in hidden}
         return {key: _comparable(one, last, end_ms) for key, one in shown.items()}
     if isinstance(value, list):
         is_later = [isinstance(one, Mapping) and _seq_of(one) > last for one in value]

@@ -65,6 +65,7 @@ TRIED_ELSEWHERE = frozenset(
         "run",
         "stick",
         "stop",
+        "tag",
         "task",
         "thread",
         "token",

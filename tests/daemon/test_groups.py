@@ -86,8 +86,8 @@ def test_group_is_paused_and_unpaused(bus: Home, nova: Shell) -> None:
     everyone = check_output(run_as_person(bus, "pause", "--all", "--json"))
     back = check_output(run_as_person(bus, "unpause", "nova", "--tag", "@api-", "--json"))
 
-    assert paused.json == {"name": "api-luna", "paused": True}
-    assert everyone.json == {"name": "nova", "paused": True}
+    assert paused.json == {"agent": "api-luna", "name": "api-luna", "paused": True}
+    assert everyone.json == {"agent": "nova", "name": "nova", "paused": True}
     assert [line["name"] for line in back.lines] == ["nova", "api-luna"]
     assert [event["payload"]["agent"] for event in bus.events("--type", "agent.unpaused")] == [
         "nova",

@@ -18,8 +18,9 @@ PATIENCE_S = 4 * LIMIT_S
 
 
 def test_first_command_starts_the_daemon_and_is_served_by_it(home: Home) -> None:
-    found = home.ok("status", "--json").json
+    home.ok("send", "@human", "--", "hello")
 
+    found = home.ok("status", "--json").json
     assert found["pid"] == home.pid
     assert found["home"] == str(home.path)
 
@@ -77,7 +78,7 @@ def test_daemon_has_no_terminal_or_parent_or_caller_environment(home: Home) -> N
 
 
 def test_twenty_clients_at_once_start_one_daemon(home: Home) -> None:
-    clients = [home.start("status", "--json") for _ in range(20)]
+    clients = [home.start("up", "--json") for _ in range(20)]
 
     pids = {finish(client, limit_s=PATIENCE_S).json["pid"] for client in clients}
 
@@ -206,7 +207,7 @@ def test_python_without_palaver_is_reported_to_the_client_and_in_the_log(home: H
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     python.chmod(0o755)
 
-    refused = home.pal("list", env={"PALAVER_PYTHON": str(python)})
+    refused = home.pal("whoami", env={"PALAVER_PYTHON": str(python)})
 
     assert refused.status == 1
     assert "No module named" in refused.err

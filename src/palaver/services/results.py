@@ -51,8 +51,6 @@ class AgentView(ServiceResult, frozen=True, kw_only=True):
     unconfirmed: tuple[int, ...] = ()
     queue: Mapping[str, int] | None = None
     """The waiting messages by priority, and the held ones; only if a caller asked for this one agent."""
-    cwd: str | None = None
-    """The folder in which it was started with `pal run`; only if a caller asked for this one agent."""
     gates: "tuple[GateView, ...] | None" = None
     """Whether messages can pass on each lane, and why not; only if a caller asked for this one agent."""
 
