@@ -51,7 +51,7 @@ def test_refused_agent_learns_the_cause_and_the_way_out(bus: Home) -> None:
     assert "agent nova" in nova.pal("stop", "--all", "--json").error["message"]
 
 
-def test_shell_that_left_is_told_to_open_a_new_one(bus: Home) -> None:
+def test_shell_that_left_learns_to_open_a_new_one(bus: Home) -> None:
     refused = run_script_as_person(bus, "pal join --name luna && pal leave && pal config set brake_hops 0")
 
     assert refused.status == 1

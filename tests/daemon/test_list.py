@@ -1,4 +1,4 @@
-"""The list of agents: what each does and where, its formats, and the agents that have left."""
+"""The list of agents: activity, folder and room of each, its formats, and the agents that have left."""
 
 import pytest
 from tests.daemon.stage import Home, Shell, check_output, run_as_person

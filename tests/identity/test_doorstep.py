@@ -294,7 +294,7 @@ def test_parent_that_ended_before_the_check_makes_the_caller_a_script(street: _S
         ("CLAUDECODE=1 sh -c 'env -i {probe}; true'", "runs inside a harness"),
     ],
 )
-def test_caller_is_told_why_it_is_not_a_person(street: _Street, line: str, sentence: str) -> None:
+def test_caller_learns_why_it_is_not_a_person(street: _Street, line: str, sentence: str) -> None:
     street.terminal().type(line.format(probe=street.probe))
     visit = street.visit()
 
@@ -304,7 +304,7 @@ def test_caller_is_told_why_it_is_not_a_person(street: _Street, line: str, sente
     assert bool(found) == bool(sentence)
 
 
-def test_shell_that_is_or_was_an_agent_is_told_to_use_a_new_one(street: _Street) -> None:
+def test_shell_that_is_or_was_an_agent_learns_to_use_a_new_one(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
     visit = street.visit()

@@ -37,7 +37,7 @@ class AgentView(ServiceResult, frozen=True, kw_only=True):
     unread: int
     device: str
     tool: str | None = None
-    """The tool that it uses; `detail` says for what."""
+    """The tool that it uses; `detail` describes its use."""
     cwd: str | None = None
     """The folder in which it was started or joined."""
     rooms: tuple[str, ...] = ()

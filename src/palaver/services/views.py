@@ -75,7 +75,7 @@ _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What the state says about agents in addition to their own rows: read once for a whole list."""
+    """The rows about agents in addition to their own: read once for a whole list."""
 
     unread: Mapping[str, int]
     unsure: Mapping[str, tuple[int, ...]]

@@ -124,7 +124,7 @@ def read_unread(rows: Rows, agent: str) -> int:
 
 
 def read_unread_of_all(rows: Rows) -> dict[str, int]:
-    """Return how many open messages each agent has, without agents that have none."""
+    """Return the number of open messages of each agent that has some."""
     return {name: decode_count(value) for name, value in _all_rows(rows, UNREAD)}
 
 
