@@ -121,6 +121,7 @@ def test_agent_is_tagged_later_and_keeps_its_name(bus: Home, nova: Shell) -> Non
     assert kira.ok("send", "@api-", "--json", "--", "hello").json["delivered_to"] == ["nova"]
     assert kira.pal("tag", "nova", "web", "--json").error["error"] == "not_allowed"
     assert check_output(run_as_person(bus, "tag", "kira", "@api-", "--json")).json == {
+        "agent": "kira",
         "name": "kira",
         "tag": "api",
     }

@@ -44,7 +44,9 @@ def test_names_and_formats_are_one_line_each(bus: Home, luna: Shell) -> None:
     nova.ok("send", "@luna", "--", "hello")
 
     assert bus.ok("list", "--names").out.splitlines() == ["api-nova", "luna"]
-    assert bus.ok("list", "--names", "--json").lines == [{"name": "api-nova"}, {"name": "luna"}]
+    assert bus.ok("list", "--names", "--json").lines == [
+        {"agent": name, "name": name} for name in ("api-nova", "luna")
+    ]
     assert bus.ok("list", "--format", "{name} {unread}").out.splitlines() == ["api-nova 0", "luna 1"]
     assert bus.ok("list", "--format", r"{base}\t{tag}\t{present}\t{rooms}{pid").out.splitlines() == [
         "nova\tapi\tyes\t{pid",

@@ -131,7 +131,6 @@ def agent_with_queue(services: Services, agent: Agent) -> AgentView:
     return msgspec.structs.replace(
         agent_view(services, agent),
         queue=queue_view(services.queries.rows, agent.name),
-        cwd=agent.cwd or None,
         gates=gates_view(services, agent.name),
     )
 
