@@ -588,8 +588,8 @@ class DuplicateWait(RequestError):
 
     def __str__(self) -> str:
         return (
-            f"{self.agent_id} already waits for the stick of {self.room} in another call: use the result of "
-            "that call, or end it first"
+            f"{self.agent_id} already waits for the stick of {self.room} in another call: use its result, "
+            "end it, or try again when its time is over"
         )
 
 

@@ -15,6 +15,7 @@ from tests.daemon.stage import (
     wait_until,
     write_settings,
 )
+from tests.daemon.tmux import HAS_TMUX, pane
 from tests.daemon.wires import ThinWire
 
 HANDOFF = ("--status", "parser done", "--next", "wire it in")
@@ -260,11 +261,28 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
     assert closed.out == f"{room} is closed; its history stays readable\n"
     assert after == "there is no room; 'pal room join' opens one for the working directory\n"
-    assert "closed" in all_of_them[1]
+    assert (all_of_them[1].split()[0], "closed" in all_of_them[1]) == (room, True)
     assert [event["type"] for event in home.events("--room", room)][-1] == "close"
     assert [event["type"] for event in home.events("--room", "talk")][-1] == "close"
     assert luna.pal("stick", "heartbeat", "--room", room, "--json").error["error"] == "room_closed"
     assert luna.ok("room", "join", "--json").json["room_id"] == f"{room}-2"
+
+
+@pytest.mark.skipif(not HAS_TMUX, reason="needs tmux")
+@pytest.mark.parametrize(("reply", "said", "status"), [("y", "is closed", 0), ("", "stays open", 1)])
+def test_person_at_a_terminal_is_asked_before_a_room_is_closed(
+    home: Home, luna: Worker, reply: str, said: str, status: int
+) -> None:
+    room = room_of(luna)
+
+    with pane(home, f"pal room close --room {room}") as screen:
+        screen.shows(f"close {room} for all its members? [y/N]")
+        screen.say(reply)
+        screen.shows(f"{room} {said}", f"ended with {status}")
+    with pane(home, f"pal room close --room {room} --yes") as screen:
+        screen.shows("is closed", f"ended with {0 if status else 1}")
+
+    assert [event["type"] for event in home.events("--room", room)][-1] == "close"
 
 
 def test_agent_that_leaves_is_not_a_member_any_more(luna: Worker, nova: Worker) -> None:

@@ -483,10 +483,11 @@ _PARAMETER_OF: Final[Mapping[str, str]] = {
     "--priority": "priority",
     "--room": "room_id",
     "--turn": "turn_id",
+    "--as": "palaver/session in _meta",
 }
 """The parameter that does the same as an option."""
 _COMMAND: Final = re.compile(r"( run | with |)'pal ([a-z]+(?: [a-z]+)?)[^']*'")
-_OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_OPTION: Final = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)(?: [A-Z]+\b)?")
 
 
 def tool_text(error: PalaverError, tool: str) -> str:
@@ -508,7 +509,7 @@ def _tool_name(found: re.Match[str]) -> str:
 
 
 def _parameter(found: re.Match[str]) -> str:
-    return _PARAMETER_OF.get(found[0], found[0])
+    return _PARAMETER_OF.get(found[1], found[0])
 
 
 # --------------------

@@ -9,6 +9,7 @@ import msgspec
 
 from palaver.doors.cli.call import Call, room_here_or_named, room_of
 from palaver.doors.cli.parser import Parsed, relative_time
+from palaver.doors.cli.render import EXIT_REFUSED
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import BadRequest, InvalidHandoff, UsageError
 from palaver.identity.process import read_home
@@ -155,10 +156,14 @@ ROOM_COMMANDS: Final = (
         summary="Close a room permanently.",
         description=(
             "The history stays readable. An agent that joins at the same path later opens a new room. For an "
-            "operator or a person."
+            "operator or a person. A person at a terminal is asked first."
         ),
         positionals=(_PATH,),
-        options=(Option(name="--reason", metavar="TEXT", help="The reason, for the log."), ROOM),
+        options=(
+            Option(name="--reason", metavar="TEXT", help="The reason, for the log."),
+            Option(name="--yes", help="Do not ask."),
+            ROOM,
+        ),
         examples=(("pal room close", "close the room of the working directory"),),
     ),
 )
@@ -336,6 +341,9 @@ async def kick(call: Call) -> int:
 async def close(call: Call) -> int:
     """Close a room permanently."""
     room = await room_here_or_named(call, _path(call, ""))
+    if not (call.parsed.has("--yes") or await call.is_agreed(f"close {room} for all its members?")):
+        call.warn(f"{room} stays open")
+        return EXIT_REFUSED
     answer = await call.services.rooms.close_room(
         call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
     )
