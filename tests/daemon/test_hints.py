@@ -1,4 +1,4 @@
-"""What commands say and offer to help: missing programs, nobody to read, ids to complete."""
+"""Hints of commands: missing programs, messages without readers, and ids for completion."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def test_missing_harness_is_refused_with_the_command_that_installs_it(
     assert f"no such program; to install it: npm install -g {package}\n" in refused.err
 
 
-def test_message_that_nobody_can_read_is_kept(bus: Home) -> None:
+def test_message_without_a_reader_is_kept(bus: Home) -> None:
     said = bus.ok("send", "@all", "--", "is anybody here?").out
 
     seq = bus.events("--type", "message")[-1]["seq"]
@@ -53,7 +53,7 @@ def offered(home: Home, *words: str) -> dict[str, str]:
     return dict(line.partition("\t")[::2] for line in lines)
 
 
-def test_ids_are_completed_with_what_they_stand_for(bus: Home) -> None:
+def test_ids_are_completed_with_a_description(bus: Home) -> None:
     luna, nova = bus.shell(), bus.shell()
     luna.ok("join", "--name", "luna")
     nova.ok("join", "--name", "nova", "--tag", "api")

@@ -158,7 +158,8 @@ def doctor(order: DoctorOrder, environment: Mapping[str, str]) -> int:
             is_ok = one.tried is None or one.tried.is_well
             views.append({"kind": "harness", "ok": is_ok, **found_view(one, known)})
         for name in missing:
-            views.append({"kind": "harness", "ok": False, "harness": name, "path": None, "version": None})
+            view = {"kind": "harness", "ok": False, "harness": name, "path": None, "version": None}
+            views.append(view | {"advice": "install it, or add its folder to PATH"})
         sys.stdout.writelines(f"{json.dumps(view, ensure_ascii=False)}\n" for view in views)
         return 0 if is_well else 1
     paint = paint_for(environment, is_terminal=sys.stdout.isatty(), harness=harness_of(environment))

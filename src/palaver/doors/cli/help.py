@@ -294,7 +294,7 @@ characters, if no other id ends with them.
 
 **Exit status.** 0 done, 1 refused or failed, 2 the line could not be read, 3 waited and nothing came. An
 error is a sentence on standard error, or with `--json` an object with `error`, a code that never changes,
-and `message`.
+and `message`. [JSON](json.md) says what each command prints with `--json`.
 """
 
 

@@ -1,0 +1,254 @@
+"""Every command with --json prints what docs/json.md says: the form, and the fields of each object."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.daemon.stage import Home, Result, new_home, run_as_person
+from tests.harness.transcript_samples import SESSIONS, install_samples
+
+from palaver.doors.cli.call import COMMON_WORDS
+from palaver.doors.cli.parser import trace
+from palaver.doors.cli.run import HANDLERS, TABLE
+from palaver.harness.marks import SESSION_MARKS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
+_ROW = re.compile(r"^\| `pal ([a-z ]+)` \| (one|lines) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+_CODE = re.compile(r"`([^`]+)`")
+
+SAME_AS = {
+    ("claude",): ("run",),
+    ("codex",): ("run",),
+    ("gemini",): ("run",),
+    ("opencode",): ("run",),
+    ("release",): ("receipts",),
+    ("redeliver",): ("receipts",),
+    ("approve",): ("deny",),
+    ("deny",): ("approve",),
+    ("stick", "takeover"): ("stick", "claim"),
+}
+"""Commands that need a harness, a held message or a permission request, and print what another one prints."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the page: the form and the fields of one command."""
+
+    form: str
+    always: frozenset[str]
+    at_times: frozenset[str]
+
+
+def rows() -> dict[tuple[str, ...], Row]:
+    """Return the tables of the page."""
+    found = _ROW.findall(PAGE.read_text(encoding="utf-8"))
+    return {
+        tuple(path.split()): Row(form, frozenset(_CODE.findall(always)), frozenset(_CODE.findall(at_times)))
+        for path, form, always, at_times in found
+    }
+
+
+def without_json() -> set[tuple[str, ...]]:
+    """Return the commands that the page lists as having no JSON."""
+    text = PAGE.read_text(encoding="utf-8").split("## Commands without JSON", 1)[1]
+    return {
+        tuple(name.removeprefix("pal ").split()) for name in _CODE.findall(text) if name.startswith("pal ")
+    }
+
+
+def with_json(line: str) -> list[str]:
+    """Return the words of a command line with --json after the first one."""
+    first, *others = line.split()
+    return [first, "--json", *others]
+
+
+def play(home: Home) -> Iterator[tuple[str, Result]]:
+    """Run every command once, in a story of two agents, a script and a person."""
+    folder = home.path.parent / "app"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "a.txt").write_text("content\n")
+
+    def script(line: str) -> tuple[str, Result]:
+        return line, home.pal(*with_json(line))
+
+    def person(line: str) -> tuple[str, Result]:
+        return line, run_as_person(home, *with_json(line))
+
+    luna, nova, vega = home.shell(), home.shell(), home.shell()
+    for shell in (luna, nova, vega):
+        shell.begin_script(f"cd {folder}").end()
+
+    def agent(line: str) -> tuple[str, Result]:
+        return line, luna.pal(*with_json(line))
+
+    def other(line: str) -> tuple[str, Result]:
+        return line, nova.pal(*with_json(line))
+
+    yield script("up")
+    yield agent("join --name luna")
+    yield other("join --name nova")
+    vega.ok("join", "--name", "vega")
+    yield "leave", vega.pal("leave", "--json")
+    yield agent("whoami")
+    yield agent("send @nova --intent request --thread t hello")
+    seq = home.events("--type", "message")[-1]["seq"]
+    yield script("list -v")
+    yield script("status")
+    yield script("status luna")
+    yield agent("status set active --detail testing --tool Bash")
+    yield agent("tag luna api")
+    yield agent("tag luna --remove")
+    yield other("inbox")
+    yield other("recv")
+    yield script(f"show {seq}")
+    yield script(f"receipts {seq}")
+    yield script(f"trace {seq}")
+    home.ok("send", "@nova", "--", "again")
+    yield other(f"ack {home.events('--type', 'message')[-1]['seq']}")
+    yield script("thread list")
+    yield script("thread show t")
+    yield agent("bundle create Review --files a.txt")
+    bundle = home.ok("bundle", "list", "--json").json["bundle_id"]
+    yield script("bundle list")
+    yield script(f"bundle show {bundle}")
+    yield script(f"bundle cat {bundle}")
+    yield agent("room join")
+    yield other("room join")
+    yield agent("room list")
+    yield agent("room state")
+    yield agent("stick wait --timeout 1")
+    yield agent("stick heartbeat")
+    yield other("stick claim")
+    yield agent("stick pass nova --status done --next review")
+    yield other("stick claim")
+    yield other("stick release --status done --next review")
+    yield agent("note add remember")
+    note = home.ok("note", "list", "--room", luna.ok("room", "list", "--json").json["room"], "--json").json[
+        "id"
+    ]
+    yield agent("note list")
+    yield agent(f"note resolve {note}")
+    yield agent("task create Test --to nova")
+    task = home.ok("task", "list", "--json").json["seq"]
+    yield script("task list")
+    yield script(f"task show {task}")
+    yield other(f"task update {task} --status in_progress")
+    yield other(f"task complete {task} --summary done")
+    yield script("events --last 3")
+    yield agent("events sub --idle nova")
+    yield agent("events subs")
+    yield agent(f"events unsub {luna.ok('events', 'subs', '--json').lines[0]['id']}")
+    yield agent("token create")
+    yield script("token list")
+    yield agent("token revoke luna")
+    yield other("room leave")
+    yield agent("room join")
+    nova.ok("room", "join")
+    room = luna.ok("room", "list", "--json").json["room"]
+    yield person(f"room kick nova --force --reason test --room {room}")
+    options = {
+        option.name for command in TABLE.commands for option in command.options if command.path[-1] == "close"
+    }
+    yield person(f"room close --room {room}{' --yes' if '--yes' in options else ''}")
+    yield script("run --name runner --detach -- cat")
+    yield script("peek runner")
+    yield person("pause runner")
+    yield person("unpause runner")
+    yield person("stop runner")
+    yield person("resume runner --detach")
+    yield person("kill runner")
+    nova.ok("status", "set", "blocked", "--detail", "a question")
+    yield script("pending")
+    install_samples(home.path.parent)
+    mark = {SESSION_MARKS["codex"][0]: SESSIONS["codex"]}
+    assert home.shell().pal("join", "--name", "kira", env=mark).status == 0
+    yield script("transcript kira 1-2 --detail full")
+    yield script("install claude --print")
+    yield script("uninstall claude --print")
+    yield script("config list")
+    yield script("config get hints")
+    yield person("config set brake_hops 9")
+    yield script("doctor")
+    yield script("export --type message")
+    exported = home.path.parent / "log.jsonl"
+    exported.write_text(home.ok("export").out)
+    yield person(f"import {exported}")
+    yield person("archive --before 3")
+    yield person(f"redact {seq}")
+    yield person(f"backup {home.path.parent / 'copy.tar'}")
+    yield script("help send")
+    yield script("down")
+
+
+@pytest.fixture(scope="module")
+def printed() -> Iterator[Mapping[str, Result]]:
+    """The output of each command line."""
+    with new_home() as home:
+        yield dict(play(home))
+
+
+def command_of(line: str) -> tuple[str, ...]:
+    return trace(TABLE, line.split()).entry.command.path
+
+
+def test_page_has_every_command() -> None:
+    shown = {command.path for command in TABLE.commands if not command.is_hidden}
+
+    assert set(rows()) | without_json() == (set(HANDLERS) | {("help",)}) & shown
+    assert not set(rows()) & without_json()
+
+
+def test_every_command_is_run_here_or_prints_what_another_prints(printed: Mapping[str, Result]) -> None:
+    run = {command_of(line) for line in printed}
+
+    assert set(rows()) - run == set(SAME_AS)
+    for path, same in SAME_AS.items():
+        page = rows()
+        assert (page[path].always, page[path].at_times) == (page[same].always, page[same].at_times), path
+
+
+def test_output_has_the_form_and_the_fields_of_the_page(printed: Mapping[str, Result]) -> None:
+    for line, result in printed.items():
+        row = rows()[command_of(line)]
+        assert result.out, (line, result)
+        assert row.form == "lines" or len(result.lines) == 1, line
+        for one in result.lines:
+            assert row.always <= one.keys() <= row.always | row.at_times, (line, one)
+
+
+def test_every_command_has_the_common_words(printed: Mapping[str, Result]) -> None:
+    for line, result in printed.items():
+        for one in result.lines:
+            is_room = "room_id" in one
+            words = {
+                new for old, new in COMMON_WORDS.items() if old in one and not (is_room and old == "name")
+            }
+            assert words <= one.keys(), (line, one)
+
+
+def test_page_lists_the_common_words() -> None:
+    table = PAGE.read_text(encoding="utf-8").split("| common word |", 1)[1].split("\n\n", 1)[0]
+    listed = {
+        old: new
+        for new, olds in re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
+        for old in _CODE.findall(olds)
+    }
+
+    assert listed == COMMON_WORDS
+
+
+def test_empty_list_prints_nothing(bus: Home) -> None:
+    bus.shell().ok("join", "--name", "luna")
+
+    for line in (
+        "inbox --as luna",
+        "task list",
+        "bundle list",
+        "thread list",
+        "room list",
+        "token list",
+        "pending",
+    ):
+        assert bus.ok(*with_json(line)).out == "", line
