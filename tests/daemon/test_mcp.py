@@ -306,6 +306,29 @@ def test_second_wait_for_the_stick_is_refused(pump: RawPump, place: Path, nova: 
     assert refused["details"] == {"agent_id": "luna", "room": room}
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        ("takeover_stick", {"expected_turn_id": 1, "reason": " \t"}, "bad_request"),
+        ("add_note", {"body": "x", "turn_id": 2}, "not_found"),
+        ("resolve_note", {"note_id": "x" * 500}, "not_found"),
+        ("get_room_state", {"room_id": "x" * 500}, "room_not_found"),
+    ],
+)
+def test_bad_values_are_refused_with_a_short_text(
+    pump: RawPump, place: Path, nova: Shell, tool: str, arguments: dict[str, Any], code: str
+) -> None:
+    nova.ok("room", "join", str(place))
+    nova.ok("stick", "claim", "--room", str(place))
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+
+    refused = pump.ask(2, tool, **{"room_id": room, **arguments})
+
+    assert refused["error"] == code
+    assert "x" * 80 not in str(refused)
+    assert refused.keys() <= {"error", "message", "details"}
+
+
 def test_wait_for_the_stick_with_events_ends_with_a_message(pump: RawPump, place: Path, nova: Shell) -> None:
     nova.ok("room", "join", str(place))
     nova.ok("stick", "claim")

@@ -8,6 +8,7 @@ import pytest
 from tests.daemon.stage import (
     Home,
     Job,
+    JsonLine,
     Result,
     Shell,
     check_output,
@@ -463,6 +464,21 @@ def test_no_solo_option_does_not_claim_the_stick_alone(luna: Worker, nova: Worke
     assert anyway.json["status"] == "your_turn"
 
 
+def test_second_wait_of_a_member_is_refused(luna: Worker, nova: Worker) -> None:
+    def state() -> JsonLine:
+        return luna.ok("room", "state", "--json").json
+
+    luna.ok("stick", "claim")
+    nova.shell.begin_script(f"cd {nova.folder} && {{ pal stick wait >/dev/null 2>&1 & }}").end()
+    wait_until(lambda: any(one["waiting"] for one in state()["members"]))
+
+    refused = nova.pal("stick", "wait", "--json")
+
+    assert (refused.status, refused.error["error"]) == (1, "duplicate_listener")
+    luna.ok("stick", "release", *HANDOFF)
+    wait_until(lambda: state()["owner_agent_id"] == "nova")
+
+
 def test_closed_room_ends_a_wait(home: Home, luna: Worker, nova: Worker) -> None:
     luna.ok("stick", "claim")
     waiting = nova.begin("stick", "wait")
@@ -516,12 +532,14 @@ def test_takeover_needs_a_reason_and_a_live_owner_keeps_the_stick(
     luna.ok("stick", "claim")
 
     silent = nova.pal("stick", "takeover", "--json")
+    blank = nova.pal("stick", "takeover", "--reason", "  ", "--json")
     refused = nova.pal("stick", "takeover", "--reason", "mine", "--json")
     override = nova.pal("stick", "takeover", "--reason", "mine", "--override", "--json")
     check_output(person(home, luna.folder, "room", "join"))
     taken = check_output(person(home, luna.folder, "stick", "takeover", "--reason", "mine", "--override"))
 
     assert (silent.status, silent.error["error"]) == (2, "usage")
+    assert (blank.status, blank.error["error"]) == (2, "usage")
     assert refused.error["error"] == "takeover_not_available"
     assert override.error["error"] == "not_allowed"
     assert taken.out.splitlines()[0] == f"it is your turn: turn 2 in {room_of(luna)}, taken from luna"
