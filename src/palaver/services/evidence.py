@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
+from palaver.errors import PalaverError
 from palaver.harness.claude.monitor import places_in_notice
 from palaver.harness.hooks import HookNews, HookStep
 from palaver.log.follow import HandlerSwitch
@@ -295,6 +296,21 @@ class Conversation:
     """Set at the end: offers that monitors have shown in it and no hook has proven."""
     _proven: set[int] = field(default_factory=set)
     """Proven messages whose receipt is not stored yet."""
+    _has_recovered: bool = False
+    """Whether a hook settles, or has settled, the messages that an earlier daemon left."""
+
+    @contextmanager
+    def recovering(self) -> Iterator[bool]:
+        """Yield whether the hook served in the block settles the messages that an earlier daemon left.
+
+        This is true for the first hook. If its block fails, it is true for the next one.
+        """
+        is_first, self._has_recovered = not self._has_recovered, True
+        try:
+            yield is_first
+        except PalaverError:
+            self._has_recovered = not is_first
+            raise
 
     def hear(self, news: HookNews) -> tuple[frozenset[int], frozenset[int]]:
         """Process a hook. Return the messages proven seen by the model, and those that never can be."""
@@ -435,15 +451,15 @@ class Conversations:
         """Return the conversation of an agent, or None before its first hook."""
         return self._of.get(agent)
 
-    def open(self, agent: str) -> tuple[Conversation, bool]:
-        """Return the conversation of an agent, and whether this call created it."""
+    def open(self, agent: str) -> Conversation:
+        """Return the conversation of an agent, a new one if it has none."""
         known = self._of.get(agent)
         if known is not None:
-            return known, False
+            return known
         lane = self._delivery.open_lane(agent, HOOK, lambda offer: None)
         made = self._of[agent] = Conversation(agent, lane, self._delivery, self.natives(agent))
         self._reports.turn(is_on=True)
-        return made, True
+        return made
 
     def natives(self, agent: str) -> Natives:
         """Return the native lanes of an agent's harness; may be empty. Call `let_go` afterwards."""

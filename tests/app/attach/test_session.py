@@ -346,6 +346,30 @@ def test_show_names_the_file_of_a_message_to_a_terminal(luna: Pane) -> None:
     assert file.read_text() == f"{text}\n"
 
 
+def test_message_with_line_ends_is_typed_as_its_file_without_bracketed_paste(luna: Pane) -> None:
+    home = luna.home
+    luna.resize(200, 24)
+    wait_until(lambda: len(luna.lines[-2]) > 100)
+
+    home.ok("send", "@luna", "--", "one\ntwo\tthree")
+
+    luna.until("got '[pal message #")
+    (file,) = (home.path / "messages" / "luna").iterdir()
+    luna.until(f"Read {file}'")
+    assert file.read_text() == "one\ntwo\tthree\n"
+
+
+def test_stop_ends_an_interactive_shell_with_a_hangup(bus: Home, pane: Pane) -> None:
+    pane.run("pal", "run", "--name", "luna", "--", "bash", "--norc", "-i")
+    pane.until("bash-", "luna | ")
+
+    stopped = run_script_as_person(bus, "pal stop luna")
+
+    assert check_output(stopped).out == "luna has ended: killed by SIGHUP\n"
+    assert stopped.err == "pal: luna: sent SIGHUP\n"
+    pane.until("luna has ended: killed by SIGHUP; 'pal resume luna' starts it again")
+
+
 def test_status_line_says_that_a_draft_holds_messages_until_it_is_sent(luna: Pane) -> None:
     luna.keys(MENU, "p")
     luna.until("passthrough, queue paused")

@@ -7,6 +7,7 @@ from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_desk import BASH, grade, pair
 from tests.limits import LIMIT_S
 
+from palaver.errors import Unavailable
 from palaver.harness.hooks import HookNews, HookStep
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
@@ -40,17 +41,16 @@ async def given(hooks: Hooks, text: str = "look") -> tuple[Event, Caller]:
 
 async def opened(hooks: Hooks) -> Conversation:
     await pair(hooks.bus)
-    return hooks.conversations.open("nova")[0]
+    return hooks.conversations.open("nova")
 
 
 async def test_agent_has_one_conversation_until_it_ends(hooks: Hooks) -> None:
     await pair(hooks.bus)
     assert hooks.conversations.get("nova") is None
 
-    made, is_first = hooks.conversations.open("nova")
+    made = hooks.conversations.open("nova")
 
-    assert is_first
-    assert hooks.conversations.open("nova") == (made, False)
+    assert hooks.conversations.open("nova") is made
     assert hooks.conversations.get("nova") is made
 
     await hooks.conversations.end("nova")
@@ -58,9 +58,30 @@ async def test_agent_has_one_conversation_until_it_ends(hooks: Hooks) -> None:
 
     assert hooks.conversations.get("nova") is None
     assert not made.lane.is_open
-    again, is_first = hooks.conversations.open("nova")
-    assert is_first
-    assert again is not made
+    assert hooks.conversations.open("nova") is not made
+
+
+def fail(conversation: Conversation, settles: list[bool]) -> None:
+    """Serve a hook that fails while another one is served; record which of them settle earlier messages."""
+    with conversation.recovering() as is_first:
+        settles.append(is_first)
+        with conversation.recovering() as is_second:
+            settles.append(is_second)
+        raise Unavailable("the disk is full")
+
+
+async def test_next_hook_settles_earlier_messages_if_the_first_one_fails(hooks: Hooks) -> None:
+    conversation = await opened(hooks)
+    settles: list[bool] = []
+
+    with pytest.raises(Unavailable):
+        fail(conversation, settles)
+    with conversation.recovering() as is_first:
+        settles.append(is_first)
+    with pytest.raises(Unavailable):
+        fail(conversation, settles)
+
+    assert settles == [True, False, True, False, False]
 
 
 async def test_unproven_messages_are_unconfirmed_when_the_agent_leaves(hooks: Hooks) -> None:
@@ -96,7 +117,7 @@ async def test_end_of_an_agent_is_ignored_after_close(hooks: Hooks) -> None:
 async def test_offer_is_seen_only_when_all_its_messages_are_proven(hooks: Hooks) -> None:
     luna, _ = await pair(hooks.bus)
     messages = [await hooks.bus.send(luna, text, "@nova") for text in ("one", "two")]
-    conversation, _ = hooks.conversations.open("nova")
+    conversation = hooks.conversations.open("nova")
     monitor = hooks.bus.open_lane("nova")
     hooks.conversations.add_native(monitor.lane)
     offer = await monitor.next()
@@ -114,7 +135,7 @@ async def test_message_without_an_open_offer_is_proven_alone(hooks: Hooks) -> No
     luna, _ = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "one", "@nova")
     await hooks.bus.report("nova", "submitted", message.seq, lane="native")
-    conversation, _ = hooks.conversations.open("nova")
+    conversation = hooks.conversations.open("nova")
 
     await conversation.prove(frozenset({message.seq}))
 
@@ -193,7 +214,7 @@ async def test_unmarked_turn_may_be_a_sub_agents_until_it_ends(
 
 async def test_only_a_state_from_a_hook_counts_as_reported_by_one(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
-    conversation = hooks.conversations.open("nova")[0]
+    conversation = hooks.conversations.open("nova")
     assert not conversation.has_said(hooks.bus.agent("nova"))
 
     await hooks.hook(nova, "UserPromptSubmit", prompt="go")

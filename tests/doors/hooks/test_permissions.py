@@ -31,7 +31,7 @@ def news(event: str, **fields: object) -> HookNews:
 
 
 def answer(parts: Parts, asked: HookNews, caller: Caller = NOVA) -> HookReply:
-    conversation, _ = parts.conversations.open("nova")
+    conversation = parts.conversations.open("nova")
     return HookReply({}, asked, conversation, caller, None, frozenset(), is_first=False)
 
 

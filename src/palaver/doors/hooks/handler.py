@@ -177,33 +177,34 @@ class HookHandler:
         begins = news.step is HookStep.START and news.source in _NEW_CONTEXT and not news.agent_id
         if begins:
             self._conversations.begin(caller.name)
-        conversation, is_first = self._conversations.open(caller.name)
-        if not news.agent_id:
-            await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
-        proven, doubtful = conversation.hear(news)
-        dropped = conversation.trail.take_dropped() if news.is_failed else frozenset()
-        if is_first and conversation.may_be_delegated:
-            has_delegated = await self._has_delegated(caller.name)
-            conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
-        if news.step is HookStep.END and not news.agent_id:
-            self._conversations.part(conversation)  # at once: the next may begin before this is stored
-        if begins:
-            await self._conversations.finish(caller.name)  # the instructions list unconfirmed messages
-        await self._reclaim(conversation, news)
-        for lane, number in conversation.natives.take_dropped():
-            await self._delivery.end_silence(lane, number)
-        context = self._context(conversation, news)
-        offer = await self._mail(conversation, news, request)
-        if offer is not None:
-            context = [*context, self._text(caller.name, offer.events)]
-        text = "\n\n".join(part for part in context if part)
-        if news.step is HookStep.TURN_END:
-            reply = hook_answer_object(harness, news.event, block_reason=text)
-        else:
-            reply = hook_answer_object(harness, news.event, context=text)
-        return HookReply(
-            reply, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
-        )
+        conversation = self._conversations.open(caller.name)
+        with conversation.recovering() as is_first:
+            if not news.agent_id:
+                await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
+            proven, doubtful = conversation.hear(news)
+            dropped = conversation.trail.take_dropped() if news.is_failed else frozenset()
+            if is_first and conversation.may_be_delegated:
+                has_delegated = await self._has_delegated(caller.name)
+                conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
+            if news.step is HookStep.END and not news.agent_id:
+                self._conversations.part(conversation)  # at once: the next may begin before this is stored
+            if begins:
+                await self._conversations.finish(caller.name)  # the instructions list unconfirmed messages
+            await self._reclaim(conversation, news)
+            for lane, number in conversation.natives.take_dropped():
+                await self._delivery.end_silence(lane, number)
+            context = self._context(conversation, news)
+            offer = await self._mail(conversation, news, request)
+            if offer is not None:
+                context = [*context, self._text(caller.name, offer.events)]
+            text = "\n\n".join(part for part in context if part)
+            if news.step is HookStep.TURN_END:
+                reply = hook_answer_object(harness, news.event, block_reason=text)
+            else:
+                reply = hook_answer_object(harness, news.event, context=text)
+            return HookReply(
+                reply, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
+            )
 
     def settle(self, answer: HookReply, *, has_left: bool) -> asyncio.Task[None]:
         """Record whether the reply has left. This takes effect at once; the returned task stores it."""
