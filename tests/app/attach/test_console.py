@@ -351,7 +351,7 @@ def test_older_lines_that_arrive_later_keep_match_and_mark(console: Console) -> 
 
     assert press(console, b"y") == [CopyText("line 24")]
     past.show(["one"], is_complete=True)
-    assert (past.found, past.back, past.at) == (0, 0, 0)
+    assert (past.found, past.back, past.at) == (None, 0, 0)
 
 
 def test_navigator_shows_the_chosen_agent(console: Console) -> None:

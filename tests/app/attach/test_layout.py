@@ -120,6 +120,18 @@ def test_matches_and_marked_lines_are_reversed() -> None:
     assert "2 lines marked" in lines_of(marked)[3]
 
 
+def test_match_that_has_moved_by_a_new_size_is_no_longer_shown() -> None:
+    console = Console("luna")
+    list(console.feed(b"\x1cs"))
+    console.past.show(["no", "an error"], is_complete=True)
+    list(console.feed(b"/error\r"))
+
+    console.past.show(["an error", "no"], is_complete=False)
+    picture = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+
+    assert "match" not in lines_of(picture)[3]
+
+
 def test_text_to_copy_is_not_cut_to_the_width_and_has_no_controls() -> None:
     glass = Emulator(20, 3).glass
 

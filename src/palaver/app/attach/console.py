@@ -137,13 +137,14 @@ class LookBack:
         self.needle, self.found, self.mark = "", None, None
 
     def show(self, lines: Sequence[str], *, is_complete: bool) -> None:
-        """Set the lines; the position is kept where possible."""
+        """Set the lines. The position is kept where possible; a match that has moved is dropped."""
         last = max(len(lines) - 1, 0)
         self.lines, self.is_complete = lines, is_complete
         self.back = min(self.back, self.limit)
         self.at = min(self.at, last)
         self.mark = None if self.mark is None else min(self.mark, last)
-        self.found = None if self.found is None else min(self.found, last)
+        if self.found not in self.matches():
+            self.found = None
 
     def move(self, rows: int) -> None:
         """Move up, or down for a negative number: the selection if there is one, else the shown part."""
