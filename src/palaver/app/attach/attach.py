@@ -105,15 +105,16 @@ _LOOK_S: Final = 0.02
 
 def _wants_relaunch() -> bool:
     """Ask the user whether to start the agent again. Return False after `_ASK_S` seconds without a key."""
-    sys.stderr.write(f"press r to start it again, any other key to leave ({_ASK_S:g} s) ")
-    sys.stderr.flush()
-    before = termios.tcgetattr(0)
-    try:
-        tty.setcbreak(0, termios.TCSAFLUSH)  # Flush: keys that were meant for the agent are no reply.
-        key = os.read(0, 1) if select.select([0], [], [], _ASK_S)[0] else b""
-    except (OSError, KeyboardInterrupt):
-        key = b""
-    finally:
+    key, before = b"", termios.tcgetattr(0)
+    # The terminal may be closed meanwhile; Ctrl-C leaves, as any other key does.
+    with suppress(OSError, termios.error, KeyboardInterrupt):
+        # Before the question, drop the keys that were meant for the agent.
+        tty.setcbreak(0, termios.TCSAFLUSH)
+        sys.stderr.write(f"press r to start it again, any other key to leave ({_ASK_S:g} s) ")
+        sys.stderr.flush()
+        if select.select([0], [], [], _ASK_S)[0]:
+            key = os.read(0, 1)
+    with suppress(OSError, termios.error):
         termios.tcsetattr(0, termios.TCSADRAIN, before)
         sys.stderr.write("\n")
     return key in (b"r", b"R")
