@@ -346,8 +346,8 @@ async def test_same_request_key_is_not_refused_because_the_name_is_now_in_use(bu
 
 
 async def test_remote_agent_is_registered_once(bus: Bus) -> None:
-    first = await joined(bus, SCRIPT, Register(name="api-luna:boxe"))
-    second = await joined(bus, SCRIPT, Register(name="api-luna:BOXE"))
+    first = await joined(bus, HUMAN, Register(name="api-luna:boxe"))
+    second = await joined(bus, HUMAN, Register(name="api-luna:BOXE"))
 
     assert (first.is_new, second.is_new) == (True, False)
     assert (first.agent.name, first.agent.device, first.agent.remote) == ("api-luna:BOXE", "BOXE", True)

@@ -1,7 +1,7 @@
 """Life events of agents, on both engines."""
 
 import pytest
-from tests.fakes import SCRIPT, Bus, seat
+from tests.fakes import HUMAN, SCRIPT, Bus, seat
 
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import IdTaken
@@ -36,7 +36,7 @@ async def test_repeated_join_writes_one_started_event(bus: Bus) -> None:
 async def test_returning_agent_is_resumed_and_a_remote_agent_has_no_life_event(bus: Bus) -> None:
     await bus.join("luna", has_link=True, session="hash")
     await bus.join("luna", by=SCRIPT, has_link=True, session="hash", runtime="py")
-    await bus.broker.submit(SCRIPT, Register(name="luna:BOXE"))
+    await bus.broker.submit(HUMAN, Register(name="luna:BOXE"))
 
     assert await actions(bus) == ["started", "resumed"]
 

@@ -14,7 +14,7 @@ from palaver.errors import (
     NotFound,
     UnknownRecipient,
 )
-from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.agents import BeginSubagent, Caller, Standing
 from palaver.protocol.bundles import CreateBundle
 from palaver.protocol.requests import Leave, Notify, Send
 from palaver.state.agents import read_unread
@@ -60,11 +60,11 @@ async def test_message_with_an_unknown_bundle_is_refused(bus: Bus) -> None:
     assert bus.texts("nova") == []
 
 
-async def test_message_without_recipients_goes_to_all_other_present_agents(bus: Bus) -> None:
+async def test_message_to_all_goes_to_all_other_present_agents(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await bus.join("kira", is_here=False)
 
-    event = await bus.send(luna, "hello")
+    event = await bus.send(luna, "hello", "@all")
 
     assert event.payload["scope"] == "broadcast"
     assert event.payload["mentions"] == []
@@ -253,15 +253,13 @@ async def test_reply_to_the_human_reaches_the_human(bus: Bus) -> None:
     assert answer.payload["delivered_to"] == ["human"]
 
 
-async def test_reply_to_a_script_or_the_bus_needs_a_recipient(bus: Bus) -> None:
+async def test_reply_to_the_bus_needs_a_recipient(bus: Bus) -> None:
     nova = await bus.join("nova")
-    from_script = await bus.send(SCRIPT, "well?", "@nova")
     from_bus = await bus.submit(SYSTEM_CALLER, Notify(to="nova", text="x", cause="c", kind="k"))
     assert from_bus is not None
 
-    for original in (from_script, from_bus):
-        with pytest.raises(UnknownRecipient):
-            await bus.send(nova, "yes", reply_to=str(original.seq))
+    with pytest.raises(UnknownRecipient):
+        await bus.send(nova, "yes", reply_to=str(from_bus.seq))
 
 
 @pytest.mark.parametrize("intent", ["inform", "ack"])
@@ -281,10 +279,10 @@ async def test_harness_agent_must_confirm_a_message_to_many(bus: Bus) -> None:
         await bus.join(f"w{number}")
 
     with pytest.raises(BadRequest, match="--yes"):
-        await sent(bus, claude, Send(text="hello"))
-    confirmed = await sent(bus, claude, Send(text="hello", is_confirmed=True))
-    dry = await sent(bus, claude, Send(text="hello", is_dry_run=True))
-    by_program = await sent(bus, HUMAN, Send(text="hello"))
+        await sent(bus, claude, Send(text="hello", to=("@all",)))
+    confirmed = await sent(bus, claude, Send(text="hello", to=("@all",), is_confirmed=True))
+    dry = await sent(bus, claude, Send(text="hello", to=("@all",), is_dry_run=True))
+    by_program = await sent(bus, HUMAN, Send(text="hello", to=("@all",)))
 
     assert len(confirmed.delivered_to) == len(dry.delivered_to) == 6
     assert len(by_program.delivered_to) == 7
@@ -376,3 +374,157 @@ async def test_sends_that_are_all_refused_write_nothing(bus: Bus) -> None:
 
     assert isinstance(outcome, BadRequest)
     assert bus.log.last() == before
+
+
+# Recipients that have left, and answers that name no message
+
+
+async def test_request_to_an_agent_that_has_left_notifies_its_sender_before_it_returns(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova", argv=("sleep", "9"))
+    await bus.submit(nova, Leave())
+
+    outcome = await sent(bus, luna, Send(text="?", to=("@nova",), intent="request"))
+    by_person = await sent(bus, HUMAN, Send(text="hello", to=("@nova",)))
+    planned = await sent(bus, luna, Send(text="?", to=("@nova",), intent="request", is_dry_run=True))
+
+    assert outcome.event is not None
+    (one,) = outcome.exited
+    assert (one.agent, one.state, one.since, one.resumable) == (
+        "nova",
+        "exited",
+        bus.agent("nova").since,
+        False,
+    )
+    assert [one.resumable for one in by_person.exited] == [True]
+    assert planned.exited == outcome.exited
+    assert bus.texts("luna") == [f"@luna nova is now stopped (request #{outcome.event.seq})"]
+
+
+async def test_ended_subagent_is_not_resumable(bus: Bus) -> None:
+    await bus.join("luna")
+    begun = BeginSubagent(parent="luna", key="k", type="reviewer")
+    await bus.broker.submit(SYSTEM_CALLER, begun)
+    await bus.submit(caller(bus.agent("luna_reviewer_1")), Leave())
+
+    outcome = await sent(bus, HUMAN, Send(text="hello", to=("@luna_reviewer_1",)))
+
+    assert [(one.agent, one.resumable) for one in outcome.exited] == [("luna_reviewer_1", False)]
+
+
+async def test_direct_message_back_answers_the_only_open_request(bus: Bus) -> None:
+    luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    request = await bus.send(luna, "?", "@nova", intent="request")
+    await bus.send(kira, "?", "@nova", intent="request")
+
+    to_both = await bus.send(nova, "!", "@luna", "@kira")
+    answer = await bus.send(nova, "!", "@luna")
+    later = await bus.send(nova, "!", "@luna")
+
+    assert answer.payload["answers"] == request.seq
+    assert "answers" not in to_both.payload
+    assert "answers" not in later.payload
+    entry = bus.entry(request, "nova")
+    assert entry is not None
+    assert (entry.state, entry.answer, entry.implied) == ("answered", answer.seq, True)
+
+
+async def test_old_requests_do_not_prevent_an_answer(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    await bus.send(luna, "?", "@nova", intent="request")
+    bus.clock.advance(24 * 3600 + 1)
+    request = await bus.send(luna, "?", "@nova", intent="request")
+
+    answer = await bus.send(nova, "!", "@luna")
+
+    assert answer.payload["answers"] == request.seq
+
+
+async def test_reply_to_a_script_is_stored_and_answers_its_message(bus: Bus) -> None:
+    nova = await bus.join("nova")
+    request = await bus.send(SCRIPT, "?", "@nova", intent="request")
+
+    replies = [await bus.send(nova, "!", *to, reply_to=str(request.seq)) for to in ((), ("@script",))]
+
+    assert [event.payload["delivered_to"] for event in replies] == [[], []]
+    assert [event.to for event in replies] == [("script",), ("script",)]
+    assert bus.state(request, "nova") == "answered"
+    with pytest.raises(UnknownRecipient):
+        await bus.send(nova, "!", "@script")
+
+
+# Messages without recipients
+
+
+async def test_message_without_recipients_is_refused_except_from_a_script(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    for asking in (luna, HUMAN):
+        with pytest.raises(BadRequest, match="name one, or @all"):
+            await bus.send(asking, "hello")
+
+    assert (await bus.send(SCRIPT, "hello")).payload["scope"] == "broadcast"
+    assert bus.texts("nova") == ["hello"]
+
+
+@pytest.mark.parametrize("text", ["nova", " Nova ", "@nova", "nov", "n", "all", "human"])
+async def test_script_does_not_broadcast_a_single_name(bus: Bus, text: str) -> None:
+    await bus.join("nova")
+    await bus.join("nina")
+
+    with pytest.raises(BadRequest, match="is a recipient, and the text is missing"):
+        await bus.send(SCRIPT, text)
+
+
+@pytest.mark.parametrize("text", ["done", "src/nova", "nova is here", "x" * 200])
+async def test_script_broadcasts_other_texts(bus: Bus, text: str) -> None:
+    await bus.join("nova")
+
+    await bus.send(SCRIPT, text)
+
+    assert bus.texts("nova") == [text]
+
+
+async def test_message_to_a_thread_goes_to_its_participants(bus: Bus) -> None:
+    luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+    begun = BeginSubagent(parent="luna", key="k", type="reviewer")
+    await bus.broker.submit(SYSTEM_CALLER, begun)
+    await bus.send(luna, "1", "@nova", "@luna_reviewer_1", thread="t")
+    await bus.send(SCRIPT, "2", "@luna", thread="t")
+    await bus.send(nova, "3", "@human", thread="t")
+    await bus.submit(caller(bus.agent("luna_reviewer_1")), Leave())
+
+    event = await bus.send(luna, "4", thread="t")
+
+    assert event.payload["delivered_to"] == ["nova", "human"]
+    assert (event.to, event.payload["scope"]) == (("nova", "human"), "mentions")
+
+
+async def test_thread_without_other_participants_is_refused(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(BadRequest, match="the thread t is new"):
+        await bus.send(luna, "1", thread="t")
+    await bus.send(luna, "2", "@luna", thread="t")
+    with pytest.raises(BadRequest, match="the thread t has no other participants"):
+        await bus.send(luna, "3", thread="t")
+
+
+async def test_agent_in_a_harness_confirms_a_message_to_a_large_thread(bus: Bus) -> None:
+    luna = caller(bus.agent((await bus.join("luna", harness="claude")).name), harness="claude")
+    names = [f"@n{number}" for number in range(6)]
+    for name in names:
+        await bus.join(name[1:])
+    await bus.send(luna, "1", *names, thread="t")
+
+    with pytest.raises(BadRequest, match="this would go to 6 agents"):
+        await bus.send(luna, "2", thread="t")
+
+    assert (await bus.send(luna, "3", thread="t", is_confirmed=True)).payload["text"] == "3"
+
+
+@pytest.mark.parametrize("text", [" ", "\n\t"])
+async def test_blank_text_is_refused(bus: Bus, text: str) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    with pytest.raises(BadRequest, match="the message is empty"):
+        await bus.send(luna, text, "@nova")

@@ -10,7 +10,7 @@ from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import Filter
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Leave
+from palaver.protocol.requests import Leave, SetStatus
 from palaver.protocol.subscriptions import (
     COLLISION,
     LIMIT_FILTER_WORDS,
@@ -331,6 +331,32 @@ async def test_watch_fires_only_when_due_and_once(bus: Bus) -> None:
         f"@luna nova is now stopped (request #{request.seq})",
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("harness", "state", "is_read", "is_told"),
+    [
+        ("", "idle", True, True),
+        ("", "active", True, True),
+        ("", "idle", False, False),
+        ("claude", "active", True, False),
+        ("claude", "idle", True, True),
+    ],
+)
+async def test_waiting_after_reading_a_request_counts_as_idle(
+    bus: Bus, harness: str, state: str, is_read: bool, is_told: bool
+) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova", harness=harness)
+    await bus.submit(nova, SetStatus(state=state))
+    request = await bus.send(luna, "?", "@nova", intent="request")
+    if is_read:
+        await bus.ack(nova, request.seq)
+
+    fire = FireWatch(agent="nova", request=request.seq, is_waiting=True)
+    told = [await bus.submit(SYSTEM_CALLER, fire) for _ in "ab"]
+
+    text = f"@luna nova is now idle (request #{request.seq})" if is_told else None
+    assert [event and event.payload["text"] for event in told] == [text, None]
 
 
 @pytest.mark.parametrize(

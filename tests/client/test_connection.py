@@ -276,7 +276,7 @@ async def test_follower_starts_now_and_ends_with_its_connection(bus: Bus) -> Non
 
 async def test_dry_run_returns_the_recipients_and_stores_nothing(bus: Bus) -> None:
     async with bus.connect("luna"), bus.connect("nova") as nova:
-        receipt = await nova.send((), "hello", dry_run=True)
+        receipt = await nova.send("@all", "hello", dry_run=True)
 
         assert (receipt.delivered_to, receipt.seq) == (("luna",), 0)
         assert await nova.events(types=["message"]) == []

@@ -215,7 +215,7 @@ def use_every_part(home: Home) -> None:
     home.ok("send", "@kira", "--stdin", content=_LARGE.encode())
     secret = home.ok("send", "@kira", "--json", "--", "hunter2-correcthorse").json["seq"]
     check_output(run_as_person(home, "redact", str(secret)))
-    kira.ok("send", "--yes", "--", "to all agents")
+    kira.ok("send", "@all", "--yes", "--", "to all agents")
     # Bundles, subscriptions, tokens, states
     (home.path.parent / "app.css").write_text("body {}\n")
     made = luna.ok("bundle", "create", "Review", "--files", "app.css", "--events", "1-3", "--json").json

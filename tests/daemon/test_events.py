@@ -26,7 +26,7 @@ def quiet() -> Iterator[Home]:
 def stage(bus: Home) -> Home:
     """A bus with three messages in a thread and one outside."""
     for text in ("one", "two", "three"):
-        bus.ok("send", "--thread", "t", "--intent", "inform", "--", f"number {text}")
+        bus.ok("send", "@all", "--thread", "t", "--intent", "inform", "--", f"number {text}")
     bus.ok("send", "--", "outside")
     return bus
 

@@ -211,8 +211,8 @@ def test_broadcast_of_a_harness_to_many_needs_a_confirmation(bus: Home, place: P
     pump = RawPump(bus)
     pump.begin()
 
-    refused = pump.ask(1, "send", text="all of you")
-    sent = pump.ask(2, "send", text="all of you", yes=True)
+    refused = pump.ask(1, "send", to="@all", text="all of you")
+    sent = pump.ask(2, "send", to="@all", text="all of you", yes=True)
 
     assert "error" in refused
     assert len(sent["delivered_to"]) == 6

@@ -84,7 +84,7 @@ def test_different_filter_continues_from_the_same_cursor(bus: Home, follow: Call
     send(bus, "one")
     first.texts(1)
     first.end()
-    bus.ok("send", "--thread", "t", "--", "two")
+    bus.ok("send", "@all", "--thread", "t", "--", "two")
     send(bus, "three")
 
     other = follow("events", "--follow", "--json", "--thread", "t", "--consumer", "ci")

@@ -110,7 +110,7 @@ def test_agent_cannot_act_as_another(bus: Home, nova: Shell) -> None:
 
 
 def test_script_may_act_for_a_worker_and_it_is_logged(bus: Home, nova: Shell) -> None:
-    bus.ok("send", "--as", "nova", "--", "in its name")
+    bus.ok("send", "@all", "--as", "nova", "--", "in its name")
 
     (event,) = bus.events("--type", "message")
 

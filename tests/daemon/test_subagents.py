@@ -135,7 +135,7 @@ def test_path_below_the_parent_and_a_broadcast_reach_sub_agents(bus: Home, nova:
     below = luna.ok("send", "--json", "agent/nova/*", "--", "you below").json
     all_of_them = luna.ok("send", "--json", "agent/nova/**", "--", "all of you").json
     base = luna.ok("send", "--json", "@nova", "--", "you alone").json
-    everybody = luna.ok("send", "--json", "everybody").json
+    everybody = luna.ok("send", "--json", "@all", "everybody").json
 
     assert below["delivered_to"] == [CHILD]
     assert all_of_them["delivered_to"] == ["nova", CHILD]

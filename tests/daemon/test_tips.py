@@ -46,7 +46,7 @@ def test_each_tip_is_shown_once(luna: Shell, nova: Shell) -> None:
     told = nova.ok("recv").out
     ask(luna, "@nova")
     again = nova.ok("recv").out
-    second = ask(luna, "--thread", "pr-1")
+    second = ask(luna, "@all", "--thread", "pr-1")
     others = nova.ok("recv").out
 
     assert f"(pal: {REQUEST} {first} -- …)" in told
@@ -97,3 +97,14 @@ def test_shown_tips_are_in_the_log(bus: Home, luna: Shell, nova: Shell) -> None:
     (event,) = bus.events("--type", "delivery")
 
     assert (event["payload"]["messages"], event["payload"]["tips"]) == ([place], ["request"])
+
+
+def test_observer_gets_no_tip_to_answer(bus: Home, luna: Shell) -> None:
+    vera = bus.shell()
+    vera.ok("join", "--name", "vera", "--role", "observer")
+    ask(luna, "@vera")
+
+    read = vera.ok("recv").out
+
+    assert "well?" in read
+    assert REQUEST not in read

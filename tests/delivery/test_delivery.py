@@ -180,7 +180,7 @@ async def test_sender_of_a_broadcast_is_notified_once_however_many_lanes_end(bus
     for name in ("nova", "kira"):
         await bus.join(name)
         lanes.append(bus.open_lane(name))
-    await bus.send(luna, "all")
+    await bus.send(luna, "all", "@all")
 
     for lane in lanes:
         await lane.next()

@@ -116,7 +116,7 @@ async def test_senders_get_one_summary_per_broadcast_and_scripts_get_none(bus: B
     luna = await bus.join("luna")
     for name in ("nova", "kira", "mila"):
         await bus.join(name)
-    to_all = await bus.send(luna, "all", expires_in_ms=1000)
+    to_all = await bus.send(luna, "all", "@all", expires_in_ms=1000)
     to_two = await bus.send(HUMAN, "two", "@nova", "@kira", expires_in_ms=1000)
     await bus.send(SCRIPT, "script", "@nova", expires_in_ms=1000)
     bus.clock.advance(1)

@@ -11,6 +11,9 @@ from tests.fakes import HUMAN, Bus, OpenLog, open_memory, open_sqlite, opened_bu
 from tests.limits import LIMIT_S
 
 from palaver.delivery.gate import can_pass
+from palaver.delivery.mailbox import QueueReader
+from palaver.delivery.reactor import READ_S
+from palaver.errors import DiskFull
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.priority import PRIORITY_WORDS, parse_priority
@@ -175,3 +178,91 @@ async def _play(bus: Bus, nova: Caller, sequence: list[tuple[str, object]]) -> N
     await bus.submit(HUMAN, Unpause(name="nova"))
     pushed += [event.seq for event in taker.poll(100)]
     assert sorted(pushed) == sent
+
+
+async def next_notice(bus: Bus, name: str) -> str:
+    """Wait for the next message to a name; return its text."""
+    taker = bus.delivery.take(name)
+    async with asyncio.timeout(LIMIT_S):
+        (event,) = await taker.wait(1)
+    taker.close()
+    return texts_of([event])[0]
+
+
+async def follow(taker: QueueReader) -> None:
+    """Take messages until the reader is closed."""
+    while await taker.wait(9):
+        pass
+
+
+async def test_reader_that_waits_again_reports_a_request_that_it_has_read(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "?", "@nova", intent="request")
+    await bus.ack(nova, request.seq)
+
+    taker = bus.delivery.take("nova")
+    waiting = asyncio.create_task(taker.wait(9))
+
+    assert await next_notice(bus, "luna") == f"@luna nova is now idle (request #{request.seq})"
+    taker.close()
+    assert await waiting == []
+
+
+async def test_pushed_reader_has_time_for_its_answer(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    first = await bus.send(luna, "?", "@nova", intent="request")
+    await bus.ack(nova, first.seq)
+    taker = bus.delivery.take("nova", is_pushed=True)
+    waiting = asyncio.create_task(follow(taker))
+    await asyncio.sleep(0)
+
+    assert bus.delivery.next_wait_s() == READ_S
+    bus.clock.advance(READ_S / 2)
+    second = await bus.send(luna, "?", "@nova", "@human", intent="request")
+    await bus.ack(nova, second.seq)
+    await bus.delivery.catch_up()
+    assert bus.texts("luna") == []
+    bus.clock.advance(READ_S / 2)
+    await bus.delivery.catch_up()
+    assert bus.texts("luna") == [f"@luna nova is now idle (request #{first.seq})"]
+    bus.clock.advance(READ_S)
+    await bus.delivery.catch_up()
+
+    assert bus.texts("luna")[1:] == [f"@luna nova is now idle (request #{second.seq})"]
+    assert bus.delivery.next_wait_s() is None
+    taker.close()
+    await waiting
+
+
+async def test_pushed_reader_that_has_ended_is_not_idle(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "?", "@nova", intent="request")
+    await bus.ack(nova, request.seq)
+    taker = bus.delivery.take("nova", is_pushed=True)
+    waiting = asyncio.create_task(taker.wait(9))
+    await asyncio.sleep(0)
+    taker.close()
+    await waiting
+
+    bus.clock.advance(READ_S)
+    await bus.delivery.catch_up()
+
+    assert bus.texts("luna") == []
+
+
+async def test_failed_report_of_a_waiting_reader_is_made_by_the_next_wait(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "?", "@nova", intent="request")
+    await bus.ack(nova, request.seq)
+    bus.failure = DiskFull("full")
+    taker = bus.delivery.take("nova")
+    waiting = asyncio.create_task(taker.wait(9))
+    async with asyncio.timeout(LIMIT_S):
+        await bus.has_failed.wait()
+    bus.failure = None
+
+    taker.wake()
+
+    assert await next_notice(bus, "luna") == f"@luna nova is now idle (request #{request.seq})"
+    taker.close()
+    await waiting

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.domain import routing
-from palaver.domain.routing import Directory, Resolved, no_rooms, nobody, resolve
+from palaver.domain.routing import Directory, Resolved, is_recipient, no_rooms, nobody, resolve
 from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient
 from palaver.protocol.agents import Agent
 
@@ -74,6 +74,50 @@ def test_device_of_this_home_may_be_named() -> None:
     resolved = resolve(["api-luna:BOXE"], directory, sender="mila", is_present=lambda _: True)
 
     assert resolved.recipients == ("api-luna",)
+
+
+@pytest.mark.parametrize(
+    ("device", "names"), [("HERE", ("luna", "api-luna")), ("BOXE", ("luna:BOXE", "api-luna:BOXE"))]
+)
+def test_every_device_is_read_in_the_same_way(device: str, names: tuple[str, str]) -> None:
+    luna, api_luna = names
+    directory = Directory(
+        [
+            Agent(name="luna", base="luna", device="HERE"),
+            Agent(name="api-luna", base="luna", tag="api", device="HERE"),
+            Agent(name="luna:BOXE", base="luna", device="BOXE", remote=True),
+            Agent(name="api-luna:BOXE", base="luna", tag="api", device="BOXE", remote=True),
+        ]
+    )
+
+    def found(token: str, sender: str = "mila") -> tuple[str, ...]:
+        return resolve([token], directory, sender=sender, is_present=lambda _: True).recipients
+
+    assert found(f"@luna:{device}") == found(f"luna:{device.lower()}") == (luna,)
+    assert found(f"@api-luna:{device}") == (api_luna,)
+    assert found(f"@luna:{device}", sender=luna) == (luna,)
+    with pytest.raises(UnknownRecipient):
+        found(f"@nova:{device}")
+
+
+def test_word_is_a_recipient_if_it_names_an_agent_or_a_group() -> None:
+    directory = _LUNAS.directory
+
+    found = [
+        word for word in ("luna", "@LUNA", "lu", "api-", "all", "human") if is_recipient(directory, word)
+    ]
+    others = [
+        word
+        for word in ("", "hello", "agent/luna", "luna is", "#luna", "x" * 999)
+        if is_recipient(directory, word)
+    ]
+
+    assert found == ["luna", "@LUNA", "lu", "api-", "all", "human"]
+    assert others == []
+
+
+def test_beginning_of_several_names_is_a_recipient() -> None:
+    assert is_recipient(_Everyone("luna", "lumi").directory, "lu")
 
 
 @pytest.mark.parametrize(

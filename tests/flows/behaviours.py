@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 BEHAVIOURS: Final[Mapping[str, str]] = {
     # Recipients
     "direct": "A message to a name reaches that agent and nobody else.",
-    "broadcast": "Without recipients a message reaches everybody present but its sender.",
+    "no-recipient": "A message without recipients is refused; only @all means everybody.",
     "base-name": "A base name means every agent that has it, tagged or not, here or remote.",
     "full-name": "A full name means one agent.",
     "tag-group": "A tag with a hyphen means everybody with that tag.",
@@ -33,11 +33,14 @@ BEHAVIOURS: Final[Mapping[str, str]] = {
     # Replies and message fields
     "reply-answers": "A reply raises the receipt of what it answers to answered.",
     "reply-to-author": "A reply without recipients goes to the author of what it answers.",
+    "implied-answer": "A direct message back answers the only open request, also without reply_to.",
+    "request-to-exited": "A request to an agent that has left says so, and its sender is notified at once.",
     "reply-inherits-thread": "A reply is in the thread of what it answers.",
     "ack-needs-reply-to": "An ack without what it answers is refused.",
     "ack-of-inform-refused": "What only informs, and an ack itself, is not acknowledged.",
     "unknown-intent": "An intent that does not exist is refused.",
-    "thread": "A thread is kept, and does not change who gets a message.",
+    "thread": "A thread is kept, and does not change who gets a message to named recipients.",
+    "thread-participants": "A message to a thread without recipients goes to its participants.",
     "same-id-once": "The same id again is the same message, stored once.",
     "dry-run": "A dry run says who would get it and stores nothing.",
     "flat-fields": "A message has the fields of the design, whatever door it came through.",
@@ -45,7 +48,7 @@ BEHAVIOURS: Final[Mapping[str, str]] = {
     "too-large": "A body of 100,000 bytes is kept whole; one byte more is refused.",
     "control-character": "A control character is refused with its place; tab, LF and CR are kept.",
     "bidi": "A character that turns the direction of text is refused.",
-    "empty-text": "An empty text is refused.",
+    "empty-text": "An empty text, or one of blanks, is refused.",
     "hostile-bodies": "A body that looks like our own marks is read back as it was written.",
     "fence": "No body can close the fence, forge a head or split a message in two.",
     "reserved-type": "An envelope of a type of our own is refused.",

@@ -29,6 +29,7 @@ class Sent:
     delivered_to: tuple[str, ...]
     empty_groups: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    exited: tuple[str, ...] = ()
     is_repeat: bool = False
 
 

@@ -62,6 +62,7 @@ class CliSeat:
             delivered_to=tuple(found["delivered_to"]),
             empty_groups=tuple(found.get("empty_groups", ())),
             dead=tuple(found.get("dead", ())),
+            exited=tuple(one["agent"] for one in found.get("exited", ())),
             is_repeat=found.get("repeat", False),
         )
 

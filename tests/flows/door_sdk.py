@@ -143,5 +143,6 @@ def _sent(receipt: palaver.Receipt) -> Sent:
         delivered_to=receipt.delivered_to,
         empty_groups=receipt.empty_groups,
         dead=receipt.dead,
+        exited=tuple(one.agent for one in receipt.exited),
         is_repeat=receipt.is_repeat,
     )

@@ -57,17 +57,17 @@ async def test_direct_message_reaches_only_its_recipient(door: Door) -> None:
     assert [letter.text for letter in await kira.take()] == ["public"]
 
 
-@behaviour("broadcast")
-async def test_broadcast_reaches_all_present_agents_except_its_sender(door: Door) -> None:
-    luna, nova, kira = await company(door, "luna", "nova", "kira")
+@behaviour("no-recipient")
+async def test_message_without_recipients_is_refused(door: Door) -> None:
+    luna, nova = await company(door, "luna", "nova")
 
-    sent = await luna.send([], "hello all")
+    with pytest.raises(Refused) as refused:
+        await luna.send([], "hello all")
+    sent = await luna.send(["@all"], "hello all of you")
 
-    assert (sent.to, sorted(sent.delivered_to)) == ((), ["kira", "nova"])
-    for seat in (nova, kira):
-        (letter,) = await seat.take()
-        assert (letter.text, letter.fields["scope"]) == ("hello all", "broadcast")
-    assert await luna.take() == []
+    assert (refused.value.code, sent.delivered_to) == ("bad_request", ("nova",))
+    (letter,) = await nova.take()
+    assert (letter.text, letter.fields["scope"]) == ("hello all of you", "broadcast")
 
 
 @behaviour("base-name")

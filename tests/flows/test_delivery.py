@@ -56,7 +56,7 @@ async def test_messages_wait_for_an_agent_that_is_away(door: Door) -> None:
     await nova.leave()
 
     sent = await luna.send(["@nova"], "for later")
-    missed = await luna.send([], "to those present")
+    missed = await luna.send(["@all"], "to those present")
     waiting = await states(luna, sent.seq)
 
     nova = await door.come_back("nova")
@@ -137,7 +137,7 @@ async def test_agent_that_left_is_in_no_group_but_reachable_by_name(door: Door) 
     luna, nova, kira = await door.join("luna"), await door.join("api-nova"), await door.join("api-kira")
     await nova.leave()
 
-    broadcast = await luna.send([], "everybody")
+    broadcast = await luna.send(["@all"], "everybody")
     group = await luna.send(["@api-"], "the group")
     name = await luna.send(["@api-nova"], "you")
 

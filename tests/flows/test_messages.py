@@ -44,6 +44,44 @@ async def test_reply_without_recipients_goes_only_to_the_author(door: Door) -> N
     assert await kira.take() == []
 
 
+@behaviour("implied-answer")
+async def test_direct_message_back_answers_the_only_open_request(door: Door) -> None:
+    luna, nova = await door.join("luna"), await door.join("nova")
+    asked = await luna.send(["@nova"], "can you?", intent="request")
+    await nova.take()
+
+    answered = await nova.send(["@luna"], "done")
+
+    (step,) = await luna.receipts(str(asked.seq))
+    assert (step.state, step.answer) == ("answered", answered.seq)
+
+
+@behaviour("request-to-exited")
+async def test_request_to_an_agent_that_has_left_is_reported_at_once(door: Door) -> None:
+    luna, nova = await door.join("luna"), await door.join("nova")
+    await nova.leave()
+
+    asked = await luna.send(["@nova"], "can you?", intent="request")
+
+    assert (asked.delivered_to, asked.exited) == (("nova",), ("nova",))
+    assert [letter.text for letter in await luna.wait()] == [
+        f"@luna nova is now stopped (request #{asked.seq})"
+    ]
+
+
+@behaviour("thread-participants")
+async def test_message_to_a_thread_goes_to_its_participants(door: Door) -> None:
+    luna, nova, kira = await door.join("luna"), await door.join("nova"), await door.join("kira")
+    await refusal("bad_request", luna.send([], "new", thread="pr-123"))
+    await luna.send(["@nova"], "look", thread="pr-123")
+
+    again = await luna.send([], "again", thread="pr-123")
+    back = await nova.send([], "I look", thread="pr-123")
+
+    assert (again.delivered_to, back.delivered_to) == (("nova",), ("luna",))
+    assert await kira.take() == []
+
+
 @behaviour("reply-inherits-thread")
 async def test_reply_is_in_the_thread_of_its_message(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
@@ -199,10 +237,10 @@ async def test_bidirectional_controls_are_refused(door: Door) -> None:
 async def test_empty_text_is_refused(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
 
-    await refusal("bad_request", luna.send(["@nova"], ""))
-    await luna.send(["@nova"], " ")
+    for text in ("", " ", "\n\t"):
+        await refusal("bad_request", luna.send(["@nova"], text))
 
-    assert [letter.text for letter in await nova.take()] == [" "]
+    assert await nova.take() == []
 
 
 def hostile_bodies(count: int) -> list[str]:
@@ -214,7 +252,8 @@ def hostile_bodies(count: int) -> list[str]:
         "(pal: run this)", "(+9 more: pal recv)", "[pal message #6 from: human] ", "\n", "\r\n", "\t", "→",
         "<!--", "]]>", "&lt;/pal&gt;", "@nova", "word", "é", "\u2028", "😀",
     ]  # fmt: skip
-    return ["".join(draw.choices(marks, k=draw.randint(1, 8))) for _ in range(count)]
+    bodies = ["".join(draw.choices(marks, k=draw.randint(1, 8))) for _ in range(count)]
+    return [body if body.strip() else f"{body}." for body in bodies]
 
 
 @behaviour("hostile-bodies")

@@ -15,7 +15,7 @@ from palaver.state.watches import read_subscriptions
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("ask"), st.sampled_from(["@nova", "@kira", ""])),
+        st.tuples(st.just("ask"), st.sampled_from(["@nova", "@kira", "@all"])),
         st.tuples(
             st.sampled_from(["see", "idle", "active", "leave", "join"]), st.sampled_from(["nova", "kira"])
         ),
@@ -30,7 +30,7 @@ async def take(watched: Watched, luna: Caller, agents: dict[str, Caller], verb: 
     """Take one step; a restart waits one loop iteration per character of its word."""
     bus = watched.bus
     if verb == "ask":
-        await watched.ask(luna, *([word] if word else ()))
+        await watched.ask(luna, word)
     elif verb == "restart":
         for _ in word:
             await asyncio.sleep(0)
@@ -55,10 +55,14 @@ def owed(events: list[Event]) -> dict[tuple[str, int], bool]:
     """Return for each due watch whether its sender must be notified, because there is no answer yet."""
     is_open: dict[tuple[str, int], bool] = {}
     due: dict[tuple[str, int], bool] = {}
+    left: set[str] = set()
     for event in events:
+        left = left | {event.sender} if event.type == "agent.bye" else left
+        left = left - {event.sender} if event.type == "agent.hello" else left
         names = event.payload.get("delivered_to", ())
         if event.payload.get("intent") == "request" and isinstance(names, list):
             is_open |= {(name, event.seq): False for name in names}
+            due |= {(name, event.seq): True for name in names if name in left}
         if (place := event.payload.get("reply_to")) is not None:
             is_open.pop((event.sender, int(str(place))), None)
             if (event.sender, int(str(place))) in due:

@@ -51,7 +51,7 @@ async def test_sender_is_notified_when_a_recipient_leaves_before_reading(watched
 
 async def test_every_agent_that_gets_a_broadcast_is_watched(watched: Watched) -> None:
     luna, nova, kira = [await watched.bus.join(name) for name in ("luna", "nova", "kira")]
-    everyone = await watched.ask(luna)
+    everyone = await watched.ask(luna, "@all")
     person = await watched.ask(luna, "@human", "luna")
 
     await watched.leave(kira)

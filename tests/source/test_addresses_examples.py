@@ -1,7 +1,7 @@
 """Examples of the source document about scopes and targets: recipients and errors."""
 
 import pytest
-from tests.daemon.stage import Home, Shell
+from tests.daemon.stage import Home, Shell, check_output, run_as_person
 from tests.source.agents import hear_texts, meet, say, why_refused
 
 
@@ -19,7 +19,7 @@ def test_message_without_mentions_goes_to_all_active_agents(bus: Home) -> None:
     luna, nova, kira, mila = meet(bus, "luna", "nova", "kira", "mila")
     mila.ok("leave")
 
-    sent = say(luna, "--", "hello all")
+    sent = say(luna, "@all", "--", "hello all")
 
     assert sorted(sent["delivered_to"]) == ["kira", "nova"]
     assert hear_texts(nova) == hear_texts(kira) == ["hello all"]
@@ -108,7 +108,7 @@ def test_prefix_does_not_match_past_an_underscore(bus: Home) -> None:
 
 def test_luna_matches_the_local_and_the_remote_agent(bus: Home) -> None:
     luna, pilo = meet(bus, "luna", "pilo")
-    pilo.ok("join", "--remote", "luna:BOXE")
+    check_output(run_as_person(bus, "join", "--remote", "luna:BOXE"))
 
     sent = say(pilo, "@luna", "--", "both of you")
 
@@ -118,7 +118,7 @@ def test_luna_matches_the_local_and_the_remote_agent(bus: Home) -> None:
 
 def test_luna_with_a_device_matches_only_the_remote_agent(bus: Home) -> None:
     luna, pilo = meet(bus, "luna", "pilo")
-    pilo.ok("join", "--remote", "luna:BOXE")
+    check_output(run_as_person(bus, "join", "--remote", "luna:BOXE"))
 
     sent = say(pilo, "@luna:BOXE", "--", "over there")
     say(pilo, "@luna", "--", "and here")

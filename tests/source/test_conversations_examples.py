@@ -44,7 +44,7 @@ def test_sender_of_a_request_is_notified_when_the_recipient_leaves(bus: Home) ->
 
 def test_every_recipient_of_a_request_is_watched(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
-    asked = say(luna, "--intent", "request", "--", "who can review this?")["seq"]
+    asked = say(luna, "@all", "--intent", "request", "--", "who can review this?")["seq"]
     hear(nova)
     hear(kira)
 

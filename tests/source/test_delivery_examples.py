@@ -2,7 +2,7 @@
 
 import re
 
-from tests.daemon.stage import Home
+from tests.daemon.stage import Home, check_output, run_as_person
 from tests.source.agents import Pair, hear, hear_texts, meet, say, state_of
 
 # Delivery flow
@@ -41,7 +41,7 @@ def test_step_3_message_is_stored_before_it_is_delivered(bus: Home) -> None:
 def test_step_4_every_waiting_recipient_is_woken(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
     waiting = [shell.begin("recv", "--follow", "--json") for shell in (nova, kira)]
-    say(luna, "--", "are you there?")
+    say(luna, "@all", "--", "are you there?")
     # After its first line each client only waits.
     first = [one.line() for one in waiting]
 
@@ -65,7 +65,7 @@ def test_step_6_messages_to_others_are_not_delivered(bus: Home) -> None:
     luna, nova, _ = meet(bus, "luna", "nova", "kira")
 
     say(luna, "@kira", "--", "for kira alone")
-    say(luna, "--", "for all")
+    say(luna, "@all", "--", "for all")
     say(luna, "@nova", "--", "for nova alone")
 
     assert hear_texts(nova) == ["for all", "for nova alone"]
@@ -108,8 +108,8 @@ def test_delivered_message_is_not_repeated_by_the_next_daemon(bus: Home) -> None
 def test_sender_does_not_get_its_own_broadcast(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
 
-    say(luna, "--", "from me")
-    say(nova, "--", "from nova")
+    say(luna, "@all", "--", "from me")
+    say(nova, "@all", "--", "from nova")
 
     assert hear_texts(luna) == ["from nova"]
 
@@ -126,7 +126,7 @@ def test_sender_does_not_get_its_own_message_to_its_group(bus: Home) -> None:
 def test_broadcast_is_delivered_to_all_others(bus: Home) -> None:
     luna, nova, kira = meet(bus, "luna", "nova", "kira")
 
-    say(luna, "--", "hello")
+    say(luna, "@all", "--", "hello")
 
     assert hear_texts(nova) == hear_texts(kira) == ["hello"]
 
@@ -143,8 +143,8 @@ def test_mention_is_delivered_to_the_mentioned_agents(bus: Home) -> None:
 
 def test_base_name_matches_on_any_device(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
-    nova.ok("join", "--remote", "luna:BOXE")
-    nova.ok("join", "--remote", "nova:BOXE")
+    check_output(run_as_person(bus, "join", "--remote", "luna:BOXE"))
+    check_output(run_as_person(bus, "join", "--remote", "nova:BOXE"))
 
     sent = say(nova, "@luna", "--", "hello")
 
@@ -185,7 +185,7 @@ def test_receipts_show_the_state_for_each_recipient(bus: Home) -> None:
 
 def test_message_to_a_remote_agent_stays_queued(bus: Home) -> None:
     (luna,) = meet(bus, "luna")
-    luna.ok("join", "--remote", "nova:BOXE")
+    check_output(run_as_person(bus, "join", "--remote", "nova:BOXE"))
 
     seq = say(luna, "@nova:BOXE", "--", "hello")["seq"]
 
@@ -194,7 +194,7 @@ def test_message_to_a_remote_agent_stays_queued(bus: Home) -> None:
 
 def test_verbose_list_shows_the_readers_of_a_message(bus: Home) -> None:
     luna, nova, kira, _ = meet(bus, "luna", "nova", "kira", "mila")
-    seq = say(luna, "--", "hello")["seq"]
+    seq = say(luna, "@all", "--", "hello")["seq"]
     hear(nova)
     hear(kira)
 

@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from tests.daemon.stage import Home
+from tests.daemon.stage import Home, check_output, run_as_person
 from tests.source.agents import Pair, hear, meet, say
 
 from palaver.log.storage import FILE_NAME
@@ -120,7 +120,7 @@ def let_come_from_elsewhere(home: Home, seq: int) -> None:
 
 def test_remote_message_shows_the_device_in_its_id_and_its_sender(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
-    luna.ok("join", "--remote", "luna:BOXE")
+    check_output(run_as_person(bus, "join", "--remote", "luna:BOXE"))
     seq = say(luna, "@nova", "--intent", "request", "--", "hello from remote")["seq"]
     let_come_from_elsewhere(bus, seq)
 

@@ -16,6 +16,8 @@ from palaver.state.rows import LedgerEntry, encode_row, ledger_key
 from palaver.state.watches import (
     due_watches,
     read_due,
+    read_open_requests,
+    read_seen_requests,
     read_subscription,
     read_subscriptions,
     read_watch,
@@ -267,10 +269,12 @@ def happened(seq: int, verb: str, agent: str, place: int) -> Event:
 @given(days)
 def test_watch_is_due_exactly_when_its_events_say_so(day: list[tuple[str, str, int]]) -> None:
     watches: dict[tuple[str, int], str] = {}
+    left: set[str] = set()
     for seq, (verb, agent, place) in enumerate(day, 1):
         key = (agent, place)
+        left |= {agent} if verb == "bye" else set()
         if verb == "ask":
-            watches[agent, seq] = "open"
+            watches[agent, seq] = "due" if agent in left else "open"
         elif verb == "see" and watches.get(key) == "open":
             watches[key] = "seen"
         elif verb in ("reply", "notice", "remove"):
@@ -300,3 +304,54 @@ def test_ledger_decides_which_requests_were_seen() -> None:
     rows.change(apply(rows, event(7, "status", "nova", state="idle")))
 
     assert due_watches(rows) == []
+
+
+def test_request_to_an_agent_that_has_left_is_due_at_once() -> None:
+    rows = folded([event(4, "agent.bye", "nova", reason="left"), asked(5, "nova", "kira")])
+
+    assert due_watches(rows) == [("nova", 5)]
+    assert read_due(rows, "nova", 5) == WatchDue(state="stopped", cause="id-5")
+
+
+def test_request_stays_open_after_its_sender_was_notified_until_it_is_answered() -> None:
+    notice = told(8, watch={"agent": "nova", "request": 5})
+    events = [asked(5, "nova"), asked(6, "nova"), event(7, "agent.bye", "nova", reason="left"), notice]
+
+    rows = folded(events)
+    answered = folded([*events, said(9, "nova", answers=5)])
+
+    assert open_watches(rows) == [("nova", 6)]
+    assert [watch.request for watch in read_open_requests(rows, "nova", "luna")] == [6, 5]
+    assert [watch.request for watch in read_open_requests(answered, "nova", "luna")] == [6]
+
+
+def test_notice_of_an_ended_watch_leaves_no_open_request() -> None:
+    rows = folded(
+        [asked(5, "nova"), said(6, "nova", reply_to="5"), told(7, watch={"agent": "nova", "request": 5})]
+    )
+
+    assert read_open_requests(rows, "nova", "luna") == []
+
+
+def test_open_requests_are_those_of_one_sender() -> None:
+    of_kira = event(
+        6, "message", "kira", text="?", sender_kind="instance", intent="request", delivered_to=["nova"]
+    )
+    rows = folded([asked(5, "nova"), of_kira])
+
+    assert [watch.request for watch in read_open_requests(rows, "nova", "kira")] == [6]
+    assert read_open_requests(rows, "kira", "luna") == []
+
+
+def test_seen_requests_are_those_without_an_answer() -> None:
+    rows = folded(
+        [
+            asked(4, "nova"),
+            asked(5, "nova"),
+            asked(6, "nova"),
+            seen(7, "nova", 4, 5),
+            said(8, "nova", reply_to="4"),
+        ]
+    )
+
+    assert read_seen_requests(rows, "nova") == [(5, 7)]

@@ -18,6 +18,7 @@ from palaver.broker import (
     rooms,
     subscriptions,
     tasks,
+    watches,
 )
 from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
@@ -116,7 +117,7 @@ TABLE: Final[Mapping[type, Row]] = {
     RetireMember: Row("retire member", Standing.HUMAN, rooms.retire_member, is_internal=True),
     TellKick: Row("tell kick", Standing.HUMAN, rooms.tell_kick, is_internal=True),
     Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
-    Register: Row("join --remote", Standing.WORKER, agents.register, agents.joined_by),
+    Register: Row("join --remote", Standing.HUMAN, agents.register, agents.joined_by),
     Leave: Row("leave", Standing.OBSERVER, agents.leave),
     BeginSubagent: Row("begin", Standing.HUMAN, agents.begin_subagent, agents.joined_by, is_internal=True),
     SetStatus: Row("status set", Standing.OBSERVER, agents.set_status),
@@ -135,7 +136,7 @@ TABLE: Final[Mapping[type, Row]] = {
     Gone: Row("gone", Standing.HUMAN, agents.gone, is_internal=True),
     DaemonStarted: Row("started", Standing.HUMAN, agents.started, is_internal=True),
     FireSubscription: Row("hit", Standing.HUMAN, subscriptions.fire_subscription, is_internal=True),
-    FireWatch: Row("watch", Standing.HUMAN, subscriptions.fire_watch, is_internal=True),
+    FireWatch: Row("watch", Standing.HUMAN, watches.fire_watch, is_internal=True),
     Pause: Row("pause", Standing.OPERATOR, permissions.pause),
     Unpause: Row("unpause", Standing.OPERATOR, permissions.unpause),
     Typed: Row("typed", Standing.HUMAN, permissions.record_typed, is_internal=True),

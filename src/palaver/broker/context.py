@@ -45,6 +45,17 @@ class Context:
 # The outcomes of requests that are not refused.
 
 
+class ExitedRecipient(msgspec.Struct, frozen=True, kw_only=True):
+    """A recipient that has left the bus: the message waits until it comes back."""
+
+    agent: str
+    state: str
+    since: int
+    """When it left, in Unix milliseconds."""
+    resumable: bool
+    """Whether the sender can start it again with `pal resume`."""
+
+
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """A message with its seq and its recipients. `event` is None for a dry run."""
 
@@ -53,6 +64,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     delivered_to: tuple[str, ...]
     empty_groups: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    exited: tuple[ExitedRecipient, ...] = ()
     is_repeat: bool = False
 
 

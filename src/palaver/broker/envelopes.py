@@ -162,6 +162,7 @@ def _send_from(envelope: Draft) -> Send:
         bundle_id=_word(asked.bundle_id),
         priority=_word(asked.priority),
         id=envelope.id,
+        is_broadcast=True,  # on the wire, an envelope without `to` is for everyone
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,12 +10,13 @@ import msgspec
 from msgspec import structs
 
 from palaver.broker.bundles import attached_bundle
-from palaver.broker.context import SYSTEM_CALLER, Context, Sent, Written
+from palaver.broker.context import SYSTEM_CALLER, Context, ExitedRecipient, Sent, Written
 from palaver.broker.rooms import stick_key
+from palaver.broker.watches import fire_watch
 from palaver.domain.brakes import chain_of
 from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
-from palaver.domain.rights import is_foreign_type
-from palaver.domain.routing import Directory, Resolved, resolve
+from palaver.domain.rights import is_foreign_type, may_resume
+from palaver.domain.routing import Directory, Resolved, is_recipient, resolve
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,
@@ -27,6 +29,7 @@ from palaver.errors import (
     PalaverError,
     RateLimited,
     RoomClosed,
+    Unavailable,
     UnknownMember,
     UnknownRecipient,
     WhoAreYou,
@@ -45,7 +48,7 @@ from palaver.protocol.address import (
     format_address,
     parse_address,
 )
-from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.agents import SCRIPT_NAME, Caller, Standing
 from palaver.protocol.envelope import Draft, Event, body_as
 from palaver.protocol.events import ForeignBody, MessageSent
 from palaver.protocol.message import (
@@ -63,13 +66,16 @@ from palaver.protocol.message import (
     is_raw,
 )
 from palaver.protocol.priority import Priority, format_priority, parse_priority
-from palaver.protocol.query import HINTS, INTERRUPT, NORMAL
+from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
+from palaver.protocol.subscriptions import FireWatch
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
+from palaver.state.threads import read_thread
+from palaver.state.watches import read_open_requests
 
 # --------------------
 # Messages in a room: to all its members, to some of them, or to the room and other agents.
@@ -152,8 +158,8 @@ def _is_room(token: str) -> bool:
 
 
 def _check_body(context: Context, request: Send) -> None:
-    """Refuse an empty or too large body. Blanks count as a body, and nothing is cut."""
-    if not request.text:
+    """Refuse an empty or too large body; blanks alone are empty. Nothing is cut."""
+    if not request.text.strip():
         raise InvalidBody("the message is empty")
     size_bytes = len(request.text.encode("utf-8", "surrogatepass"))
     limit_bytes = context.policy.message_bytes
@@ -230,8 +236,11 @@ def _meant(context: Context, caller: Caller, room: Room, token: str, others: Dir
 def _member(context: Context, caller: Caller, room: Room, token: str, bases: Sequence[str]) -> str:
     """Return the member that a name selects; if none matches, `bases` are the names that begin with it."""
     is_present = context.attendance.is_present
+    agent = context.directory.find(token)
     try:
-        return find_member(room, token, is_present, asking=caller.name).name
+        # A name with its device selects exactly that agent, as outside of rooms.
+        word = agent.name if agent is not None and ":" in token else token
+        return find_member(room, word, is_present, asking=caller.name).name
     except UnknownMember:
         if not bases:
             raise
@@ -449,6 +458,7 @@ class _Reply:
 class PreparedSend(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was checked and can be written, with the key and the decision of its commit."""
 
+    caller: Caller
     draft: Draft
     resolved: Resolved
     on: str | None
@@ -471,7 +481,7 @@ async def send_all(
     for caller, request in requests:
         try:
             admit(caller)
-            prepared.append(_prepare(context, caller, _with_checked_options(context, caller, request)))
+            prepared.append(await _prepare(context, caller, _with_checked_options(context, caller, request)))
         except PalaverError as error:
             prepared.append(error)
     orders = [(one.on, one.decide) for one in prepared if isinstance(one, PreparedSend)]
@@ -486,7 +496,8 @@ async def _outcome(context: Context, prepared: PreparedSend, commit: Commit | Ex
     if isinstance(commit, Exception):
         return commit
     try:
-        return await _concluded(context, _sent_by_commit(prepared.draft, prepared.resolved, commit))
+        sent = _sent_by_commit(prepared.draft, prepared.resolved, commit)
+        return await _concluded(context, prepared.caller, sent)
     except PalaverError as error:
         return error
 
@@ -505,7 +516,7 @@ def _with_checked_options(context: Context, caller: Caller, request: Send) -> Se
 
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
     """Store one message under the id it came with, in any form: a foreign id is kept."""
-    prepared = _prepare(context, caller, request)
+    prepared = await _prepare(context, caller, request)
     sent = await store(
         context,
         prepared.draft,
@@ -515,24 +526,26 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
         on=prepared.on,
         decide=prepared.decide,
     )
-    return await _concluded(context, sent)
+    return await _concluded(context, caller, sent)
 
 
-def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
+async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
     """Check a message, resolve its recipients and apply the brakes. Writes nothing."""
     mentions = find_mentions(request.text) if request.has_mentions else []
     in_room = said_in_room(context, caller, request, mentions)
     check_text(request.text)
-    if not request.text:
-        raise BadRequest("the message is empty")
+    if not request.text.strip() and not request.raw:
+        raise BadRequest("the message is empty; nothing was sent")
     reply = _check_reply(context, request)
     thread = request.thread or reply.thread
     if thread:
         check_thread(thread)
     if request.priority:
         parse_priority(request.priority)
-    resolved = _resolve(context, caller, request, reply, mentions) if in_room is None else in_room.resolved
-    priority = request.priority if in_room is None else in_room.priority
+    if in_room is None:
+        resolved, priority = await _resolve(context, caller, request, reply, mentions), request.priority
+    else:
+        resolved, priority = in_room.resolved, in_room.priority
     check_breadth(caller, request, Sent(event=None, to=resolved.to, delivered_to=resolved.recipients))
     check_terminals(context, request, resolved.recipients)
     now = context.clock.now_ms()
@@ -551,6 +564,8 @@ def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
         path=resolved.paths[0] if resolved.paths else None,
     )
     payload |= keys_payload(request)
+    if not reply.place and (answered := _implied_request(context, caller, resolved, now)):
+        payload["answers"] = answered
     if in_room is not None:
         payload |= in_room.payload
     if resolved.dead:
@@ -567,15 +582,44 @@ def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
         by=caller.by,
     )
     if in_room is None:
-        return PreparedSend(draft=draft, resolved=resolved, on=None, decide=lambda rows: draft)
-    return PreparedSend(draft=draft, resolved=resolved, on=in_room.key, decide=in_room.unless_closed(draft))
+        return PreparedSend(caller=caller, draft=draft, resolved=resolved, on=None, decide=lambda rows: draft)
+    return PreparedSend(
+        caller=caller,
+        draft=draft,
+        resolved=resolved,
+        on=in_room.key,
+        decide=in_room.unless_closed(draft),
+    )
 
 
-async def _concluded(context: Context, sent: Sent) -> Sent:
-    """Return the outcome for a sender, after the human was notified of a held message."""
+async def _concluded(context: Context, caller: Caller, sent: Sent) -> Sent:
+    """Return the outcome for a sender, after the notices about a held message and about exited recipients."""
     if sent.event is not None and is_held(sent.event):
         await _tell_human(context, sent.event, context.clock.now_ms())
-    return unless_held(sent)
+    sent = unless_held(_with_exited(context, caller, sent))
+    if sent.event is not None:
+        for one in sent.exited:
+            # The fold made the watch of a request due. For any other message there is no watch.
+            # If the log is full now, the reactor writes the notice later: the message itself is stored.
+            with suppress(Unavailable):
+                fired = FireWatch(agent=one.agent, request=sent.event.seq)
+                await fire_watch(context, SYSTEM_CALLER, fired, None)
+    return sent
+
+
+def _with_exited(context: Context, caller: Caller, sent: Sent) -> Sent:
+    """Return the outcome with the recipients that have left the bus."""
+    found = [agent for name in sent.delivered_to if (agent := context.directory.get(name)) and agent.left]
+    exited = [
+        ExitedRecipient(
+            agent=agent.name,
+            state=agent.state,
+            since=agent.since,
+            resumable=bool(agent.argv) and not agent.parent and may_resume(caller, agent),
+        )
+        for agent in found
+    ]
+    return structs.replace(sent, exited=tuple(exited)) if exited else sent
 
 
 def _braked(
@@ -728,13 +772,21 @@ def recipients_of(event: Event) -> tuple[str, ...]:
     return deliverable(event).delivered_to
 
 
-def _resolve(
+async def _resolve(
     context: Context, caller: Caller, request: Send, reply: _Reply, mentions: Sequence[str]
 ) -> Resolved:
     if request.recipient:
         return _exactly(context, request.recipient)
-    if reply.author and not request.to and not mentions:
-        return _exactly(context, reply.author)
+    if reply.author == SCRIPT_NAME and not mentions and all(map(_is_script, request.to)):
+        # A script has no mailbox. The reply is stored, and the receipt of the script's message names it.
+        return Resolved(to=(SCRIPT_NAME,), scope=MENTIONS)
+    if not request.to and not mentions:
+        if reply.author:
+            return _exactly(context, reply.author)
+        if not request.is_broadcast:
+            if request.thread:
+                return await _to_thread(context, caller, request)
+            _check_broadcast(context, caller, request)
     return resolve(
         request.to,
         context.directory,
@@ -742,6 +794,71 @@ def _resolve(
         is_present=context.is_present,
         mentions=mentions,
     )
+
+
+def _is_script(token: str) -> bool:
+    return token.lower().removeprefix("@") == SCRIPT_NAME
+
+
+def _check_broadcast(context: Context, caller: Caller, request: Send) -> None:
+    """Refuse a message without recipients, except from a script; also a script's, if its text is a name."""
+    word = request.text.strip()
+    if is_recipient(context.directory, word):
+        raise BadRequest(
+            f"{word!r} is a recipient, and the text is missing: name the recipient first, then the text. "
+            "Nothing was sent"
+        )
+    if caller.kind != EXTERNAL:
+        raise BadRequest(
+            "the message has no recipient: name one, or @all to send it to all agents. Nothing was sent"
+        )
+
+
+_THREAD_MESSAGES: Final = 200
+"""The newest messages of a thread, whose senders and recipients are its participants."""
+
+
+async def _to_thread(context: Context, caller: Caller, request: Send) -> Resolved:
+    """Address the participants of a thread: those that wrote in it, or that its messages went to."""
+    known = read_thread(context.log.rows, request.thread)
+    if known is None:
+        raise BadRequest(
+            f"the thread {request.thread} is new: name its recipients, or @all for all agents. "
+            "Nothing was sent"
+        )
+    query = Query(types=(MESSAGE,), threads=(request.thread,), last=_THREAD_MESSAGES)
+    events = await context.log.read(query)
+    parties = (name for event in events for name in (event.sender, *body_as(event, MessageSent).delivered_to))
+    names = dict.fromkeys((*known.names, *parties))
+    found = tuple(name for name in names if _can_take_part(context, caller, name))
+    if not found:
+        raise BadRequest(
+            f"the thread {request.thread} has no other participants: name a recipient. Nothing was sent"
+        )
+    # The sender has not named them, as in a broadcast.
+    check_breadth(caller, request, Sent(event=None, to=(), delivered_to=found))
+    return Resolved(to=found, recipients=found, scope=MENTIONS)
+
+
+def _can_take_part(context: Context, caller: Caller, name: str) -> bool:
+    """Whether a participant is not the caller, and has a mailbox. An ended sub-agent has none."""
+    agent = context.directory.get(name)
+    is_known = name == HUMAN or (agent is not None and not (agent.parent and agent.left))
+    return is_known and name != caller.name
+
+
+_OPEN_MS: Final = 24 * 3600 * 1000
+"""For how long a direct message back is taken as the answer to a request."""
+
+
+def _implied_request(context: Context, caller: Caller, resolved: Resolved, now: int) -> int:
+    """Return the seq of the request that a direct message back answers; 0 if there is none, or several."""
+    is_automatic = caller.by == SYSTEM_CALLER.name
+    if resolved.scope != MENTIONS or len(resolved.recipients) != 1 or is_automatic:
+        return 0
+    found = read_open_requests(context.log.rows, caller.name, resolved.recipients[0])
+    lately = [watch.request for watch in found if now - watch.ts <= _OPEN_MS]
+    return lately[0] if len(lately) == 1 else 0
 
 
 def _exactly(context: Context, name: str) -> Resolved:

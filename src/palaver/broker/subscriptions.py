@@ -1,7 +1,6 @@
-"""Handle requests about subscriptions, watches and reminders: rights, and the notices to their owners.
+"""Handle requests about subscriptions and reminders: rights, and the notices to their owners.
 
-A notice is decided on the single key of its subscription or watch. So a watch notifies once, and so does a
-subscription with `once`.
+A notice is decided on the single key of its subscription. So a subscription with `once` notifies once.
 """
 
 from dataclasses import replace
@@ -10,6 +9,7 @@ import msgspec
 
 from palaver.broker.context import Context, Written
 from palaver.broker.messages import send
+from palaver.broker.watches import notice_draft
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, RequestError, WhoAreYou, cut_name
 from palaver.ids import derived_id
 from palaver.log.api import Decide
@@ -28,7 +28,6 @@ from palaver.protocol.subscriptions import (
     SUB_ADDED,
     SUB_REMOVED,
     FireSubscription,
-    FireWatch,
     Retire,
     Subscribe,
     Subscription,
@@ -45,7 +44,6 @@ from palaver.state.watches import (
     LIMIT_NAGS,
     Nag,
     NagDue,
-    read_due,
     read_nag,
     read_nag_due,
     read_subscription,
@@ -235,7 +233,7 @@ async def fire_subscription(
         known = read_subscription(rows, request.id)
         if known is None or known.spent or known.seq != request.made:
             return None
-        return _word(context, caller, known.owner, request.text + remark, id_, extra)
+        return notice_draft(context, caller, known.owner, request.text + remark, id_, extra)
 
     commit = await context.log.commit(f"subscription/{request.id}", decide, request_key=key)
     return Written(event=commit.event)
@@ -260,43 +258,6 @@ async def _send(context: Context, caller: Caller, request: FireSubscription) -> 
         return f"; its text was not delivered: {error}"
     assert sent.event is not None  # it was not a dry run
     return f"; sent #{sent.event.seq} to {', '.join(sent.delivered_to) or 'no agent'}"
-
-
-async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: bytes | None) -> Written:
-    """Write that a request is unanswered, once; nothing if it was answered or the watch ended meanwhile."""
-    extra: dict[str, object] = {"watch": {"agent": request.agent, "request": request.request}}
-
-    def decide(rows: Rows) -> Draft | None:
-        watch = read_watch(rows, request.agent, request.request)
-        due = read_due(rows, request.agent, request.request)
-        if watch is None or due is None:
-            return None
-        text = f"@{watch.sender} {watch.agent} is now {due.state} (request #{watch.request})"
-        id_ = derived_id(due.cause, "watch", watch.agent, str(watch.request))
-        return _word(context, caller, watch.sender, text, id_, extra)
-
-    watch_key = f"subscription/{format_watch_id(request.agent, request.request)}"
-    return Written(event=(await context.log.commit(watch_key, decide, request_key=key)).event)
-
-
-def _word(context: Context, caller: Caller, to: str, text: str, id: str, extra: dict[str, object]) -> Draft:
-    """Return a notice of the bus to one recipient. It needs no reply and matches no subscription."""
-    payload = build_payload(
-        text=text,
-        scope=MENTIONS,
-        mentions=(to,),
-        sender_kind=SYSTEM,
-        delivered_to=(to,),
-        intent=INFORM,
-    )
-    return Draft(
-        type=MESSAGE,
-        sender=caller.name,
-        payload=payload | extra,
-        to=(to,),
-        id=id,
-        ts=context.clock.now_ms(),
-    )
 
 
 # --------------------

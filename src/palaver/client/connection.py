@@ -626,10 +626,11 @@ class Connection:
         dry_run: bool = False,
         expects_reply: bool = False,
     ) -> Receipt:
-        """Send a text to one or several addresses; an empty list is a broadcast. Durable on return.
+        """Send a text to one or several addresses; "@all" is a broadcast. Durable on return.
 
-        With `mentions`, `@names` in the text are recipients too. Concurrent calls get their seqs in the order
-        of the calls. A repeated `id` is stored once.
+        An empty list means the author of the message in `reply_to`, or the participants of `thread`. With
+        `mentions`, `@names` in the text are recipients too. Concurrent calls get their seqs in the order of
+        the calls. A repeated `id` is stored once.
         """
         request = SendOp(
             text=text,

@@ -35,6 +35,17 @@ class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
 # Results for a sender: at once, the recipients of its message; later, its delivery states.
 
 
+class ExitedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """A recipient that has left: the message waits until it comes back."""
+
+    agent: str
+    state: str
+    since: int
+    """When it left, in Unix milliseconds."""
+    resumable: bool = False
+    """Whether you can start it again with `pal resume`."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """A stored message, with its seq and its recipients."""
 
@@ -47,6 +58,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that are empty now."""
     dead: tuple[str, ...] = ()
     """Paths without a subscriber."""
+    exited: tuple[ExitedAgent, ...] = ()
+    """Recipients that have left."""
+    answers: int = 0
+    """The seq of the request that it answers, if it was sent without `reply_to`; else 0."""
     is_repeat: bool = msgspec.field(name="repeat", default=False)
     """The id was stored before, by an earlier call or an earlier try: this is that result."""
 
@@ -64,6 +79,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     is_unconfirmed: bool = msgspec.field(name="unconfirmed", default=False)
     answer: int = 0
     """The seq of the reply, once there is one."""
+    is_implied: bool = msgspec.field(name="implied", default=False)
+    """The reply did not name the message: it was the only open request."""
     by: str = ""
 
 

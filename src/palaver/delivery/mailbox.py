@@ -42,6 +42,13 @@ MailRow: TypeAlias = tuple[str, bytes]
 HearLost = Callable[[str, Sequence[Event]], None]
 """Called with the agent's name and the messages whose content is lost."""
 
+HearWait = Callable[[str, bool], None]
+"""Called with the agent's name when a reader begins to wait, and whether that reader is pushed."""
+
+
+def _no_wait(agent: str, is_pushed: bool) -> None:
+    """Ignore a reader that waits."""
+
 
 class Mailbox:
     """The open messages of one agent, its readers, and the claims of readers and lanes."""
@@ -54,9 +61,11 @@ class Mailbox:
         now_ms: Callable[[], int],
         put_back: Callable[[str], None],
         lost: HearLost,
+        waits: HearWait,
     ) -> None:
         """`put_back` is called with the agent's name when messages are released or a reader ends."""
         self._log = log
+        self._waits = waits
         self._lost = lost
         self._now_ms = now_ms
         self._put_back = put_back
@@ -77,9 +86,18 @@ class Mailbox:
         """Whether it has no readers and no claims."""
         return not self._takers and not self._in_hand
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a reader waits for messages."""
+        return any(reader.is_waiting for reader in self._takers)
+
     def has_in_hand(self, seq: int) -> bool:
         """Return whether a reader or lane has claimed a message."""
         return seq in self._in_hand
+
+    def begin_wait(self, *, is_pushed: bool) -> None:
+        """Report that a reader has no message and waits for one."""
+        self._waits(self.agent, is_pushed)
 
     def wake(self, *, is_behind: bool = False) -> None:
         """Wake all readers. `is_behind`: a message may be open that they have passed already."""
@@ -204,6 +222,7 @@ class QueueReader:
         self._looked_at: dict[Priority, int] = {}
         self._news = asyncio.Event()
         self._is_closed = False
+        self.is_waiting = False
 
     def poll(self, limit: int) -> list[Event]:
         """Claim and return the messages available now, at most `limit`."""
@@ -229,7 +248,12 @@ class QueueReader:
         while not self._is_closed:
             if drawn := self.poll(limit):
                 return drawn
-            await self._news.wait()
+            self.is_waiting = True
+            try:
+                self._mailbox.begin_wait(is_pushed=self._is_pushed)
+                await self._news.wait()
+            finally:
+                self.is_waiting = False
         return []
 
     def settled(self, seqs: Collection[int]) -> None:
@@ -298,10 +322,17 @@ class Mailboxes:
     """Every mailbox in use. `put_back` is called with the agent's name when messages are released."""
 
     def __init__(
-        self, log: Log, *, now_ms: Callable[[], int], put_back: Callable[[str], None], lost: HearLost
+        self,
+        log: Log,
+        *,
+        now_ms: Callable[[], int],
+        put_back: Callable[[str], None],
+        lost: HearLost,
+        waits: HearWait = _no_wait,
     ) -> None:
         """`lost` is called with messages whose content is lost. They stay claimed until they are settled."""
         self._log = log
+        self._waits = waits
         self._now_ms = now_ms
         self._put_back = put_back
         self._lost = lost
@@ -311,7 +342,14 @@ class Mailboxes:
         """Return the mailbox of an agent. It is created if needed."""
         mailbox = self._mailboxes.get(agent)
         if mailbox is None:
-            mailbox = Mailbox(self._log, agent, now_ms=self._now_ms, put_back=self._put_back, lost=self._lost)
+            mailbox = Mailbox(
+                self._log,
+                agent,
+                now_ms=self._now_ms,
+                put_back=self._put_back,
+                lost=self._lost,
+                waits=self._waits,
+            )
             self._mailboxes[agent] = mailbox
         return mailbox
 
@@ -319,6 +357,11 @@ class Mailboxes:
         """Return whether a reader or lane has claimed a message."""
         mailbox = self._mailboxes.get(agent)
         return mailbox is not None and mailbox.has_in_hand(seq)
+
+    def is_awaited(self, agent: str) -> bool:
+        """Return whether a reader of an agent waits for messages."""
+        mailbox = self._mailboxes.get(agent)
+        return mailbox is not None and mailbox.is_awaited
 
     def settle(self, agent: str, seqs: Sequence[int]) -> None:
         """Drop all claims to these messages: the ledger says that they no longer wait."""

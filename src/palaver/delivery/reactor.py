@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice, takewhile
 from typing import Final
 
@@ -10,6 +11,7 @@ from palaver.delivery.lanes import NATIVE_S, Patience, SilenceLimits
 from palaver.delivery.ledger import Ledger, expiring
 from palaver.delivery.mailbox import Mailboxes, QueueReader
 from palaver.delivery.offers import Offering
+from palaver.errors import PalaverError
 from palaver.log.api import EventKey, EventKind, Log
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
@@ -38,10 +40,11 @@ from palaver.protocol.message import MESSAGE, is_raw
 from palaver.protocol.priority import format_priority
 from palaver.protocol.query import Passes
 from palaver.protocol.requests import Submit
-from palaver.protocol.subscriptions import DELIVERY
+from palaver.protocol.subscriptions import DELIVERY, FireWatch
 from palaver.state.agents import agents_with_carried, find_mail, read_agent
 from palaver.state.fold import agent_of
 from palaver.state.rows import deliverable, reply_place
+from palaver.state.watches import read_seen_requests
 
 # --------------------
 # Turn the outcome that a lane reports into a ledger step, and remember refusals.
@@ -137,6 +140,8 @@ _HANDLED: Final[frozenset[EventKey]] = AGENT_TYPES | {MESSAGE, EventKind.DELIVER
 
 _AT_ONCE: Final = 500
 """Messages that expire in one step."""
+READ_S: Final = 2.0
+"""Seconds in which a program that follows its messages may answer a request, before it counts as idle."""
 
 Trace = Callable[[str, Sequence[int], str, str, str], None]
 """Called with each step: the agent, the seqs of its messages, what happened, the lane, and why."""
@@ -166,7 +171,16 @@ class DeliveryReactor:
         self._ledger = Ledger(log, submit)
         self._clock = clock
         self._tasks = tasks
-        self._mailboxes = Mailboxes(log, now_ms=clock.now_ms, put_back=self._put_back, lost=self._give_up)
+        self._submit = submit
+        self._mailboxes = Mailboxes(
+            log,
+            now_ms=clock.now_ms,
+            put_back=self._put_back,
+            lost=self._give_up,
+            waits=self._reader_waits,
+        )
+        self._answering: dict[str, float] = {}
+        """Agents that follow their messages and have read a request, and when they count as idle."""
         self._patience = Patience(clock, self._time_changed, native_wait_s=native_wait_s)
         self._silence = SilenceLimits(clock, self._time_changed)
         self._offering = Offering(
@@ -205,6 +219,29 @@ class DeliveryReactor:
 
     def _give_up(self, agent: str, events: Sequence[Event]) -> None:
         self._tasks.create_task(self._offering.give_up(agent, events))
+
+    def _reader_waits(self, agent: str, is_pushed: bool) -> None:
+        """Look for requests that an agent has read and not answered, now that it waits for messages again.
+
+        A program that follows its messages waits again at once, so it has a short time for its answer.
+        """
+        if not read_seen_requests(self._log.rows, agent):
+            return
+        if is_pushed:
+            self._answering.setdefault(agent, self._clock.monotonic_s() + READ_S)
+            self.deadline_changed()
+        else:
+            self._tasks.create_task(self._tell_idle(agent))
+
+    async def _tell_idle(self, agent: str, *, after_ms: int = 0) -> None:
+        """Report requests that a waiting agent has read for at least `after_ms`; look at later ones again."""
+        now_ms = self._clock.now_ms()
+        for seq, seen_ms in read_seen_requests(self._log.rows, agent):
+            if now_ms - seen_ms < after_ms:
+                self._answering[agent] = self._clock.monotonic_s() + READ_S
+                continue
+            with suppress(PalaverError):  # While the log is full; the next wait tries again.
+                await self._submit(FireWatch(agent=agent, request=seq, is_waiting=True))
 
     # Lanes
 
@@ -450,6 +487,8 @@ class DeliveryReactor:
         """Return the time until the next deadline, or None if there is no deadline."""
         moments = (self._patience.next_wait_s(), self._silence.next_wait_s())
         waits = [wait_s for wait_s in moments if wait_s is not None]
+        if self._answering:
+            waits.append(max(0.0, min(self._answering.values()) - self._clock.monotonic_s()))
         if (deadline := self.next_deadline_ms()) is not None:
             waits.append(max(0, deadline - self._clock.now_ms()) / 1000)
         return min(waits, default=None)
@@ -468,6 +507,11 @@ class DeliveryReactor:
             await self._offering.tell_stuck(lane)
         for lane, number in self._silence.take_silent():
             await self.end_silence(lane, number)
+        now_s = self._clock.monotonic_s()
+        for agent in [agent for agent, moment_s in self._answering.items() if moment_s <= now_s]:
+            del self._answering[agent]
+            if self._mailboxes.is_awaited(agent):
+                await self._tell_idle(agent, after_ms=round(READ_S * 1000))
         strays = self._silence.take_strays()
         try:
             while strays:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType
-from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing
 
 RESERVED_TYPES: Final = frozenset(
     {
@@ -80,3 +80,13 @@ def require(caller: Caller, needed: Standing, request: str) -> None:
     """Refuse a request above the standing of the caller."""
     if not can(caller.standing, needed):
         raise NotAllowed(request, caller.standing.word, needed.word)
+
+
+def has_started(caller: Caller, agent: Agent) -> bool:
+    """Return whether the caller started the agent. Never true for a script: all scripts share one name."""
+    return caller.kind == INSTANCE and caller.name == agent.by
+
+
+def may_resume(caller: Caller, agent: Agent) -> bool:
+    """Return whether the caller may start an agent again: an operator, or the agent that started it."""
+    return can(caller.standing, Standing.OPERATOR) or has_started(caller, agent)

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from palaver.domain.paths import PathIndex, has_wildcard
-from palaver.errors import AmbiguousRecipient, UnknownRecipient, nearest
+from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient, nearest
 from palaver.protocol.address import (
     AGENT,
     Address,
@@ -22,7 +22,7 @@ from palaver.protocol.address import (
     format_address,
     parse_address,
 )
-from palaver.protocol.agents import LAUNCHED, Agent
+from palaver.protocol.agents import LAUNCHED, LIMIT_NAME, Agent
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
 
 # --------------------
@@ -112,9 +112,17 @@ class Directory:
         return agent is not None and agent.argv[: len(LAUNCHED)] == LAUNCHED
 
     def find(self, written: str) -> Agent | None:
-        """Return the agent with a full name as people write it: in any case, with or without `@`."""
-        name, colon, device = written.removeprefix("@").partition(":")
-        return self.get(name.lower() + colon + device.upper())
+        """Return the agent with a full name as people write it: in any case, with or without `@`.
+
+        An agent of this device may have the device after its name, as agents of other devices have.
+        """
+        name, colon, device = written.removeprefix("@").lower().partition(":")
+        return self.get(name + colon + device.upper()) or self._here(name, device.upper())
+
+    def _here(self, name: str, device: str) -> Agent | None:
+        """Return the agent with a full name without a device, if this device is its own."""
+        agent = self.get(name)
+        return agent if agent is not None and agent.device == device else None
 
     def all(self) -> Iterator[Agent]:
         """Return all agents."""
@@ -223,6 +231,8 @@ def _placed(agent: Agent) -> tuple[str, ...]:
 # without a tag that is its base name, while no other agent shares it.
 
 _CANDIDATES: Final = 20
+_LONGEST_WORD: Final = 2 * LIMIT_NAME
+"""Characters of a word that may be a name with its device."""
 _LIMIT_NAMED: Final = 1024
 """Results that a directory remembers; then it forgets all of them."""
 
@@ -288,6 +298,19 @@ def resolve(
             directory.named.clear()
         directory.named[key] = result
     return result
+
+
+def is_recipient(directory: Directory, word: str) -> bool:
+    """Return whether a word is the name of an agent or of a group, or the beginning of a name."""
+    if len(word) > _LONGEST_WORD:
+        return False
+    try:
+        resolve([word], directory, sender="", is_present=lambda name: False)
+    except AmbiguousRecipient:
+        return True
+    except (BadRequest, UnknownRecipient):
+        return False
+    return "/" not in word
 
 
 class _Search:
@@ -392,7 +415,7 @@ class _Search:
                 self._ambiguous = self._ambiguous or AmbiguousRecipient(written, bases)
                 return []
             found = [agent.name for base in bases for agent in self._directory.by_base(base)]
-        if found == [name]:
+        if len(found) == 1 and self._directory.find(name) == self._directory.get(found[0]):
             return found
         return [full for full in found if full != self._sender] if found else None
 
@@ -400,8 +423,8 @@ class _Search:
         """Return all agents with a name: a full name is one agent, a base name all that share it."""
         text, _, device = name.partition(":")
         tag, _, base = text.rpartition("-")
-        if (tag or device) and self._directory.get(name):
-            return [name]
+        if (tag or device) and (agent := self._directory.find(name)) is not None:
+            return [agent.name]
         if tag and not device:
             return []
         return [

@@ -308,7 +308,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="send",
         group="agents",
-        help="Send a message to agents outside of rooms. Without `to` it goes to all present agents.",
+        help="Send a message to agents outside of rooms. Without `to` it goes to the author of "
+        "`reply_to`, or to the participants of `thread`.",
         params=(
             Param(name="text"),
             Param(name="to", kind="texts", help="Recipients: @name, @tag-, @all, @human.", optional=True),
@@ -630,8 +631,9 @@ async def _send(
     to = arguments.get("to", [])
     words = [to] if isinstance(to, str) else to
     assert isinstance(words, list)
-    if "to" in arguments and not words:
-        raise BadRequest("to is empty: leave it out to send to all agents. Nothing was sent")
+    for name in ("to", "thread"):
+        if name in arguments and not arguments[name]:
+            raise BadRequest(f"{name} is empty: leave it out, or give it a value. Nothing was sent")
     request = Send(
         text=str(arguments["text"]),
         to=tuple(words),

@@ -112,6 +112,8 @@ class MessageSent(EventBody, frozen=True, kw_only=True):
     intent: str | None = None
     thread: str | None = None
     reply_to: str | None = None
+    answers: int | None = None
+    """The seq of the request that it answers, if it has no `reply_to`."""
     bundle_id: str | None = None
     priority: str | None = None
     expires: int = 0

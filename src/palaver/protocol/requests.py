@@ -269,7 +269,11 @@ def _escaped(char: str) -> str:
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """Send a text. Without recipients it is a broadcast, or with `reply_to` a reply to the author."""
+    """Send a text.
+
+    Without recipients it goes to the author of the message in `reply_to`, or to the participants of
+    `thread`. A script's text without both is a broadcast; from other callers it is refused.
+    """
 
     text: str
     to: tuple[str, ...] = ()
@@ -287,6 +291,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     delivery_hint: str = ""
     is_confirmed: bool = False
     """The caller knows that this goes to many."""
+    is_broadcast: bool = False
+    """Without recipients it goes to all agents, whoever the caller is."""
     is_dry_run: bool = False
     expects_reply: bool = False
     """Remind recipients that do not answer."""

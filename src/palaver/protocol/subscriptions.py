@@ -133,6 +133,8 @@ class FireWatch(msgspec.Struct, frozen=True, kw_only=True):
 
     agent: str
     request: int
+    is_waiting: bool = False
+    """The agent waits for messages again after it has read the request: that counts as idle."""
 
 
 class Retire(msgspec.Struct, frozen=True, kw_only=True):

@@ -120,6 +120,8 @@ class ReceiptView(ServiceResult, frozen=True, kw_only=True):
     submitted: int = 0
     seen: int = 0
     answer: int = 0
+    implied: bool = False
+    """Whether the reply did not name the message that it answers."""
     by: str = ""
 
 
@@ -153,6 +155,15 @@ class RecentMessage(ServiceResult, frozen=True, kw_only=True):
     """The number of recipients."""
 
 
+class ExitedView(ServiceResult, frozen=True, kw_only=True):
+    """A recipient of a message that has left the bus."""
+
+    agent: str
+    state: str
+    since: int
+    resumable: bool
+
+
 class SentView(ServiceResult, frozen=True, kw_only=True):
     """The result of a send. A dry run has neither seq nor id."""
 
@@ -162,6 +173,10 @@ class SentView(ServiceResult, frozen=True, kw_only=True):
     delivered_to: tuple[str, ...]
     empty_groups: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    exited: tuple[ExitedView, ...] = ()
+    """Recipients that have left: the message waits until they come back."""
+    answers: int | None = None
+    """The seq of the request that it answers, if it has no `reply_to`."""
     repeat: bool = False
     dry_run: bool = False
 

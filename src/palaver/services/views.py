@@ -38,6 +38,7 @@ from palaver.services.results import (
     AgentView,
     CallerView,
     DaemonView,
+    ExitedView,
     GateView,
     LastSent,
     MessageReceipts,
@@ -384,6 +385,8 @@ def sent_view(sent: Sent) -> SentView:
         delivered_to=sent.delivered_to,
         empty_groups=sent.empty_groups,
         dead=sent.dead,
+        exited=tuple(ExitedView(**msgspec.structs.asdict(one)) for one in sent.exited),
+        answers=event.body.answers if event is not None and isinstance(event.body, MessageSent) else None,
         repeat=sent.is_repeat,
         dry_run=event is None,
     )

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from palaver.protocol.envelope import Event, body_as
-from palaver.protocol.events import DeliveryReport, State, can_rise
+from palaver.protocol.events import DeliveryReport, MessageSent, State, can_rise
 from palaver.protocol.priority import Priority, parse_priority
 from palaver.state.agents import can_step, find_mail, is_carried, read_entry, read_line, read_unread
 from palaver.state.rows import (
@@ -117,7 +117,12 @@ def _answered(
     if old is None or not can_rise(old.state, State.ANSWERED):
         return []
     new = msgspec.structs.replace(
-        old, state=State.ANSWERED, ts=event.ts, answer=answer or event.seq, unconfirmed=False
+        old,
+        state=State.ANSWERED,
+        ts=event.ts,
+        answer=answer or event.seq,
+        implied=isinstance(event.body, MessageSent) and event.body.reply_to is None,
+        unconfirmed=False,
     )
     changes = _lifted(agent, seq, old, new)
     waiting = find_mail(rows, agent, seq)

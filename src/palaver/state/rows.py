@@ -100,6 +100,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     seen: int = 0
     answer: int = 0
     """The seq of the reply."""
+    implied: bool = False
+    """The reply did not name the message: the sender's only open request was taken as the one it answers."""
     by: str = ""
 
 
@@ -150,11 +152,13 @@ def _once(names: tuple[str, ...]) -> tuple[str, ...]:
 def reply_place(event: Event) -> int | None:
     """Return the seq of the local message that an event answers, or None."""
     message = event.body
-    # The number in an imported reply belongs to another log.
-    found = message.reply_to if isinstance(message, MessageSent) and not event.imported else None
-    if found is None or not found.isdecimal() or len(found) > _SEQ_DIGITS:
+    # The numbers in an imported reply belong to another log.
+    if not isinstance(message, MessageSent) or event.imported:
         return None
-    return int(found)
+    found = message.reply_to
+    if found is None:
+        return message.answers
+    return int(found) if found.isdecimal() and len(found) <= _SEQ_DIGITS else None
 
 
 def mail_key(agent: str, priority: Priority, seq: int, *, is_quiet: bool = False) -> str:

@@ -17,6 +17,7 @@ from palaver.protocol.events import (
     State,
     StatusChanged,
     SubscriptionRemoved,
+    WatchNotice,
 )
 from palaver.protocol.message import HUMAN, MESSAGE, REQUEST, SYSTEM
 from palaver.protocol.query import STORED_STATES
@@ -89,17 +90,22 @@ def places_of_agents(rows: Rows, table: str, agent: str = "") -> list[tuple[str,
 #
 #     watch          requests that a recipient has not answered: `<agent>/<seq of the request>`
 #     watch_due      those for which the sender must be notified, and why
+#     unanswered     those whose sender was notified, and that are still not answered
 #     subscription   which events are reported to which owner, by short id
 #
 # A watch becomes due in the fold itself, in log order: when its agent has seen the request and then goes
-# idle, or stops. A copy that expires, is refused or is dead ends its watch: its sender is notified of that.
-# So neither a clock nor a restart can make a watch fire twice or not at all.
+# idle, or stops, or if it had left before the request was sent. A copy that expires, is refused or is dead
+# ends its watch: its sender is notified of that. So neither a clock nor a restart can make
+# a watch fire twice or not at all.
 
 WATCHES: Final = "watch"
 DUE: Final = "watch_due"
+UNANSWERED: Final = "unanswered"
 SUBSCRIPTIONS: Final = "subscription"
 
 _WATCHED_FOR: Final = frozenset({INSTANCE, HUMAN})
+_NEWEST: Final = 100
+"""Open requests to one agent that are searched for those of a sender."""
 
 
 def watch_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -120,6 +126,23 @@ def read_watch(rows: Rows, agent: str, request: int) -> Watch | None:
 def read_watches(rows: Rows) -> Iterator[Watch]:
     """Iterate over all open watches, agent by agent."""
     return (decode_watch(value) for _, value in walk(rows, WATCHES, ""))
+
+
+def read_open_requests(rows: Rows, agent: str, sender: str) -> list[Watch]:
+    """Return the requests of one sender that an agent has not answered, watched ones first.
+
+    Of all open requests to the agent only the newest are read, so that a long list costs nothing.
+    """
+    pages = (rows.scan(one, f"{agent}/", limit=_NEWEST, reverse=True) for one in (WATCHES, UNANSWERED))
+    watches = (decode_watch(value) for page in pages for _, value in page)
+    return [watch for watch in watches if watch.sender == sender]
+
+
+def read_seen_requests(rows: Rows, agent: str) -> list[tuple[int, int]]:
+    """Return the newest watched requests that an agent has seen: the seq, and when it saw it in Unix ms."""
+    newest = rows.scan(WATCHES, f"{agent}/", limit=_NEWEST, reverse=True)
+    entries = ((place_of_key(key), read_entry(rows, place_of_key(key), agent)) for key, _ in newest)
+    return [(seq, entry.seen) for seq, entry in entries if entry is not None and entry.state == State.SEEN]
 
 
 def read_due(rows: Rows, agent: str, request: int) -> WatchDue | None:
@@ -152,7 +175,7 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     message = body_as(event, MessageSent)
     changes: list[Change] = []
     if message.intent == REQUEST and message.sender_kind in _WATCHED_FOR:
-        changes += _watched(event)
+        changes += _watched(rows, event)
     if (answered := reply_place(event)) is not None and not message.held:
         changes += _unwatched(rows, event.sender, answered)
     if message.sender_kind == SYSTEM:
@@ -160,12 +183,19 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     return changes
 
 
-def _watched(event: Event) -> Iterable[Change]:
-    """Yield a watch per recipient, except the sender and the human, who has no status to wait for."""
+def _watched(rows: Rows, event: Event) -> Iterable[Change]:
+    """Yield a watch per recipient, except the sender and the human, who has no status to wait for.
+
+    It is due at once if the recipient has left: no later event would say so.
+    """
     for name in deliverable(event).delivered_to:
         if name not in (event.sender, HUMAN):
+            key = agent_key(name, event.seq)
             watch = Watch(agent=name, request=event.seq, sender=event.sender, ts=event.ts)
-            yield WATCHES, agent_key(name, event.seq), encode_row(watch)
+            yield WATCHES, key, encode_row(watch)
+            agent = read_agent(rows, name)
+            if agent is not None and agent.left:
+                yield DUE, key, encode_row(WatchDue(state=STOPPED, cause=event.id))
 
 
 def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
@@ -173,15 +203,23 @@ def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
     if "watch" in event.odd_fields:
         raise ValueError("watch")
     if notice.watch is not None:
-        return _unwatched(rows, notice.watch.agent, notice.watch.request)
+        return _watched_no_more(rows, notice.watch)
     known = None if notice.sub is None else read_subscription(rows, notice.sub)
     if known is None or not known.once or known.spent:
         return []
     return [(SUBSCRIPTIONS, known.id, encode_row(msgspec.structs.replace(known, spent=event.seq)))]
 
 
+def _watched_no_more(rows: Rows, notice: WatchNotice) -> list[Change]:
+    """End a watch whose sender was notified. The request stays open."""
+    key = agent_key(notice.agent, notice.request)
+    watch = rows.get(WATCHES, key)
+    kept: list[Change] = [] if watch is None else [(UNANSWERED, key, watch)]
+    return without(rows, (WATCHES, DUE), notice.agent, notice.request) + kept
+
+
 def _unwatched(rows: Rows, agent: str, request: int) -> list[Change]:
-    return without(rows, (WATCHES, DUE), agent, request)
+    return without(rows, (WATCHES, DUE, UNANSWERED), agent, request)
 
 
 def _by_report(rows: Rows, event: Event, agent: str) -> list[Change]:

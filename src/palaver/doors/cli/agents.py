@@ -65,7 +65,7 @@ AGENT_COMMANDS: Final = (
             Option(
                 name="--remote",
                 metavar="NAME:DEVICE",
-                help="Register an agent of another machine, such as luna:BOXE.",
+                help="Register an agent of another machine, such as luna:BOXE. For a person only.",
             ),
             Option(name="--yes", help="Do not ask."),
         ),

@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from palaver.broker.context import SYSTEM_CALLER, Sent, Written
-from palaver.domain.rights import require_own_mail
+from palaver.broker.context import SYSTEM_CALLER, ExitedRecipient, Sent, Written
+from palaver.domain.rights import can, require_own_mail
+from palaver.domain.routing import is_recipient
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
 from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room, room_of
 from palaver.doors.cli.events import doubt_names
@@ -25,7 +26,7 @@ from palaver.doors.cli.terminals import wait_for_holder
 from palaver.errors import BadRequest, UsageError
 from palaver.home import older_trace, trace_path
 from palaver.protocol.agent_text import format_injection, injection_line, tips_for
-from palaver.protocol.agents import INSTANCE
+from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Standing
 from palaver.protocol.bundles import bundle_hint
 from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.envelope import Event, body_as, common_fields, encode_event, is_small, room_id_of
@@ -82,11 +83,13 @@ MESSAGE_COMMANDS: Final = (
         summary="Send a message to one, several or all agents.",
         description=(
             "The last argument is the text, the arguments before it are the recipients. Without "
-            "recipients, the message goes to all present agents, or with --reply-to to the author of that "
-            "message. A single @name without a text is refused. Everything after -- is text, including "
-            "words that start with a dash; an @name in it does not add a recipient. Without --, every "
-            "@name in the text is a recipient too. If a name is unknown, nothing is sent. Routing is not "
-            "privacy: every agent on this bus can read every message, in rooms and elsewhere."
+            "recipients, the message goes with --reply-to to the author of that message, and with --thread "
+            "to the participants of that thread; otherwise it is refused: @all sends it to all present "
+            "agents. Only a script, which has no name, may leave out @all. A name without a text is refused. "
+            "Everything after -- is text, including words that start with a dash; an @name in it does not "
+            "add a recipient. Without --, every @name in the text is a recipient too, and the text '-' is "
+            "read from standard input. If a name is unknown, nothing is sent. Routing is not privacy: every "
+            "agent on this bus can read every message, in rooms and elsewhere."
         ),
         positionals=(
             Positional(
@@ -114,7 +117,10 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--thread",
                 metavar="NAME",
-                help="The thread of the message, at most 64 characters. It does not change the recipients.",
+                help=(
+                    "The thread of the message, at most 64 characters. Without recipients, the message goes "
+                    "to all that wrote in the thread or received a message in it."
+                ),
                 completes="threads",
             ),
             Option(
@@ -161,7 +167,8 @@ MESSAGE_COMMANDS: Final = (
                 completes="files",
             ),
             Option(
-                name="--stdin", help="Read the text from standard input; all arguments are recipients then."
+                name="--stdin",
+                help="Read the text from standard input, as the text '-' does; all arguments are recipients.",
             ),
             Option(
                 name="--room",
@@ -184,10 +191,11 @@ MESSAGE_COMMANDS: Final = (
         ),
         examples=(
             ('pal send @nova "the build is green"', "send to nova"),
-            ('pal send "lunch?"', "send to all present agents"),
+            ('pal send @all "lunch?"', "send to all present agents"),
             ('pal send @nova @kira --intent request "can you review this?"', "ask two agents"),
             ("pal send @luna --reply-to 42 --thread pr-123 -- looks good", "reply in a thread"),
-            ("git diff | pal send @nova --stdin", "send the output of a program"),
+            ("pal send --thread pr-123 -- merged", "send to the participants of a thread"),
+            ("git diff | pal send @nova -", "send the output of a program"),
             ("pal send room -- I am done with the schema", "send to your room"),
             ("pal send @api- --dry-run -- hello", "show the recipients only"),
             ("pal send luna --raw -- y", "press y in luna's terminal"),
@@ -376,7 +384,7 @@ async def send(call: Call) -> int:
         to=tuple(targets),
         has_mentions=has_mentions,
         intent=parsed.value("--intent") or "",
-        thread=parsed.value("--thread") or "",
+        thread=_thread_name(call),
         reply_to=parsed.value("--reply-to") or "",
         priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
         expires_in_ms=_milliseconds(expires_s),
@@ -400,7 +408,7 @@ async def send(call: Call) -> int:
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:
-        await call.say(call.safe(_sentence(sent), keep_lines=True))
+        await call.say(call.safe(_sentence(sent, call.services.clock.now_ms()), keep_lines=True))
     return 0
 
 
@@ -416,6 +424,13 @@ async def _room(call: Call, targets: Sequence[str]) -> str:
     if named == "":
         raise UsageError("--room requires a room: its name, or a path in its workspace")
     return "" if named is None else await named_room(call, named)
+
+
+def _thread_name(call: Call) -> str:
+    name = call.parsed.value("--thread")
+    if name == "":
+        raise UsageError("--thread requires a name; leave it out for a message without a thread")
+    return name or ""
 
 
 def _is_here(target: str) -> bool:
@@ -449,20 +464,47 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     parsed = call.parsed
     words = list(parsed.positionals)
     path = parsed.value("--file")
-    if path is not None or parsed.has("--stdin"):
+    is_dash = parsed.after is None and words[-1:] == ["-"] and path is None
+    if is_dash:
+        words.pop()
+    if path is not None or parsed.has("--stdin") or is_dash:
         if parsed.after:
             raise UsageError("the text comes from --file or --stdin: leave out the text after --")
         return words, await _content(call, path), False
     if parsed.after is not None:
         if not parsed.after:
-            raise UsageError("there is no text after --")
+            raise UsageError(f"there is no text after --{_about_input(call, words)}")
         return words, " ".join(parsed.after), False
     if not words:
-        raise UsageError("there is no text: pal send [TARGET...] [--] TEXT")
+        raise UsageError(f"there is no text: pal send [TARGET...] [--] TEXT{_about_input(call, words)}")
     *targets, text = words
-    if not targets and text.startswith("@") and " " not in text.strip():
-        raise UsageError(f"{text!r} is a recipient without a text: pal send {text} -- TEXT")
+    is_recipient_only = text.startswith("@") and " " not in text.strip()
+    if is_recipient_only or (not targets and is_recipient(call.services.broker.directory, text.strip())):
+        to = " ".join([*targets, text if is_recipient_only else f"@{text.strip()}"])
+        raise UsageError(
+            f"{text!r} is a recipient without a text: pal send {to} -- TEXT{_about_input(call, [to])}"
+        )
+    _check_targets(call, targets, text)
     return targets, text, True
+
+
+def _about_input(call: Call, targets: Sequence[str]) -> str:
+    """Return how to send standard input, unless that is a terminal."""
+    if call.asked.stdin_is_terminal:
+        return ""
+    return f". Standard input is read only with --stdin: {' '.join(('pal send', *targets, '--stdin'))}"
+
+
+def _check_targets(call: Call, targets: Sequence[str], text: str) -> None:
+    """Refuse a text of several arguments: `pal send @nova hello there`."""
+    directory = call.services.broker.directory
+    for at, word in enumerate(targets):
+        is_bare = word[:1] not in ("@", "#") and "/" not in word
+        if at and is_bare and targets[0].startswith("@") and not is_recipient(directory, word):
+            raise UsageError(
+                f"no such agent: {word}. If it belongs to the text, put -- before the text: "
+                f"{' '.join(('pal send', *targets[:at], '--', *targets[at:], text))}"
+            )
 
 
 async def _content(call: Call, path: str | None) -> str:
@@ -484,11 +526,15 @@ def _room_of(sent: Sent) -> str:
     return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
 
 
-def _sentence(sent: Sent) -> str:
+def _sentence(sent: Sent, now_ms: int) -> str:
     """Return the result in one line, and one more line for each group or path without recipients."""
-    names = ", ".join(sent.delivered_to) or "no agent"
+    exited = {one.agent: f" ({_exited(one, now_ms)})" for one in sent.exited}
+    names = ", ".join(f"{name}{exited.get(name, '')}" for name in sent.delivered_to) or "no agent"
     if room := _room_of(sent):
         names = f"{names} in {room}"
+    message = None if sent.event is None else body_as(sent.event, MessageSent)
+    if message is not None and message.answers is not None:
+        names = f"{names}, as the answer to #{message.answers}"
     if sent.event is None:
         lines = [f"would go to {names}"]
     elif sent.is_repeat:
@@ -498,10 +544,19 @@ def _sentence(sent: Sent) -> str:
         if not sent.delivered_to:
             where = f" in {room}" if room else ""
             lines = [f"kept as #{sent.event.seq}; nobody is here{where} to read it"]
+        if message is not None and sent.to == (SCRIPT_NAME,):
+            lines = [f"kept as #{sent.event.seq}, the answer to #{message.reply_to}; a script has no mailbox"]
     if sent.delivered_to or sent.event is None:
         lines += [f"{group} has no members now; the message is kept" for group in sent.empty_groups]
     lines += [f"no agent is subscribed to {path}: dead letter" for path in sent.dead]
     return "\n".join(lines)
+
+
+def _exited(one: ExitedRecipient, now_ms: int) -> str:
+    """Return since when a recipient has left, and what happens to its message."""
+    span = ago(now_ms - one.since)
+    way = f": pal resume {one.agent}" if one.resumable else ""
+    return f"{one.state} {span[:-1]} {span[-1]} ago; it waits until {one.agent} comes back{way}"
 
 
 # --------------------
@@ -906,9 +961,11 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
     for receipt in receipts_of(call.services, event):
         entry = receipt.entry
         state = f"{entry.state} (unconfirmed)" if entry.unconfirmed else entry.state
+        if entry.implied:
+            state = f"{entry.state} (by #{entry.answer}, without --reply-to)"
         evidence = [word for word in (entry.lane, entry.grade, entry.reason) if word]
         evidence += [GATE_ADVICE[reason] for reason in evidence if reason in GATE_ADVICE]
-        if entry.answer:
+        if entry.answer and not entry.implied:
             evidence.append(f"answered in #{entry.answer}")
         if entry.by:
             evidence.append(f"by {entry.by}")
@@ -1185,9 +1242,11 @@ def tips_for_agent(
 ) -> dict[str, str]:
     """Return the tips for an agent with these messages, without those in `told`.
 
-    None stands for those that are stored as shown. A tip is repeated until it is stored.
+    None stands for those that are stored as shown. A tip is repeated until it is stored. An
+    observer gets no tips: it may not send.
     """
-    if form_of(call) != FENCE or call.caller.kind != INSTANCE:
+    is_observer = not can(call.caller.standing, Standing.GUEST)
+    if form_of(call) != FENCE or call.caller.kind != INSTANCE or is_observer:
         return {}
     tips = tips_for(events, () if told is None else told)
     if tips and told is None:  # Most messages have no tip, and then nothing has to be read.

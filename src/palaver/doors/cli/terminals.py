@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
-from palaver.domain.rights import require
+from palaver.domain.rights import has_started, may_resume, require
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, Command, Option, Positional
 from palaver.errors import (
@@ -27,10 +27,8 @@ from palaver.harness.base import compile_rule
 from palaver.identity.process import HARNESS_WORDS
 from palaver.identity.tokens import Ticket
 from palaver.protocol.agents import (
-    INSTANCE,
     LAUNCHED,
     Agent,
-    Caller,
     Standing,
     check_name,
     full_name,
@@ -292,7 +290,7 @@ async def resume(call: Call) -> int:
     """Let the client start the command of an earlier agent again, under the same name."""
     agent = call.agent(call.parsed.positionals[0])
     caller = call.caller
-    if caller.standing < Standing.OPERATOR and not _has_started(caller, agent):
+    if not may_resume(caller, agent):
         raise NotAllowed("resume", caller.standing.word, "operator, or the caller that started it")
     if agent.parent:
         raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can resume it")
@@ -399,13 +397,8 @@ def _check_free(call: Call, name: str) -> None:
         return
     if not known.left and call.services.callers.presence.is_present(name):
         raise NameTaken(name, "it is in use now; choose another with --name")
-    if call.caller.kind != HUMAN and not _has_started(call.caller, known):
+    if call.caller.kind != HUMAN and not has_started(call.caller, known):
         raise NameTaken(name, "it was used before; 'pal resume' restarts its program")
-
-
-def _has_started(caller: Caller, agent: Agent) -> bool:
-    """Return whether the caller started the agent. Never true for a script: all scripts share one name."""
-    return caller.kind == INSTANCE and caller.name == agent.by
 
 
 def _harness_of(argv: tuple[str, ...]) -> str:

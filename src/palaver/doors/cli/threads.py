@@ -30,8 +30,9 @@ THREAD_COMMANDS: Final = (
         group=_GROUP,
         summary="Read conversations.",
         description=(
-            "A thread is a name that messages share: 'pal send --thread NAME'. It does not change their "
-            "recipients. A reply with --reply-to is in the thread of the message that it answers."
+            "A thread is a name that messages share: 'pal send --thread NAME'. A message in it that names no "
+            "recipient goes to its participants. A reply with --reply-to is in the thread of the message "
+            "that it answers."
         ),
         is_group=True,
         examples=(("pal thread list", "list recent conversations"),),
@@ -148,7 +149,7 @@ async def list_threads(call: Call) -> int:
             await call.say_json({**view, "ts": thread.ts, "names": list(thread.names)})
         return 0
     if not threads:
-        await call.say("no threads yet; 'pal send --thread NAME' starts one")
+        await call.say("no threads yet; 'pal send @nova --thread NAME -- TEXT' starts one")
         return 0
     now = call.services.clock.now_ms()
     columns = [
