@@ -7,6 +7,7 @@ the file: any process can start the daemon, and any process can set its environm
 This module defines the type of each setting; `protocol/settings_file.py` checks its text.
 """
 
+import shlex
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,7 +24,7 @@ NOT_SETTINGS: Final = frozenset(
 )
 """Variables with our prefix that are not settings."""
 
-_ONLY_IN_FILE: Final = ("http", "irc", "brake", "hints", "approvals", "room_")
+_ONLY_IN_FILE: Final = ("http", "irc", "brake", "hints", "approvals", "room_", "agent_commands", "window")
 """Name prefixes of settings that open doors, loosen brakes, reach agents or decide about rooms."""
 
 Origin = Literal["default", "file", "environment"]
@@ -32,6 +33,10 @@ Origin = Literal["default", "file", "environment"]
 _LIMIT_DIGITS: Final = 12
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _WAKES: Final = ("human", "everyone", "nobody")
+_CONSENTS: Final = ("ask", "yes", "no")
+NAME_SLOT: Final = "{name}"
+COMMAND_SLOT: Final = "{command}"
+"""The parts of the setting 'window' that are replaced; the command is a word of its own."""
 _Value = TypeVar("_Value", str, int)
 
 
@@ -115,6 +120,16 @@ class Settings:
     codex_hooks: int = _setting(
         1, "With 0, 'pal codex' runs Codex without hooks and does not ask about them.", 1
     )
+    agent_commands: str = _setting(
+        "ask",
+        "Whether agents may use the safe commands and tools of the bus without a prompt: yes, no, or ask a "
+        "person once.",
+    )
+    window: str = _setting(
+        "",
+        "The command that opens a window for --window, such as 'xterm -T {name} -e {command}'; empty means "
+        "that the terminal in use decides.",
+    )
     room_wakes: str = _setting(
         "human", "The senders whose messages to a whole room wake all members: human, everyone or nobody."
     )
@@ -194,9 +209,24 @@ def typed(key: str, value: object) -> str | int:
         raise BadRequest(f"the setting {key!r} must be a text, not {value!r}")
     if key == "log_level" and value not in _LEVELS:
         raise BadRequest(f"the setting 'log_level' must be debug, info, warning or error, not {value!r}")
+    if key == "agent_commands" and value not in _CONSENTS:
+        raise BadRequest(f"the setting 'agent_commands' must be ask, yes or no, not {value!r}")
+    if key == "window" and value and COMMAND_SLOT not in split_window(value):
+        raise BadRequest(
+            "the setting 'window' must be a command with the word {command}, such as 'xterm -T {name} -e "
+            f"{{command}}', not {value!r}"
+        )
     if key == "room_wakes" and value not in _WAKES:
         raise BadRequest(f"the setting 'room_wakes' must be human, everyone or nobody, not {value!r}")
     return value
+
+
+def split_window(text: str) -> list[str]:
+    """Split the setting 'window' into its words, as a shell does; empty if a quote is not closed."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
 
 
 def _number(key: str, value: object) -> int:

@@ -1,4 +1,4 @@
-"""A person's permission for hooks: asked once, of a person only, and stored for exactly these hooks."""
+"""A person's permission for hooks and for the safe commands: asked once, of a person only, and stored."""
 
 import io
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.app.consent import AGAIN, ASK, KNOWN, OFF, has_codex_hooks
+from palaver.app.consent import AGAIN, ASK, KNOWN, OFF, has_codex_hooks, may_use_bus
 
 PAL = "/opt/pal"
 
@@ -139,3 +139,63 @@ def test_permission_is_stored_with_the_hash_of_its_hooks(tmp_path: Path, desk: D
 
     assert found["agreed"] is True
     assert len(found["hooks"]) == 64
+
+
+# The safe commands of the bus. That the decision is stored is tested with a running bus, in test_run.py.
+
+
+def set_commands(home: Path, value: str) -> None:
+    (home / "config.toml").write_text(f'agent_commands = "{value}"\n')
+
+
+@pytest.mark.parametrize("word", [ASK, KNOWN])
+@pytest.mark.parametrize(("value", "is_allowed"), [("yes", True), ("no", False)])
+def test_stored_decision_about_commands_counts_without_a_question(
+    tmp_path: Path, desk: Desk, word: str, value: str, is_allowed: bool
+) -> None:
+    set_commands(tmp_path, value)
+    desk.types("n\n" if is_allowed else "y\n")
+
+    assert may_use_bus(word, str(tmp_path)) == is_allowed
+    assert desk.shown == ""
+
+
+def test_commands_are_not_asked_about_without_a_person(tmp_path: Path, desk: Desk) -> None:
+    desk.types("y\n")
+
+    assert not may_use_bus(KNOWN, str(tmp_path))
+    assert desk.shown == ""
+
+
+def test_commands_are_not_asked_about_without_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+
+    assert not may_use_bus(ASK, str(tmp_path))
+
+
+def test_closed_terminal_allows_no_commands(tmp_path: Path, desk: Desk) -> None:
+    desk.types("")
+
+    assert not may_use_bus(ASK, str(tmp_path))
+    assert desk.shown.count("Allow these without a prompt?") == 1
+    assert "pal send, recv, inbox" in " ".join(desk.shown.split())
+
+
+def test_damaged_settings_allow_no_commands(tmp_path: Path, desk: Desk) -> None:
+    set_commands(tmp_path, "always")
+    desk.types("y\n")
+
+    assert not may_use_bus(ASK, str(tmp_path))
+    assert desk.shown == ""
+
+
+def test_decision_that_the_bus_does_not_store_allows_nothing(
+    tmp_path: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.app.consent.find_pal", lambda: "/nowhere/pal")
+    desk.types("y\n")
+
+    assert not may_use_bus(ASK, str(tmp_path))
+    assert "could not be stored" in desk.shown

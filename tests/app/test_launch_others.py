@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
-from palaver.app.launch import LAUNCHERS, Launch
+from palaver.app.launch import LAUNCHERS, NO_CHOICES, Launch
 from palaver.holder.opencode import read_place, told_path
 
 
 def _prepare(harness: str, folder: Path, *args: str, session: str = "", **more: str) -> Launch:
     environment = {"HOME": str(folder / "account"), "PATH": "/nowhere", **more}
     (folder / "home").mkdir(exist_ok=True)
-    return LAUNCHERS[harness](args, session, str(folder / "home"), environment, str(folder))
+    return LAUNCHERS[harness](args, session, str(folder / "home"), environment, str(folder), NO_CHOICES)
 
 
 def test_opencode_gets_a_port_and_a_password_known_to_its_holder(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_no_holder_stays_for_a_harness_that_needs_none(person: Person, home: Hom
     (folder / "claude").chmod(0o755)
 
     person.run(f"PATH={folder}:$PATH pal claude -p hello")
+    person.until(b"[y/N]")
+    person.press(b"n\r")
     person.until(b"ready")
 
     wait_until(lambda: not holders_of(home.path))

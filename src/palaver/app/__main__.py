@@ -35,6 +35,11 @@ def _attach(words: list[str]) -> int:
     from palaver.errors import PalaverError
 
     try:
+        if "--window" in words:
+            from palaver.app.window import open_window  # loaded only for this option
+
+            open_window(os.environ["PALAVER_HOME"], words[0], os.environ)
+            return 0
         return attach(os.environ["PALAVER_HOME"], words[0], os.environ, is_plain="--plain" in words)
     except PalaverError as error:
         sys.stderr.write(f"pal: {error}\n")

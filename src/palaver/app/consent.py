@@ -1,18 +1,25 @@
-"""A person's consent to hooks, requested once in the client's terminal and stored in the home of the bus.
+"""A person's consent, requested once in the client's terminal and stored in the home of the bus.
 
-Only a person at the terminal is asked. Any other caller that starts a harness gets the hooks that a person
-agreed to before, or no hooks. Each version of the hooks needs a new consent.
+There are two questions: whether Codex may run hooks, and whether agents may use the safe commands of the bus
+without a prompt. Only a person at the terminal is asked. For any other caller that starts a harness, the
+earlier decision counts, and without a decision the answer is no. Each version of the hooks needs a new
+consent.
 """
 
 import json
 import shutil
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from typing import Final
 
 from palaver.app.install_plan import write_private
+from palaver.config import load
+from palaver.errors import PalaverError
 from palaver.harness.codex.hooks import TRUSTED_EVENTS, hook_command, hooks_digest
+from palaver.harness.safe_commands import SAFE_COMMANDS
+from palaver.home import find_pal
 
 OFF: Final = "off"
 KNOWN: Final = "known"
@@ -72,6 +79,64 @@ def _question(pal: str, home: str) -> str:
     width = min(shutil.get_terminal_size().columns - 1, _WIDEST)
     lines = [*_wrapped(before, width), "", f"    {hook_command(pal, home, 'EVENT')}", ""]
     return "\n".join([*lines, *_wrapped(behind, width), "Trust these hooks? [y/N] "])
+
+
+# --------------------
+# The safe commands and tools of the bus. The decision is the setting `agent_commands`.
+
+_SETTING: Final = "agent_commands"
+_LIMIT_S: Final = 30.0
+"""Seconds that the bus may take to store the decision."""
+
+
+def may_use_bus(word: str, home: str) -> bool:
+    """Whether agents may use the safe commands without a prompt; asks the user if that is allowed.
+
+    The file is read, and not the settings of the running bus: the user may have decided a moment ago.
+    """
+    try:
+        known = load(Path(home), {}).settings.agent_commands
+    except (PalaverError, OSError):  # the bus would not start with such settings
+        return False
+    if known != ASK or word != ASK or not _is_person_there():
+        return known == "yes"
+    sys.stderr.write(_bus_question())
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        return False  # no reply: ask again the next time
+    is_agreed = answer.strip().lower() in _YES
+    return _store("yes" if is_agreed else "no", home) and is_agreed
+
+
+def _store(value: str, home: str) -> bool:
+    """Have the bus write the decision; it accepts this from a person only, and records it in the log.
+
+    Return False if it refuses: then the reply did not come from a person.
+    """
+    command = [find_pal(), "--home", home, "config", "set", _SETTING, value]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False)
+        trouble = done.stderr.decode("utf-8", "replace").strip() if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        trouble = f"pal: {error}"
+    if trouble:
+        sys.stderr.write(f"{trouble}\npal: agents are asked as before; the reply could not be stored\n")
+        return False
+    sys.stderr.write(f"Stored. 'pal config set {_SETTING}' with yes, no or ask changes it.\n")
+    return True
+
+
+def _bus_question() -> str:
+    commands = ", ".join(SAFE_COMMANDS)
+    text = (
+        "Agents write to each other with 'pal' and with the tools of Palaver. In a mode that asks, a harness "
+        "asks you before each of these calls. You can allow the safe ones once for all agents that 'pal' "
+        f"starts: pal {commands}, and the tools that do the same. Everything else is asked as before, also "
+        "'pal config', 'run', 'stop', 'approve' and 'install'."
+    )
+    width = min(shutil.get_terminal_size().columns - 1, _WIDEST)
+    return "\n".join([*_wrapped(text, width), "Allow these without a prompt? [y/N] "])
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from palaver.app.consent import ASK, KNOWN, may_use_bus
 from palaver.app.install_plan import (
     InstalledFile,
     Plan,
@@ -51,6 +52,7 @@ from palaver.app.install_plan import (
 )
 from palaver.client.start import find_python
 from palaver.doors.cli.parser import Parsed
+from palaver.harness.safe_commands import ASKING
 from palaver.harness.setup import INSTALLABLE, Setup, setup_for
 from palaver.holder import codex as codex_companion
 from palaver.holder import opencode as opencode_companion
@@ -71,7 +73,9 @@ _COMPANIONS: Final = {"codex": codex_companion.MODULE, "opencode": opencode_comp
 def install_harness(parsed: Parsed, harness: str, environment: Mapping[str, str]) -> int:
     """Set up a harness, if the user agrees."""
     home = Path(environment["PALAVER_HOME"])
-    setup = _setup(harness, home, environment)
+    is_asked = not (parsed.has("--yes") or parsed.has("--print"))
+    is_allowed = harness in ASKING and may_use_bus(ASK if is_asked else KNOWN, str(home))
+    setup = _setup(harness, home, environment, may_use_bus=is_allowed)
     try:
         with turn(parsed, home):
             return _install_harness(parsed, harness, setup, environment)
@@ -139,15 +143,32 @@ def _install_harness(parsed: Parsed, harness: str, setup: Setup, environment: Ma
     known = read_record(home, harness)
     plans = [plan_install(harness, change, known, environment) for change in setup.changes]
     recorded = {written.path for written in known.files} if known is not None else set()
-    is_there = known is not None and known.own == setup.own
+    folder = settings_folder(harness, environment)
+    gone = _not_planned(known, folder, plans)
+    removals = [plan_uninstall(harness, written) for written in gone]
+    is_there = known is not None and known.own == setup.own and not gone
     is_there = is_there and all(one.before == one.after and str(one.path) in recorded for one in plans)
+    shown = [*plans, *removals]
     if parsed.has("--print") or is_there:
-        return _say_line(parsed, plans, "would be changed" if not is_there else "is up to date", setup)
-    if not _is_agreed(parsed, plans, setup):
+        return _say_line(parsed, shown, "would be changed" if not is_there else "is up to date", setup)
+    if not _is_agreed(parsed, shown, setup):
         return _complain_about(parsed, "nothing was written")
-    folder = str(settings_folder(harness, environment))
-    _carry_out(home, harness, folder, plans, setup, known)
-    return _say_line(parsed, plans, "changed", setup, is_short=True)
+    _carry_out(home, harness, str(folder), plans, setup, known)
+    if gone:
+        for plan in removals:
+            _write(plan)
+        written = read_record(home, harness)
+        assert written is not None  # it was just stored
+        folders = [one for file in gone for one in file.folders]
+        remove_folders(home, folders, lambda: _forget(home, written, gone))
+    return _say_line(parsed, shown, "changed", setup, is_short=True)
+
+
+def _not_planned(known: Record | None, folder: Path, plans: Sequence[Plan]) -> list[InstalledFile]:
+    """Return the files that an earlier setup of a folder has written and that are not part of it now."""
+    planned = {str(plan.path) for plan in plans}
+    files = known.files if known is not None else ()
+    return [one for one in files if one.path not in planned and is_in(one, folder)]
 
 
 def _uninstall_harness(parsed: Parsed, known: Record, here: Sequence[InstalledFile], home: Path) -> int:
@@ -168,9 +189,11 @@ def _forget(home: Path, known: Record, here: Sequence[InstalledFile]) -> None:
         shutil.rmtree(own_folder(home, known.harness), ignore_errors=True)
 
 
-def _setup(harness: str, home: Path, environment: Mapping[str, str]) -> Setup:
+def _setup(harness: str, home: Path, environment: Mapping[str, str], *, may_use_bus: bool = False) -> Setup:
     own = str(own_folder(home, harness))
-    return setup_for(harness, _client(environment, home), own, _companion(harness, home))
+    return setup_for(
+        harness, _client(environment, home), own, _companion(harness, home), may_use_bus=may_use_bus
+    )
 
 
 def _client(environment: Mapping[str, str], home: Path) -> tuple[str, ...]:
@@ -269,7 +292,9 @@ def _say_line(
     parsed: Parsed, plans: Sequence[Plan], word: str, setup: Setup | None = None, *, is_short: bool = False
 ) -> int:
     for plan in plans:
-        done = word if plan.after is not None else word.replace("restored", _REMOVED)
+        done = word
+        if plan.after is None:
+            done = word.replace("restored", _REMOVED).replace("changed", "removed")
         said = done if plan.before != plan.after else "is up to date" if setup else plan.word or "stays"
         if parsed.form == "json":
             line = {"path": str(plan.path), "result": said, "diff": "\n".join(difference(plan))}

@@ -53,8 +53,31 @@ class Launch:
     """False: the command is not a conversation, and is run unchanged."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchChoices:
+    """What the caller and a person have chosen for this start.
+
+    The functions may ask a person, so they are called only for a conversation.
+    """
+
+    is_fork: bool = False
+    """Continue a copy of the session, not the session itself."""
+    may_use_bus: Callable[[], bool] = lambda: False
+    """Returns whether the harness runs the safe commands and tools of the bus without a prompt."""
+    has_hooks: Callable[[str], bool] = lambda pal: False
+    """Returns whether a person has agreed to the hooks that run this client; only Codex needs it."""
+
+
+NO_CHOICES: Final = LaunchChoices()
+
+
 def prepare_claude(
-    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+    args: Sequence[str],
+    session: str,
+    home: str,
+    environment: Mapping[str, str],
+    cwd: str,
+    choices: LaunchChoices = NO_CHOICES,
 ) -> Launch:
     """Prepare Claude Code: its plugin, and the session that its arguments select. Raises OSError."""
     from palaver.harness.claude.launch import (
@@ -72,10 +95,14 @@ def prepare_claude(
     pal = find_pal()
     plugin = write_files(Path(home) / _FOLDER, "claude", plugin_files(pal))
     held = _names(sessions_folder(environment, cwd)) if asked.is_last or asked.is_chosen else []
+    wanted = claude_args(
+        args, str(plugin), session=session, may_use_bus=choices.may_use_bus(), is_fork=choices.is_fork
+    )
+    known = newest_session(held) if asked.is_last else asked.session or session
     return Launch(
-        argv=("claude", *claude_args(args, str(plugin), session=session)),
+        argv=("claude", *wanted),
         environment=with_pal(environment, home, pal),
-        session=newest_session(held) if asked.is_last else asked.session or session,
+        session="" if choices.is_fork else known,
         among=newest_sessions(held, LIMIT_AMONG) if asked.is_chosen and not session else (),
         is_headless=asked.is_headless,
     )
@@ -87,15 +114,11 @@ def prepare_codex(
     home: str,
     environment: Mapping[str, str],
     cwd: str,
-    *,
-    has_hooks: Callable[[str], bool] = lambda pal: False,
+    choices: LaunchChoices = NO_CHOICES,
 ) -> Launch:
-    """Prepare Codex: a separate process starts it with an app-server. Raises OSError.
-
-    `has_hooks` returns whether a person has agreed to its hooks; it is called only for a conversation.
-    """
+    """Prepare Codex: a separate process starts it with an app-server. Raises OSError."""
     from palaver.harness.codex import launch as codex_launch
-    from palaver.holder.codex_start import HOOKS, codex_address, last_codex_session
+    from palaver.holder.codex_start import HOOKS, USES_BUS, codex_address, last_codex_session
     from palaver.holder.codex_start import MODULE as CODEX_START
 
     asked = codex_launch.read_arguments(args)
@@ -104,19 +127,27 @@ def prepare_codex(
     pal = find_pal()
     is_screen = asked.kind is codex_launch.Kind.SCREEN
     native = codex_address(home) if is_screen and not asked.is_alone else ""
-    hooks = (HOOKS,) if not asked.is_remote and has_hooks(pal) else ()
-    starter = (find_python(), "-I", "-m", CODEX_START, native, *hooks)
+    hooks = (HOOKS,) if not asked.is_remote and choices.has_hooks(pal) else ()
+    uses_bus = (USES_BUS,) if not asked.is_remote and choices.may_use_bus() else ()
+    starter = (find_python(), "-I", "-m", CODEX_START, native, *hooks, *uses_bus)
+    words = codex_launch.resumed(args, session, is_fork=choices.is_fork)
+    known = last_codex_session(environment, cwd) if asked.is_last else asked.session or session
     return Launch(
-        argv=(*starter, "--", "codex", *codex_launch.resumed(args, session)),
+        argv=(*starter, "--", "codex", *words),
         environment=with_pal(environment, home, pal),
-        session=last_codex_session(environment, cwd) if asked.is_last else asked.session or session,
+        session="" if choices.is_fork else known,
         native=native,
         is_headless=not is_screen,
     )
 
 
 def prepare_opencode(
-    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+    args: Sequence[str],
+    session: str,
+    home: str,
+    environment: Mapping[str, str],
+    cwd: str,
+    choices: LaunchChoices = NO_CHOICES,
 ) -> Launch:
     """Prepare OpenCode: its terminal's server gets a port and a password.
 
@@ -127,13 +158,14 @@ def prepare_opencode(
         OpenCodeEndpoint,
         free_port,
         last_opencode_session,
+        may_allow,
         new_place,
         told_path,
         write_place,
         write_shell,
     )
 
-    args = opencode_launch.resumed(args, session)
+    args = opencode_launch.resumed(args, session, is_fork=choices.is_fork)
     asked = opencode_launch.read_arguments(args, time.time_ns() // 1_000_000)
     if not asked.is_agent:
         return Launch(argv=("opencode", *args), environment=dict(environment), is_agent=False)
@@ -147,6 +179,7 @@ def prepare_opencode(
         mcp=(pal, "mcp"),
         instructions=str(told_path(path)) if path is not None else "",
         shell=write_shell(path.parent, environment, cwd) if path is not None else "",
+        may_use_bus=choices.may_use_bus() and may_allow(environment, cwd),
     )
     kept = with_pal({**environment, **added}, home, pal)
     known = last_opencode_session(environment, cwd) if asked.is_continued else asked.session
@@ -194,7 +227,12 @@ def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
 
 
 def prepare_gemini(
-    args: Sequence[str], session: str, home: str, environment: Mapping[str, str], cwd: str
+    args: Sequence[str],
+    session: str,
+    home: str,
+    environment: Mapping[str, str],
+    cwd: str,
+    choices: LaunchChoices = NO_CHOICES,
 ) -> Launch:
     """Prepare Gemini CLI: its hooks and tools, as an extension in a home of links. Raises OSError."""
     from palaver.harness.gemini import launch as gemini_launch
@@ -205,25 +243,34 @@ def prepare_gemini(
     pal = find_pal()
     extension = write_files(Path(home) / _FOLDER, "gemini", gemini_launch.extension_files(pal))
     kept = with_pal(environment, home, pal)
+    its_home = gemini_home(home, environment, extension)
+    words = gemini_launch.gemini_args(args, session=session)
+    if choices.may_use_bus():
+        words = _with_gemini_policy(words, home, its_home, cwd)
     return Launch(
-        argv=("gemini", *gemini_launch.gemini_args(args, session=session)),
+        argv=("gemini", *words),
         environment={
             "COLORTERM": "truecolor",  # with fewer colours its composer looks like plain text
             **kept,
-            gemini_launch.HOME: str(gemini_home(home, environment, extension)),
+            gemini_launch.HOME: str(its_home),
         },
         session=last_gemini_session(environment, cwd) if asked.is_last else asked.session or session,
         is_headless=asked.is_headless,
     )
 
 
-LAUNCHERS: Final[Mapping[str, Callable[[Sequence[str], str, str, Mapping[str, str], str], Launch]]] = {
+_Prepare = Callable[[Sequence[str], str, str, Mapping[str, str], str, LaunchChoices], Launch]
+
+LAUNCHERS: Final[Mapping[str, _Prepare]] = {
     "claude": prepare_claude,
     "codex": prepare_codex,
     "opencode": prepare_opencode,
     "gemini": prepare_gemini,
 }
-"""The function that prepares each harness: arguments, session, home of the bus, environment, folder."""
+"""The function that prepares each harness.
+
+Its arguments: those of the harness, the session, the home of the bus, the environment, the folder, choices.
+"""
 
 INSTALLS: Final[Mapping[str, str]] = {
     "claude": "npm install -g @anthropic-ai/claude-code",
@@ -288,6 +335,7 @@ def _names(folder: str) -> list[tuple[str, float]]:
 # CLI itself makes at its first start are created if they are missing.
 
 _PREFIX: Final = "gemini-home-"
+_GEMINI_SYSTEM: Final = Path("/etc/gemini-cli/settings.json")
 _LIMIT_LOOKED_AT: Final = 20
 _LIMIT_LINE_BYTES: Final = 1024 * 1024
 
@@ -311,6 +359,26 @@ def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> P
     _mirror(theirs / EXTENSIONS, ours / EXTENSIONS, {EXTENSION})
     _link(ours / EXTENSIONS / EXTENSION, extension)
     return made
+
+
+def _with_gemini_policy(args: Sequence[str], home: str, its_home: Path, cwd: str) -> list[str]:
+    """Add our policy to the arguments, unless that would remove policies that the user's settings name."""
+    from palaver.harness.gemini.launch import FOLDER, POLICIES, POLICY_FILE, policy_text, with_policy
+
+    ours = write_files(Path(home) / _FOLDER, "gemini-policy", {POLICY_FILE: policy_text()}) / POLICY_FILE
+    settings = (its_home / FOLDER / "settings.json", Path(cwd) / FOLDER / "settings.json", _GEMINI_SYSTEM)
+    theirs = its_home / FOLDER / POLICIES
+    # Gemini CLI splits the value of the option at commas.
+    if "," in f"{ours}{theirs}" or any(map(_names_policies, settings)):
+        return list(args)
+    return with_policy(args, str(ours), str(theirs) if theirs.is_dir() else "")
+
+
+def _names_policies(settings: Path) -> bool:
+    try:
+        return b"policyPaths" in settings.read_bytes()
+    except OSError:
+        return False
 
 
 def last_gemini_session(environment: Mapping[str, str], cwd: str) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from palaver.app.attach import screen_size
-from palaver.app.launch import CANNOT_RUN, INSTALLS, LAUNCHERS, NOT_FOUND, Launch, prepare_codex
+from palaver.app.launch import CANNOT_RUN, INSTALLS, LAUNCHERS, NOT_FOUND, Launch, LaunchChoices
 from palaver.errors import OtherError, PalaverError, UsageError
 from palaver.holder.launch import (
     HolderReady,
@@ -45,6 +45,7 @@ _WITH_VALUE: Final = (
     "--launch",
     "--session",
     "--hooks",
+    "--commands",
     "--prompt",
 )
 
@@ -64,7 +65,12 @@ class RunOrder:
 
     @property
     def is_detached(self) -> bool:
-        return "--detach" in self.flags
+        return "--detach" in self.flags or self.has_window
+
+    @property
+    def has_window(self) -> bool:
+        """Whether it is shown in a new window, and not here."""
+        return "--window" in self.flags
 
     @property
     def is_json(self) -> bool:
@@ -102,6 +108,13 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         return status
     if len(tickets) > 1:
         return _run_group(order, tickets, home, kept, cwd, holder)
+    if order.has_window:
+        from palaver.app.window import check_window, open_window  # rarely needed, and a start waits for it
+
+        try:
+            check_window(home, environment)
+        except PalaverError as error:
+            return _complain(error, order, 1)
     session, native, last_signal = order.options.get("--session", ""), "", int(signal.SIGTERM)
     among: tuple[str, ...] = ()
     if harness := order.options.get("--launch"):
@@ -115,7 +128,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
             if order.is_detached:
                 sentence = (
                     f"{harness} runs in the foreground and prints its result here, so it cannot be detached; "
-                    "leave out --detach"
+                    f"leave out {'--window' if order.has_window else '--detach'}"
                 )
                 return _complain(UsageError(sentence), order, 2)
             from palaver.app.headless import run_headless  # rarely needed, and a start waits for it
@@ -171,6 +184,11 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         except PalaverError as error:  # an agent may start another agent, but only the human may watch one
             _complain(error, order, 0)
     _say_name(name, order)
+    if order.has_window:
+        try:
+            open_window(home, name, environment)
+        except PalaverError as error:
+            return _complain(error, order, 1)
     return 0
 
 
@@ -262,19 +280,21 @@ def _complain_of_end(ready: HolderReady, order: RunOrder) -> int:
 def _prepare(
     harness: str, order: RunOrder, session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
-    if harness != "codex":
-        return LAUNCHERS[harness](order.command[1:], session, home, environment, cwd)
-    from palaver.app.consent import has_codex_hooks  # rarely needed, and a start waits for it
+    def may_use_bus() -> bool:
+        word = order.options.get("--commands", "no")
+        if word in ("yes", "no"):
+            return word == "yes"
+        from palaver.app.consent import may_use_bus  # rarely needed, and a start waits for it
 
-    word = order.options.get("--hooks", "")
-    return prepare_codex(
-        order.command[1:],
-        session,
-        home,
-        environment,
-        cwd,
-        has_hooks=lambda pal: has_codex_hooks(word, pal, home),
-    )
+        return may_use_bus(word, home)
+
+    def has_hooks(pal: str) -> bool:
+        from palaver.app.consent import has_codex_hooks  # as above
+
+        return has_codex_hooks(order.options.get("--hooks", ""), pal, home)
+
+    choices = LaunchChoices(is_fork="--fork" in order.flags, may_use_bus=may_use_bus, has_hooks=has_hooks)
+    return LAUNCHERS[harness](order.command[1:], session, home, environment, cwd, choices)
 
 
 def _say_where(name: str, order: RunOrder) -> None:

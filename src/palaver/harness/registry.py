@@ -9,9 +9,11 @@ import msgspec
 
 from palaver.errors import NotFound
 from palaver.harness.base import Profile
+from palaver.harness.claude import launch as claude_launch
 from palaver.harness.claude import screen as claude
 from palaver.harness.claude.hooks import claude_answer, read_claude_hook
 from palaver.harness.claude.transcript import ClaudeTranscript, claude_places
+from palaver.harness.codex import launch as codex_launch
 from palaver.harness.codex import screen as codex
 from palaver.harness.codex.hooks import codex_answer, read_codex_hook
 from palaver.harness.codex.transcript import CodexTranscript, codex_places
@@ -19,6 +21,7 @@ from palaver.harness.gemini import screen as gemini
 from palaver.harness.gemini.hooks import gemini_answer, read_gemini_hook
 from palaver.harness.gemini.transcript import GeminiTranscript, gemini_places
 from palaver.harness.hooks import HookNews
+from palaver.harness.opencode import launch as opencode_launch
 from palaver.harness.opencode import screen as opencode
 from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_places
 from palaver.harness.programs import AIDER, COPILOT, GENERIC, QWEN
@@ -97,6 +100,17 @@ _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 def is_session_id(text: str) -> bool:
     """Whether a text can be a session id, and so is safe in a file name."""
     return _SESSION.fullmatch(text) is not None
+
+
+# --------------------
+# The harnesses that can continue a copy of a session. Pure: a table.
+
+FORKABLE: Final[Mapping[str, Callable[[Sequence[str]], Sequence[str]]]] = {
+    "claude": claude_launch.without_session,
+    "codex": codex_launch.without_session,
+    "opencode": opencode_launch.without_session,
+}
+"""Each returns the arguments of a start that the copy uses again."""
 
 
 # --------------------

@@ -12,7 +12,9 @@ import msgspec
 
 from palaver.harness.claude import launch as claude_launch
 from palaver.harness.codex import hooks as codex_hooks
+from palaver.harness.codex import launch as codex_launch
 from palaver.harness.gemini import hooks as gemini_hooks
+from palaver.harness.gemini import launch as gemini_launch
 from palaver.harness.json_edit import PLAIN, Dialect, Node, add_part, parse_json, remove_part
 from palaver.harness.opencode import plugin as opencode_plugin
 
@@ -438,12 +440,13 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The change to one file of a harness: additions to JSON, or a TOML table."""
+    """The change to one file of a harness: additions to JSON, a TOML table, or a whole file of ours."""
 
     file: str
     """Its name among the files of the harness."""
     additions: tuple[Addition, ...] = ()
     lines: tuple[str, ...] = ()
+    whole: str = ""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -456,20 +459,34 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """Next steps and facts for the user."""
 
 
-def setup_for(harness: str, pal: Sequence[str], own_folder: str, companion: Sequence[str] = ()) -> Setup:
+def setup_for(
+    harness: str,
+    pal: Sequence[str],
+    own_folder: str,
+    companion: Sequence[str] = (),
+    *,
+    may_use_bus: bool = False,
+) -> Setup:
     """Return the setup of a harness; `pal` is the client, with its home if that is not the default.
 
     `companion` is the command that a plugin or hook of the harness runs; without it there is no companion.
+    `may_use_bus`: the harness runs the safe commands and tools of the bus without a prompt.
     """
     if harness == "codex":
-        return _codex(pal, companion)
-    if harness == "opencode" and companion:
-        return _opencode_with_plugin(pal, own_folder, companion)
-    return _SETUPS[harness](pal, own_folder)
+        return _codex(pal, companion, may_use_bus=may_use_bus)
+    if harness == "opencode":
+        return _opencode_with_plugin(pal, own_folder, companion) if companion else _opencode(pal)
+    if harness == "claude":
+        return _claude(pal, own_folder, may_use_bus=may_use_bus)
+    return _gemini(pal, may_use_bus=may_use_bus)
 
 
 def merge_change(harness: str, change: Change, text: str) -> Merged:
     """Add a change to the text of its file. Raises ValueError."""
+    if change.whole:
+        if text not in ("", change.whole):
+            raise ValueError("it has other content, and only Palaver may write to it; rename your file")
+        return Merged(text=change.whole)
     if change.lines:
         return merged_toml(text, harness, _TABLE, change.lines)
     if harness == "codex":
@@ -479,6 +496,8 @@ def merge_change(harness: str, change: Change, text: str) -> Merged:
 
 def has_change(harness: str, change: Change, text: str) -> bool:
     """Whether a whole change is in the text of its file already, at any position. Raises ValueError."""
+    if change.whole:
+        return text == change.whole
     if change.lines:
         return has_toml(text, _TABLE, change.lines)
     return merged_json(text, change.additions, DIALECTS[harness]).text == text
@@ -486,12 +505,15 @@ def has_change(harness: str, change: Change, text: str) -> bool:
 
 def unmerge_change(harness: str, change: Change, text: str, made: Sequence[Made]) -> Unmerged:
     """Remove a change from the text of its file. Raises ValueError."""
+    if change.whole:
+        is_ours = text == change.whole
+        return Unmerged(text=None if is_ours else text, missing=() if is_ours else (change.file,))
     if change.lines:
         return unmerged_toml(text, harness, _TABLE, made)
     return unmerged_json(text, change.additions, made, DIALECTS[harness])
 
 
-def _claude(pal: Sequence[str], own_folder: str) -> Setup:
+def _claude(pal: Sequence[str], own_folder: str, *, may_use_bus: bool) -> Setup:
     marketplace = {"source": {"source": "directory", "path": own_folder}}
     plugin = f"{claude_launch.PLUGIN}@{_MARKETPLACE}"
     listed = {
@@ -501,6 +523,7 @@ def _claude(pal: Sequence[str], own_folder: str) -> Setup:
     }
     files = claude_launch.plugin_files(_SLOT)
     own = {f"plugin/{name}": _filled(text, pal) for name, text in files.items()}
+    rules = claude_launch.allow_rules() if may_use_bus else ()
     return Setup(
         changes=(
             Change(
@@ -508,6 +531,7 @@ def _claude(pal: Sequence[str], own_folder: str) -> Setup:
                 additions=(
                     Addition(path=("extraKnownMarketplaces",), name=_MARKETPLACE, value=marketplace),
                     Addition(path=("enabledPlugins",), name=plugin, value=True),
+                    *(Addition(path=("permissions", "allow"), value=rule) for rule in rules),
                 ),
             ),
         ),
@@ -542,10 +566,12 @@ def _fill(value: object, pal: Sequence[str]) -> None:
             _fill(one, pal)
 
 
-def _codex(pal: Sequence[str], companion: Sequence[str]) -> Setup:
+def _codex(pal: Sequence[str], companion: Sequence[str], *, may_use_bus: bool) -> Setup:
+    approvals = codex_launch.approved_tools() if may_use_bus else {}
     server = (
         f"command = {_toml(pal[0])}",
         f"args = [{', '.join(map(_toml, (*pal[1:], 'mcp')))}]",
+        *(f"{key} = {_toml(value)}" for key, value in approvals.items()),
     )
     hooks = tuple(
         Addition(path=("hooks", event), value={"hooks": [_hook("codex", pal, event, _codex_limit_s(event))]})
@@ -565,7 +591,7 @@ def _codex(pal: Sequence[str], companion: Sequence[str]) -> Setup:
     )
 
 
-def _opencode(pal: Sequence[str], own_folder: str) -> Setup:
+def _opencode(pal: Sequence[str]) -> Setup:
     server = {"type": "local", "command": [*pal, "mcp"], "enabled": True}
     return Setup(
         changes=(
@@ -579,7 +605,7 @@ def _opencode(pal: Sequence[str], own_folder: str) -> Setup:
 
 
 def _opencode_with_plugin(pal: Sequence[str], own_folder: str, companion: Sequence[str]) -> Setup:
-    (tools,) = _opencode(pal, own_folder).changes
+    (tools,) = _opencode(pal).changes
     address = f"file://{quote(f'{own_folder}/{opencode_plugin.FILE}')}"
     plugin = Addition(path=("plugin",), value=address)
     return Setup(
@@ -592,24 +618,23 @@ def _opencode_with_plugin(pal: Sequence[str], own_folder: str, companion: Sequen
     )
 
 
-def _gemini(pal: Sequence[str], own_folder: str) -> Setup:
+def _gemini(pal: Sequence[str], *, may_use_bus: bool) -> Setup:
     hooks = tuple(
         Addition(path=("hooks", event), value={"hooks": [_hook("gemini", pal, event, _HOOK_LIMIT_S * 1000)]})
         for event in gemini_hooks.EVENTS
     )
     server = {"command": pal[0], "args": [*pal[1:], "mcp"]}
+    policy = f"{gemini_launch.POLICIES}/{gemini_launch.POLICY_FILE}"
     return Setup(
         changes=(
             Change(
                 file="settings.json",
                 additions=(*hooks, Addition(path=("mcpServers",), name=_SERVER, value=server)),
             ),
+            *((Change(file=policy, whole=gemini_launch.policy_text()),) if may_use_bus else ()),
         ),
         advice=("Sessions that start from now on are on the bus, and receive messages while they work.",),
     )
-
-
-_SETUPS: Final = {"claude": _claude, "opencode": _opencode, "gemini": _gemini}
 
 
 def _hook(harness: str, pal: Sequence[str], event: str, timeout: int) -> dict[str, object]:

@@ -244,14 +244,15 @@ def _become_server(words: list[str], log: int) -> NoReturn:
 # --------------------
 # Start Codex in its terminal: first its own app-server, then its terminal UI in this same process.
 #
-#     python -I -m palaver.holder.codex_start ADDRESS [--hooks] -- codex ARGUMENTS...
+#     python -I -m palaver.holder.codex_start ADDRESS [--hooks] [--uses-bus] -- codex ARGUMENTS...
 #
 # The server is a child of the terminal UI, so all its processes belong to the agent, and it ends with the UI.
-# If the server cannot start, Codex runs without it, and messages are typed. `--hooks`, which requires the
-# user's consent, adds hooks for this session.
+# If the server cannot start, Codex runs without it, and messages are typed. Two options need the user's
+# consent: `--hooks` adds hooks for this session, and with `--uses-bus` it calls our tools without a dialog.
 
 MODULE: Final = "palaver.holder.codex_start"
 HOOKS: Final = "--hooks"
+USES_BUS: Final = "--uses-bus"
 
 _ASK_LIMIT_S: Final = 2.0
 _CANNOT_RUN_SCREEN: Final = 126
@@ -260,14 +261,16 @@ _LIMIT_SAID: Final = 500
 
 def main(words: list[str]) -> NoReturn:
     """Replace this process with Codex."""
-    address, has_hooks = words[0], HOOKS in words[: words.index("--")]
+    address, options = words[0], words[1 : words.index("--")]
     command = words[words.index("--") + 1 :]
     home = os.environ["PALAVER_HOME"]  # `pal` sets it for every agent.
     is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
     text = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
     if theirs := _own_settings():
         text = f"{theirs}\n\n{text}"
-    settings = (*launch_settings(find_pal(), home), *(hook_settings(find_pal(), home) if has_hooks else ()))
+    settings = launch_settings(find_pal(), home, may_use_bus=USES_BUS in options)
+    if HOOKS in options:
+        settings = (*settings, *hook_settings(find_pal(), home))
     launch = plan_launch(command[1:], address=address, settings=settings, told=text)
     if launch.server and not _has_server(command[0], launch.server, Path(address)):
         launch = plan_launch(command[1:], address="", settings=settings, told=text)

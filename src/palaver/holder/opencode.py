@@ -37,6 +37,7 @@ from palaver.harness.opencode.launch import (
     NOT_FOR_TOOLS,
     USUAL,
     Began,
+    is_denied_in_settings,
     is_one_turn,
     shell_in_settings,
     shell_name,
@@ -496,6 +497,11 @@ def find_shell(environment: Mapping[str, str], cwd: str) -> str:
     wanted = shell_in_settings(_settings(environment, cwd)) or environment.get("SHELL", "")
     found = shutil.which(wanted, path=path) if wanted and shell_name(wanted) not in NOT_FOR_TOOLS else None
     return found or shutil.which(USUAL, path=path) or "/bin/sh"
+
+
+def may_allow(environment: Mapping[str, str], cwd: str) -> bool:
+    """Whether the safe commands of the bus may be allowed: not if the user's settings deny them."""
+    return not is_denied_in_settings(_settings(environment, cwd))
 
 
 def _settings(environment: Mapping[str, str], cwd: str) -> Iterator[str]:

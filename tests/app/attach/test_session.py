@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 from tests.app.attach.panes import PROGRAMS, Pane, open_pane
 from tests.app.person import holders_of
-from tests.daemon.stage import Home, check_output, new_home, run_script_as_person, wait_until
+from tests.daemon.stage import (
+    Home,
+    check_output,
+    new_home,
+    run_script_as_person,
+    wait_until,
+    write_settings,
+)
 from tests.processes import end_process
 
 MENU = "C-\\"
@@ -648,6 +655,7 @@ while data := os.read(0, 4096):
 def test_harness_starts_with_the_keyboard_and_one_key_opens_the_bar(
     bus: Home, pane: Pane, harness: str
 ) -> None:
+    write_settings(bus, agent_commands="no")
     record = bus.path.parent / "keys"
     folder = bus.path.parent / "harness"
     folder.mkdir()
@@ -683,6 +691,7 @@ def test_harness_starts_with_the_keyboard_and_one_key_opens_the_bar(
 
 
 def test_ctrl_z_in_a_harness_suspends_pal_and_fg_comes_back(bus: Home, pane: Pane) -> None:
+    write_settings(bus, agent_commands="no")
     record = bus.path.parent / "keys"
     folder = bus.path.parent / "harness"
     folder.mkdir()
@@ -708,6 +717,7 @@ def test_ctrl_z_in_a_harness_suspends_pal_and_fg_comes_back(bus: Home, pane: Pan
 
 
 def test_ctrl_z_without_a_shell_leaves_the_screen_as_it_is(bus: Home, pane: Pane) -> None:
+    write_settings(bus, agent_commands="no")
     record = bus.path.parent / "keys"
     folder = bus.path.parent / "harness"
     folder.mkdir()
@@ -726,6 +736,7 @@ def test_ctrl_z_without_a_shell_leaves_the_screen_as_it_is(bus: Home, pane: Pane
 
 
 def test_ended_harness_is_reported_with_the_command_that_continues_it(bus: Home, pane: Pane) -> None:
+    write_settings(bus, agent_commands="no")
     folder = bus.path.parent / "harness"
     folder.mkdir()
     (folder / "claude").write_text("#!/bin/sh\necho ready; read x; exit 7\n")

@@ -91,7 +91,7 @@ def codex_stage(program: Path) -> Iterator[CodexStage]:
     with mock_model(Script()) as model:
         write_settings(folder, model)
         home = HarnessHome(folder / "home", model, "codex")
-        with bus(home) as people:
+        with bus(home, may_use_bus=True) as people:
             stage = CodexStage(home, model, people)
             load_tools(home)
             yield stage

@@ -89,6 +89,6 @@ def duo(claude: Path, codex: Path, claude_lines: Sequence[str], codex_lines: Seq
     with mock_model(asked) as claude_model, mock_model(answering) as codex_model:
         write_settings(folder, codex_model)
         home = HarnessHome(folder / "home", claude_model, "claude", "codex")
-        with bus(home) as people:
+        with bus(home, may_use_bus=True) as people:
             load_tools(home)
             yield Duo(ClaudeStage(home, claude_model, people), CodexStage(home, codex_model, people))

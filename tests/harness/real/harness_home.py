@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.app.person import Person, persons
-from tests.daemon.stage import Home
+from tests.daemon.stage import Home, write_settings
 from tests.harness.real.install import link_node
 from tests.processes import end_processes_of
 
@@ -56,8 +56,13 @@ def new_folder(*programs: Path) -> Path:
 
 
 @contextmanager
-def bus(home: Home) -> Iterator[list[Person]]:
-    """Run the bus of a home. At the end of the block its sessions, the bus and all files are removed."""
+def bus(home: Home, *, may_use_bus: bool = False) -> Iterator[list[Person]]:
+    """Run the bus of a home. At the end of the block its sessions, the bus and all files are removed.
+
+    `may_use_bus`: a person has decided that agents use the safe commands without a prompt; otherwise that
+    they do not. So no test is asked.
+    """
+    write_settings(home, agent_commands="yes" if may_use_bus else "no")
     with no_bus_yet(home) as people:
         home.ok("up")
         yield people

@@ -1,6 +1,5 @@
 """The quick start of the README with the real Claude Code and Codex: its commands and their output."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,12 @@ pytestmark = pytest.mark.harness
 QUICK = sections(README, "##")["Quick start"]
 QUESTION = "which tests are red?"
 ANSWER = "3 of 41, all in test_lexer.py"
-PERMISSIONS = {"permissions": {"allow": ["Bash(pal send:*)"]}}
-"""The user's settings of Claude Code.
+ASKED = b"[y/N]"
+"""The end of a question.
 
-Without them it asks a server about each command, and the scripted model cannot reply to that.
+`pal claude` asks whether agents may use the safe commands without a prompt. Without that Claude Code asks a
+server about each command, and the scripted model cannot reply to that. `pal codex` asks about our hooks.
 """
-TRUST = b"[y/N]"
-"""The end of the question whether `pal codex` may use our hooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,6 @@ def both() -> Iterator[Duo]:
     """Both programs, not started yet, and no bus."""
     folder = new_folder(installed("claude"), installed("codex"))
     write_account(folder)
-    (folder / "account" / ".claude").mkdir()
-    (folder / "account" / ".claude" / "settings.json").write_text(json.dumps(PERMISSIONS))
     with mock_model(luna()) as luna_model, mock_model(nova()) as nova_model:
         write_settings(folder, nova_model)
         home = HarnessHome(folder / "home", luna_model, "claude", "codex")
@@ -103,9 +99,8 @@ def start(stage: HarnessStage, command: str, name: str) -> None:
     """Start a harness at a terminal of a person, and wait until it can be reached."""
     person = stage.person(term="xterm-256color")
     person.run(command)
-    stage.until(lambda: TRUST in person.shown or stage.state(name)[0])
-    if TRUST in person.shown:
-        person.press(b"y\r")
+    person.until(ASKED)
+    person.press(b"y\r")
     stage.until(lambda: stage.state(name)[0] and stage.is_ready(name))
 
 

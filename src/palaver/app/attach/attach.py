@@ -56,15 +56,28 @@ def attach(
         return _attach_unchanged(home, name)
     is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
     session = AttachSession(home, name, is_ascii=is_ascii, keys_first=keys_first)
-    ending = asyncio.run(session.run(call(home, name, *session.agent_size, is_drawn=True)))
+    with _titled(name):
+        ending = asyncio.run(session.run(call(home, name, *session.agent_size, is_drawn=True)))
     while ending.next is not None:
         name, can_relaunch = ending.next.name, True
-        ending = asyncio.run(AttachSession(home, name, is_ascii=is_ascii).run(ending.next))
+        with _titled(name):
+            ending = asyncio.run(AttachSession(home, name, is_ascii=is_ascii).run(ending.next))
     status = _report(ending, name)
     has_failed = ending.exit is not None and ending.exit.code != 0 and not ending.is_stopped
     if has_failed and can_relaunch and _wants_relaunch():
         _relaunch(home, name)
     return status
+
+
+@contextmanager
+def _titled(name: str) -> Iterator[None]:
+    """Set the title of the user's terminal to the agent's name, and restore it afterwards."""
+    os.write(1, f"\x1b[22;2t\x1b]2;{name}\x07".encode())
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the terminal may be closed
+            os.write(1, b"\x1b[23;2t")
 
 
 def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:

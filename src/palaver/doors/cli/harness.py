@@ -12,7 +12,7 @@ import msgspec
 from palaver.domain.rights import require_own_mail
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import format_argv
-from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, Command, Option, Positional
+from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional
 from palaver.doors.cli.terminals import launch
 from palaver.errors import UsageError, WhoAreYou
 from palaver.harness.claude.monitor import LIMIT_MESSAGES, MonitorPace, monitor_lines, wake_lines
@@ -35,7 +35,9 @@ from palaver.services.messages import Delivering
 
 _GROUP: Final = "Harnesses"
 
-_OPTIONS: Final = (NAME, TAG, ROLE, DETACH, COUNT)
+_OPTIONS: Final = (NAME, TAG, ROLE, DETACH, COUNT, WINDOW)
+
+_EXCLUSIVE: Final = ((DETACH.name, WINDOW.name), (COUNT.name, WINDOW.name))
 
 _CODEX_OPTIONS: Final = (
     *_OPTIONS,
@@ -56,12 +58,14 @@ HARNESS_COMMANDS: Final = (
         rest="ARGS...",
         hands_on=True,
         options=_OPTIONS,
+        exclusive=_EXCLUSIVE,
         examples=(
             ("pal claude", "start a session in this folder"),
             ("pal claude --name luna --model opus", "choose the name; --model goes to Claude Code"),
             ("pal claude --count 3 --tag api", "start three agents as the group @api-"),
             ('pal claude -p "run the tests"', "run one prompt without a terminal"),
             ("pal claude --continue", "resume the last conversation under its name"),
+            ("pal claude --window", "in a new window of your terminal"),
         ),
         see=(("Claude Code", "claude.md"),),
     ),
@@ -77,6 +81,7 @@ HARNESS_COMMANDS: Final = (
         rest="ARGS...",
         hands_on=True,
         options=_CODEX_OPTIONS,
+        exclusive=_EXCLUSIVE,
         examples=(
             ("pal codex", "start a session in this folder"),
             ("pal codex --name nova -m gpt-6-sol", "choose the name; -m goes to Codex"),
@@ -100,6 +105,7 @@ HARNESS_COMMANDS: Final = (
         rest="ARGS...",
         hands_on=True,
         options=_OPTIONS,
+        exclusive=_EXCLUSIVE,
         examples=(
             ("pal opencode", "start a session in this folder"),
             ("pal opencode --name kira --agent plan", "choose the name; --agent goes to OpenCode"),
@@ -120,6 +126,7 @@ HARNESS_COMMANDS: Final = (
         rest="ARGS...",
         hands_on=True,
         options=_OPTIONS,
+        exclusive=_EXCLUSIVE,
         examples=(
             ("pal gemini", "start a session in this folder"),
             ("pal gemini --name juno -m gemini-pro", "choose the name; -m goes to Gemini CLI"),

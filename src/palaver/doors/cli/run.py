@@ -78,6 +78,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("stop",): terminals.stop,
     ("kill",): terminals.kill,
     ("resume",): terminals.resume,
+    ("fork",): terminals.fork,
     ("transcript",): threads.transcript,
     ("claude",): harness.claude,
     ("codex",): harness.codex,

@@ -252,3 +252,4 @@ COUNT: Final = Option(
     help="Start N agents in the background, at most 20, and print their names.",
 )
 DETACH: Final = Option(name="--detach", help="Start it in the background and print its name.")
+WINDOW: Final = Option(name="--window", help="Show it in a new window of your terminal.")

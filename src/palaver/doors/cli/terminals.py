@@ -1,6 +1,7 @@
 """The commands for agents that run in a terminal."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Final
 
 from palaver.domain.rights import has_started, may_resume, require
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, Command, Option, Positional
+from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
@@ -24,11 +25,14 @@ from palaver.errors import (
     error_from_wire,
 )
 from palaver.harness.base import compile_rule
+from palaver.harness.registry import FORKABLE
+from palaver.harness.safe_commands import ASKING
 from palaver.identity.process import HARNESS_WORDS
 from palaver.identity.tokens import Ticket
 from palaver.protocol.agents import (
     LAUNCHED,
     Agent,
+    Caller,
     Standing,
     check_name,
     full_name,
@@ -92,7 +96,9 @@ TERMINAL_COMMANDS: Final = (
             _PROMPT,
             DETACH,
             COUNT,
+            WINDOW,
         ),
+        exclusive=((DETACH.name, WINDOW.name), (COUNT.name, WINDOW.name)),
         examples=(
             ("pal run --name luna -- claude", "run Claude Code; detach with Ctrl-\\ d"),
             ("pal run --detach --tag api -- codex", "run Codex in the background"),
@@ -118,7 +124,9 @@ TERMINAL_COMMANDS: Final = (
                 name="--plain",
                 help="Show only the terminal; all keys go to it. Ctrl-\\ d detaches.",
             ),
+            WINDOW,
         ),
+        exclusive=(("--plain", WINDOW.name),),
         examples=(
             ("pal attach luna", "open luna's terminal"),
             ("pal attach luna --plain", "without status line and input bar"),
@@ -216,9 +224,34 @@ TERMINAL_COMMANDS: Final = (
             "Runs the same command line in the same folder, with your environment. For the caller that "
             "started the agent, an operator or a person."
         ),
-        positionals=(replace(_NAME, completes="all agents"),),
-        options=(_PROMPT, DETACH),
+        positionals=(
+            replace(
+                _NAME,
+                help="Full name of the agent, or the id of its last session.",
+                completes="all agents",
+            ),
+        ),
+        options=(_PROMPT, DETACH, WINDOW),
+        exclusive=((DETACH.name, WINDOW.name),),
         examples=(("pal resume luna", "start luna again"),),
+    ),
+    Command(
+        path=("fork",),
+        group=_GROUP,
+        summary="Continue a copy of an agent's session under a new name.",
+        description=(
+            "The copy has the whole conversation so far. Both agents run on their own from then on, in the "
+            "same folder; the session of the first one does not change. The options of its command line are "
+            "used again, without its first prompt. Claude Code, Codex and OpenCode can do this. For the "
+            "caller that started the agent, an operator or a person."
+        ),
+        positionals=(replace(_NAME, completes="all agents"),),
+        options=(NAME, TAG, ROLE, DETACH, WINDOW),
+        exclusive=((DETACH.name, WINDOW.name),),
+        examples=(
+            ("pal fork luna", "under a free name"),
+            ("pal fork luna --name nova --window", "choose the name; in a new window"),
+        ),
     ),
 )
 
@@ -226,6 +259,8 @@ TERMINAL_COMMANDS: Final = (
 # --------------------
 # Functions of the commands. They check the request; the client and the holder do the work.
 
+_SESSION_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w+")
+"""The forms of session ids of harnesses: no agent has such a name."""
 _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
 _LIMIT_COUNT: Final = 20
@@ -288,10 +323,9 @@ def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
 
 async def resume(call: Call) -> int:
     """Let the client start the command of an earlier agent again, under the same name."""
-    agent = call.agent(call.parsed.positionals[0])
+    agent = _agent_of(call, call.parsed.positionals[0])
     caller = call.caller
-    if not may_resume(caller, agent):
-        raise NotAllowed("resume", caller.standing.word, "operator, or the caller that started it")
+    _check_may_start(caller, agent, "resume")
     if agent.parent:
         raise BadRequest(f"{agent.name} is a sub-agent: only {agent.parent} can resume it")
     if not agent.argv:
@@ -313,6 +347,61 @@ async def resume(call: Call) -> int:
     return _let_run(call, ticket, is_again=True, session=agent.session, prompt=prompt)
 
 
+async def fork(call: Call) -> int:
+    """Let the client continue a copy of an agent's session, as another agent."""
+    agent, parsed = call.agent(call.parsed.positionals[0]), call.parsed
+    _check_may_start(call.caller, agent, "fork")
+    if agent.parent or agent.remote:
+        where = f"inside the session of {agent.parent}" if agent.parent else "on another machine"
+        raise BadRequest(f"{agent.name} is {where}, so its session cannot be continued here")
+    if agent.harness not in FORKABLE:
+        raise BadRequest(
+            f"{agent.harness or 'the program'} of {agent.name} cannot continue a copy of a session; these "
+            f"can: {', '.join(FORKABLE)}"
+        )
+    if not agent.session or agent.link:
+        raise BadRequest(f"{agent.name} has no session yet: there is nothing to continue")
+    role = parsed.value("--role") or "worker"
+    _check_role(call, role)
+    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    if name:
+        _check_free(call, full_name(name, tag))
+    is_launched = agent.argv[: len(LAUNCHED)] == LAUNCHED
+    args = FORKABLE[agent.harness](agent.argv[len(LAUNCHED) + 1 :] if is_launched else ())
+    ticket = Ticket(
+        by=call.caller,
+        asker=_asker(call),
+        name=name,
+        tag=tag,
+        role=role,
+        harness=agent.harness,
+        argv=(*LAUNCHED, agent.harness, *args),
+        cwd=agent.cwd or call.asked.cwd,
+    )
+    return _let_run(call, ticket, is_again=True, session=agent.session, is_fork=True)
+
+
+def _agent_of(call: Call, text: str) -> Agent:
+    """Return the agent with this name, or else the one whose last session has this id. Raises NotFound."""
+    directory = call.services.broker.directory
+    if directory.find(text) is None:
+        found = [one for one in directory.all() if one.session == text and not one.link and not one.parent]
+        if found:
+            return max(found, key=lambda one: one.seq)
+        if _SESSION_ID.fullmatch(text):
+            raise NotFound(
+                f"session {text} on the bus",
+                "continue it as a new agent with your harness: 'pal claude --resume ID', 'pal codex resume "
+                "ID', 'pal opencode --session ID' or 'pal gemini --resume ID'",
+            )
+    return call.agent(text)
+
+
+def _check_may_start(caller: Caller, agent: Agent, verb: str) -> None:
+    if not may_resume(caller, agent):
+        raise NotAllowed(verb, caller.standing.word, "operator, or the caller that started it")
+
+
 def _asker(call: Call) -> tuple[int, int]:
     """Return the pid and start time of the client's process. The client runs the command in this process."""
     chain = call.connection.peer.chain(lambda process: True)
@@ -324,13 +413,22 @@ def _asker(call: Call) -> tuple[int, int]:
 
 
 def _let_run(
-    call: Call, ticket: Ticket, *, is_again: bool, session: str = "", prompt: str | None = None
+    call: Call,
+    ticket: Ticket,
+    *,
+    is_again: bool,
+    session: str = "",
+    is_fork: bool = False,
+    prompt: str | None = None,
 ) -> int:
+    _check_window(call)
     count = 1 if is_again else _count(call)
     tickets = [call.services.callers.tickets.mint(ticket) for _ in range(count)]
     words = ["__run", "--ticket", " ".join(tickets)]
     if call.parsed.has("--detach") or count > 1:
         words.append("--detach")
+    words += [WINDOW.name] if call.parsed.has(WINDOW.name) else []
+    words += ["--fork"] if is_fork else []
     if ticket.name:
         words += ["--name", ticket.name]
     if ticket.harness:
@@ -347,6 +445,8 @@ def _let_run(
         argv = argv[len(LAUNCHED) :]
         words += ["--launch", argv[0], *(["--session", session] if session else [])]
         words += ["--hooks", _hooks_of(call, is_again=is_again)] if argv[0] == "codex" else []
+        may_ask = argv[0] in ASKING and not is_again and _is_person(call)
+        words += ["--commands", _commands_of(call, may_ask=may_ask)]
     call.connection.run_here(*words, "--", *argv)
     return 0
 
@@ -361,6 +461,12 @@ def _count(call: Call) -> int:
     return count
 
 
+def _check_window(call: Call) -> None:
+    """Refuse a window to an agent: a program in a new window has no agent above it, so it is a person's."""
+    if call.parsed.has(WINDOW.name) and not _is_person(call):
+        raise NotPerson("only a person can open a window; leave out --window, or use --detach")
+
+
 def _hooks_of(call: Call, *, is_again: bool) -> str:
     """Return which hooks Codex may have: only a person is asked, and only a person can agree.
 
@@ -368,9 +474,23 @@ def _hooks_of(call: Call, *, is_again: bool) -> str:
     """
     if not call.services.daemon.settings.codex_hooks or (not is_again and call.parsed.has("--no-hooks")):
         return "off"
-    if is_again or call.caller.kind != HUMAN or call.caller.by is not None:
+    if is_again or not _is_person(call):
         return "known"
     return "again" if call.parsed.has("--hooks") else "ask"
+
+
+def _commands_of(call: Call, *, may_ask: bool) -> str:
+    """Return whether agents may use the safe commands without a prompt: yes, no, or ask the person.
+
+    `known`: nobody is asked, and only an earlier decision counts.
+    """
+    known = call.services.daemon.settings.agent_commands
+    return "known" if known == "ask" and not may_ask else known
+
+
+def _is_person(call: Call) -> bool:
+    """Whether the caller is a person, and not an agent or script that acts for one."""
+    return call.caller.kind == HUMAN and call.caller.by is None
 
 
 def _check_command(argv: tuple[str, ...], cwd: str) -> None:
@@ -408,10 +528,11 @@ def _harness_of(argv: tuple[str, ...]) -> str:
 
 async def attach(call: Call) -> int:
     """Let the client attach to an agent's terminal. Only the human may use its keyboard."""
-    if call.caller.kind != HUMAN or call.caller.by is not None:
+    if not _is_person(call):
         raise NotPerson("only a person can attach to an agent's terminal; to see its screen, run 'pal peek'")
     agent = await _in_terminal(call, call.parsed.positionals[0])
-    call.connection.run_here("__attach", agent.name, *(["--plain"] if call.parsed.has("--plain") else []))
+    flags = [flag for flag in ("--plain", WINDOW.name) if call.parsed.has(flag)]
+    call.connection.run_here("__attach", agent.name, *flags)
     return 0
 
 

@@ -8,11 +8,12 @@ unchanged.
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from palaver.harness.claude.hooks import EVENTS
+from palaver.harness.safe_commands import SAFE_COMMANDS, SAFE_TOOLS
 
 PLUGIN: Final = "palaver"
 _HOOK_LIMIT_S: Final = 10
@@ -58,6 +59,7 @@ _INFORMATION: Final = frozenset({"--version", "-v", "--help", "-h"})
 _PRINT: Final = frozenset({"-p", "--print"})
 _RESUME: Final = frozenset({"-r", "--resume"})
 _CONTINUE: Final = frozenset({"-c", "--continue"})
+_FORK: Final = "--fork-session"
 _WITH_VALUE: Final = frozenset(
     {
         "--add-dir",
@@ -157,18 +159,43 @@ def read_claude_args(args: Sequence[str]) -> ClaudeCall:
     )
 
 
-def claude_args(args: Sequence[str], plugin: str, *, session: str = "") -> list[str]:
-    """Return the arguments to start it with; `session` is resumed unless `args` name a session."""
+def claude_args(
+    args: Sequence[str], plugin: str, *, session: str = "", may_use_bus: bool = False, is_fork: bool = False
+) -> list[str]:
+    """Return the arguments to start it with; `session` is resumed unless `args` name a session.
+
+    `is_fork`: it continues a copy of that session, under a new id.
+    `may_use_bus`: it runs the safe commands and tools of the bus without a prompt. Arguments of the user that
+    allow or deny more are added to this list by Claude Code.
+    """
     asked = read_claude_args(args)
     if not asked.is_conversation:
         return list(args)
     again = ["--resume", session] if session and not asked.session and not asked.is_last else []
+    again += [_FORK] if is_fork else []
     # One argument with `=`: an option that takes several values would take the prompt as a value.
-    return [f"--plugin-dir={plugin}", *again, *(_without_prompt(args) if session else args)]
+    allowed = [f"--allowedTools={','.join(allow_rules())}"] if may_use_bus else []
+    return [f"--plugin-dir={plugin}", *allowed, *again, *(_without_prompt(args) if session else args)]
 
 
-def _without_prompt(args: Sequence[str]) -> list[str]:
-    """Leave out the first prompt: a resumed session has received it already.
+def allow_rules() -> list[str]:
+    """Return the permission rules of Claude Code for the safe commands and tools of the bus.
+
+    Claude Code checks each command of a line on its own, so a rule allows nothing that is added to it.
+    """
+    commands = [f"Bash(pal {command}:*)" for command in SAFE_COMMANDS]
+    return [*commands, *(f"mcp__plugin_{PLUGIN}_{PLUGIN}__{tool}" for tool in SAFE_TOOLS)]
+
+
+def without_session(args: Sequence[str]) -> list[str]:
+    """Return the arguments for a copy of a session: without a session, a prompt, or one single reply."""
+    if read_claude_args(args).is_headless:
+        return []
+    return _without_prompt(args, _RESUME | _CONTINUE | {"--session-id", _FORK})
+
+
+def _without_prompt(args: Sequence[str], dropped: Collection[str] = ()) -> list[str]:
+    """Leave out the first prompt, which a resumed session has received already, and the options `dropped`.
 
     An argument after an unknown option may be its value and is kept.
     """
@@ -181,7 +208,7 @@ def _without_prompt(args: Sequence[str]) -> list[str]:
             limit = len(args) if name in _SEVERAL else end + 1
             while end < min(limit, len(args)) and not args[end].startswith("-"):
                 end += 1
-        if name.startswith("-"):
+        if name.startswith("-") and name not in dropped:
             kept += args[index:end]
         index = end
     return kept

@@ -13,7 +13,10 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
+
+from palaver.harness.safe_commands import SAFE_TOOLS
 
 _WITH_VALUE: Final = frozenset(
     {
@@ -197,24 +200,46 @@ def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
     return tuple(rights), (*others, *arguments[read:])
 
 
-def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
-    """Return the arguments that resume a session, without a prompt: the session has received it already."""
-    asked = read_arguments(arguments)
-    if not session or asked.kind is not Kind.SCREEN:
+def resumed(arguments: Sequence[str], session: str, *, is_fork: bool = False) -> tuple[str, ...]:
+    """Return the arguments that resume a session, without a prompt: the session has received it already.
+
+    `is_fork`: they continue a copy of it, under a new id.
+    """
+    if not session or read_arguments(arguments).kind is not Kind.SCREEN:
         return tuple(arguments)
-    return "resume", session, *(word for word in asked.options if word not in _WHICH)
+    return "fork" if is_fork else "resume", session, *without_session(arguments)
 
 
-def launch_settings(pal: str, home: str) -> tuple[str, ...]:
-    """Return the settings that are added for one session: our tools, which its sandbox can reach."""
+def without_session(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments for another start of a session: without a command, a session and a prompt."""
+    asked = read_arguments(arguments)
+    if asked.kind is not Kind.SCREEN:
+        return []
+    return [word for word in asked.options if word not in _WHICH]
+
+
+def launch_settings(pal: str, home: str, *, may_use_bus: bool = False) -> tuple[str, ...]:
+    """Return the settings that are added for one session: our tools, which its sandbox can reach.
+
+    `may_use_bus`: it calls the safe tools without a dialog.
+    """
+    approvals = approved_tools().items() if may_use_bus else ()
     return (
         *setting(f"{_SERVER}.command", pal),
         *setting(f"{_SERVER}.args", ["mcp"]),
         *setting(f"{_SERVER}.env.PALAVER_HOME", home),
         *setting(f"{_SERVER}.env_vars", ["PALAVER_SEAT"]),
-        # An agent of the bus is meant to use these tools: a dialog for each call would stop it.
-        *setting(f"{_SERVER}.default_tools_approval_mode", "approve"),
+        *chain.from_iterable(setting(f"{_SERVER}.{key}", value) for key, value in approvals),
     )
+
+
+def approved_tools() -> dict[str, str]:
+    """Return the settings of our server by which Codex calls the safe tools without a dialog.
+
+    There are no such settings for commands: rules for them are files in the folder of the user, and a command
+    in its sandbox cannot reach the bus in any case.
+    """
+    return {f"tools.{tool}.approval_mode": "approve" for tool in SAFE_TOOLS}
 
 
 def setting(key: str, value: str | Sequence[str]) -> tuple[str, str]:

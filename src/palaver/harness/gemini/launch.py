@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palaver.harness.gemini.hooks import EVENTS
+from palaver.harness.safe_commands import SAFE_COMMANDS, SAFE_TOOLS
 
 HOME: Final = "GEMINI_CLI_HOME"
 """Names the folder that contains its folder `.gemini`; by default the user's home."""
@@ -118,6 +119,39 @@ def _resumable(args: Sequence[str]) -> list[str]:
             kept += [word, *rest[:end]]
         del rest[:end]
     return kept
+
+
+POLICIES: Final = "policies"
+"""The folder of the user's own policies, and of ours in the home of the bus."""
+POLICY_FILE: Final = "palaver.toml"
+_POLICY: Final = "--policy"
+
+
+def policy_text() -> str:
+    """Return the policy by which Gemini CLI runs the safe commands and tools of the bus without a prompt.
+
+    It has the lowest priority among policies of a user: every policy of the user takes precedence. Gemini CLI
+    checks each command of a line on its own, and asks before it redirects output.
+    """
+    commands = json.dumps([f"pal {command}" for command in SAFE_COMMANDS])
+    return (
+        f'[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = {commands}\n'
+        'decision = "allow"\npriority = 1\n\n'
+        f'[[rule]]\nmcpName = "{EXTENSION}"\ntoolName = {json.dumps(SAFE_TOOLS)}\n'
+        'decision = "allow"\npriority = 1\n'
+    )
+
+
+def with_policy(args: Sequence[str], ours: str, theirs: str) -> list[str]:
+    """Add our policy file to the arguments; `theirs` is the folder of the user's own policies, or empty.
+
+    With `--policy`, Gemini CLI reads that folder no longer, so it is named too, unless the user has chosen
+    policies. The options come last: each takes all arguments up to the next option.
+    """
+    end = list(args).index("--") if "--" in args else len(args)
+    has_own = any(word.partition("=")[0] == _POLICY for word in args[:end])
+    paths = [ours] if has_own or not theirs else [theirs, ours]
+    return [*args[:end], *(f"{_POLICY}={path}" for path in paths), *args[end:]]
 
 
 def extension_files(pal: str) -> Mapping[str, str]:

@@ -10,9 +10,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 from palaver.harness.json_edit import Dialect, parse_json
+from palaver.harness.safe_commands import SAFE_COMMANDS, SAFE_TOOLS
 
 USER: Final = "opencode"
 """The user name that its server expects with the password."""
@@ -39,6 +41,9 @@ _WITH_VALUE: Final = frozenset(
         *("-s", "--session", "--prompt", "--agent", "--replay-limit"),
     }
 )
+_FORK: Final = "--fork"
+_SELECTS: Final = frozenset({"-s", "--session", "-c", "--continue", _FORK, "--prompt"})
+"""Options that select a session, or give it a first prompt."""
 _ANSWERED_ALONE: Final = frozenset({"-h", "--help", "-v", "--version"})
 _INTERACTIVE: Final = frozenset({"-i", "--interactive"})
 
@@ -81,7 +86,7 @@ def read_arguments(arguments: Sequence[str], started_ms: int = 0) -> Began:
     return Began(
         session=options.get("-s") or options.get("--session") or "",
         is_continued=bool(flags & {"-c", "--continue"}),
-        is_fork="--fork" in flags,
+        is_fork=_FORK in flags,
         agent=options.get("--agent", ""),
         provider=provider if model else "",
         model=model,
@@ -118,12 +123,30 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, str], set[str], list[str
     return options, flags, words
 
 
-def resumed(arguments: Sequence[str], session: str) -> tuple[str, ...]:
-    """Return the arguments that resume a session, unless they already select one."""
+def resumed(arguments: Sequence[str], session: str, *, is_fork: bool = False) -> tuple[str, ...]:
+    """Return the arguments that resume a session, unless they already select one.
+
+    `is_fork`: they continue a copy of it, under a new id.
+    """
     asked = read_arguments(arguments)
     if not session or asked.session or asked.is_continued or not asked.has_terminal:
         return tuple(arguments)
-    return ("--session", session, *arguments)
+    return ("--session", session, *((_FORK,) if is_fork else ()), *arguments)
+
+
+def without_session(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments for a copy of a session: without a session, a prompt, or one single turn."""
+    if not read_arguments(arguments).has_terminal:
+        return []
+    kept: list[str] = []
+    rest = list(arguments)
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        name, has_value, _ = word.partition("=")
+        words = [word, *(rest[:1] if name in _WITH_VALUE and not has_value else ())]
+        del rest[: len(words) - 1]
+        kept += words if name not in _SELECTS else ()
+    return kept
 
 
 def launch_arguments(arguments: Sequence[str], began: Began, port: int) -> tuple[str, ...]:
@@ -132,19 +155,27 @@ def launch_arguments(arguments: Sequence[str], began: Began, port: int) -> tuple
 
 
 def launch_environment(
-    environment: Mapping[str, str], *, password: str, mcp: Sequence[str], instructions: str, shell: str = ""
+    environment: Mapping[str, str],
+    *,
+    password: str,
+    mcp: Sequence[str],
+    instructions: str,
+    shell: str = "",
+    may_use_bus: bool = False,
 ) -> dict[str, str]:
     """Return the additions to the environment; a password that the user has set stays.
 
     `mcp` is the command of our tools, `instructions` a file or empty, `shell` the shell for its agents'
-    commands. Settings that are already in the environment are kept; if they cannot be parsed, ours are left
-    out.
+    commands. `may_use_bus`: it runs the safe commands and tools of the bus without a prompt. Settings that
+    are already in the environment are kept; if they cannot be parsed, ours are left out.
     """
     added = {PASSWORD: environment.get(PASSWORD) or password} if password else {}
     server = {_SERVER: {"type": "local", "command": list(mcp), "enabled": True}}
     own_files = [instructions] if instructions else []
     in_shell = {"shell": shell} if shell else {}
-    ours = {"mcp": server, "instructions": own_files, **in_shell}
+    permission = safe_permission() if may_use_bus else {}
+    allowed = {"permission": permission} if permission else {}
+    ours = {"mcp": server, "instructions": own_files, **in_shell, **allowed}
     if not environment.get(CONTENT):
         return {**added, CONTENT: json.dumps(ours)}
     try:
@@ -153,14 +184,59 @@ def launch_environment(
         return added
     if not isinstance(theirs, dict):
         return added
-    servers, files = theirs.get("mcp"), theirs.get("instructions")
+    servers, files, rules = theirs.get("mcp"), theirs.get("instructions"), theirs.get("permission", {})
+    if allowed:
+        # Of several rules that match, the last one counts. One word is the rule for everything.
+        rules = rules if isinstance(rules, dict) else {"*": rules}
+        allowed = {"permission": {**rules, **permission}}
     merged = {
         **theirs,
         "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
         "instructions": [*(files if isinstance(files, list) else []), *own_files],
         **in_shell,
+        **allowed,
     }
     return {**added, CONTENT: json.dumps(merged)}
+
+
+_ANY_SHELL: Final = "bas?"
+"""A pattern for the name of its shell tool.
+
+OpenCode would put a second entry `bash` in the place of the user's own, with the user's rules in it. Under
+another name the entry is a further rule, and the user's rules stay for all other commands.
+"""
+
+
+def safe_permission() -> dict[str, object]:
+    """Return the permission settings for the safe commands and tools of the bus.
+
+    OpenCode checks each command of a line on its own, so a rule allows nothing that is added to it.
+    """
+    commands = {f"pal {command} *": "allow" for command in SAFE_COMMANDS}
+    return {_ANY_SHELL: commands, **{f"{_SERVER}_{tool}": "allow" for tool in SAFE_TOOLS}}
+
+
+def is_denied_in_settings(texts: Iterable[str]) -> bool:
+    """Whether a user's settings deny the shell or our tools: a denial of the user is not changed."""
+    return any("deny" in map(_rule_for_all, _shell_and_tool_rules(text)) for text in texts)
+
+
+def _shell_and_tool_rules(text: str) -> list[object]:
+    """Return the rules in a text of settings that apply to the shell or to our tools; empty if unreadable."""
+    try:
+        settings = parse_json(text, _DIALECT).value
+    except (ValueError, RecursionError):
+        return []
+    rules = settings.get("permission") if isinstance(settings, dict) else None
+    if not isinstance(rules, dict):
+        return [rules]
+    names = ("bash", *(f"{_SERVER}_{tool}" for tool in SAFE_TOOLS))
+    return [rule for key, rule in rules.items() if any(fnmatchcase(name, key) for name in names)]
+
+
+def _rule_for_all(rule: object) -> object:
+    """Return the action of a rule for every command; a rule may list patterns."""
+    return rule.get("*") if isinstance(rule, dict) else rule
 
 
 # --------------------
