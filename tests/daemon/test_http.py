@@ -248,7 +248,7 @@ def test_token_never_grants_more_than_its_creator_had(open_bus: Home) -> None:
 def test_tokens_are_listed_without_secrets_and_stored_as_hashes(open_bus: Home, token: str) -> None:
     listed = open_bus.ok("token", "list", "--json")
 
-    assert listed.json.keys() == {"id", "name", "standing", "by", "created"}
+    assert listed.json.keys() == {"agent", "ts", "id", "name", "standing", "by", "created"}
     assert "luna" in open_bus.ok("token", "list").out
     path = open_bus.path / "tokens.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
