@@ -299,3 +299,30 @@ def test_path_with_any_characters_round_trips_in_the_settings(word: str) -> None
     lines = setup_for("codex", pal, "/own").changes[0].lines
 
     assert tomllib.loads("\n".join(lines))["command"] == pal[0]
+
+
+@pytest.mark.parametrize("harness", ["claude", "codex", "gemini"])
+def test_list_of_safe_commands_follows_the_setting(tmp_path: Path, run: Run, harness: str) -> None:
+    before = write(tmp_path, harness)
+    (tmp_path / ".palaver").mkdir()
+    policy = tmp_path / ".gemini" / "policies" / "palaver.toml"
+
+    def texts() -> str:
+        found = [*read(tmp_path, harness).values(), *([policy.read_bytes()] if policy.exists() else [])]
+        return b"".join(found).decode()
+
+    sign = {"claude": "Bash(pal send:*)", "codex": "tools.send.approval_mode", "gemini": '"pal send"'}[
+        harness
+    ]
+    (tmp_path / ".palaver" / "config.toml").write_text('agent_commands = "yes"\n')
+    assert run("install", harness, "--yes") == 0
+    allowed = texts()
+    (tmp_path / ".palaver" / "config.toml").write_text('agent_commands = "no"\n')
+    assert run("install", harness, "--yes") == 0
+    declined = texts()
+
+    assert sign in allowed
+    assert sign not in declined
+    assert not policy.parent.exists()
+    assert run("uninstall", harness, "--yes") == 0
+    assert read(tmp_path, harness) == before

@@ -8,14 +8,15 @@ import pytest
 from palaver.harness.codex import hooks as codex_hooks
 from palaver.harness.gemini import hooks as gemini_hooks
 from palaver.harness.registry import HOOKED
-from palaver.harness.setup import INSTALLABLE, merge_change, setup_for, unmerge_change
+from palaver.harness.setup import INSTALLABLE, has_change, merge_change, setup_for, unmerge_change
 
 PAL = ("/opt/my tools/pal", "--home", "/my bus")
 
 
+@pytest.mark.parametrize("may_use_bus", [False, True])
 @pytest.mark.parametrize("harness", INSTALLABLE)
-def test_every_change_can_be_added_to_an_empty_file_and_removed(harness: str) -> None:
-    for change in setup_for(harness, PAL, "/own").changes:
+def test_every_change_can_be_added_to_an_empty_file_and_removed(harness: str, may_use_bus: bool) -> None:
+    for change in setup_for(harness, PAL, "/own", may_use_bus=may_use_bus).changes:
         made = merge_change(harness, change, "")
 
         assert unmerge_change(harness, change, made.text, made.made).text is None
@@ -52,3 +53,14 @@ def test_claude_plugin_runs_the_client_with_its_home() -> None:
 
 def test_only_understood_hooks_are_installed() -> None:
     assert {"claude", "codex", "gemini"} <= set(HOOKED)
+
+
+def test_whole_file_is_added_only_where_there_is_no_other_one() -> None:
+    policy = setup_for("gemini", PAL, "/own", may_use_bus=True).changes[-1]
+
+    assert policy.file == "policies/palaver.toml"
+    assert has_change("gemini", policy, policy.whole)
+    with pytest.raises(ValueError, match="only Palaver may write to it"):
+        merge_change("gemini", policy, "# mine")
+    kept = unmerge_change("gemini", policy, "# mine", ())
+    assert (kept.text, kept.missing) == ("# mine", ("policies/palaver.toml",))
