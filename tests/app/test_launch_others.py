@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from palaver.app.launch import LAUNCHERS, NO_CHOICES, Launch
+import pytest
+
+from palaver.app.launch import LAUNCHERS, NO_CHOICES, Launch, LaunchChoices
 from palaver.holder.opencode import read_place, told_path
 
 
@@ -67,3 +69,47 @@ def test_gemini_gets_a_home_with_our_extension(tmp_path: Path) -> None:
 def test_gemini_keeps_the_colours_of_its_terminal(tmp_path: Path) -> None:
     assert _prepare("gemini", tmp_path, COLORTERM="24bit").environment["COLORTERM"] == "24bit"
     assert _prepare("gemini", tmp_path, "-p", "hello").is_headless
+
+
+def _prepare_allowed(harness: str, folder: Path, *args: str) -> Launch:
+    environment = {"HOME": str(folder / "account"), "PATH": "/nowhere"}
+    (folder / "home").mkdir(exist_ok=True)
+    choices = LaunchChoices(may_use_bus=lambda: True)
+    return LAUNCHERS[harness](args, "", str(folder / "home"), environment, str(folder), choices)
+
+
+def test_gemini_gets_a_policy_next_to_those_of_the_user(tmp_path: Path) -> None:
+    theirs = tmp_path / "account" / ".gemini" / "policies"
+    theirs.mkdir(parents=True)
+
+    made = _prepare_allowed("gemini", tmp_path, "-m", "x")
+
+    home = Path(made.environment["GEMINI_CLI_HOME"])
+    user, ours = (word.removeprefix("--policy=") for word in made.argv[3:])
+    assert Path(user) == home / ".gemini" / "policies"
+    assert Path(ours).is_relative_to(tmp_path / "home")
+    assert '"pal send"' in Path(ours).read_text()
+
+
+@pytest.mark.parametrize("place", ["account", "."])
+def test_gemini_gets_no_policy_if_its_settings_name_policies(tmp_path: Path, place: str) -> None:
+    settings = tmp_path / place / ".gemini" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"policyPaths": ["/mine"]}')
+
+    assert _prepare_allowed("gemini", tmp_path).argv == ("gemini",)
+
+
+def test_opencode_gets_no_rules_if_its_settings_deny_the_shell(tmp_path: Path) -> None:
+    allowed = _prepare_allowed("opencode", tmp_path)
+    (tmp_path / "opencode.json").write_text('{"permission": {"bash": "deny"}}')
+
+    denied = _prepare_allowed("opencode", tmp_path)
+
+    assert "permission" in json.loads(allowed.environment["OPENCODE_CONFIG_CONTENT"])
+    assert "permission" not in json.loads(denied.environment["OPENCODE_CONFIG_CONTENT"])
+
+
+def test_codex_calls_tools_without_a_dialog_only_if_that_is_allowed(tmp_path: Path) -> None:
+    assert "--uses-bus" in _prepare_allowed("codex", tmp_path).argv
+    assert "--uses-bus" not in _prepare("codex", tmp_path).argv
