@@ -1,7 +1,7 @@
 """Attacks with names: a process takes a name that looks like the person or the bus."""
 
 import pytest
-from tests.daemon.stage import Home
+from tests.daemon.stage import Home, run_as_person
 from tests.daemon.wires import LinesWire
 
 NAMES = [
@@ -26,7 +26,7 @@ def test_no_door_opens_a_name_that_looks_like_the_person(bus: Home, name: str) -
     refused = [
         shell.pal("join", "--name", base, *tagged, "--json").error,
         shell.pal("join", "--name", name, "--json").error,
-        shell.pal("join", "--remote", f"{name}:BOXE", "--json").error,
+        run_as_person(bus, "join", "--remote", f"{name}:BOXE", "--json").error,
         bus.pal("run", "--name", base, *tagged, "--json", "--", "true").error,
     ]
     with LinesWire(bus.path) as program:
