@@ -1,4 +1,4 @@
-"""Settings: one table, read once at start and passed down.
+"""Settings: one table, read at start and passed down; a person changes most of them while the bus runs.
 
 They are in `$PALAVER_HOME/config.toml`; `PALAVER_<KEY>` in the environment takes precedence; an unknown key
 is an error. Settings that open doors, loosen brakes, reach agents or decide about rooms are read only from
@@ -9,9 +9,9 @@ This module defines the type of each setting; `protocol/settings_file.py` checks
 
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -150,6 +150,43 @@ class LoadedSettings:
 
     settings: Settings
     origins: Mapping[str, Origin]
+
+
+NEXT_START: Final = frozenset(
+    {"sql_timeout_ms", "watchdog_ms", "native_wait_s", "http", "http_hosts", "http_remote"}
+)
+"""Settings whose new value counts from the next start. All others act at once."""
+
+
+class LiveSettings:
+    """The settings of a running daemon. For use in the event loop's thread only."""
+
+    def __init__(self, loaded: LoadedSettings) -> None:
+        self.now = loaded.settings
+        self.origins: dict[str, Origin] = dict(loaded.origins)
+        """For each setting, the source of its present value."""
+        self._watching: list[Callable[[Settings], None]] = []
+
+    def begin(self, loaded: LoadedSettings) -> None:
+        """Replace all settings while the daemon starts."""
+        self.now, self.origins = loaded.settings, dict(loaded.origins)
+
+    def watch(self, changed: Callable[[Settings], None]) -> None:
+        """Call `changed` with the settings after each change."""
+        self._watching.append(changed)
+
+    def take(self, coming: Settings, given: Collection[str]) -> list[str]:
+        """Use the values of the file as far as they act at once; return the keys that changed.
+
+        `given` are the keys in the file. A value from the environment keeps its precedence.
+        """
+        keys = [key for key in KEYS if key not in NEXT_START and self.origins[key] != "environment"]
+        changed = [key for key in keys if getattr(coming, key) != getattr(self.now, key)]
+        self.now = replace(self.now, **{key: getattr(coming, key) for key in changed})
+        self.origins |= {key: "file" if key in given else "default" for key in keys}
+        for tell in self._watching if changed else ():
+            tell(self.now)
+        return changed
 
 
 def is_only_in_file(key: str) -> bool:

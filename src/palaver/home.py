@@ -512,6 +512,14 @@ def log_to(home: Path, settings: "Settings", *, is_foreground: bool) -> None:
     _logger.setLevel(settings.log_level.upper())
 
 
+def set_log(settings: "Settings") -> None:
+    """Use the level and the size of changed settings."""
+    _logger.setLevel(settings.log_level.upper())
+    for handler in _logger.handlers:
+        if hasattr(handler, "maxBytes"):
+            handler.maxBytes = settings.log_max_bytes
+
+
 class _SafeFormatter(logging.Formatter):
     """Writes each record on one line, and a traceback below it. No text in them can control a terminal."""
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from palaver.config import Settings
-from palaver.domain.lease import Policy, policy_from
+from palaver.domain.lease import Policy, change_policy, policy_from
 from palaver.state.rooms import LIMIT_LIST
 
 FILE = Path(__file__).parents[1] / "vectors" / "rooms_and_stick.json"
@@ -33,3 +33,12 @@ def test_cooldown_grows_with_the_grace_of_waiters() -> None:
 
 def test_unchanged_settings_give_the_default_policy() -> None:
     assert policy_from(Settings()) == Policy()
+
+
+def test_shared_policy_follows_changed_settings() -> None:
+    policy = policy_from(Settings())
+
+    change_policy(policy, Settings(room_lease_s=7, room_wakes="nobody"))
+
+    assert (policy.lease_ms, policy.room_wakes) == (7_000, "nobody")
+    assert policy == policy_from(Settings(room_lease_s=7, room_wakes="nobody"))

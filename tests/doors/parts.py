@@ -9,7 +9,7 @@ from typing import cast
 from tests.fakes import Bus, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.config import Settings
+from palaver.config import LiveSettings, LoadedSettings, Settings
 from palaver.identity.seats import SeatIndex
 from palaver.protocol.agents import Agent
 from palaver.protocol.query import Query
@@ -47,6 +47,7 @@ class Parts:
         self.home = home
         self.tasks = tasks
         self.settings = settings
+        self.live = LiveSettings(LoadedSettings(settings=settings, origins={}))
         self.log = bus.log
         self.queries = Queries(bus.log)
         self.broker = bus.broker

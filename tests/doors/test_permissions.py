@@ -42,7 +42,7 @@ def desk_of(parts: Parts) -> PermissionDesk:
         broker=services.broker,
         queries=services.queries,
         clock=services.clock,
-        settings=services.daemon.settings,
+        settings=services.daemon.live,
     )
 
 

@@ -14,6 +14,7 @@ from palaver.protocol.settings_file import (
     format_value,
     parse_settings,
     with_setting,
+    without_setting,
 )
 
 KEYS = ("alpha", "beta", "gamma")
@@ -121,3 +122,10 @@ def test_file_is_parsed_as_the_bus_reads_it_at_its_start() -> None:
 def test_file_that_the_bus_would_refuse_is_refused(content: bytes) -> None:
     with pytest.raises(RequestError):
         parse_settings(content, "config.toml")
+
+
+def test_setting_is_removed_with_its_line_only() -> None:
+    text = "# mine\nalpha = 1\nbeta = 2 # why\n"
+
+    assert without_setting(text, "beta") == "# mine\nalpha = 1\n"
+    assert without_setting(text, "gamma") == text

@@ -25,7 +25,7 @@ from palaver.doors.cli.render import format_refusal, status_of
 from palaver.doors.cli.run import TABLE
 from palaver.errors import PalaverError, Unavailable, UsageError
 from palaver.harness.marks import harness_of
-from palaver.home import read_settings_file, write_settings_file
+from palaver.home import find_pal, read_settings_file, write_settings_file
 from palaver.protocol.display import paint_for, wants_colour
 from palaver.protocol.settings_file import format_value, parse_settings
 
@@ -53,7 +53,7 @@ def main() -> int:
         return _refuse(sys.argv[1:], error)
     if parsed.command.path == ("config", "edit") and not parsed.is_help:
         # The client sets the home of the bus, however it was found.
-        return edit_settings(Path(os.environ["PALAVER_HOME"]), os.environ)
+        return edit_settings(Path(os.environ["PALAVER_HOME"]), os.environ, reload=_reload)
     if parsed.command.path == ("doctor",) and parsed.has("--repair") and not parsed.is_help:
         from palaver.daemon.repair import repair_home  # not needed for help and completion
 
@@ -134,17 +134,22 @@ def _answer(parsed: Parsed) -> str | None:
 
 _HEAD: Final = """\
 # The settings of Palaver, each with its default. To change one, remove its #.
-# The bus reads this file when it starts.
+# 'pal config edit' and 'pal config set' let the bus use a change at once, where that is possible.
 """
 
 Ask = Callable[[str], bool]
 
 
-def edit_settings(home: Path, environment: Mapping[str, str], ask: Ask | None = None) -> int:
+def edit_settings(
+    home: Path,
+    environment: Mapping[str, str],
+    ask: Ask | None = None,
+    reload: Callable[[], bool] = lambda: False,
+) -> int:
     """Open the settings, wait for the editor, and store its result. Return the exit status.
 
     Errors are printed, and `ask` asks whether to edit again; by default it asks at the terminal. The file
-    stays as it was until the result is valid.
+    stays as it was until the result is valid. `reload` lets the bus use it, and returns whether it does.
     """
     editor = environment.get("VISUAL") or environment.get("EDITOR") or "vi"
     try:
@@ -155,9 +160,16 @@ def edit_settings(home: Path, environment: Mapping[str, str], ask: Ask | None = 
         is_changed = copy.edit(editor, ask or _ask)
     except (OSError, ValueError, PalaverError) as error:
         return _complain(f"{error}\n{copy.left()}")
-    word = "takes effect when the bus starts again: pal down, pal up" if is_changed else "nothing was changed"
-    sys.stdout.write(f"{word}\n")
+    if not is_changed:
+        sys.stdout.write("nothing was changed\n")
+    elif not reload():
+        sys.stdout.write("takes effect when the bus starts again: pal down, pal up\n")
     return 0
+
+
+def _reload() -> bool:
+    """Let the bus use the new file, which prints the changes that act now; False if that fails."""
+    return subprocess.run([find_pal(), "config", "reload"], check=False).returncode == 0
 
 
 class _SettingsCopy:

@@ -23,11 +23,11 @@ import msgspec
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.clock import CallLater, Clock, Timer
-from palaver.config import LoadedSettings, Settings, load
+from palaver.config import LiveSettings, LoadedSettings, Settings, load
 from palaver.delivery.reactor import DeliveryReactor
 from palaver.delivery.usage_limits import UsageLimits
 from palaver.domain.brakes import Brakes
-from palaver.domain.lease import Policy, policy_from
+from palaver.domain.lease import Policy, change_policy, policy_from
 from palaver.doors.caller_forwarding import AdoptedDoor
 from palaver.doors.cli.bus import require_person, write_wanted
 from palaver.doors.hooks.handler import HookHandler, run_hook
@@ -42,6 +42,7 @@ from palaver.home import (
     lift_stop,
     prune_traces,
     read_secret,
+    set_log,
     trace_path,
     wait_for_successor,
 )
@@ -71,7 +72,7 @@ from palaver.services.queries import Queries
 from palaver.services.reports import take_up_reports
 from palaver.services.rooms import RoomService
 from palaver.services.services import DOWN, REPLACED, AgentBooks, CallerBooks, DaemonParts, Services
-from palaver.services.views import agents_view, mail_view
+from palaver.services.views import agents_view, hints_for, mail_view
 from palaver.state.fold import apply
 from palaver.version import __version__
 
@@ -250,7 +251,7 @@ class Reactors:
         broker: Broker,
         attendance: AttendanceBook,
         *,
-        settings: Settings,
+        settings: LiveSettings,
         policy: Policy,
         clock: Clock,
         tasks: asyncio.TaskGroup,
@@ -263,12 +264,13 @@ class Reactors:
 
         call_later = asyncio.get_running_loop().call_later
         self.delivery = DeliveryReactor(
-            log, submit, clock=clock, tasks=tasks, native_wait_s=settings.native_wait_s
+            log, submit, clock=clock, tasks=tasks, native_wait_s=settings.now.native_wait_s
         )
         self._allowances = UsageLimits(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
         self._watches = Watches(log, submit, tasks=tasks)
-        after_s = settings.remind_after_s
+        after_s = settings.now.remind_after_s
         self._nags = Reminders(log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks)
+        settings.watch(lambda now: self._nags.set_after(now.remind_after_s))
         self._sticks = Sticks(
             log, submit, attendance, clock=clock, policy=policy, call_later=call_later, tasks=tasks
         )
@@ -343,8 +345,7 @@ class Daemon:
         """`wanted` are settings to write to the file first, if a person started this process."""
         self._wanted = wanted or {}
         self._home = home
-        self._loaded = loaded
-        self._settings = loaded.settings
+        self._live = LiveSettings(loaded)
         self._policy = policy_from(loaded.settings)
         self._clock = clock
         self._stopped = asyncio.Event()
@@ -362,7 +363,7 @@ class Daemon:
 
         True means: start again with a new daemon, because a disk that was full at the start has room now.
         """
-        sql_limit_s = self._settings.sql_timeout_ms / 1000
+        sql_limit_s = self._live.now.sql_timeout_ms / 1000
         log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
         if log.lost:
             _logger.error("%s; 'pal doctor' says what to do", log.lost)
@@ -383,7 +384,7 @@ class Daemon:
                     if not self._stopped.is_set():  # A 'pal down' may have come already.
                         lift_stop(self._home)
                     ready.say("ok")
-                    closing.callback(watch_loop(self._settings.watchdog_ms))
+                    closing.callback(watch_loop(self._live.now.watchdog_ms))
                     _logger.info("listening in %s at seq %d, version %s", self._home, log.last(), __version__)
                     await self._stopped.wait()
                     _logger.info("stopping: %s", self._reason)
@@ -404,7 +405,7 @@ class Daemon:
             log,
             middle.broker,
             middle.attendance,
-            settings=self._settings,
+            settings=self._live,
             policy=self._policy,
             clock=self._clock,
             tasks=tasks,
@@ -443,7 +444,7 @@ class Daemon:
         if not is_read_only:
             tasks.create_task(take_up_reports(doors.services))
             tasks.create_task(self._finish_redactions(middle.broker))
-        await doors.http.open(doors.services, self._settings)
+        await doors.http.open(doors.services, self._live.now)
         tasks.create_task(DeliveryTimer(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
         look_after: list[Callable[[], object]] = [
@@ -488,8 +489,7 @@ class Daemon:
         """Write the settings that this process was started with; refuse unless a person started it."""
         require_person(doorstep.who(ancestors(os.getpid()), CallerClaim(marks=marks_of(os.environ))))
         write_wanted(self._home, self._wanted)
-        self._loaded = load(self._home, os.environ)
-        self._settings = self._loaded.settings
+        self._live.begin(load(self._home, os.environ))
 
     async def _shut(self, doors: "_Doors") -> None:
         doors.unix.shut()
@@ -519,19 +519,26 @@ class Daemon:
             policy=self._policy,
         )
         closing.callback(attendance.close)
+        settings = self._live.now
+        brakes = Brakes(limit_hops=settings.brake_hops, limit_a_minute=settings.brake_per_minute)
         broker = Broker(
             log,
             clock=self._clock,
             ids=ids,
             is_present=roll.presence.is_present,
             draw=lambda: secrets.randbelow(1_000_000),
-            brakes=Brakes(
-                limit_hops=self._settings.brake_hops, limit_a_minute=self._settings.brake_per_minute
-            ),
+            brakes=brakes,
             attendance=attendance,
             policy=self._policy,
         )
         closing.callback(broker.close)
+
+        def change(now: Settings) -> None:
+            brakes.set_limits(limit_hops=now.brake_hops, limit_a_minute=now.brake_per_minute)
+            change_policy(self._policy, now)
+            set_log(now)
+
+        self._live.watch(change)
         doorstep = CallerIdentifier(
             roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
         )
@@ -570,14 +577,13 @@ class Daemon:
             transcripts=transcripts,
             subagents=subagents,
             outcomes=HookOutcomes(self._home, queries, broker),
-            hints=self._settings.hints,
+            hints=lambda name: hints_for(services, name),
             tasks=tasks,
         )
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
-                settings=self._settings,
-                origins=self._loaded.origins,
+                live=self._live,
                 version=__version__,
                 started_ms=self._clock.now_ms(),
                 stop=self.stop,

@@ -63,10 +63,15 @@ class Brakes:
 
     def __init__(self, *, limit_hops: int, limit_a_minute: int) -> None:
         """Set the limits; 0 disables a limit."""
+        self._sent: dict[tuple[str, str], deque[int]] = {}
+        self.set_limits(limit_hops=limit_hops, limit_a_minute=limit_a_minute)
+        self._notices: dict[str, _HeldNotice] = {}
+
+    def set_limits(self, *, limit_hops: int, limit_a_minute: int) -> None:
+        """Set the limits; 0 disables a limit. With another limit, the last minute is counted anew."""
         self._limit_hops = limit_hops
         self._limit_a_minute = limit_a_minute
-        self._sent: dict[tuple[str, str], deque[int]] = {}
-        self._notices: dict[str, _HeldNotice] = {}
+        self._sent.clear()  # each count has the length of its limit
 
     def check(
         self, caller: Caller, recipients: tuple[str, ...], chain: Chain | None, now_ms: int

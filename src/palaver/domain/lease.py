@@ -5,7 +5,7 @@ Pure: time is a parameter. `stick.py` and `members.py` decide.
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, Protocol
 
 from palaver.config import Settings
@@ -57,9 +57,9 @@ PERSONS_WAKE: Final = "human"
 ALL_WAKE: Final = "everyone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Policy:
-    """All limits of a room."""
+    """All limits of a room. All parts of a daemon share one object: a changed setting changes it in place."""
 
     lease_ms: int = 45 * _MINUTE_MS
     """How long an owner may be silent before the stick may be taken over."""
@@ -87,6 +87,12 @@ class Policy:
     def cooldown_ms(self) -> int:
         """How long the last owner lets others take the stick first."""
         return max(6 * self.waiter_grace_ms, _MINUTE_MS)
+
+
+def change_policy(policy: Policy, settings: Settings) -> None:
+    """Give a policy the limits of new settings, for every part that uses it."""
+    for name, value in asdict(policy_from(settings)).items():
+        setattr(policy, name, value)
 
 
 def policy_from(settings: Settings) -> Policy:

@@ -456,7 +456,7 @@ class AskedOnLines:
             broker=services.broker,
             queries=services.queries,
             clock=services.clock,
-            settings=services.daemon.settings,
+            settings=services.daemon.live,
         )
         self._push = push
         self._spawn = spawn

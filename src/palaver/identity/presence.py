@@ -306,7 +306,7 @@ class AttendanceBook:
         self._clock = clock
         self._has_process = is_present
         self._has_token = has_token
-        self._grace_ms = (policy or Policy()).waiter_grace_ms
+        self._policy = policy or Policy()
         self._started_ms = clock.now_ms()
         self._seen = _LastSigns()
         self._tokens = _LastSigns()
@@ -414,7 +414,7 @@ class AttendanceBook:
         if self._has_process(name) or name in self._calls:
             return True
         spoke_ms = self._tokens.get(name)
-        return spoke_ms is not None and self._clock.now_ms() - spoke_ms <= self._grace_ms
+        return spoke_ms is not None and self._clock.now_ms() - spoke_ms <= self._policy.waiter_grace_ms
 
     def is_active(self, name: str) -> bool:
         """Whether its process is alive and it reports that it works."""

@@ -30,6 +30,16 @@ def format_value(value: str | int) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
+def without_setting(text: str, key: str) -> str:
+    """Return a file of settings without a key. Raises ValueError if the text is not TOML without tables."""
+    import tomlkit  # Only a change of settings needs it; no start waits for it.
+
+    file = tomlkit.parse(text)
+    if key in file:
+        file.remove(key)
+    return tomlkit.dumps(file)
+
+
 def with_setting(text: str, key: str, value: str | int) -> str:
     """Return a file of settings in which a key has a value, on its own line or on a new one at the end.
 

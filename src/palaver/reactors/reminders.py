@@ -59,6 +59,10 @@ class Reminders:
         self._unsubscribe: Callable[[], None] = lambda: None
         self._work: asyncio.Task[None] | None = None
 
+    def set_after(self, after_s: float) -> None:
+        """Change the minimum time between two reminders, from the next one on."""
+        self._after_ms = round(after_s * 1000)
+
     def start(self) -> None:
         """Start with the reminders that are already due."""
         self._unsubscribe = self._log.subscribe(self._hear_request, (EventKind.EXPECTS_REPLY,))

@@ -13,7 +13,7 @@ from typing import Final
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.clock import Clock
-from palaver.config import Settings
+from palaver.config import LiveSettings
 from palaver.errors import BadRequest, NotFound
 from palaver.harness.hooks import THINKING, one_line, permission_text
 from palaver.protocol.agents import Caller
@@ -158,7 +158,7 @@ class PermissionDesk:
     """The steps of a permission request: open it, wait for a person's decision, close it."""
 
     def __init__(
-        self, book: PermissionBook, *, broker: Broker, queries: Queries, clock: Clock, settings: Settings
+        self, book: PermissionBook, *, broker: Broker, queries: Queries, clock: Clock, settings: LiveSettings
     ) -> None:
         self._book = book
         self._broker = broker
@@ -174,9 +174,10 @@ class PermissionDesk:
         The caller must then call `verdict`. Raises BadRequest if too many requests are open, of this agent or
         in total.
         """
-        if not self._settings.approvals:
+        settings = self._settings.now
+        if not settings.approvals:
             return None
-        wait_ms = min(self._settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
+        wait_ms = min(settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
         now_ms = self._clock.now_ms()
         pending = self._book.add(caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms)
         request = AskPermission(

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
-from palaver.config import Origin, Settings
+from palaver.config import LiveSettings, Settings
 from palaver.identity.presence import AttendanceBook, Presence
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook
@@ -53,15 +53,18 @@ class DaemonParts:
     """The daemon itself: its home, settings and version, and the controls that other doors need."""
 
     home: Path
-    settings: Settings
-    origins: Mapping[str, Origin]
-    """For each setting, the source of its value at the start."""
+    live: LiveSettings
     version: str
     started_ms: int
     stop: Callable[[str], None]
     """Ends the daemon. The argument is the reason, DOWN or REPLACED."""
     http: HttpSwitch
     run_hook: RunHook
+
+    @property
+    def settings(self) -> Settings:
+        """The present settings."""
+        return self.live.now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class Hooks:
             transcripts=TranscriptBook(),
             subagents=self.subagents,
             outcomes=HookOutcomes(home, Queries(bus.log), bus.broker),
-            hints="",
+            hints=lambda agent: "",
             tasks=tasks,
         )
 

@@ -77,7 +77,7 @@ class Asking:
             transcripts=TranscriptBook(),
             subagents=parts.subagents,
             outcomes=HookOutcomes(parts.services.daemon.home, parts.queries, parts.broker),
-            hints="",
+            hints=lambda agent: "",
             tasks=parts.tasks,
         )
         self.asking = HookAsking(parts.services, cast("CallerIdentifier", self.street), desk)

@@ -51,6 +51,7 @@ from palaver.services.holders import hide_keys
 from palaver.services.messages import MailboxReader
 from palaver.services.views import (
     files_view,
+    hints_for,
     inbox_view,
     message_view,
     open_mail,
@@ -1332,7 +1333,7 @@ def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event
     fence = format_injection(
         [injection_line(event, name, services.queries.device) for event in events],
         rest=rest,
-        hints=services.daemon.settings.hints,
+        hints=hints_for(services, name),
         tips=(bundle_hint(bundled) if bundled else "", *tips),
     )
     return f"{fence}\n".encode()

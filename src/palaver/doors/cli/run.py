@@ -61,6 +61,8 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("config", "list"): config.list_settings,
     ("config", "get"): config.get_setting,
     ("config", "set"): config.set_setting,
+    ("config", "unset"): config.unset_setting,
+    ("config", "reload"): config.reload_settings,
     ("config", "edit"): config.edit_settings,
     ("completion",): completion.completion,
     ("__complete",): completion.complete_words,

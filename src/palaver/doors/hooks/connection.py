@@ -60,7 +60,7 @@ class HookPermissions:
             broker=services.broker,
             queries=services.queries,
             clock=services.clock,
-            settings=services.daemon.settings,
+            settings=services.daemon.live,
         )
 
     def hear(self, caller: Caller, news: HookNews) -> None:

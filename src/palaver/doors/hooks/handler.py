@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -156,10 +156,10 @@ class HookHandler:
         transcripts: TranscriptBook,
         subagents: Subagents,
         outcomes: HookOutcomes,
-        hints: str,
+        hints: Callable[[str], str],
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`hints` are added to every batch of messages; storing runs in `tasks`."""
+        """`hints` returns the text for an agent after each batch of messages; storing runs in `tasks`."""
         self._queries = queries
         self._broker = broker
         self._delivery = delivery
@@ -296,7 +296,7 @@ class HookHandler:
         return False
 
     def _text(self, agent: str, events: Sequence[Event]) -> str:
-        return mail_text(agent, events, device=self._queries.device, hints=self._hints)
+        return mail_text(agent, events, device=self._queries.device, hints=self._hints(agent))
 
     # After the reply
 
