@@ -50,6 +50,7 @@ TRIED_ELSEWHERE = frozenset(
         "export",
         "gemini",
         "hook",
+        "import",
         "install",
         "kill",
         "mcp",

@@ -81,7 +81,7 @@ def test_request_is_visible_to_all_and_shown_completely(bus: Home, nova: Shell) 
     (shown,) = pending(bus)
 
     page = bus.ok("pending").out
-    wait_until(lambda: "blocked: permission: Bash: rm -r x" in bus.ok("list").out)
+    wait_until(lambda: "permission: Bash: rm -r x" in bus.ok("list").out)
 
     assert f"{shown['id']}  nova asks: Bash: rm -r x\n" in page
     assert '"description": "tidy up"' in page
