@@ -218,6 +218,30 @@ def test_broadcast_of_a_harness_to_many_needs_a_confirmation(bus: Home, place: P
     assert len(sent["delivered_to"]) == 6
 
 
+def test_send_tool_follows_the_rules_of_recipients_and_answers(bus: Home) -> None:
+    bus.ok("join", "--name", "luna", "--harness", "claude")
+    nova, kira = bus.shell(), bus.shell()
+    nova.ok("join", "--name", "nova")
+    kira.ok("join", "--name", "kira")
+    kira.ok("leave")
+    asked = nova.ok("send", "@luna", "--intent", "request", "--thread", "t", "--json", "--", "well?").json
+    pump = RawPump(bus)
+    pump.begin()
+
+    nowhere = pump.ask(1, "send", text="hello all")
+    blank = pump.ask(2, "send", to="@nova", text=" ")
+    new = pump.ask(3, "send", thread="new", text="hello")
+    in_thread = pump.ask(4, "send", thread="t", text="done")
+    away = pump.ask(5, "send", to="@kira", intent="request", text="can you?")
+
+    assert [one["error"] for one in (nowhere, blank, new)] == ["bad_request"] * 3
+    assert (in_thread["delivered_to"], in_thread["answers"]) == (["nova"], asked["seq"])
+    assert [(one["agent"], one["state"]) for one in away["exited"]] == [("kira", "exited")]
+    assert pump.ask(6, "inbox", limit=1)["messages"][0]["text"] == (
+        f"@luna kira is now stopped (request #{away['seq']})"
+    )
+
+
 def test_groups_choose_the_offered_tools(bus: Home) -> None:
     bus.ok("join", "--name", "luna")
     pump = RawPump(bus, "--tools", "notes,agents")
