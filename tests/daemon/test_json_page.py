@@ -23,6 +23,7 @@ SAME_AS = {
     ("codex",): ("run",),
     ("gemini",): ("run",),
     ("opencode",): ("run",),
+    ("fork",): ("run",),
     ("release",): ("receipts",),
     ("redeliver",): ("receipts",),
     ("approve",): ("deny",),

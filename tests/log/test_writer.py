@@ -252,6 +252,17 @@ async def test_unindexed_words_are_indexed_by_a_search(sqlite_log: SqliteLog) ->
     assert [one.seq for one in found] == [event.seq]
 
 
+async def test_closed_log_is_not_indexed(tmp_path: Path) -> None:
+    log = await SqliteLog.open(tmp_path, apply=fold, clock=SystemClock())
+    await log.close()
+    words = log._writer._batches.words
+    words.written(3)
+
+    await log._writer.index()
+
+    assert words.behind == 3
+
+
 async def test_too_many_unindexed_words_are_indexed_at_once(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

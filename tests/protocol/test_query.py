@@ -144,3 +144,38 @@ def test_same_filter_twice_is_or_and_different_ones_are_and(
     expected = (not senders or sender in senders) and (not targets or bool({*targets} & {*delivered_to}))
 
     assert matches(Query(senders=senders, targets=targets), event) is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "is_found"),
+    [
+        (Query(participants=("LUNA",)), True),
+        (Query(participants=("@api-nova",)), True),
+        (Query(participants=("kira",)), False),
+        (Query(tools=("bash",)), True),
+        (Query(tools=("Edit",)), False),
+        (Query(files=("*.py",)), True),
+        (Query(files=("?.py", "b")), True),
+        (Query(files=("[bc].py",)), False),
+        (Query(files=("b.*",)), False),
+        (Query(replies_to=("7",)), True),
+        (Query(replies_to=("7:BOXE",)), False),
+    ],
+)
+def test_event_is_found_by_participant_tool_file_and_reply(query: Query, *, is_found: bool) -> None:
+    event = replace(_event, payload={**_event.payload, "tool": "Bash", "reply_to": "7"})
+
+    assert matches(query, event) is is_found
+
+
+def test_file_with_brackets_in_its_name_is_found_by_its_name() -> None:
+    event = replace(_event, payload={"file": "app/[id]/page.tsx"})
+
+    assert matches(Query(files=("app/[id]/page.tsx",)), event)
+
+
+def test_reply_of_an_imported_message_is_found_by_number_and_device() -> None:
+    event = replace(_event, payload={"reply_to": "7"}, imported=10)
+
+    assert matches(Query(replies_to=("7:BOXE",), with_imported=True), event)
+    assert not matches(Query(replies_to=("7",), with_imported=True), event)
