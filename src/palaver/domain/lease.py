@@ -90,7 +90,7 @@ class Policy:
 
 
 def change_policy(policy: Policy, settings: Settings) -> None:
-    """Give a policy the limits of new settings, for every part that uses it."""
+    """Set the limits of a policy by new settings, for every part that uses it."""
     for name, value in asdict(policy_from(settings)).items():
         setattr(policy, name, value)
 

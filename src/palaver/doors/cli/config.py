@@ -112,7 +112,7 @@ CONFIG_COMMANDS: Final = (
         group=_GROUP,
         summary="Return a setting to its default.",
         description=(
-            "Removes the setting from config.toml; with --agent, the agent has no value of its own any more. "
+            "Removes the setting from config.toml; with --agent, that of the agent. "
             "Only a person can do this."
         ),
         positionals=(_KEY,),
@@ -197,7 +197,7 @@ async def set_setting(call: Call) -> int:
     require(call.caller, Standing.HUMAN, "config set")
     key, *values = call.parsed.positionals
     if bool(values) == call.parsed.has("--default"):
-        raise UsageError("give a value, or --default: pal config set KEY VALUE, pal config set KEY --default")
+        raise UsageError("name a value, or --default: pal config set KEY VALUE, pal config set KEY --default")
     return await _change(call, key, values[0] if values else None)
 
 
