@@ -25,7 +25,7 @@ CORE       := protocol state domain log identity broker delivery
 CORE_FILES := src/palaver/protocol/*,src/palaver/state/*,src/palaver/domain/*,src/palaver/log/*
 CORE_FILES := $(CORE_FILES),src/palaver/identity/*,src/palaver/broker/*,src/palaver/delivery/*
 
-.PHONY: native-check run picture test test-processes quick nightly test-harness docs compat check lock format lint types layers english coverage unlocked bench clean help
+.PHONY: native-check run picture test test-processes quick nightly test-harness docs compat check dist lock format lint types layers english coverage unlocked bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,8 @@ lock: ## update the locked versions, within the bounds of pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv<1'
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --group dev \
 	  --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --group dist \
+	  --custom-compile-command 'make lock' -o tools/dist.lock
 
 run: $(READY) ## show a bus with two agents that talk, in a temporary home, then live events until Ctrl-C
 	@$(BIN)/python examples/first_exchange.py
@@ -110,6 +112,17 @@ unlocked: ## install the newest allowed versions without the lock file, and run 
 	@.venv-unlocked/bin/pal --version
 	@.venv-unlocked/bin/python -m pytest -q tests/protocol tests/state tests/domain
 	@rm -rf .venv-unlocked
+
+# A separate environment, because the compiler is a download of 100 MB. DIST=--harnesses also runs the quick start with
+# the real Claude Code and Codex, after 'make test-harness'; DIST=--no-install only builds.
+DIST ?=
+build/dist-tools/.ready: tools/dist.lock
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/dist.lock
+	@touch $@
+
+dist: build/dist-tools/.ready ## build sdist and wheels in dist/ from the last commit, and check them with pip, pipx and uv
+	@build/dist-tools/bin/python tools/dist.py $(DIST)
 
 test-harness: $(READY) ## run the four real harnesses against a scripted model; the first time installs them (1.6 GB)
 	@$(BIN)/python -m tests.harness.real.install

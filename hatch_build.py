@@ -1,6 +1,8 @@
 """Put the command `pal` into the wheel: compiled from native/, or in Python if there is no C compiler.
 
 A missing or failing compiler never fails the build. PALAVER_NO_NATIVE=1 selects the Python client.
+PALAVER_BUILD_TARGET=x86_64 or aarch64 makes a wheel for every Linux on such a machine, on any machine: the
+client is compiled by the package `ziglang`, and a failure fails the build. `make dist` uses it.
 """
 
 import importlib.util
@@ -27,6 +29,9 @@ FLAGS = (
 STRICT = ("-Werror",)
 """Used by the checks of this project. An install must not fail because a newer compiler has a new warning."""
 
+RELEASED = ("x86_64", "aarch64")
+"""The machines for which wheels are released."""
+
 _REPLY = b"O\0\0\0\x0c\0\0\0\1\0\0hello\n" + b"Q\0\0\0\1\0"
 _LIMIT_S = 5.0
 
@@ -49,6 +54,20 @@ def compile_client(native: Path, target: Path, version: str, flags: Sequence[str
     sources = sorted(str(source) for source in native.glob("*.c"))
     common = [*FLAGS, *flags, f'-DPAL_VERSION="{version}"', *sources, "-o", str(target)]
     return any(_succeeds([*compiler, *common]) and can_talk(target) for compiler in ways())
+
+
+def compile_for(machine: str, native: Path, target: Path, version: str) -> None:
+    """Compile the client for any Linux on a kind of machine; raise an error if that fails.
+
+    The result depends only on the sources, the version and the compiler: the names of the sources are
+    relative, and there are no symbols.
+    """
+    if machine not in RELEASED:
+        raise ValueError(f"PALAVER_BUILD_TARGET must be one of {', '.join(RELEASED)}, not {machine!r}")
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-musl", "-static", "-s"]
+    sources = sorted(source.name for source in native.glob("*.c"))
+    command = [*compiler, *FLAGS, f'-DPAL_VERSION="{version}"', *sources, "-o", str(target)]
+    subprocess.run(command, cwd=native, stdin=subprocess.DEVNULL, check=True)
 
 
 def ways() -> list[list[str]]:
@@ -120,7 +139,11 @@ class ClientBuildHook(BuildHookInterface[Any]):
         client = Path(self._directory.name) / "pal"
         native = Path(self.root) / "native"
         wants_native = os.environ.get("PALAVER_NO_NATIVE") != "1" and sys.platform != "win32"
-        if wants_native and compile_client(native, client, self.metadata.version):
+        if machine := os.environ.get("PALAVER_BUILD_TARGET"):
+            compile_for(machine, native, client, self.metadata.version)
+            build_data["pure_python"] = False
+            build_data["tag"] = release_tag(machine)
+        elif wants_native and compile_client(native, client, self.metadata.version):
             build_data["pure_python"] = False
             build_data["tag"] = _platform_tag()
         else:
@@ -132,6 +155,12 @@ class ClientBuildHook(BuildHookInterface[Any]):
         """Remove what the wheel now holds."""
         if self.target_name == "wheel":
             self._directory.cleanup()
+
+
+def release_tag(machine: str) -> str:
+    """Return the tag of a wheel for any Python 3 and any Linux: a static program needs no C library."""
+    libraries = ("manylinux2014", "manylinux_2_17", "musllinux_1_1")
+    return f"py3-none-{'.'.join(f'{library}_{machine}' for library in libraries)}"
 
 
 def _platform_tag() -> str:

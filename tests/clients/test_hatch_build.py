@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.tags import parse_tag
 from tests.clients.conftest import Daemon
 
 NATIVE = Path(__file__).parents[2] / "native"
@@ -120,3 +121,18 @@ def test_client_that_does_not_contact_the_daemon_is_rejected(
     script(tmp_path / "pal", line)
 
     assert build_hook.can_talk(tmp_path / "pal") is False
+
+
+def test_wheel_of_a_release_is_for_every_linux_on_its_machine(build_hook: ModuleType) -> None:
+    tags = {str(tag) for tag in parse_tag(build_hook.release_tag("aarch64"))}
+
+    assert tags == {
+        "py3-none-manylinux2014_aarch64",
+        "py3-none-manylinux_2_17_aarch64",
+        "py3-none-musllinux_1_1_aarch64",
+    }
+
+
+def test_release_for_another_machine_is_refused(build_hook: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be one of x86_64, aarch64, not 'sparc'"):
+        build_hook.compile_for("sparc", NATIVE, tmp_path / "pal", "1.2.3")

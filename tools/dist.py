@@ -1,0 +1,343 @@
+"""Build a release and check it: an sdist, and wheels with the static client for x86-64 and arm64.
+
+`make dist` runs it, with the Python of an environment that has the packages of `tools/dist.lock`. The files
+are made from the last commit, twice, in folders of different names, and both results must be equal. Then each
+file that can run on this machine is installed with pip, pipx and uv into an empty environment, and the quick
+start is run there. Nothing is published. See docs/releasing.md.
+"""
+
+import argparse
+import hashlib
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MACHINES = {"x86_64": 62, "aarch64": 183}
+"""The machines that get a wheel, with their numbers in the header of an ELF file."""
+KEPT = ("LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy")
+"""Variables that the installers may need; those of pip and uv are kept too. All others are left out."""
+TEST_PACKAGES = ("pytest<10", "pytest-asyncio<2", "hypothesis<7", "pytest-xdist<4")
+QUICK_START = "tests/harness/real/test_quick_start.py"
+ELF_STATIC = 2
+PT_INTERP = 3
+
+
+class FailedCheckError(Exception):
+    """A release that must not be published, with the reason."""
+
+
+def main() -> int:
+    """Build into `dist/`, check the result, and print what was checked and what was not."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-install", action="store_true", help="build and compare, but install nothing")
+    parser.add_argument(
+        "--harnesses", action="store_true", help="run the quick start with the real harnesses"
+    )
+    asked = parser.parse_args()
+    target = ROOT / "dist"
+    try:
+        with tempfile.TemporaryDirectory(prefix="palaver-dist-") as folder:
+            files = build_twice(Path(folder), target)
+            for file in files:
+                check_contents(file)
+            write_sums(target, files)
+            if not asked.no_install:
+                check_installs(Path(folder), files, with_harnesses=asked.harnesses)
+        run_foreign(files)
+    except (FailedCheckError, subprocess.CalledProcessError) as error:
+        print(f"dist: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+# --------------------
+# Build: twice from the last commit, and compare.
+
+
+def build_twice(folder: Path, target: Path) -> list[Path]:
+    """Build all files into `target`. Raise FailedCheckError if a second build makes other bytes."""
+    if git("status", "--porcelain"):
+        print("dist: there are changes that are not committed; they are not in this release")
+    first = build(folder / "first", target, ROOT / "build" / "zig-first")
+    second = build(folder / "a second one", folder / "again", ROOT / "build" / "zig-second")
+    for one, other in zip(first, second, strict=True):
+        if one.name != other.name or sha256(one) != sha256(other):
+            raise FailedCheckError(f"{one.name} is not reproducible: two builds of one commit differ")
+    print(f"dist: {len(first)} files, equal in two builds of {git('rev-parse', '--short', 'HEAD')}")
+    return first
+
+
+def build(folder: Path, target: Path, cache: Path) -> list[Path]:
+    """Build the sdist from the last commit, and the wheels from the sdist.
+
+    The cache of the compiler is kept, because it contains musl, which takes minutes to compile. Each of the
+    two builds has its own one, so that neither uses a result of the other.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    source = folder / "source"
+    source.mkdir(parents=True)
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x"], cwd=source, input=archive, check=True)
+    made_at = {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct"), "ZIG_GLOBAL_CACHE_DIR": str(cache)}
+    run_hatchling("sdist", source, target, made_at)
+    (sdist,) = target.glob("*.tar.gz")
+    with tarfile.open(sdist) as tar:
+        tar.extractall(folder, filter="data")
+    unpacked = folder / sdist.name.removesuffix(".tar.gz")
+    for machine in MACHINES:
+        run_hatchling("wheel", unpacked, target, {**made_at, "PALAVER_BUILD_TARGET": machine})
+    return sorted(path for path in target.iterdir() if path.suffix in (".gz", ".whl"))
+
+
+def run_hatchling(kind: str, source: Path, target: Path, variables: Mapping[str, str]) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
+    subprocess.run(
+        command, cwd=source, env={**os.environ, **variables}, check=True, stdout=subprocess.DEVNULL
+    )
+
+
+# --------------------
+# Check the files themselves.
+
+
+def check_contents(file: Path) -> None:
+    """Check that a wheel has a static client for its machine, and that the sdist can be built and tested."""
+    if file.suffix == ".gz":
+        with tarfile.open(file) as tar:
+            names = {name.partition("/")[2] for name in tar.getnames()}
+        missing = {"pyproject.toml", "hatch_build.py", "LICENSE", "README.md", "native/pal.c"} - names
+        if missing:
+            raise FailedCheckError(f"{file.name} lacks {', '.join(sorted(missing))}")
+        return
+    with zipfile.ZipFile(file) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".data/scripts/pal")]
+        check_client(file, wheel.read(name))
+
+
+def check_client(file: Path, client: bytes) -> None:
+    """Read the header of an ELF program: its machine, and that it asks for no other program to load it."""
+    machine = machine_of(file)
+    if client[:6] != b"\x7fELF\x02\x01":
+        raise FailedCheckError(f"pal in {file.name} is not a 64-bit program for Linux")
+    kind, number = struct.unpack_from("<HH", client, 16)
+    (table,) = struct.unpack_from("<Q", client, 32)
+    size, count = struct.unpack_from("<HH", client, 54)
+    entries = [struct.unpack_from("<I", client, table + at * size)[0] for at in range(count)]
+    if number != MACHINES[machine] or kind != ELF_STATIC or PT_INTERP in entries:
+        raise FailedCheckError(f"pal in {file.name} is not a static program for {machine}")
+    print(f"dist: {file.name}: a static program for {machine}, {len(client)} bytes")
+
+
+def machine_of(file: Path) -> str:
+    return next(machine for machine in MACHINES if file.name.endswith(f"{machine}.whl"))
+
+
+def can_run(file: Path) -> bool:
+    """Return whether a file can be installed and run on this machine."""
+    is_linux = sys.platform.startswith("linux")
+    return file.suffix == ".gz" or (is_linux and file.name.endswith(f"{platform.machine()}.whl"))
+
+
+def write_sums(target: Path, files: list[Path]) -> None:
+    """Write the hashes of all files, in the form that `sha256sum --check` reads."""
+    (target / "SHA256SUMS").write_text("".join(f"{sha256(file)}  {file.name}\n" for file in files))
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def run_foreign(files: list[Path]) -> None:
+    """Run the clients of other machines in an emulator if there is one; otherwise print a warning."""
+    for file in files:
+        if can_run(file):
+            continue
+        machine = machine_of(file)
+        emulator = shutil.which(f"qemu-{machine}") or shutil.which(f"qemu-{machine}-static")
+        if emulator is None:
+            print(f"dist: NOT RUN: {file.name}. Only its ELF header was checked, because this machine is a")
+            print(
+                f"dist: {platform.machine()} without qemu-{machine}. Run the quick start on {machine} first."
+            )
+            continue
+        with tempfile.TemporaryDirectory(prefix="palaver-dist-") as folder, zipfile.ZipFile(file) as wheel:
+            (name,) = [name for name in wheel.namelist() if name.endswith(".data/scripts/pal")]
+            client = Path(wheel.extract(name, folder))
+            client.chmod(0o755)
+            said = subprocess.run([emulator, client, "--version"], check=True, capture_output=True, text=True)
+        print(f"dist: {file.name}: in {Path(emulator).name} it says {said.stdout.strip()}")
+
+
+# --------------------
+# Install each file into an empty environment, and use it.
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An environment that contains only Palaver and its dependencies."""
+
+    client: Path
+    python: Path
+    variables: Mapping[str, str]
+    add: Callable[..., None]
+    """Installs more packages into the same environment."""
+
+
+def check_installs(folder: Path, files: list[Path], *, with_harnesses: bool) -> None:
+    """Install every file that runs here with every installer, and run the quick start."""
+    for file in filter(can_run, files):
+        for name, install in INSTALLERS.items():
+            place = folder / f"{name} {'sdist' if file.suffix == '.gz' else 'wheel'}"
+            place.mkdir()
+            installed = install(file, place)
+            run_quick_start(installed, place)
+            if with_harnesses:
+                run_harnesses(installed)
+            print(f"dist: {file.name}: installed with {name}, and the quick start works")
+
+
+def with_pip(file: Path, place: Path) -> Installed:
+    """Install into a new virtual environment."""
+    variables = clean_variables(place)
+    subprocess.run([sys.executable, "-m", "venv", place / "env"], check=True)
+    python = place / "env" / "bin" / "python"
+
+    def add(*packages: str) -> None:
+        run_quietly([str(python), "-m", "pip", "install", "--quiet", *packages], variables)
+
+    add(str(file))
+    return Installed(python.with_name("pal"), python, variables, add)
+
+
+def with_pipx(file: Path, place: Path) -> Installed:
+    """Install as a command of a user, with pipx."""
+    homes = {"PIPX_HOME": f"{place}/pipx", "PIPX_BIN_DIR": f"{place}/bin", "PIPX_MAN_DIR": f"{place}/man"}
+    variables = clean_variables(place) | homes
+    pipx = [sys.executable, "-m", "pipx"]
+    run_quietly([*pipx, "install", "--python", sys.executable, str(file)], variables)
+
+    def add(*packages: str) -> None:
+        run_quietly([*pipx, "inject", "palaver", *packages], variables)
+
+    python = place / "pipx" / "venvs" / "palaver" / "bin" / "python"
+    return Installed(place / "bin" / "pal", python, variables, add)
+
+
+def with_uv(file: Path, place: Path) -> Installed:
+    """Install as a command of a user, with uv."""
+    homes = {"UV_TOOL_DIR": f"{place}/tools", "UV_TOOL_BIN_DIR": f"{place}/bin"}
+    variables = clean_variables(place) | homes
+    uv = [str(Path(sys.executable).with_name("uv"))]
+    run_quietly([*uv, "tool", "install", "--quiet", "--python", sys.executable, str(file)], variables)
+    python = place / "tools" / "palaver" / "bin" / "python"
+
+    def add(*packages: str) -> None:
+        run_quietly([*uv, "pip", "install", "--quiet", "--python", str(python), *packages], variables)
+
+    return Installed(place / "bin" / "pal", python, variables, add)
+
+
+INSTALLERS: Mapping[str, Callable[[Path, Path], Installed]] = {
+    "pip": with_pip,
+    "pipx": with_pipx,
+    "uv": with_uv,
+}
+
+
+def clean_variables(place: Path) -> dict[str, str]:
+    """Return the environment of a new user: an empty home, and no variable of ours."""
+    home = place / "home"
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or name[:4] in ("PIP_", "UV_")}
+    # Downloads may be shared; everything else is new.
+    caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    shared = {"PIP_CACHE_DIR": f"{caches}/pip", "UV_CACHE_DIR": f"{caches}/uv"}
+    return {
+        "HOME": str(home),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "TERM": "xterm-256color",
+        **shared,
+        **kept,
+    }
+
+
+def run_quick_start(installed: Installed, place: Path) -> None:
+    """Run the commands of the README's quick start. The agent luna is a plain program in a terminal.
+
+    The harnesses are not there for a new user either; `--harnesses` runs the quick start with them.
+    """
+    work = place / "project"
+    work.mkdir()
+
+    def pal(*words: str) -> str:
+        command = [str(installed.client), *words]
+        ended = subprocess.run(
+            command,
+            cwd=work,
+            env=installed.variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if ended.returncode:
+            raise FailedCheckError(f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr}")
+        return ended.stdout
+
+    try:
+        expect(pal("--version"), "pal ")
+        pal("run", "--name", "luna", "--detach", "--", "cat")
+        question = "which tests are red? ask nova if you do not know"
+        sent = pal("send", "@luna", "--", question)
+        expect(sent, "to luna")
+        number = sent.split("#")[1].split()[0]
+        expect(pal("receipts", number), "luna")
+        expect(pal("list"), "luna")
+        expect(pal("events", "--search", "tests"), question)
+    finally:
+        subprocess.run(
+            [installed.client, "kill", "luna"], env=installed.variables, capture_output=True, check=False
+        )
+        subprocess.run([installed.client, "down"], env=installed.variables, capture_output=True, check=False)
+
+
+def expect(output: str, part: str) -> None:
+    if part not in output:
+        raise FailedCheckError(f"{part!r} is not in the output: {output}")
+
+
+def run_harnesses(installed: Installed) -> None:
+    """Run the test of the quick start, with the real Claude Code and Codex, against an installed Palaver."""
+    installed.add(*TEST_PACKAGES)
+    command = [str(installed.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", QUICK_START]
+    # The real home: it contains the harnesses that `make test-harness` has installed.
+    variables = {**installed.variables, "HOME": str(Path.home()), "PALAVER_HARNESS": "1"}
+    run_quietly(command, {**variables, "PATH": os.environ["PATH"]}, cwd=ROOT)
+
+
+def run_quietly(command: list[str], variables: Mapping[str, str], cwd: Path | None = None) -> None:
+    """Run a command, and raise FailedCheckError with its output if it fails."""
+    ended = subprocess.run(command, env=dict(variables), cwd=cwd, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        words = " ".join(map(str, command))
+        raise FailedCheckError(f"{words} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+
+
+def git(*words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
