@@ -44,6 +44,8 @@ LAST_SUBAGENT: Final = "subagent_last"
 
 _LIMIT_LIST: Final = 1000
 """Rows that one list returns at most, and that a scan of all rows reads at a time."""
+_FIRST_MAIL: Final = 32
+"""Rows that are read first: most readers need only a few, however many there are."""
 _MAIL_AT_ONCE: Final = 200
 _QUEUED: Final = LedgerEntry(state=State.QUEUED, ts=0)
 _decode_agent: Final = msgspec.json.Decoder(Agent).decode
@@ -177,12 +179,12 @@ def _of_priority(rows: Rows, agent: str, priority: Priority) -> Iterator[OpenMes
 
 
 def _with_prefix(rows: Rows, prefix: str) -> Iterator[OpenMessage]:
-    after = ""
-    while page := rows.scan(MAIL, prefix, after=after, limit=_MAIL_AT_ONCE):
+    after, size = "", _FIRST_MAIL
+    while page := rows.scan(MAIL, prefix, after=after, limit=size):
         yield from (decode_mail(value) for _, value in page)
-        if len(page) < _MAIL_AT_ONCE:
+        if len(page) < size:
             return
-        after = page[-1][0]
+        after, size = page[-1][0], _MAIL_AT_ONCE
 
 
 def read_carried(rows: Rows, agent: str) -> list[int]:
