@@ -32,7 +32,7 @@ class PalaverHome:
         self._program = str(program)
         self.home = root / "p"
         temporary = root / "tmp"
-        temporary.mkdir()
+        temporary.mkdir(exist_ok=True)  # A kept home is opened again.
         self._env = {
             "HOME": str(root),
             "PALAVER_HOME": str(self.home),
@@ -178,12 +178,20 @@ class PalaverHome:
         resident_kib = int(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
         return resident_kib * 1024 / 1e6
 
-    def close(self) -> None:
-        """End the receivers and the daemon, and remove the home."""
+    def command(self, *arguments: str) -> Command:
+        """Return any command of `pal`."""
+        return self._command(*arguments)
+
+    def stop(self) -> None:
+        """End the receivers and the daemon, and keep the home."""
         end_all(self._waiting)
         for name in self._held:
             _end_holder(json.loads(self._command("status", name, "--json").run())["holder"])
         self._command("down").run()
+
+    def close(self) -> None:
+        """End the receivers and the daemon, and remove the home."""
+        self.stop()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _stored(self) -> int:
