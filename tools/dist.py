@@ -24,6 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """The machines that get a wheel, with their numbers in the header of an ELF file."""
+MUSL = ROOT / "build" / "zig-musl"
+"""The cache of the compiler with musl in it, which is kept between two runs."""
 KEPT = ("LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy")
 """Variables that the installers may need; those of pip and uv are kept too. All others are left out."""
 TEST_PACKAGES = ("pytest<10", "pytest-asyncio<2", "hypothesis<7", "pytest-xdist<4")
@@ -68,8 +70,9 @@ def build_twice(folder: Path, target: Path) -> list[Path]:
     """Build all files into `target`. Raise FailedCheckError if a second build makes other bytes."""
     if git("status", "--porcelain"):
         print("dist: there are changes that are not committed; they are not in this release")
-    first = build(folder / "first", target, ROOT / "build" / "zig-first")
-    second = build(folder / "a second one", folder / "again", ROOT / "build" / "zig-second")
+    compile_musl(folder / "empty")
+    first = build(folder / "first", target)
+    second = build(folder / "a second one", folder / "again")
     for one, other in zip(first, second, strict=True):
         if one.name != other.name or sha256(one) != sha256(other):
             raise FailedCheckError(f"{one.name} is not reproducible: two builds of one commit differ")
@@ -77,17 +80,29 @@ def build_twice(folder: Path, target: Path) -> list[Path]:
     return first
 
 
-def build(folder: Path, target: Path, cache: Path) -> list[Path]:
+def compile_musl(folder: Path) -> None:
+    """Fill the cache of the compiler with musl, by an empty program for each machine. It takes minutes."""
+    folder.mkdir()
+    (folder / "main.c").write_text("int main(void) { return 0; }\n")
+    sys.path.insert(0, str(ROOT))
+    from hatch_build import compile_for  # needs hatchling, which only the environment of `make dist` has
+
+    os.environ["ZIG_GLOBAL_CACHE_DIR"] = str(MUSL)
+    for machine in MACHINES:
+        compile_for(machine, folder, folder / "program", "0")
+
+
+def build(folder: Path, target: Path) -> list[Path]:
     """Build the sdist from the last commit, and the wheels from the sdist.
 
-    The cache of the compiler is kept, because it contains musl, which takes minutes to compile. Each of the
-    two builds has its own one, so that neither uses a result of the other.
+    Each build has its own cache of the compiler, with musl in it: neither uses a result of the other.
     """
     shutil.rmtree(target, ignore_errors=True)
     source = folder / "source"
     source.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x"], cwd=source, input=archive, check=True)
+    cache = shutil.copytree(MUSL, folder / "zig", symlinks=True)
     made_at = {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct"), "ZIG_GLOBAL_CACHE_DIR": str(cache)}
     run_hatchling("sdist", source, target, made_at)
     (sdist,) = target.glob("*.tar.gz")
