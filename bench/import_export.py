@@ -34,11 +34,12 @@ def main() -> int:
         for name in (*OTHERS, SENDER):
             first.seat(name).close()
         first.fill(asked.events)
+        old, new = Home(first.home), Home(second.home)
         exported, imported = asked.dir / "first.jsonl", asked.dir / "second.jsonl"
-        as_person(first, f"pal export --no-redact > {exported}")
-        as_person(second, f"pal import {exported}")
-        as_person(second, f"pal import {exported}")
-        as_person(second, f"pal export --no-redact > {imported}")
+        as_person(old, f"pal export --no-redact > {exported}")
+        as_person(new, f"pal import {exported}")
+        as_person(new, f"pal import {exported}")
+        as_person(new, f"pal export --no-redact > {imported}")
         count = compare(exported, imported)
     finally:
         first.close()
@@ -52,9 +53,8 @@ def new_folder(path: Path) -> Path:
     return path
 
 
-def as_person(home: PalaverHome, script: str) -> None:
+def as_person(stage: Home, script: str) -> None:
     """Run a command at a terminal, as only a person can import, and print how long it took."""
-    stage = Home(home.home)
     stage.limit_s = _LIMIT_S
     began = time.monotonic()
     done = check_output(run_script_as_person(stage, script))

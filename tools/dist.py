@@ -42,6 +42,7 @@ def main() -> int:
     """Build into `dist/`, check the result, and print what was checked and what was not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-install", action="store_true", help="build and compare, but install nothing")
+    parser.add_argument("--installer", choices=sorted(INSTALLERS), help="check only with this installer")
     parser.add_argument(
         "--harnesses", action="store_true", help="run the quick start with the real harnesses"
     )
@@ -54,7 +55,8 @@ def main() -> int:
                 check_contents(file)
             write_sums(target, files)
             if not asked.no_install:
-                check_installs(Path(folder), files, with_harnesses=asked.harnesses)
+                names = [asked.installer] if asked.installer else list(INSTALLERS)
+                check_installs(Path(folder), files, names, with_harnesses=asked.harnesses)
         run_foreign(files)
     except (FailedCheckError, subprocess.CalledProcessError) as error:
         print(f"dist: {error}", file=sys.stderr)
@@ -71,12 +73,13 @@ def build_twice(folder: Path, target: Path) -> list[Path]:
     if git("status", "--porcelain"):
         print("dist: there are changes that are not committed; they are not in this release")
     compile_musl(folder / "empty")
-    first = build(folder / "first", target)
-    second = build(folder / "a second one", folder / "again")
+    commit = git("rev-parse", "HEAD")
+    first = build(commit, folder / "first", target)
+    second = build(commit, folder / "a second one", folder / "again")
     for one, other in zip(first, second, strict=True):
         if one.name != other.name or sha256(one) != sha256(other):
             raise FailedCheckError(f"{one.name} is not reproducible: two builds of one commit differ")
-    print(f"dist: {len(first)} files, equal in two builds of {git('rev-parse', '--short', 'HEAD')}")
+    print(f"dist: {len(first)} files, equal in two builds of {commit[:12]}")
     return first
 
 
@@ -92,18 +95,21 @@ def compile_musl(folder: Path) -> None:
         compile_for(machine, folder, folder / "program", "0")
 
 
-def build(folder: Path, target: Path) -> list[Path]:
-    """Build the sdist from the last commit, and the wheels from the sdist.
+def build(commit: str, folder: Path, target: Path) -> list[Path]:
+    """Build the sdist from a commit, and the wheels from the sdist.
 
     Each build has its own cache of the compiler, with musl in it: neither uses a result of the other.
     """
     shutil.rmtree(target, ignore_errors=True)
     source = folder / "source"
     source.mkdir(parents=True)
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x"], cwd=source, input=archive, check=True)
     cache = shutil.copytree(MUSL, folder / "zig", symlinks=True)
-    made_at = {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct"), "ZIG_GLOBAL_CACHE_DIR": str(cache)}
+    made_at = {
+        "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct", commit),
+        "ZIG_GLOBAL_CACHE_DIR": str(cache),
+    }
     run_hatchling("sdist", source, target, made_at)
     (sdist,) = target.glob("*.tar.gz")
     with tarfile.open(sdist) as tar:
@@ -208,13 +214,13 @@ class Installed:
     """Installs more packages into the same environment."""
 
 
-def check_installs(folder: Path, files: list[Path], *, with_harnesses: bool) -> None:
-    """Install every file that runs here with every installer, and run the quick start."""
+def check_installs(folder: Path, files: list[Path], names: list[str], *, with_harnesses: bool) -> None:
+    """Install every file that runs here with these installers, and run the quick start."""
     for file in filter(can_run, files):
-        for name, install in INSTALLERS.items():
+        for name in names:
             place = folder / f"{name} {'sdist' if file.suffix == '.gz' else 'wheel'}"
             place.mkdir()
-            installed = install(file, place)
+            installed = INSTALLERS[name](file, place)
             run_quick_start(installed, place)
             if with_harnesses:
                 run_harnesses(installed)
