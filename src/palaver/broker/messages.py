@@ -48,7 +48,7 @@ from palaver.protocol.address import (
     format_address,
     parse_address,
 )
-from palaver.protocol.agents import SCRIPT_NAME, Caller, Standing
+from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Caller, Standing
 from palaver.protocol.envelope import Draft, Event, body_as
 from palaver.protocol.events import ForeignBody, MessageSent
 from palaver.protocol.message import (
@@ -853,8 +853,9 @@ _OPEN_MS: Final = 24 * 3600 * 1000
 
 def _implied_request(context: Context, caller: Caller, resolved: Resolved, now: int) -> int:
     """Return the seq of the request that a direct message back answers; 0 if there is none, or several."""
-    is_automatic = caller.by == SYSTEM_CALLER.name
-    if resolved.scope != MENTIONS or len(resolved.recipients) != 1 or is_automatic:
+    # Only requests to agents are watched, and a text of a subscription is not written by its owner.
+    can_answer = caller.kind == INSTANCE and caller.by != SYSTEM_CALLER.name
+    if not can_answer or resolved.scope != MENTIONS or len(resolved.recipients) != 1:
         return 0
     found = read_open_requests(context.log.rows, caller.name, resolved.recipients[0])
     lately = [watch.request for watch in found if now - watch.ts <= _OPEN_MS]
