@@ -171,6 +171,9 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield script("config list")
     yield script("config get hints")
     yield person("config set brake_hops 9")
+    yield person("config unset brake_hops")
+    yield person("config set hints none --agent luna")
+    yield script("config list --agent luna")
     yield script("doctor")
     yield script("export --type message")
     exported = home.path.parent / "log.jsonl"
