@@ -91,7 +91,7 @@ async def test_read_only_tools_get_no_request_key(desk: FakeDesk, tool: str) -> 
 
 @pytest.mark.parametrize("fields", [{"to": []}, {"to": "@nova", "thread": ""}])
 async def test_empty_recipient_list_or_thread_is_refused(desk: FakeDesk, fields: dict[str, object]) -> None:
-    answer = await call(desk, "send", text="hello", **fields)
+    answer = await call(desk, "send", text="hello", **fields)  # type: ignore[arg-type]  # fields of the tool
 
     assert answer.is_refusal
     assert answer.content["error"] == "bad_request"
