@@ -113,8 +113,8 @@ unlocked: ## install the newest allowed versions without the lock file, and run 
 	@.venv-unlocked/bin/python -m pytest -q tests/protocol tests/state tests/domain
 	@rm -rf .venv-unlocked
 
-# A separate environment, because the compiler is a download of 100 MB. DIST=--harnesses also runs the quick start with
-# the real Claude Code and Codex, after 'make test-harness'; DIST=--no-install only builds.
+# A separate environment, because the compiler is a download of 100 MB. DIST=--no-install only builds,
+# and DIST='--installer uv' checks with one installer.
 DIST ?=
 build/dist-tools/.ready: tools/dist.lock
 	@$(PYTHON) -m venv --clear $(@D)
