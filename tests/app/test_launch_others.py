@@ -100,9 +100,9 @@ def test_gemini_gets_no_policy_if_its_settings_name_policies(tmp_path: Path, pla
     assert _prepare_allowed("gemini", tmp_path).argv == ("gemini",)
 
 
-def test_opencode_gets_no_rules_if_its_settings_deny_the_shell(tmp_path: Path) -> None:
+def test_opencode_gets_no_rules_if_its_settings_deny_the_tools(tmp_path: Path) -> None:
     allowed = _prepare_allowed("opencode", tmp_path)
-    (tmp_path / "opencode.json").write_text('{"permission": {"bash": "deny"}}')
+    (tmp_path / "opencode.json").write_text('{"permission": {"palaver_*": "deny"}}')
 
     denied = _prepare_allowed("opencode", tmp_path)
 

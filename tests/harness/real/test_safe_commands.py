@@ -13,7 +13,7 @@ from tests.daemon.stage import run_as_person
 from tests.harness.real.claude_stage import claude_stage
 from tests.harness.real.codex_stage import codex_stage
 from tests.harness.real.gemini_stage import gemini_stage
-from tests.harness.real.harness_stage import HarnessStage, reply
+from tests.harness.real.harness_stage import HarnessStage, reply, tool
 from tests.harness.real.install import installed
 from tests.harness.real.opencode_stage import OpenCodeStage, opencode_stage
 
@@ -133,37 +133,31 @@ ASKING: dict[str, object] = {
 
 @every("opencode")
 @pytest.mark.parametrize("permission", ASKING)
-def test_opencode_that_asks_runs_the_safe_commands_only(stage: HarnessStage, permission: str) -> None:
+def test_opencode_that_asks_calls_the_safe_tools_and_runs_no_command(
+    stage: HarnessStage, permission: str
+) -> None:
     assert isinstance(stage, OpenCodeStage)
     settings = json.loads(stage.settings.read_text())
     stage.settings.write_text(json.dumps({**settings, "permission": ASKING[permission]}))
-    evil = write_evil(stage)
+    made = stage.project / "made"
     stage.script.add(
         *stage.bus_replies("send", text="hello from a tool", to=["@human"]),
-        *(reply("", stage.shell(command.format(name="opencode"))) for command in SAFE),
-        reply("the end"),
+        reply("", stage.shell(f"pal list > {made}")),
     )
 
-    assert "the end" in stage.run_headless("--name", "nova", "run", "go").out
+    result = stage.run_headless("--name", "nova", "run", "go")
 
-    assert said_to_human(stage) == ["hello from a tool", "hello from opencode"]
-    made = [stage.project / f"made-{number}" for number in range(len(UNSAFE))]
-    unsafe = [command.format(made=path, evil=evil) for command, path in zip(UNSAFE, made, strict=True)]
-    for few in (unsafe[:8], unsafe[8:]):  # it ends at the first refusal, so they are asked about at once
-        stage.script.add(reply("", *(stage.shell(command) for command in few)))
-        before = len(stage.script.main)
-        result = stage.run_headless("run", "go")
-        assert "permission requested: bash" in result.out + result.err
-        assert len(stage.script.main) > before
-    assert [path.name for path in made if path.exists()] == []
+    assert said_to_human(stage) == ["hello from a tool"]
+    assert "permission requested: bash" in result.out + result.err
+    assert not made.exists()
 
 
 @every("opencode")
 def test_denial_in_the_settings_of_opencode_stays(stage: HarnessStage) -> None:
     assert isinstance(stage, OpenCodeStage)
     settings = json.loads(stage.settings.read_text())
-    stage.settings.write_text(json.dumps({**settings, "permission": {"bash": "deny"}}))
-    stage.script.add(reply("", stage.shell("pal send @human -- hello")), reply("the end"))
+    stage.settings.write_text(json.dumps({**settings, "permission": {"palaver_*": "deny"}}))
+    stage.script.add(reply("", tool("palaver_send", text="hello", to=["@human"])), reply("the end"))
 
     stage.run_headless("--name", "nova", "run", "go")
 

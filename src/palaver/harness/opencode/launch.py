@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from palaver.harness.json_edit import Dialect, parse_json
-from palaver.harness.safe_commands import SAFE_COMMANDS, SAFE_TOOLS
+from palaver.harness.safe_commands import SAFE_TOOLS
 
 USER: Final = "opencode"
 """The user name that its server expects with the password."""
@@ -166,7 +166,7 @@ def launch_environment(
     """Return the additions to the environment; a password that the user has set stays.
 
     `mcp` is the command of our tools, `instructions` a file or empty, `shell` the shell for its agents'
-    commands. `may_use_bus`: it runs the safe commands and tools of the bus without a prompt. Settings that
+    commands. `may_use_bus`: it calls the safe tools of the bus without a prompt. Settings that
     are already in the environment are kept; if they cannot be parsed, ours are left out.
     """
     added = {PASSWORD: environment.get(PASSWORD) or password} if password else {}
@@ -199,30 +199,22 @@ def launch_environment(
     return {**added, CONTENT: json.dumps(merged)}
 
 
-_ANY_SHELL: Final = "bas?"
-"""A pattern for the name of its shell tool.
-
-OpenCode would put a second entry `bash` in the place of the user's own, with the user's rules in it. Under
-another name the entry is a further rule, and the user's rules stay for all other commands.
-"""
-
-
 def safe_permission() -> dict[str, object]:
-    """Return the permission settings for the safe commands and tools of the bus.
+    """Return the permission settings for the safe tools of the bus.
 
-    OpenCode checks each command of a line on its own, so a rule allows nothing that is added to it.
+    Commands have no rule here: a rule of OpenCode for a command also allows it to write its output to any
+    file.
     """
-    commands = {f"pal {command} *": "allow" for command in SAFE_COMMANDS}
-    return {_ANY_SHELL: commands, **{f"{_SERVER}_{tool}": "allow" for tool in SAFE_TOOLS}}
+    return {f"{_SERVER}_{tool}": "allow" for tool in SAFE_TOOLS}
 
 
 def is_denied_in_settings(texts: Iterable[str]) -> bool:
-    """Whether a user's settings deny the shell or our tools: a denial of the user is not changed."""
-    return any("deny" in map(_rule_for_all, _shell_and_tool_rules(text)) for text in texts)
+    """Whether a user's settings deny our tools: a denial of the user is not changed."""
+    return any("deny" in map(_rule_for_all, _tool_rules(text)) for text in texts)
 
 
-def _shell_and_tool_rules(text: str) -> list[object]:
-    """Return the rules in a text of settings that apply to the shell or to our tools; empty if unreadable."""
+def _tool_rules(text: str) -> list[object]:
+    """Return the rules in a text of settings that apply to our tools; empty if it is unreadable."""
     try:
         settings = parse_json(text, _DIALECT).value
     except (ValueError, RecursionError):
@@ -230,12 +222,11 @@ def _shell_and_tool_rules(text: str) -> list[object]:
     rules = settings.get("permission") if isinstance(settings, dict) else None
     if not isinstance(rules, dict):
         return [rules]
-    names = ("bash", *(f"{_SERVER}_{tool}" for tool in SAFE_TOOLS))
-    return [rule for key, rule in rules.items() if any(fnmatchcase(name, key) for name in names)]
+    return [rule for key, rule in rules.items() if any(fnmatchcase(name, key) for name in safe_permission())]
 
 
 def _rule_for_all(rule: object) -> object:
-    """Return the action of a rule for every command; a rule may list patterns."""
+    """Return the action of a rule for every call; a rule may list patterns."""
     return rule.get("*") if isinstance(rule, dict) else rule
 
 
