@@ -126,7 +126,8 @@ dist: build/dist-tools/.ready ## build sdist and wheels in dist/ from the last c
 
 test-harness: $(READY) ## run the four real harnesses against a scripted model; the first time installs them (1.6 GB)
 	@$(BIN)/python -m tests.harness.real.install
-	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q -n $(HARNESS_WORKERS) --dist worksteal --durations=15 tests/harness/real
+	@PALAVER_HARNESS=1 $(AGAIN) $(BIN)/python -m pytest -q -n $(HARNESS_WORKERS) --dist worksteal --durations=15 \
+	  tests/harness/real tests/flows/test_day.py
 
 docs: $(READY) ## write docs/cli.md and docs/pal.1 from the table of commands
 	@$(BIN)/python tools/write_cli_page.py

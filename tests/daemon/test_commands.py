@@ -48,6 +48,7 @@ TRIED_ELSEWHERE = frozenset(
         "config",
         "deny",
         "export",
+        "fork",
         "gemini",
         "hook",
         "import",

@@ -35,6 +35,7 @@ TABLE: dict[EventKey, list[str]] = {
     HELLO: [*LIMITED, *SEAT, *DOORS],
     LIFE: [*STATE, *SEAT, *DOORS],
     BYE: [
+        "TokenBook.end_with_agents.<locals>.hear",
         *LIMITED,
         *SEAT,
         "Conversations._follow_ends",

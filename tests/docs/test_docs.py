@@ -266,3 +266,12 @@ def test_every_command_named_in_a_sentence_exists(path: Path) -> None:
     verbs = set(re.findall(r"`pal ([a-z]+)", prose(path.read_text(encoding="utf-8"))))
 
     assert verbs - set(TABLE.root.children) == set()
+
+
+def test_every_command_for_a_task_of_the_peer_can_be_parsed() -> None:
+    rows = re.findall(r"^\|.*\| (`pal .*) \|[^|]*\|$", page("from-hcom.md"), re.MULTILINE)
+    found = [command for row in rows for command in re.findall(r"`pal ([^`]+)`", row)]
+
+    for command in found:
+        parse(TABLE, shlex.split(command))
+    assert len(found) > 30
