@@ -64,6 +64,8 @@ def test_open_sub_agent_gets_its_own_messages(codex: CodexStage) -> None:
     waiting.touch()
 
     assert codex.until_seen(place)["grade"] == "context"
+    # The scripted model may note the request a moment after the receipt.
+    codex.until(lambda: any("mind the stairs" in one.conversation for one in codex.script.main))
     (asked,) = [one.conversation for one in codex.script.main if "mind the stairs" in one.conversation]
     assert TASK in asked
     codex.until(lambda: codex.state(SUB)[0] == "idle")
