@@ -17,6 +17,8 @@ from palaver.harness.codex.hooks import TRUSTED_EVENTS, hook_settings
 pytestmark = pytest.mark.harness
 
 QUESTION = b"Trust these hooks?"
+BY_HOOKS = "mcp__palaver__"
+BY_SERVER = "palaver."
 
 
 @pytest.fixture
@@ -43,10 +45,25 @@ def launch_as_person(codex: CodexStage, answer: bytes, *words: str) -> None:
     codex.until(lambda: codex.is_ready(NAME))
 
 
-def by_hooks(codex: CodexStage) -> list[str]:
-    """Return the status details that only hooks report: tool and command in one text."""
-    found = [one["payload"].get("detail", "") for one in codex.home.events("--type", "status")]
-    return [one for one in found if one.startswith("Bash: ")]
+def tools_used(codex: CodexStage, prefix: str) -> list[str]:
+    """Return the tools of the status events whose names begin so.
+
+    Hooks and the app-server name one tool of the bus differently: `BY_HOOKS` and `BY_SERVER`.
+    """
+    found = [one["payload"].get("tool", "") for one in codex.home.events("--type", "status")]
+    return [one for one in found if one.startswith(prefix)]
+
+
+def use_a_tool(codex: CodexStage) -> None:
+    """Have the model call a tool of the bus and end its turn."""
+    codex.script.add(*codex.bus_replies("list_agents"), reply("done"))
+
+
+def until_used_without_hooks(codex: CodexStage) -> None:
+    """Wait for the end of a turn with a tool, and check that only the app-server has reported the tool."""
+    codex.until(lambda: tools_used(codex, BY_SERVER))
+    codex.until_idle()
+    assert tools_used(codex, BY_HOOKS) == []
 
 
 def test_codex_trusts_exactly_our_hooks(codex: CodexStage) -> None:
@@ -69,26 +86,25 @@ async def _look_at_hooks(codex: CodexStage) -> None:
 
 
 def test_person_is_asked_once_and_then_hooks_run(codex: CodexStage) -> None:
-    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+    use_a_tool(codex)
 
     launch_as_person(codex, b"y\r", "go")
 
-    codex.until(lambda: by_hooks(codex) == ["Bash: echo first"])
+    codex.until(lambda: tools_used(codex, BY_HOOKS) == [f"{BY_HOOKS}list_agents"])
     codex.until_idle()
     codex.end()
 
-    codex.script.add(reply("working", shell_call("echo second")), reply("done"))
+    use_a_tool(codex)
     codex.start("go", name="vega")
 
-    codex.until(lambda: by_hooks(codex)[1:] == ["Bash: echo second"])
+    codex.until(lambda: tools_used(codex, BY_HOOKS)[1:] == [f"{BY_HOOKS}list_agents"])
     assert not has_hooks_of_its_own(codex)
 
 
 def test_person_that_says_no_is_not_asked_again(codex: CodexStage) -> None:
-    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+    use_a_tool(codex)
     launch_as_person(codex, b"n\r", "go")
-    codex.requests(2)
-    codex.until_idle()
+    until_used_without_hooks(codex)
     codex.end()
 
     person = codex.person(cols=120, rows=40)
@@ -96,17 +112,14 @@ def test_person_that_says_no_is_not_asked_again(codex: CodexStage) -> None:
     person.until(b"\nvega\r\n")
 
     assert QUESTION not in person.shown
-    assert by_hooks(codex) == []
 
 
 def test_without_a_terminal_there_is_no_question_and_no_hooks(codex: CodexStage) -> None:
-    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+    use_a_tool(codex)
 
     codex.start("go")
 
-    codex.requests(2)
-    codex.until_idle()
-    assert by_hooks(codex) == []
+    until_used_without_hooks(codex)
 
 
 def agree(codex: CodexStage) -> None:
@@ -135,14 +148,12 @@ def test_headless_session_gets_messages_from_its_hooks(codex: CodexStage) -> Non
 
 def test_session_can_be_started_without_the_agreed_hooks(codex: CodexStage) -> None:
     agree(codex)
-    codex.script.add(reply("working", shell_call("echo first")), reply("done"))
+    use_a_tool(codex)
 
     script = f"cd {codex.project} && pal codex --name {NAME} --no-hooks --detach go"
     assert run_script_as_person(codex.home, script).out == f"{NAME}\n"
 
-    codex.requests(2)
-    codex.until_idle()
-    assert by_hooks(codex) == []
+    until_used_without_hooks(codex)
 
 
 def test_with_hooks_messages_come_once_and_files_are_reported(codex: CodexStage) -> None:
