@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.daemon.stage import JsonLine, run_as_person
+from tests.daemon.stage import JsonLine, run_as_person, write_settings
 from tests.harness.real.duo_stage import CLAUDE, CODEX, Duo, claude_says, duo
 from tests.harness.real.harness_stage import reply
 from tests.harness.real.install import installed
@@ -57,7 +57,7 @@ def test_request_is_answered_and_the_talk_continues_to_six_messages(both: Duo) -
 
 
 def test_talk_of_sixty_messages_reaches_its_end(patient: Duo) -> None:
-    (patient.home.path / "config.toml").write_text("brake_hops = 100\n")
+    write_settings(patient.home, agent_commands="yes", brake_hops=100)
     patient.home.kill()
     patient.home.ok("up")
     patient.codex.start(name=CODEX)

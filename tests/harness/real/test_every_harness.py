@@ -172,8 +172,8 @@ def test_forty_messages_in_ten_seconds_arrive_once_each(stage: HarnessStage) -> 
 
 @every_harness
 def test_shell_and_tools_are_the_same_agent_and_answer_a_request(stage: HarnessStage) -> None:
-    luna = stage.friend()
-    from_shell = stage.shell(f"{stage.shell_pal} send @luna -- from a shell")
+    luna, kira = stage.friend(), stage.friend("kira")  # a message back to luna would answer the request
+    from_shell = stage.shell(f"{stage.shell_pal} send @kira -- from a shell")
     stage.script.add(reply("let me see", from_shell, gate="busy"))
     stage.begin()
     asked = send(luna, "@nova", "--intent", "request", "--", "how is the build?")
@@ -183,7 +183,7 @@ def test_shell_and_tools_are_the_same_agent_and_answer_a_request(stage: HarnessS
     stage.script.open("busy")
 
     stage.until(lambda: stage.receipt(asked)["state"] == "answered")
-    got = [(one["from"], one["text"]) for one in luna.ok("recv", "--json").lines]
+    got = [(one["from"], one["text"]) for reader in (kira, luna) for one in reader.ok("recv", "--json").lines]
     assert got == [("nova", "from a shell"), ("nova", "it is green")]
 
 
