@@ -67,9 +67,12 @@ class OpenCodeStage(HarnessStage):
         return f"┃  {text}"
 
     def dialog(self) -> str:
-        """Return the dialog from its sign to its choices; the diff between them is drawn later."""
+        """Return the dialog from its sign to its choices; the diff between them is drawn later.
+
+        A scroll bar at its right edge is left out: OpenCode shows one until the diff has its final height.
+        """
         _, sign, below = self.screen().partition("△")
-        rows = below.splitlines()
+        rows = [row.rstrip(" █▀▄") for row in below.splitlines()]
         last = [number for number, row in enumerate(rows) if "Reject" in row]
         is_whole = last and any("1 + x" in row for row in rows)
         return "\n".join((sign, *rows[: last[-1] + 1])) if is_whole else ""
