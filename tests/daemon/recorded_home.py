@@ -105,7 +105,11 @@ def read_all(home: Home, commands: Sequence[Sequence[str]], last: int, end_ms: i
         # A person may read as any agent; a script may not when its own parent has ended.
         result = run_as_person(home, *words, "--json") if "--as" in words else home.pal(*words, "--json")
         lines = result.lines or [json.loads(line) for line in result.err.splitlines()]
-        kept = [_in_older_words(line) for line in lines if int(line.get("seq") or 0) <= last]
+        kept = [
+            _in_older_words(line)
+            for line in lines
+            if int(line.get("seq") or 0) <= last and line.get("key") not in _NEW_SETTINGS
+        ]
         found[" ".join(words)] = [_comparable(line, last, end_ms) for line in kept]
     return found
 
@@ -123,11 +127,13 @@ def _in_older_words(line: Mapping[str, object]) -> dict[str, object]:
 
 _NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})
 """Fields of an agent that the older version did not print."""
+_NEW_SETTINGS = frozenset({"agent_commands", "window"})
 
 
 def _comparable(value: object, last: int, end_ms: int) -> object:
     if isinstance(value, Mapping):
         hidden = _NOT_COMPARED | (_NEW_OF_AGENTS if "joined" in value else frozenset())
+        hidden |= {"files"} if "delivered_to" in value else frozenset()  # The files of a message are new too.
         shown = {key: one for key, one in value.items() if key not in hidden}
         return {key: _comparable(one, last, end_ms) for key, one in shown.items()}
     if isinstance(value, list):

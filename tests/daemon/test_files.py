@@ -183,7 +183,7 @@ def test_failed_start_does_not_lift_the_stop(either: Home) -> None:
     either.ok("down")
     (either.path / "config.toml").write_text("nonsense = 1\n")
 
-    refused = [either.pal("up"), either.pal("up", "--foreground"), run_as_person(either, "list")]
+    refused = [either.pal("up"), either.pal("up", "--foreground"), run_as_person(either, "whoami")]
     (either.path / "config.toml").unlink()
     script = either.pal("list")
 

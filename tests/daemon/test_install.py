@@ -40,6 +40,8 @@ def test_person_sees_the_change_before_it_is_written_and_decides(bus: Home) -> N
         people.append(person)
 
         person.run("pal install gemini")
+        person.until(b"[y/N]")  # Whether agents may use the safe commands: asked once.
+        person.press(b"n\r")
         person.until(b"Write this? [y/N]")
         is_there_before = path.exists()
         person.press(b"n\r")

@@ -471,7 +471,13 @@ def test_any_caller_can_see_the_screen(bus: Home, luna: FakeHolder) -> None:
     out, _ = job.communicate(timeout=LIMIT_S)
 
     assert push["lines"] == 7
-    assert json.loads(out) == {"name": "luna", "text": "$ ls\nREADME", "cols": 80, "rows": 24}
+    assert json.loads(out) == {
+        "agent": "luna",
+        "name": "luna",
+        "text": "$ ls\nREADME",
+        "cols": 80,
+        "rows": 24,
+    }
 
 
 def test_screen_text_cannot_control_the_terminal_of_the_viewer(bus: Home, luna: FakeHolder) -> None:
@@ -493,7 +499,7 @@ def test_person_stops_an_agent_and_sees_the_progress(bus: Home, luna: FakeHolder
 
     result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
 
-    assert result.json == {"name": "luna", "reason": "exited with 0"}
+    assert result.json == {"agent": "luna", "name": "luna", "reason": "exited with 0"}
     assert "luna: asked it to quit" in result.err
 
 
@@ -510,7 +516,7 @@ def test_holder_may_disconnect_after_its_exit_report(bus: Home, luna: FakeHolder
 
     result = run_beside(hold, lambda: run_as_person(bus, "kill", "luna", "--json"))
 
-    assert result.json == {"name": "luna", "reason": "killed by SIGKILL"}
+    assert result.json == {"agent": "luna", "name": "luna", "reason": "killed by SIGKILL"}
 
 
 def test_stop_waits_for_a_holder_that_reconnects_to_report_the_exit(bus: Home, luna: FakeHolder) -> None:
@@ -524,7 +530,7 @@ def test_stop_waits_for_a_holder_that_reconnects_to_report_the_exit(bus: Home, l
 
     result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
 
-    assert result.json == {"name": "luna", "reason": "exited with 0"}
+    assert result.json == {"agent": "luna", "name": "luna", "reason": "exited with 0"}
 
 
 @pytest.mark.parametrize("verb", ["stop", "kill"])
@@ -544,7 +550,7 @@ def test_first_stop_or_kill_after_a_daemon_start_waits_for_the_holder(
 
     result = run_beside(hold, lambda: run_as_person(bus, verb, "luna", "--json"))
 
-    assert result.json == {"name": "luna", "reason": "killed by SIGKILL"}
+    assert result.json == {"agent": "luna", "name": "luna", "reason": "killed by SIGKILL"}
 
 
 def test_first_peek_after_a_daemon_start_waits_for_the_holder(bus: Home, luna: FakeHolder) -> None:

@@ -161,7 +161,7 @@ def test_at_a_terminal_the_example_shows_live_events_until_ctrl_c(home: Path, te
     other = Terminal(home, "bash", "-c", pasted[1])
     other.read_until("sent #")
     other.close()
-    terminal.read_until("looked at it: 5 characters")
+    terminal.read_until("looked at it: 5 char")
 
     terminal.type(b"\x03")
     terminal.read_until("&& pal help\n")

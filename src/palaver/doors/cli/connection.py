@@ -356,18 +356,18 @@ class ArgvConnection(asyncio.Protocol):
             raise incoming.refusal
         return bytes(incoming.content)
 
-    def _on_content(self, incoming: _Incoming, kind: bytes, payload: bytes) -> None:
+    def _on_content(self, incoming: _Incoming, kind: bytes, data: bytes) -> None:
         if kind == b"D":
             if len(incoming.content) > incoming.limit_bytes:
                 raise BadRequest("the client sent more than was requested")
-            incoming.content += payload
-            if incoming.is_line and b"\n" in payload:
+            incoming.content += data
+            if incoming.is_line and b"\n" in data:
                 self._incoming, self._has_line = None, True
                 incoming.end()
             return
         self._incoming = None
         if kind == b"X":
-            reason = payload.partition(b" ")[2].decode("utf-8", "replace")
+            reason = data.partition(b" ")[2].decode("utf-8", "replace")
             incoming.end(NotFound(f"way to read {incoming.what}", reason))
         elif len(incoming.content) > incoming.limit_bytes:
             # The size is unknown: the client stops reading above the limit.
