@@ -15,6 +15,7 @@ from tests.holder.opencode_server import PASSWORD, FakeOpenCode, fake_opencode
 from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
+from palaver.clock import SystemClock
 from palaver.harness.integration import NativeBus
 from palaver.harness.opencode import integration as module
 from palaver.harness.opencode.integration import OpenCodeIntegration
@@ -397,6 +398,7 @@ async def test_server_with_another_password_gets_no_request(
         (Began(started_ms=60), ""),
         (Began(started_ms=40), "ses_2"),
         (Began(session="ses_1", is_fork=True, started_ms=10), "ses_3"),
+        (Began(session="ses_1", is_fork=True, started_ms=20), ""),  # the time limit of the copy is over
     ],
 )
 async def test_first_session_is_the_requested_one(server: FakeOpenCode, began: Began, current: str) -> None:
@@ -408,6 +410,26 @@ async def test_first_session_is_the_requested_one(server: FakeOpenCode, began: B
     await stage.begin()
 
     assert stage.lane.session == current
+    stage.lane.close()
+
+
+async def test_lane_opens_when_the_session_to_continue_is_copied(server: FakeOpenCode) -> None:
+    now_ms = SystemClock().now_ms()
+    server.begin("ses_1", time={"created": 5, "updated": 6})
+    stage = Stage(server, Began(session="ses_1", is_fork=True, started_ms=now_ms))
+    stage.lane.start()
+    await server.until_asked("/question")
+    server.cut()
+    await server.until_asked("/question", times=2)  # so the first connection was handled to its end
+
+    assert (stage.gates, stage.lane.status) == ([], None)
+
+    server.begin("ses_2", time={"created": now_ms, "updated": now_ms})
+    await stage.until(lambda: bool(stage.gates))
+
+    assert stage.lane.session == "ses_2"
+    stage.offer("to the copy")
+    await server.until_asked("/session/ses_2/prompt_async")
     stage.lane.close()
 
 

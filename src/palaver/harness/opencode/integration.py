@@ -146,7 +146,7 @@ class OpenCodeAsker:
 # and the terminal lane is used.
 
 START_LIMIT_S: Final = 120.0
-"""Seconds that the server may take until it listens."""
+"""Seconds that the server may take until it listens, or until it has copied the session to continue."""
 BACK_LIMIT_S: Final = 15.0
 """Seconds that the server may be offline after that."""
 _HEALTH_S: Final = 3.0
@@ -248,10 +248,17 @@ class OpenCodeIntegration:
             if event.type == "server.connected":
                 # Later events stay queued in the stream until this is done.
                 await self._look_around()
-                self._come()
             else:
                 self._sessions.hear(event, self._clock.now_ms())
-                self._settle()
+                self._texts.settle()
+            if not self._awaits_copy:
+                self._come()
+
+    @property
+    def _awaits_copy(self) -> bool:
+        """Whether it has yet to copy the session that it was started with: a text would begin another one."""
+        limit_ms = self._began.started_ms + START_LIMIT_S * 1000
+        return self._began.is_fork and not self._sessions.current and self._clock.now_ms() < limit_ms
 
     async def _look_around(self) -> None:
         """Read the current state of the server, to catch up on missed events."""
