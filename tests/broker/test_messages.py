@@ -120,10 +120,10 @@ async def test_unknown_name_stores_nothing(bus: Bus) -> None:
     ],
 )
 async def test_bad_message_is_refused(bus: Bus, fields: dict[str, object], error: type[Exception]) -> None:
-    luna = await bus.join("luna")
+    luna, _ = await bus.join("luna"), await bus.join("nova")
 
     with pytest.raises(error):
-        await sent(bus, luna, Send(**{"text": "hello", **fields}))  # type: ignore[arg-type]  # one field at a time
+        await sent(bus, luna, Send(**{"text": "hello", "to": ("@nova",), **fields}))  # type: ignore[arg-type]  # one field at a time
 
 
 async def test_observer_cannot_write(bus: Bus) -> None:

@@ -16,7 +16,7 @@ from palaver.state.agents import (
     read_unsure,
 )
 from palaver.state.fold import apply
-from palaver.state.rows import EXPIRY, MAIL, LedgerEntry, priority_of_key
+from palaver.state.rows import EXPIRY, MAIL, LedgerEntry, priority_of_key, reply_place
 
 
 class Line:
@@ -255,3 +255,11 @@ def test_unmatched_path_has_a_ledger_entry(line: Line) -> None:
     assert entry is not None
     assert entry.state == "dead"
     assert line.rows.scan(MAIL, "") == []
+
+
+def test_reply_that_was_imported_answers_no_message_of_this_log() -> None:
+    fields = {"type": "message", "id": "A", "sender": "nova", "ts": 1, "seq": 9, "device": "BOXE"}
+    payload = {"text": "yes", "reply_to": "4"}
+
+    assert reply_place(Event(**fields, payload=payload)) == 4  # type: ignore[arg-type]  # the fields are right
+    assert reply_place(Event(**fields, payload=payload, imported=7)) is None  # type: ignore[arg-type]

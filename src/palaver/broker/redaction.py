@@ -141,12 +141,11 @@ async def _ordered(log: Log) -> set[int]:
 
 
 async def _unfinished(log: Log) -> list[Event]:
+    # Without imported records: their numbers belong to another log, in which the removal was done.
     return await log.read(Query(types=(REDACTED_TYPE,), after=log.redacted(), limit=_AT_ONCE))
 
 
 def _seqs_of(record: Event) -> list[int]:
-    if record.imported:  # Its numbers belong to another log, in which the removal was done.
-        return []
     removed = body_as(record, TextRemoved)
     return [removed.event, *removed.copies]
 
