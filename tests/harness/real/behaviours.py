@@ -25,6 +25,7 @@ def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
     stage.begin_asking(lane)
     luna = stage.friend()
     stage.until(lambda: stage.state()[0] == "blocked")
+    stage.until(lambda: "dialog" in stage.gates().values())  # a hook may report it before its screen does
     before = stage.until_drawn()
 
     normal = send(luna, "@nova", "--", "a normal one")
