@@ -1,6 +1,7 @@
 """Whether agents may use the safe commands without a prompt: a person decides once, at a real terminal."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def args_of(home: Home) -> list[str]:
 def start(person: Person, home: Home, reply: bytes = b"") -> list[str]:
     """Have a person start Claude Code, and reply to the question if one is expected."""
     person.shown = b""
-    person.run(f"PATH={path_of(home)} pal claude -p hello")
+    person.run(f"PATH={shlex.quote(path_of(home))} pal claude -p hello")
     if reply:
         person.until(QUESTION)
         person.press(reply)

@@ -1,6 +1,7 @@
 """Open mail and the ledger, step by step."""
 
 import pytest
+from msgspec import structs
 
 from palaver.log.memory import MemoryRows
 from palaver.protocol.envelope import Event
@@ -258,8 +259,8 @@ def test_unmatched_path_has_a_ledger_entry(line: Line) -> None:
 
 
 def test_reply_that_was_imported_answers_no_message_of_this_log() -> None:
-    fields = {"type": "message", "id": "A", "sender": "nova", "ts": 1, "seq": 9, "device": "BOXE"}
-    payload = {"text": "yes", "reply_to": "4"}
+    payload: dict[str, object] = {"text": "yes", "reply_to": "4"}
+    event = Event(type="message", id="A", sender="nova", ts=1, payload=payload, seq=9, device="BOXE")
 
-    assert reply_place(Event(**fields, payload=payload)) == 4  # type: ignore[arg-type]  # the fields are right
-    assert reply_place(Event(**fields, payload=payload, imported=7)) is None  # type: ignore[arg-type]
+    assert reply_place(event) == 4
+    assert reply_place(structs.replace(event, imported=7)) is None

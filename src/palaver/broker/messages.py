@@ -60,6 +60,7 @@ from palaver.protocol.message import (
     INTENTS,
     MENTIONS,
     MESSAGE,
+    REQUEST,
     SYSTEM,
     build_payload,
     is_lost,
@@ -597,10 +598,10 @@ async def _concluded(context: Context, caller: Caller, sent: Sent) -> Sent:
     if sent.event is not None and is_held(sent.event):
         await _tell_human(context, sent.event, context.clock.now_ms())
     sent = unless_held(_with_exited(context, caller, sent))
-    if sent.event is not None:
+    if sent.event is not None and _topic(sent.event)[0] == REQUEST:
         for one in sent.exited:
-            # The fold made the watch of a request due. For any other message there is no watch.
-            # If the log is full now, the reactor writes the notice later: the message itself is stored.
+            # The fold made the watch of the request due. If the log is full now, the reactor writes the
+            # notice later: the message itself is stored.
             with suppress(Unavailable):
                 fired = FireWatch(agent=one.agent, request=sent.event.seq)
                 await fire_watch(context, SYSTEM_CALLER, fired, None)

@@ -185,10 +185,10 @@ TERMINAL_COMMANDS: Final = (
         group=_GROUP,
         summary="Stop an agent gracefully.",
         description=(
-            "Uses the program's own quit command, then SIGTERM, then SIGKILL; a shell gets SIGHUP before "
-            "SIGTERM, which it ignores. Processes that it has "
-            "started and left running end with it. The steps are printed on standard error, the way the "
-            "program ended on standard output. With --tag or --all, agents that 'pal' did not start are "
+            "Uses the program's own quit command, then SIGTERM, then SIGKILL. A shell ignores SIGTERM, so it "
+            "gets SIGHUP first. Processes that the agent has started and left running end with it. The steps "
+            "are printed on standard error, the way the program ended on standard output. With --tag or "
+            "--all, agents that 'pal' did not start are "
             "left alone. Several agents are stopped at the same time; if one cannot be stopped, the exit "
             "status is 1. For an operator or a person."
         ),
