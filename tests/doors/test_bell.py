@@ -10,7 +10,7 @@ from tests.limits import LIMIT_S
 
 from palaver.protocol.envelope import Draft
 from palaver.protocol.requests import SetStatus
-from palaver.services.room_waits import Listener, RoomNotifier
+from palaver.services.rooms import Listener, RoomNotifier
 
 
 @pytest.fixture

@@ -218,6 +218,17 @@ def test_agent_with_a_token_may_have_been_active_until_the_start(bus: Bus) -> No
     assert book.token_ms("luna") == START_MS + 7000
 
 
+def test_agent_with_a_live_process_counts_its_token_only_when_used(bus: Bus) -> None:
+    bus.present.add("luna")
+    book = AttendanceBook(
+        bus.log, clock=bus.clock, is_present=bus.present.__contains__, has_token={"luna"}.__contains__
+    )
+
+    assert book.token_ms("luna") is None
+    bus.present.discard("luna")
+    assert book.token_ms("luna") == START_MS
+
+
 def test_refused_wait_does_not_park(book: AttendanceBook) -> None:
     with pytest.raises(BadRequest), book.waiting(ROOM, "luna", is_parked=True):
         raise BadRequest("no")

@@ -277,7 +277,7 @@ def test_cycle_of_symlinks_is_refused(home: Path) -> None:
         _find(home / "one", home)
 
 
-@pytest.mark.parametrize("name", [b"bad\xff", b"two\nlines", b"esc\x1b"])
+@pytest.mark.parametrize("name", [b"bad\xff", b"two\nlines", b"esc\x1b", b"\xe2\x80\xae"])
 def test_folder_with_an_unprintable_name_is_refused_in_printable_text(home: Path, name: bytes) -> None:
     folder = os.path.join(os.fsencode(home), name)
     os.mkdir(folder)

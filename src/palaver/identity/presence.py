@@ -300,7 +300,7 @@ class AttendanceBook:
     ) -> None:
         """`is_present`: whether an agent's process is alive or it has a link.
 
-        `has_token`: whether it has a token.
+        `has_token`: whether it has a token. It is asked only about agents without a live process.
         """
         self._log = log
         self._clock = clock
@@ -428,9 +428,14 @@ class AttendanceBook:
         return agent.since
 
     def token_ms(self, name: str) -> int | None:
-        """When it last used a token. An agent with a token may have done so until the daemon started."""
+        """When it last used a token; None if it never did.
+
+        An agent that has a token and no live process may have used it until the daemon started.
+        """
         spoke_ms = self._tokens.get(name)
-        return self._started_ms if spoke_ms is None and self._has_token(name) else spoke_ms
+        if spoke_ms is not None or self._has_process(name):
+            return spoke_ms
+        return self._started_ms if self._has_token(name) else None
 
     def seen_ms(self, name: str) -> int | None:
         """When it last did something."""

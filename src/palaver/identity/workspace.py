@@ -16,8 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from palaver.errors import BadText, MessageTooLarge, NotAPlace, TooSlow
-from palaver.protocol.text import check_text
+from palaver.errors import NotAPlace, TooSlow
 
 MARKERS: Final = (
     ".hg",
@@ -200,13 +199,9 @@ def _check_name(path: Path) -> None:
 
 
 def _has_good_name(path: Path) -> bool:
+    # A printable text has no control characters, no direction marks and no bytes that are not UTF-8.
     shown = str(path)
-    try:
-        shown.encode()
-        check_text(shown, "the path", _LIMIT_PATH_BYTES)
-    except (UnicodeEncodeError, BadText, MessageTooLarge):
-        return False
-    return shown.isprintable()
+    return shown.isprintable() and len(shown.encode()) <= _LIMIT_PATH_BYTES
 
 
 def _upwards(folder: Path, taboo: Set[Path]) -> Iterator[Path]:
