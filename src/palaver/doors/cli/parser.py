@@ -206,7 +206,7 @@ class Parsed:
     def _given(self, name: str) -> Value | None:
         given = self.options.get(name)
         # A handler that reads an option its command does not have is a bug: fail at once.
-        assert given is not None or any(one.name == name for one in self.command.options), name
+        assert given is not None or name in self.command.option_names, name
         return given
 
 

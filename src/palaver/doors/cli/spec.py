@@ -95,6 +95,11 @@ class Command:
     """Arguments after its own options are for another program and are not parsed."""
     is_group: bool = False
     is_hidden: bool = False
+    option_names: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The names of `options`: a handler checks every option that it reads."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "option_names", frozenset(option.name for option in self.options))
 
 
 GLOBAL_OPTIONS: Final[tuple[Option, ...]] = (
