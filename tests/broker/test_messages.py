@@ -448,7 +448,7 @@ async def test_reply_to_a_script_is_stored_and_answers_its_message(bus: Bus) -> 
     assert [event.payload["delivered_to"] for event in replies] == [[], []]
     assert [event.to for event in replies] == [("script",), ("script",)]
     assert bus.state(request, "nova") == "answered"
-    with pytest.raises(UnknownRecipient):
+    with pytest.raises(BadRequest, match="--reply-to ID alone answers its message"):
         await bus.send(nova, "!", "@script")
 
 

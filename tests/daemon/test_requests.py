@@ -186,6 +186,17 @@ def test_request_of_a_script_can_be_answered(bus: Home, nova: Shell, to: tuple[s
     assert bus.ok("show", str(line["answer"]), "--json").json["text"] == "yes"
 
 
+def test_message_to_a_script_says_how_to_answer_it(bus: Home, nova: Shell) -> None:
+    seq = bus.ok("send", "@nova", "--intent", "request", "--json", "--", "is it green?").json["seq"]
+    nova.ok("recv")
+
+    for words in (("@script",), ("@script", "@nova", "--reply-to", str(seq))):
+        error = refused(nova, "send", *words, "--", "yes")
+        assert error == (
+            "pal: a script cannot be a recipient: --reply-to ID alone answers its message. Nothing was sent\n"
+        )
+
+
 # A forgotten text or recipient
 
 
@@ -211,6 +222,23 @@ def test_text_of_several_arguments_needs_a_separator(luna: Shell, nova: Shell) -
         "pal: no such agent: hello. If it belongs to the text, put -- before the text: "
         "pal send @nova -- hello out there\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("to", "text"), [("nova", "hello there"), ("@nova", "ask @luna"), ("@nova luna room", "see there")]
+)
+def test_text_after_names_in_any_form_needs_a_separator(
+    luna: Shell, nova: Shell, to: str, text: str
+) -> None:
+    error = refused(luna, "send", *to.split(), *text.split())
+
+    assert f"put -- before the text: pal send {to} -- {text}" in error
+
+
+def test_wrong_name_among_recipients_gets_the_nearest_one(luna: Shell, nova: Shell) -> None:
+    error = refused(luna, "send", "nova", "lunna", "please look")
+
+    assert "no such agent: lunna (did you mean luna?). If it belongs to the text" in error
 
 
 @pytest.mark.parametrize("words", [("@nova",), ("nova",), ("@nova", "--"), ()])

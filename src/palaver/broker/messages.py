@@ -781,6 +781,10 @@ async def _resolve(
     if reply.author == SCRIPT_NAME and not mentions and all(map(_is_script, request.to)):
         # A script has no mailbox. The reply is stored, and the receipt of the script's message names it.
         return Resolved(to=(SCRIPT_NAME,), scope=MENTIONS)
+    if any(map(_is_script, request.to)):
+        raise BadRequest(
+            "a script cannot be a recipient: --reply-to ID alone answers its message. Nothing was sent"
+        )
     if not request.to and not mentions:
         if reply.author:
             return _exactly(context, reply.author)

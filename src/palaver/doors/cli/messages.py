@@ -16,7 +16,7 @@ from msgspec import structs
 
 from palaver.broker.context import SYSTEM_CALLER, ExitedRecipient, Sent, Written
 from palaver.domain.rights import can, require_own_mail
-from palaver.domain.routing import is_recipient
+from palaver.domain.routing import Directory, is_recipient
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
 from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room, room_of
 from palaver.doors.cli.events import doubt_names
@@ -479,13 +479,13 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     if not words:
         raise UsageError(f"there is no text: pal send [TARGET...] [--] TEXT{_about_input(call, words)}")
     *targets, text = words
+    _check_targets(call, targets, text)
     is_recipient_only = text.startswith("@") and " " not in text.strip()
     if is_recipient_only or (not targets and is_recipient(call.services.broker.directory, text.strip())):
         to = " ".join([*targets, text if is_recipient_only else f"@{text.strip()}"])
         raise UsageError(
             f"{text!r} is a recipient without a text: pal send {to} -- TEXT{_about_input(call, [to])}"
         )
-    _check_targets(call, targets, text)
     return targets, text, True
 
 
@@ -499,13 +499,20 @@ def _about_input(call: Call, targets: Sequence[str]) -> str:
 def _check_targets(call: Call, targets: Sequence[str], text: str) -> None:
     """Refuse a text of several arguments: `pal send @nova hello there`."""
     directory = call.services.broker.directory
-    for at, word in enumerate(targets):
-        is_bare = word[:1] not in ("@", "#") and "/" not in word
-        if at and is_bare and targets[0].startswith("@") and not is_recipient(directory, word):
-            raise UsageError(
-                f"no such agent: {word}. If it belongs to the text, put -- before the text: "
-                f"{' '.join(('pal send', *targets[:at], '--', *targets[at:], text))}"
-            )
+    unknown = [at for at, word in enumerate(targets) if not _can_be_target(directory, word)]
+    if not unknown or unknown[0] == 0:  # The broker refuses a wrong first name.
+        return
+    at = unknown[0]
+    near = ", ".join(directory.nearest(targets[at].lower()))
+    hint = f" (did you mean {near}?)" if near else ""
+    raise UsageError(
+        f"no such agent: {targets[at]}{hint}. If it belongs to the text, put -- before the text: "
+        f"{' '.join(('pal send', *targets[:at], '--', *targets[at:], text))}"
+    )
+
+
+def _can_be_target(directory: Directory, word: str) -> bool:
+    return word[:1] in ("@", "#") or "/" in word or _is_here(word) or is_recipient(directory, word)
 
 
 async def _content(call: Call, path: str | None) -> str:
