@@ -124,6 +124,7 @@ class FakeAttendance:
         self.waits: dict[tuple[str, str], int] = {}
         self.waiting: set[tuple[str, str]] = set()
         self.parked: set[tuple[str, str]] = set()
+        self.known: set[tuple[str, int]] = set()
 
     def is_present(self, name: str) -> bool:
         return name in self.present
@@ -154,6 +155,9 @@ class FakeAttendance:
 
     def is_parked(self, room: str, name: str) -> bool:
         return (room, name) in self.parked
+
+    def may_know(self, name: str, seq: int) -> bool:
+        return (name, seq) in self.known
 
 
 class Bus:

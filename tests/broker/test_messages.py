@@ -415,6 +415,7 @@ async def test_direct_message_back_answers_the_only_open_request(bus: Bus) -> No
     luna, nova, kira = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     request = await bus.send(luna, "?", "@nova", intent="request")
     await bus.send(kira, "?", "@nova", intent="request")
+    await bus.ack(nova, request.seq)
 
     to_both = await bus.send(nova, "!", "@luna", "@kira")
     answer = await bus.send(nova, "!", "@luna")
@@ -433,9 +434,22 @@ async def test_old_requests_do_not_prevent_an_answer(bus: Bus) -> None:
     await bus.send(luna, "?", "@nova", intent="request")
     bus.clock.advance(24 * 3600 + 1)
     request = await bus.send(luna, "?", "@nova", intent="request")
+    await bus.ack(nova, request.seq)
 
     answer = await bus.send(nova, "!", "@luna")
 
+    assert answer.payload["answers"] == request.seq
+
+
+async def test_message_before_the_request_was_read_does_not_answer_it(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    request = await bus.send(luna, "?", "@nova", intent="request")
+
+    before = await bus.send(nova, "by the way", "@luna")
+    bus.attendance.known.add(("nova", request.seq))
+    answer = await bus.send(nova, "!", "@luna")
+
+    assert "answers" not in before.payload
     assert answer.payload["answers"] == request.seq
 
 

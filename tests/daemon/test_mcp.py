@@ -231,10 +231,13 @@ def test_send_tool_follows_the_rules_of_recipients_and_answers(bus: Home) -> Non
     nowhere = pump.ask(1, "send", text="hello all")
     blank = pump.ask(2, "send", to="@nova", text=" ")
     new = pump.ask(3, "send", thread="new", text="hello")
+    unread = pump.ask(7, "send", thread="t", text="by the way")
+    pump.ask(8, "inbox")
     in_thread = pump.ask(4, "send", thread="t", text="done")
     away = pump.ask(5, "send", to="@kira", intent="request", text="can you?")
 
     assert [one["error"] for one in (nowhere, blank, new)] == ["bad_request"] * 3
+    assert "answers" not in unread
     assert (in_thread["delivered_to"], in_thread["answers"]) == (["nova"], asked["seq"])
     assert [(one["agent"], one["state"]) for one in away["exited"]] == [("kira", "exited")]
     assert pump.ask(6, "inbox", limit=1)["messages"][0]["text"] == (

@@ -5,6 +5,8 @@ import json
 import pytest
 from tests.daemon.stage import Home, Shell, run_as_person
 
+import palaver
+
 
 def joined(home: Home, name: str) -> Shell:
     """Return a shell that has joined under a name."""
@@ -157,6 +159,30 @@ def test_direct_message_back_answers_none_of_two_open_requests(luna: Shell, nova
         assert line["state"] == "seen"
 
 
+def test_messages_that_cross_do_not_answer_each_other(luna: Shell, nova: Shell) -> None:
+    seq = asked(luna, "@nova")
+
+    sent = nova.ok("send", "@luna", "--intent", "request", "--", "can you, too?")
+
+    assert sent.out == f"sent #{seq + 1} to luna\n"
+    (line,) = luna.ok("receipts", str(seq), "--json").json["receipts"]
+    assert line["state"] == "queued"
+    assert f"w{seq}-nova" in luna.ok("events", "subs").out
+
+
+async def test_program_that_acknowledges_after_its_answer_has_answered(bus: Home) -> None:
+    async with palaver.connect("luna", home=bus.path) as luna, palaver.connect("nova", home=bus.path) as nova:
+        request = await luna.send("@nova", "can you?", intent="request")
+        message = await anext(nova.messages())
+
+        answer = await nova.send("@luna", "it is done")
+        await message.ack()
+
+        assert answer.answers == request.seq
+        (line,) = await luna.receipts(request.seq)
+        assert (line.state, line.answer) == ("answered", answer.seq)
+
+
 def test_message_to_others_answers_nothing(bus: Home, luna: Shell, nova: Shell) -> None:
     kira = joined(bus, "kira")
     seq = asked(luna, "@nova")
@@ -227,9 +253,7 @@ def test_text_of_several_arguments_needs_a_separator(luna: Shell, nova: Shell) -
 @pytest.mark.parametrize(
     ("to", "text"), [("nova", "hello there"), ("@nova", "ask @luna"), ("@nova luna room", "see there")]
 )
-def test_text_after_names_in_any_form_needs_a_separator(
-    luna: Shell, nova: Shell, to: str, text: str
-) -> None:
+def test_text_after_names_in_any_form_needs_a_separator(luna: Shell, nova: Shell, to: str, text: str) -> None:
     error = refused(luna, "send", *to.split(), *text.split())
 
     assert f"put -- before the text: pal send {to} -- {text}" in error

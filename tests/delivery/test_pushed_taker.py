@@ -36,6 +36,18 @@ async def test_paused_agent_is_pushed_only_interrupts(bus: Bus) -> None:
     assert taker.poll(9) == []
 
 
+async def test_message_is_in_hand_until_its_reader_confirms_it(bus: Bus) -> None:
+    nova = await bus.join("nova")
+    seq = (await bus.send(HUMAN, "hello", "@nova")).seq
+    assert not bus.delivery.is_in_hand("nova", seq)
+
+    bus.delivery.take("nova").poll(9)
+    assert bus.delivery.is_in_hand("nova", seq)
+    await bus.ack(nova, seq)
+
+    assert not bus.delivery.is_in_hand("nova", seq)
+
+
 @pytest.mark.parametrize(
     ("state", "pushed"),
     [("blocked", ["interrupt"]), ("active", ["interrupt", "normal"]), ("starting", ["interrupt", "normal"])],

@@ -51,6 +51,9 @@ def test_name_outside_the_snapshot_is_away() -> None:
 
 
 def test_without_attendance_members_are_present_or_not_and_never_wait() -> None:
-    facts = take_facts(Unattended({"ann"}.__contains__), 9, ROOM, ["ann", "bob"])
+    nothing = Unattended({"ann"}.__contains__)
+
+    facts = take_facts(nothing, 9, ROOM, ["ann", "bob"])
 
     assert facts.sights == {"ann": Sight(is_present=True), "bob": Sight()}
+    assert not nothing.may_know("ann", 1)

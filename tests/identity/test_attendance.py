@@ -60,6 +60,18 @@ async def test_agent_waits_for_as_long_as_one_of_its_calls_waits(bus: Bus, book:
     assert not book.is_parked("other-cd34", "luna")
 
 
+async def test_agent_may_know_messages_that_it_was_shown_or_that_are_on_their_way(
+    book: AttendanceBook,
+) -> None:
+    book.shown.add("luna", ROOM, [3])
+    assert [book.may_know("luna", seq) for seq in (3, 4)] == [True, False]
+
+    book.is_in_hand = lambda name, seq: (name, seq) == ("luna", 4)
+
+    assert [book.may_know("luna", seq) for seq in (3, 4)] == [True, True]
+    assert not book.may_know("nova", 3)
+
+
 async def test_room_is_notified_when_an_agent_stops_waiting(book: AttendanceBook) -> None:
     told: list[str] = []
     book.changed = told.append

@@ -16,6 +16,11 @@ def test_shown_message_is_remembered_for_its_reader_and_room() -> None:
     assert [shown.has("luna", ROOM, seq) for seq in (3, 4, 5)] == [True, False, True]
     assert not shown.has("nova", ROOM, 3)
     assert not shown.has("luna", "other-cd34", 3)
+    assert [shown.has_any(name, seq) for name, seq in (("luna", 3), ("luna", 4), ("nova", 3))] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_settled_message_is_dropped() -> None:

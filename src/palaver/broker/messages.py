@@ -50,7 +50,7 @@ from palaver.protocol.address import (
 )
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Caller, Standing
 from palaver.protocol.envelope import Draft, Event, body_as
-from palaver.protocol.events import ForeignBody, MessageSent
+from palaver.protocol.events import ForeignBody, MessageSent, State
 from palaver.protocol.message import (
     ACK,
     BROADCAST,
@@ -73,6 +73,7 @@ from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text,
 from palaver.protocol.subscriptions import FireWatch
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
+from palaver.state.agents import read_entry
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
 from palaver.state.threads import read_thread
@@ -864,7 +865,14 @@ def _implied_request(context: Context, caller: Caller, resolved: Resolved, now: 
         return 0
     found = read_open_requests(context.log.rows, caller.name, resolved.recipients[0])
     lately = [watch.request for watch in found if now - watch.ts <= _OPEN_MS]
-    return lately[0] if len(lately) == 1 else 0
+    return lately[0] if len(lately) == 1 and _may_have_read(context, caller.name, lately[0]) else 0
+
+
+def _may_have_read(context: Context, name: str, seq: int) -> bool:
+    """Whether an agent may know a message: an agent does not answer a request that still waits for it."""
+    entry = read_entry(context.log.rows, seq, name)
+    is_waiting = entry is None or entry.state == State.QUEUED
+    return not is_waiting or context.attendance.may_know(name, seq)
 
 
 def _exactly(context: Context, name: str) -> Resolved:

@@ -275,6 +275,7 @@ class Reactors:
             log, submit, attendance, clock=clock, policy=policy, call_later=call_later, tasks=tasks
         )
         attendance.fell_silent = self._sticks.look_at
+        attendance.is_in_hand = self.delivery.is_in_hand
 
     def start(self) -> None:
         """Process unfinished work in the log."""

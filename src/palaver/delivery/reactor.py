@@ -217,6 +217,10 @@ class DeliveryReactor:
         self.deadline_changed()
         self._offering.forget_idle(agent)
 
+    def is_in_hand(self, agent: str, seq: int) -> bool:
+        """Return whether a reader or lane of an agent has claimed a message."""
+        return self._mailboxes.is_in_hand(agent, seq)
+
     def _give_up(self, agent: str, events: Sequence[Event]) -> None:
         self._tasks.create_task(self._offering.give_up(agent, events))
 

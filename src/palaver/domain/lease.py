@@ -164,6 +164,10 @@ class Attendance(Protocol):
         """Return whether its last wait there was parked: it accepts only a reserved stick."""
         ...
 
+    def may_know(self, name: str, seq: int) -> bool:
+        """Return whether it may have read a message that is not recorded as read yet."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
@@ -255,6 +259,9 @@ class Unattended:
         return False
 
     def is_parked(self, room: str, name: str) -> bool:
+        return False
+
+    def may_know(self, name: str, seq: int) -> bool:
         return False
 
 

@@ -232,6 +232,10 @@ class ShownMessages:
         """Whether a message was shown to a reader, as far as remembered."""
         return seq in self._readers.get((name, room), ())
 
+    def has_any(self, name: str, seq: int) -> bool:
+        """Whether a message was shown to a reader in any room or in its inbox, as far as remembered."""
+        return any(seq in seqs for (reader, _), seqs in self._readers.items() if reader == name)
+
     def forget(self, name: str, room: str, seqs: Iterable[int]) -> None:
         """Forget messages that are settled."""
         known = self._readers.get((name, room), {})
@@ -320,6 +324,8 @@ class AttendanceBook:
         """Called with the room in which a wait ended: it may be the turn of another member."""
         self.fell_silent: Callable[[str], None] = lambda name: None
         """Called with an agent when one of its calls has ended: from then on its time runs."""
+        self.is_in_hand: Callable[[str, int], bool] = lambda name, seq: False
+        """Whether a reader or lane of an agent has a message and has not confirmed it yet."""
         self._unsubscribe = log.subscribe(self._hear)
 
     async def recall(self) -> None:
@@ -468,6 +474,10 @@ class AttendanceBook:
         """Whether its last wait was only for a reserved stick."""
         wait = self._waits.get((room, name))
         return wait is not None and wait.is_parked
+
+    def may_know(self, name: str, seq: int) -> bool:
+        """Whether a reader or lane has a message for it, or a tool has shown the message to it."""
+        return self.is_in_hand(name, seq) or self.shown.has_any(name, seq)
 
     def waiters(self, room: str) -> list[str]:
         """Return the members that wait in a room now."""
