@@ -76,6 +76,18 @@ def test_hook_carries_a_message_and_the_next_hook_proves_it(bus: Home, nova: She
     wait_until(lambda: state(bus) == ("active", "Bash: ls"))
 
 
+def test_request_that_a_hook_carried_can_be_answered_before_it_is_proven(
+    bus: Home, nova: Shell, luna: Shell
+) -> None:
+    hook(nova, "UserPromptSubmit", prompt="go")
+    place = send(luna, "@nova", "--intent", "request", "--", "can you?")
+
+    assert nova.ok("send", "--json", "@luna", "--", "by the way").json.get("answers") is None
+    assert "can you?" in context(hook(nova, "PostToolUse"))
+
+    assert nova.ok("send", "--json", "@luna", "--", "yes").json["answers"] == place
+
+
 def test_hook_of_another_agent_or_harness_or_with_bad_input_is_silent(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
