@@ -170,6 +170,16 @@ def test_messages_that_cross_do_not_answer_each_other(luna: Shell, nova: Shell) 
     assert f"w{seq}-nova" in luna.ok("events", "subs").out
 
 
+@pytest.mark.parametrize("command", ["inbox", "recv --peek", "show SEQ"])
+def test_request_that_a_command_has_shown_can_be_answered(command: str, luna: Shell, nova: Shell) -> None:
+    seq = asked(luna, "@nova")
+    nova.ok(*command.replace("SEQ", str(seq)).split())
+
+    sent = nova.ok("send", "@luna", "--", "it is done")
+
+    assert sent.out == f"sent #{seq + 1} to luna, as the answer to #{seq}\n"
+
+
 async def test_program_that_acknowledges_after_its_answer_has_answered(bus: Home) -> None:
     async with palaver.connect("luna", home=bus.path) as luna, palaver.connect("nova", home=bus.path) as nova:
         request = await luna.send("@nova", "can you?", intent="request")

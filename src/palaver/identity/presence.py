@@ -201,6 +201,8 @@ LIMIT_MESSAGES: Final = 1024
 
 INBOX: Final = ""
 """Used as the room of an inbox, whose messages may be of any room or of none."""
+BY_COMMANDS: Final = "commands"
+"""Used as the room of messages that commands have shown; no cursor of a tool acknowledges these."""
 
 
 class ShownMessages:

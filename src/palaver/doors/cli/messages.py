@@ -25,6 +25,7 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
 from palaver.errors import BadRequest, UsageError
 from palaver.home import older_trace, trace_path
+from palaver.identity.presence import BY_COMMANDS
 from palaver.protocol.agent_text import format_injection, injection_line, tips_for
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Standing
 from palaver.protocol.bundles import bundle_hint
@@ -824,6 +825,7 @@ async def peek(call: Call, name: str, limit: int) -> int:
     rest = count_rest(call, events) if after is None else 0
     for batch in batches(events):
         await show_mail(call, batch, rest=rest if batch[-1] is events[-1] else 0)
+    _note_shown(call, events)
     return 0
 
 
@@ -901,6 +903,7 @@ async def inbox(call: Call) -> int:
     """Show the newest messages to the caller, read or not."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_INBOX
     found = await inbox_view(call.services, call.owner, limit)
+    _note_shown(call, [event for event, _ in found])
     if call.is_json:
         for event, state in found:
             await call.say_json(msgspec.structs.replace(message_view(event), state=state))
@@ -927,6 +930,7 @@ async def inbox(call: Call) -> int:
 async def show(call: Call) -> int:
     """Show one message or event in full."""
     event = await call.services.queries.fetch_event(call.parsed.positionals[0])
+    _note_shown(call, [event])
     is_mail = event.type == "message" or bool(event.delivered_to)
     files = await files_view(call.services, event)
     if call.is_json:
@@ -949,6 +953,13 @@ async def show(call: Call) -> int:
     lines += _file_lines(call, files)
     await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
     return 0
+
+
+def _note_shown(call: Call, events: Sequence[Event]) -> None:
+    """Remember that the caller knows messages which stay unread: a message back can be their answer."""
+    if call.caller.kind == INSTANCE:
+        seqs = [event.seq for event in events]
+        call.services.callers.attendance.shown.add(call.caller.name, BY_COMMANDS, seqs)
 
 
 async def receipts(call: Call) -> int:
