@@ -138,7 +138,8 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
-    # Without a screen, a harness or a restarted agent is not waited for.
+    # Without a screen, a harness or a restarted agent is not waited for. With one, the user is asked whether
+    # to start it again when it has failed.
     is_alone = "--launch" not in order.options and "--cwd" not in order.options
     is_awaited = not has_screen and not order.is_detached and is_alone
     cols, rows = _size()
@@ -179,7 +180,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
                 name,
                 environment,
                 keys_first=launched in _KEYS_FIRST,
-                can_relaunch=launched is not None,
+                can_relaunch=not is_alone,
             )
         except PalaverError as error:  # an agent may start another agent, but only the human may watch one
             _complain(error, order, 0)

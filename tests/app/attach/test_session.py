@@ -234,6 +234,16 @@ def test_navigator_stays_here_if_the_other_agent_cannot_be_shown(luna: Pane) -> 
     luna.until("ready", "luna | ", "normal>")
 
 
+def test_navigator_closes_if_the_bus_does_not_reply(luna: Pane) -> None:
+    luna.home.shell().ok("join", "--name", "nova")
+    luna.home.ok("down")
+    luna.until("bus away")
+
+    luna.keys(MENU, "n")
+
+    luna.until("! the bus does not reply, so the other agents are not known", "ready", "normal>")
+
+
 def test_failed_agent_is_started_again_after_attach(luna: Pane) -> None:
     luna.keys(MENU, "d")
     luna.until("detached")
@@ -247,10 +257,15 @@ def test_failed_agent_is_started_again_after_attach(luna: Pane) -> None:
 
     luna.until("ready", "luna | ", "normal>")
     assert luna.home.ok("status", "luna", "--json").json["present"] is True
+    luna.type("exit 8")
+    luna.keys("Enter")
+    luna.until("luna has ended: exited with 8; 'pal resume luna' starts it again\npress r")  # each time
+    luna.keys("r")
+    luna.until("ready", "luna | ", "normal>")
     luna.type("exit 0")
     luna.keys("Enter")
     luna.until("luna has ended: exited with 0", "status 0")
-    assert "\n".join(luna.lines).count("press r") == 1  # after the failure, not after the exit with 0
+    assert "\n".join(luna.lines).count("press r") == 2  # after each failure, not after the exit with 0
 
 
 def test_detaching_leaves_the_agent_running_and_restores_the_terminal(luna: Pane) -> None:

@@ -502,9 +502,11 @@ class Console:
 
     # The other agents
 
-    def offer(self, agents: Sequence[AgentChoice]) -> None:
-        """Show the other agents to choose from, if the user still wants that."""
-        if self.mode is Mode.AGENTS:
+    def offer(self, agents: Sequence[AgentChoice] | None) -> None:
+        """Show the other agents to choose from, if the user still wants that; None closes the list."""
+        if self.mode is Mode.AGENTS and agents is None:
+            self._go(Mode.INPUT)
+        elif self.mode is Mode.AGENTS and agents is not None:
             self.agents = agents
             self.choice = min(self.choice, max(len(agents) - 1, 0))
 

@@ -281,7 +281,9 @@ class AttachSession:
         agents = await list_others(self._home, console.name)
         if agents is None:
             self._notify("the bus does not reply, so the other agents are not known")
-            agents = []
+            console.offer(None)
+            self._painter.soon()
+            return
         choices = [
             AgentChoice(
                 name=one.name,
