@@ -100,6 +100,17 @@ async def test_same_subscription_twice_is_one(bus: Bus) -> None:
     assert len({first.id, *(one.id for one in others)}) == 3
 
 
+async def test_order_of_the_values_makes_no_other_subscription(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    first = await subscribe(bus, luna, filter=Filter(types=("message", "status"), agents=("nova",)))
+
+    again = await subscribe(bus, luna, filter=Filter(types=("status", "message"), agents=("nova",)))
+    other = await subscribe(bus, luna, filter=Filter(types=("status", "message"), agents=("kira",)))
+
+    assert again == first
+    assert other.id != first.id
+
+
 async def test_ended_subscription_can_be_made_again(bus: Bus) -> None:
     luna = await bus.join("luna")
     first = await subscribe(bus, luna)

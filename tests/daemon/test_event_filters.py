@@ -1,4 +1,4 @@
-"""The filters of `pal events`, and what its lines show, with the real client and daemon."""
+"""The filters and subscriptions of `pal events`, and what its lines show, with the real client and daemon."""
 
 import pytest
 from tests.daemon.stage import Home, run_as_person
@@ -79,3 +79,20 @@ def test_archived_hits_before_a_seq_are_reported(bus: Home) -> None:
     assert found.status == 0
     assert f"events up to #{last - 1} are archived in " in found.err
     assert "--archived shows them too" in found.err
+
+
+def test_same_subscription_is_one_and_sends_its_text(bus: Home) -> None:
+    luna, nova = bus.shell(), bus.shell()
+    luna.ok("join", "--name", "luna")
+    nova.ok("join", "--name", "nova")
+    wanted = ("--agent", "nova", "--send", "@nova well done")
+
+    first = luna.ok("--text", "events", "sub", "--type", "status,task.done", *wanted).out
+    again = luna.ok("--text", "events", "sub", "--type", "task.done", "--type", "status", *wanted).out
+
+    assert again == f"already {first}"
+    assert len(luna.ok("events", "subs", "--json").lines) == 1
+    nova.ok("status", "set", "idle")
+    assert "luna → nova: @nova well done" in nova.ok("recv", "--wait", "--timeout", "5s").out
+    sent = bus.events("--type", "message", "--from", "luna")[0]["seq"]
+    assert f"nova: idle; sent #{sent} to nova" in luna.ok("recv", "--wait", "--timeout", "5s").out

@@ -32,6 +32,7 @@ from palaver.protocol.subscriptions import (
     Subscribe,
     Subscription,
     Unsubscribe,
+    filter_values,
     filter_words,
     format_watch_id,
     parse_watch_id,
@@ -110,9 +111,14 @@ def _unless_known(made: Subscription, draft: Draft) -> Decide:
 
 
 def _same(rows: Rows, made: Subscription) -> Subscription | None:
-    """Return the owner's active subscription that differs only in its id, time and creator."""
-    fields = {"id": made.id, "seq": made.seq, "ts": made.ts, "by": made.by}
-    same = (one for one in read_subscriptions(rows) if one.owner == made.owner)
+    """Return the owner's active subscription that is the same: its id, time and creator may differ.
+
+    The order of the values of a filter makes no difference either.
+    """
+    fields = {"id": made.id, "seq": made.seq, "ts": made.ts, "by": made.by, "filter": made.filter}
+    wanted = filter_values(made.filter)
+    own = (one for one in read_subscriptions(rows) if one.owner == made.owner)
+    same = (one for one in own if filter_values(one.filter) == wanted)
     return next((one for one in same if msgspec.structs.replace(one, **fields) == made), None)
 
 

@@ -175,6 +175,11 @@ def filter_words(wanted: Filter) -> list[str]:
     return [word for name in Filter.__struct_fields__ for word in getattr(wanted, name)]
 
 
+def filter_values(wanted: Filter) -> list[frozenset[object]]:
+    """Return the values of each filter without their order: any of them matches."""
+    return [frozenset(getattr(wanted, name)) for name in Filter.__struct_fields__]
+
+
 def query_of(wanted: Filter, after: int = 0) -> Query:
     """Return the query of a filter, after a seq."""
     return Query(**msgspec.structs.asdict(wanted), after=after)
