@@ -515,8 +515,10 @@ def test_attaching_without_a_terminal_is_refused(luna: Pane) -> None:
 
 
 def test_plain_attach_gives_the_terminal_to_the_agent(luna: Pane) -> None:
+    assert luna.flag("pane_title") == "luna"
     luna.keys(MENU, "d")
     luna.until("detached")
+    title = luna.flag("pane_title")
     luna.run("pal", "attach", "luna", "--plain", then="; echo status $?")
     luna.until("ready")
 
@@ -529,6 +531,7 @@ def test_plain_attach_gives_the_terminal_to_the_agent(luna: Pane) -> None:
     shown = [line for line in luna.until("detached from luna", "status 0") if line]
     detached = "detached from luna; to attach again, run 'pal attach luna'"
     assert shown[:6] == ["ready", "> hello", "got 'hello'", ">", detached, "status 0"]
+    assert luna.flag("pane_title") == title != "luna"
 
 
 def test_plain_attach_to_a_full_screen_program_restores_the_shell(pane: Pane) -> None:

@@ -52,8 +52,11 @@ def attach(
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadRequest("attach requires a terminal; to print an agent's screen, use 'pal peek'")
-    if is_plain or environment.get("TERM", "dumb") == "dumb":
+    if environment.get("TERM", "dumb") == "dumb":
         return _attach_unchanged(home, name)
+    if is_plain:
+        with _titled(name):
+            return _attach_unchanged(home, name)
     is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
     session = AttachSession(home, name, is_ascii=is_ascii, keys_first=keys_first)
     with _titled(name):
