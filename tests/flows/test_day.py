@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from tests.app.person import Person
 from tests.harness.real.claude_stage import ClaudeStage, write_account
-from tests.harness.real.codex_stage import CodexStage, bus_call, write_settings
+from tests.harness.real.codex_stage import CodexStage, bus_call, shell_call, write_settings
 from tests.harness.real.duo_stage import Duo
 from tests.harness.real.harness_home import HarnessHome, new_folder, no_bus_yet
 from tests.harness.real.harness_stage import reply, tool
@@ -73,7 +73,7 @@ def duo() -> Iterator[Duo]:
         tool("Bash", command="make test", description="run the tests"),
         tool("Bash", command=f"pal send --reply-to {{seq}} -- '{ANSWER}'", description="answer"),
     )
-    by_tool = TestRunner(bus_call("send", text=ANSWER, reply_to="{seq}"))
+    by_tool = TestRunner(shell_call("make test"), bus_call("send", text=ANSWER, reply_to="{seq}"))
     with mock_model(by_shell) as claude_model, mock_model(by_tool) as codex_model:
         write_settings(folder, codex_model)
         home = HarnessHome(folder / "home", claude_model, "claude", "codex")
@@ -119,9 +119,9 @@ def test_person_starts_a_group_asks_it_and_stops_it(duo: Duo) -> None:
     sent = you.output_of(f"pal send @api- --intent request -- '{QUESTION}'")
     seq = sent.split("#")[1].split()[0]
     assert all(name in sent for name in names)
-    duo.claude.until(lambda: list(agents(duo).values()).count("Bash: make test") == 2)
+    duo.claude.until(lambda: list(agents(duo).values()).count("Bash: make test") == 3)
     shown = you.output_of("pal list")
-    assert shown.count("tool: Bash: make test") == 2
+    assert shown.count("tool: Bash: make test") == 3
 
     (duo.claude.project / "go").touch()
     answers = ""
