@@ -57,11 +57,11 @@ SUBSCRIPTION_COMMANDS: Final = (
         summary="Subscribe to events.",
         description=(
             "From now on you get a message for each event that matches the filters, which work as in 'pal "
-            "events'. Events of the bus itself do not match. Your own actions match only if --agent or "
-            "--from names you. Only one of --idle, --stopped, --blocked and --collision is possible, "
-            "without --type and --status; the first three also without --agent. The same subscription "
-            "twice is one. --send sends a message in your name, with your rights; it causes no other "
-            "subscription to match."
+            "events'. Events of the bus itself do not match. Your own actions match only if --agent, "
+            "--from or --participant names you. Only one of --idle, --stopped, --blocked and --collision is "
+            "possible, without --type and --status; the first three also without --agent. The same "
+            "subscription twice is one. --send sends a message in your name, with your rights; it causes no "
+            "other subscription to match."
         ),
         options=(
             *FILTERS,
