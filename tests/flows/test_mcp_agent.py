@@ -42,8 +42,8 @@ class ToolAgent:
         text = str(refused["message"])
         named = [word.strip(".,;:()") for word in text.split() if word.strip(".,;:()") in self._tools]
         assert refused.keys() <= {"error", "message", "details"}
-        assert "pal " not in text
-        assert "--" not in text
+        assert "pal " not in str(refused)
+        assert "--" not in str(refused)
         assert helps in named, text
         self.refusals.append(str(refused["error"]))
         given = {

@@ -491,13 +491,20 @@ _COMMAND: Final = re.compile(r"( run | with |)'pal ([a-z]+(?: [a-z]+)?)[^']*'")
 _OPTION: Final = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)(?: [A-Z]+\b)?")
 
 
-def tool_text(error: PalaverError, tool: str) -> str:
-    """Return the sentence of an error that a tool call got."""
+def tool_error(error: PalaverError, tool: str) -> dict[str, object]:
+    """Return an error that a tool call got, as one object. Its sentence and its fields name no command."""
     if isinstance(error, NotAllowed):
         # Its subject is the command that was refused. The caller knows it as this tool.
         forced = " with force" if "--force" in error.request else ""
-        return str(NotAllowed(f"{tool}{forced}", error.standing, error.needed))
-    return _OPTION.sub(_parameter, _COMMAND.sub(_tool_name, str(error)))
+        return error_object(NotAllowed(f"{tool}{forced}", error.standing, error.needed))
+    found = {**error_object(error), "message": _for_tools(str(error))}
+    if isinstance(reason := error.details.get("reason"), str):
+        found["details"] = {**error.details, "reason": _for_tools(reason)}
+    return found
+
+
+def _for_tools(text: str) -> str:
+    return _OPTION.sub(_parameter, _COMMAND.sub(_tool_name, text))
 
 
 def _tool_name(found: re.Match[str]) -> str:
@@ -563,7 +570,7 @@ async def call_tool(services: Services, offered: tuple[Tool, ...], asked: ToolRe
         if asked.tool == HOOK:  # a hook must never block its harness
             return ToolResult({})
         _logger.info("refused tool %s: %s: %s", safe(asked.tool[:64]), error.code, safe(str(error)))
-        return ToolResult({**error_object(error), "message": tool_text(error, asked.tool)}, is_refusal=True)
+        return ToolResult(tool_error(error, asked.tool), is_refusal=True)
     except Exception:
         _logger.exception("the tool %s failed", safe(asked.tool[:64]))
         return ToolResult(error_object(_FAILED), is_refusal=True)

@@ -1,6 +1,7 @@
 """The sentences of errors for callers of tools: they name tools and parameters, never commands."""
 
 import ast
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tests.test_errors import EXAMPLES
 
 import palaver
 from palaver import errors
-from palaver.doors.tools import tool_text
+from palaver.doors.tools import tool_error
 
 SOURCE = Path(palaver.__file__).parent
 REACHED = ("broker/rooms.py", "domain/stick.py", "domain/members.py", "state/rooms.py", "services/rooms.py")
@@ -30,6 +31,10 @@ def raised_texts() -> Iterator[tuple[str, str]]:
                         yield f"{name}:{part.lineno}", text
 
 
+def text_for_tools(error: errors.PalaverError, tool: str = "send") -> str:
+    return str(tool_error(error, tool)["message"])
+
+
 def text_of(node: ast.JoinedStr | ast.Constant) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
@@ -42,10 +47,10 @@ def text_of(node: ast.JoinedStr | ast.Constant) -> str:
     ids=lambda error: type(error).__name__,
 )
 def test_error_for_a_tool_names_no_command_and_no_option(error: errors.PalaverError) -> None:
-    text = tool_text(error, "send")
+    shown = json.dumps(tool_error(error, "send"))
 
-    assert "'pal" not in text
-    assert "--" not in text
+    assert "'pal" not in shown
+    assert "--" not in shown
 
 
 def test_no_refusal_of_a_room_tool_names_a_command() -> None:
@@ -53,7 +58,7 @@ def test_no_refusal_of_a_room_tool_names_a_command() -> None:
 
     # The verb of a command is the subject of NotAllowed. The name of the tool replaces it.
     sentences = {where: text for where, text in texts.items() if not text.startswith(("stick ", "room "))}
-    shown = {where: tool_text(errors.BadRequest(text), "send") for where, text in sentences.items()}
+    shown = {where: text_for_tools(errors.BadRequest(text)) for where, text in sentences.items()}
 
     assert len(shown) > 20
     assert {where: text for where, text in shown.items() if "'pal" in text or "--" in text} == {}
@@ -101,4 +106,24 @@ def test_no_refusal_of_a_room_tool_names_a_command() -> None:
     ],
 )
 def test_sentence_for_a_tool(error: errors.PalaverError, text: str) -> None:
-    assert tool_text(error, "kick_member") == text
+    assert text_for_tools(error, "kick_member") == text
+
+
+def test_reason_in_the_details_names_the_same_tool_as_the_sentence() -> None:
+    error = errors.NotFound("note x in shop", "'pal note list' shows the notes")
+
+    assert tool_error(error, "resolve_note") == {
+        "error": "not_found",
+        "message": "there is no note x in shop: list_notes shows the notes",
+        "details": {"what": "note x in shop", "reason": "list_notes shows the notes"},
+    }
+
+
+def test_refusal_for_lack_of_rights_names_the_tool_in_its_details() -> None:
+    shown = tool_error(errors.NotAllowed("room kick --force", "worker", "operator"), "kick_member")
+
+    assert shown["details"] == {
+        "request": "kick_member with force",
+        "standing": "worker",
+        "needed": "operator",
+    }
