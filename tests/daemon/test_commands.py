@@ -214,6 +214,25 @@ def test_status_of_an_agent_shows_its_detail_and_unread_count(stage: Home) -> No
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("show",),
+        ("send", "hello", "--reply-to"),
+        ("thread", "show"),
+        ("bundle", "show"),
+        ("events", "unsub"),
+        ("events", "--agent"),
+    ],
+    ids=" ".join,
+)
+def test_long_name_is_cut_in_an_error(stage: Home, words: tuple[str, ...]) -> None:
+    result = stage.pal(*words, "x" * 300)
+
+    assert f"{'x' * 70}" in result.err
+    assert "x" * 81 not in result.err
+
+
+@pytest.mark.parametrize(
     ("words", "status"),
     [
         (("frobnicate",), 2),

@@ -401,8 +401,8 @@ def find_event(log: Log, reference: str) -> Event:
         return _checked(reference, log.recall(int(found[1])), found[2])
     if not _END.fullmatch(reference):
         raise BadRequest(
-            f"{reference!r} is not a message: write its number, its ULID, or at least the last {_LEAST} "
-            "characters of its ULID"
+            f"{cut_name(reference)!r} is not a message: write its number, its ULID, or at least the last "
+            f"{_LEAST} characters of its ULID"
         )
     events = log.find(reference.upper())
     if not events:

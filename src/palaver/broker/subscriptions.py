@@ -184,7 +184,9 @@ async def unsubscribe(context: Context, caller: Caller, request: Unsubscribe, ke
     def decide(rows: Rows) -> Draft:
         owner = _owner_of(rows, gone)
         if owner is None:
-            raise NotFound(f"subscription {request.id}", "'pal events subs' shows yours, --all shows all")
+            raise NotFound(
+                f"subscription {cut_name(request.id)}", "'pal events subs' shows yours, --all shows all"
+            )
         if caller.kind != HUMAN and caller.name != owner:
             raise NotAllowed("events unsub", caller.standing.word, "its owner or a person")
         return draft

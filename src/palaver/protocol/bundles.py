@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.errors import BadRequest, NotFound, NotPerson
+from palaver.errors import BadRequest, NotFound, NotPerson, cut_name
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import Bundle, ForeignBody, KeptFile, MessageSent, Unreadable
 from palaver.protocol.transcript import Excerpt
@@ -58,7 +58,7 @@ def parse_bundle_id(reference: str) -> str:
     """
     key = reference.lower().removeprefix(_PREFIX)
     if not _KEY.fullmatch(key):
-        raise BadRequest(f"{reference!r} is not a bundle; write bundle: and its eight characters")
+        raise BadRequest(f"{cut_name(reference)!r} is not a bundle; write bundle: and its eight characters")
     return key
 
 

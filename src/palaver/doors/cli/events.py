@@ -17,7 +17,7 @@ from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room
 from palaver.doors.cli.parser import Parsed, shown
 from palaver.doors.cli.render import topic_marks
 from palaver.doors.cli.spec import Command, Completes, Option
-from palaver.errors import PalaverError, UsageError, nearest
+from palaver.errors import PalaverError, UsageError, cut_name, nearest
 from palaver.protocol.agents import RESERVED
 from palaver.protocol.display import Safe, truncate
 from palaver.protocol.envelope import Event, encode_event
@@ -428,7 +428,7 @@ async def doubt_names(call: Call, names: Iterable[str]) -> None:
                 if near
                 else "'pal list -v' shows present and past agents"
             )
-            call.warn(f"unknown agent: {name}; {hint}")
+            call.warn(f"unknown agent: {cut_name(name)}; {hint}")
 
 
 async def doubt_types(call: Call, types: Iterable[str]) -> None:

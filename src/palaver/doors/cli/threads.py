@@ -6,7 +6,7 @@ from typing import Final
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.render import for_people
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.errors import BadRequest, NotFound, UsageError, nearest
+from palaver.errors import BadRequest, NotFound, UsageError, cut_name, nearest
 from palaver.harness.registry import READ_VERB, KnownSession, ReadOrder, known_session, order_to_words
 from palaver.protocol.agents import Agent
 from palaver.protocol.display import Column, ago, lay_out
@@ -172,7 +172,7 @@ async def show_thread(call: Call) -> int:
     if read_thread(call.services.queries.rows, name) is None:
         near = nearest(name, [one.name for one in read_threads(call.services.queries.rows, _LOOKED_AT)], n=3)
         hint = f"nearest: {', '.join(near)}" if near else "'pal thread list' shows them"
-        raise NotFound(f"thread {name}", hint)
+        raise NotFound(f"thread {cut_name(name)}", hint)
     last = call.parsed.number("--last", least=1)
     query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE, with_imported=True)
     if last is not None:
