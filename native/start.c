@@ -303,6 +303,18 @@ static void end_look(const char *marker)
     fail("the bus is not running, and %s does not exist; 'pal up' creates it", home);
 }
 
+/* Whether the home is a directory in which no bus was ever started. */
+static bool is_other_folder(void)
+{
+    struct stat found;
+    char *lock = path_in_home("start.lock"), *log = path_in_home("log.sqlite");
+    bool is_other = !stat(home, &found) && S_ISDIR(found.st_mode) && access(lock, F_OK) && access(log, F_OK);
+
+    free(lock);
+    free(log);
+    return is_other;
+}
+
 static void pause_before_repeat(int repeats)
 {
     pause_ms(repeats > 7 ? LONGEST_PAUSE_MS : 20 << (repeats - 1));
@@ -333,6 +345,8 @@ int open_wire(int repeats)
         end_look(marker);
     if (call.has_home && !call.is_up && access(home, F_OK))
         fail("%s does not exist; to create a bus there, run 'pal up --home %s'", home, home);
+    if (call.has_home && !call.is_up && is_other_folder())
+        fail("%s is not the home of a bus; to create a bus there, run 'pal up --home %s'", home, home);
     if (!call.is_up && !access(marker, F_OK)) {
         /* A follower that was running when the bus was stopped must not start it again, whatever its caller is. */
         if (repeats || !is_person())

@@ -400,6 +400,31 @@ def test_only_up_creates_a_home_that_was_named(pal: Pal, at_terminal: Callable[[
     assert pal.run("send", "--home", str(far)).out == b"served\n"
 
 
+@pytest.mark.parametrize("verb", ["send", "join", "list", "mcp"])
+def test_only_up_makes_a_home_of_another_folder(pal: Pal, at_terminal: Callable[[], None], verb: str) -> None:
+    other = pal.home / "src"
+    other.mkdir(mode=0o755)
+    (other / "config.toml").touch()
+
+    result = pal.run(verb, "--home", str(other), start_new_session=True, preexec_fn=at_terminal)
+
+    way = f"to create a bus there, run 'pal up --home {other}'"
+    assert (result.status, result.out) == (1, b"")
+    assert f"pal: {other} is not the home of a bus; {way}\n".encode() in result.err
+    assert [path.name for path in other.iterdir()] == ["config.toml"]
+    assert stat.S_IMODE(other.stat().st_mode) == 0o755
+    assert pal.run("up", "--home", str(other)).out == b"served\n"
+    assert pal.run("send", "--home", str(other)).out == b"served\n"
+
+
+def test_restored_home_can_be_named(pal: Pal) -> None:
+    other = pal.home / "restored"
+    other.mkdir()
+    (other / "log.sqlite").touch()
+
+    assert pal.run("send", "--home", str(other)).out == b"served\n"
+
+
 @pytest.fixture
 def in_process(pal: Pal, monkeypatch: pytest.MonkeyPatch) -> Pal:
     for name in ("PALAVER_PYTHON", "PALAVER_TEST_NOTES"):

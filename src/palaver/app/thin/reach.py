@@ -79,10 +79,8 @@ class DaemonReach:
                 return wire
         if self._call.is_look and not repeats:
             self._end_look()
-        if self._call.home is not None and verb != b"up" and not os.path.exists(self._home):  # noqa: PTH110 - pathlib is slow to import
-            raise NoHope(
-                f"{self._home} does not exist; to create a bus there, run 'pal up --home {self._home}'"
-            )
+        if self._call.home is not None and verb != b"up":
+            self._check_named_home()
         person: bool | None = None  # not known: `start` looks at the terminal
         if verb == b"up":
             person = True
@@ -91,6 +89,15 @@ class DaemonReach:
             # the follower.
             person = False
         return start.start(self._home, person=person, spawned=self._note_spawned)
+
+    def _check_named_home(self) -> None:
+        """Refuse a home in which no bus was ever started: only `pal up` creates one there."""
+        way = f"to create a bus there, run 'pal up --home {self._home}'"
+        if not os.path.exists(self._home):  # noqa: PTH110 - pathlib is slow to import
+            raise NoHope(f"{self._home} does not exist; {way}")
+        names = ("start.lock", "log.sqlite")
+        if os.path.isdir(self._home) and not any(os.path.exists(f"{self._home}/{name}") for name in names):  # noqa: PTH110, PTH112 - as above
+            raise NoHope(f"{self._home} is not the home of a bus; {way}")
 
     def _end_look(self) -> None:
         """End a command that only shows the bus, if the bus was stopped or never existed.
