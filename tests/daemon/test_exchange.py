@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -185,6 +186,31 @@ def test_file_is_read_by_the_client_in_its_working_directory(bus: Home, nova: Sh
     bus.ok("send", "@nova", "--file", "note", cwd=folder)
 
     assert nova.ok("recv", "--json").json["text"] == "from a file"
+
+
+@pytest.mark.parametrize("how", ["absolute", "up", "link"])
+def test_agent_under_a_harness_sends_only_files_of_its_directory(bus: Home, nova: Shell, how: str) -> None:
+    folder, secret = bus.spare_path(), bus.spare_path()
+    folder.mkdir()
+    secret.write_text("from outside")
+    (folder / "inside").write_text("from inside")
+    (folder / "link").symlink_to(secret)
+    path = {"absolute": str(secret), "up": f"../{secret.name}", "link": "link"}[how]
+    luna = bus.shell()
+    luna.ok("join", "--name", "luna", "--harness", "claude")
+    here, send = f"cd {shlex.quote(str(folder))}", "pal send @nova --json"
+
+    refused = luna.begin_script(f"{here}; {send} --file {shlex.quote(path)}").end()
+    by_mark = luna.begin_script(f"{here}; CLAUDECODE=1 {send} --file {shlex.quote(path)}").end()
+    inside = luna.begin_script(f"{here}; {send} --file inside").end()
+    piped = luna.begin_script(f"{here}; {send} - < {shlex.quote(path)}").end()
+    by_script = bus.pal("send", "@nova", "--file", path, cwd=folder)
+
+    assert [one.error["error"] for one in (refused, by_mark)] == ["not_allowed"] * 2
+    assert f"pal send … - < {path}" in refused.error["message"]
+    assert [one.status for one in (inside, piped, by_script)] == [0, 0, 0]
+    texts = [one["text"] for one in nova.ok("recv", "--json").lines]
+    assert texts == ["from inside", "from outside", "from outside"]
 
 
 @pytest.mark.parametrize("path", ["missing", "."], ids=["missing", "directory"])

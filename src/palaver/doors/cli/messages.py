@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -23,12 +24,12 @@ from palaver.doors.cli.events import doubt_names
 from palaver.doors.cli.render import for_people
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
-from palaver.errors import BadRequest, UsageError
+from palaver.errors import BadRequest, NotPerson, UsageError
 from palaver.home import older_trace, trace_path
 from palaver.identity.presence import BY_COMMANDS
 from palaver.protocol.agent_text import format_injection, injection_line, tips_for
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Standing
-from palaver.protocol.bundles import bundle_hint
+from palaver.protocol.bundles import bundle_hint, locate_file
 from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.envelope import Event, body_as, common_fields, encode_event, is_small, room_id_of
 from palaver.protocol.events import (
@@ -165,7 +166,10 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--file",
                 metavar="FILE",
-                help="Read the text from this file; all arguments are recipients then.",
+                help=(
+                    "Read the text from this file; all arguments are recipients then. Under a harness, it "
+                    "must be in the working directory."
+                ),
                 completes="files",
             ),
             Option(
@@ -521,11 +525,28 @@ async def _content(call: Call, path: str | None) -> str:
     if path is None:
         content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
     else:
-        content = await call.connection.read_file(path, LIMIT_BODY_BYTES)
+        content = await call.connection.read_file(_checked_path(call, path), LIMIT_BODY_BYTES)
     try:
         return content.decode("utf-8", "surrogateescape" if call.parsed.has("--raw") else "strict")
     except UnicodeDecodeError:
         raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
+
+
+def _checked_path(call: Call, path: str) -> str:
+    """Return the file to read; under a harness it must be in the working directory or below.
+
+    A harness that runs `pal send` without a prompt does not check the files that its options name. It checks
+    the files of redirections.
+    """
+    if not call.caller.harness and call.marked is None:
+        return path
+    try:
+        return locate_file(path, cwd=call.asked.cwd, is_human=False, real=os.path.realpath).real
+    except NotPerson:
+        raise NotPerson(
+            f"{path} is outside the working directory, and an agent under a harness cannot name it with "
+            f"--file; use standard input: pal send … - < {path}"
+        ) from None
 
 
 def _room_of(sent: Sent) -> str:
