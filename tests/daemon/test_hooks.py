@@ -408,7 +408,7 @@ def test_hooks_arrive_over_http_with_a_token(home: Home) -> None:
     headers = {"authorization": f"Bearer {token}"}
 
     def post(harness: str, **fields: str) -> Any:
-        answer = httpx2.post(f"{url}/hook/{harness}", headers=headers, json=fields)
+        answer = httpx2.post(f"{url}/hook/{harness}", headers=headers, json=fields, timeout=LIMIT_S)
         assert answer.status_code == 200
         return answer.json()
 
@@ -419,10 +419,13 @@ def test_hooks_arrive_over_http_with_a_token(home: Home) -> None:
     said = post("claude", hook_event_name="PostToolUse", session_id="s1")
     assert f"#{place}] luna → nova: look here" in said["hookSpecificOutput"]["additionalContext"]
     bad = httpx2.post(
-        f"{url}/hook/claude", headers={**headers, "content-type": "application/json"}, content=b"["
+        f"{url}/hook/claude",
+        headers={**headers, "content-type": "application/json"},
+        content=b"[",
+        timeout=LIMIT_S,
     )
     assert (bad.status_code, bad.json()) == (200, {})
-    assert httpx2.post(f"{url}/hook/claude", json={}).status_code == 401
+    assert httpx2.post(f"{url}/hook/claude", json={}, timeout=LIMIT_S).status_code == 401
 
 
 def test_killed_hook_has_delivered_nothing(bus: Home, nova: Shell, luna: Shell) -> None:

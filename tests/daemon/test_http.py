@@ -67,7 +67,7 @@ def url_of(home: Home) -> str:
 
 
 def get(url: str, **headers: str) -> tuple[int, dict[str, Any]]:
-    answer = httpx2.get(url, headers=headers)
+    answer = httpx2.get(url, headers=headers, timeout=LIMIT_S)
     return answer.status_code, answer.json()
 
 
@@ -312,7 +312,9 @@ def test_refusals_are_json(url: str, token: str) -> None:
     assert get(url, **bearer(token), origin="http://evil.com")[0] == 403
     assert get(f"{url}/mcp", **bearer(token))[0] == 405
     for headers, content, status in (({}, b"{}", 415), (json, b" " * 2_000_000, 413)):
-        answer = httpx2.post(f"{url}/mcp", headers={**bearer(token), **headers}, content=content)
+        answer = httpx2.post(
+            f"{url}/mcp", headers={**bearer(token), **headers}, content=content, timeout=LIMIT_S
+        )
         assert answer.status_code == status
         assert answer.json().keys() == {"error", "message"}
 
@@ -348,7 +350,7 @@ def test_bad_json_rpc_is_answered_with_one_sentence(
         "accept": "application/json, text/event-stream",
     }
 
-    answer = httpx2.post(f"{url}/mcp", headers=headers, content=content)
+    answer = httpx2.post(f"{url}/mcp", headers=headers, content=content, timeout=LIMIT_S)
 
     assert (answer.status_code, answer.json()["error"]) == (400, {"code": code, "message": sentence})
     assert answer.json()["id"] == (7 if b"7" in content else None)
