@@ -140,3 +140,16 @@ def test_install_asks_once_and_writes_the_same_list(person: Person, home: Home) 
     assert "permissions" not in json.loads(settings.read_text())
     person.output_of("pal uninstall claude --yes")
     assert not settings.exists()
+
+
+@pytest.mark.parametrize("line", ["pal claude -p hello", "pal install claude"])
+def test_ctrl_c_at_the_question_ends_without_a_traceback(person: Person, home: Home, line: str) -> None:
+    # With a trap, Ctrl-C ends only the program, and not the whole line of the shell.
+    person.run(f"trap : INT; PATH={shlex.quote(path_of(home))} {line}")
+    person.until(QUESTION)
+
+    person.press(b"\x03")
+
+    person.until(b"status 130")
+    assert b"Traceback" not in person.shown
+    assert decision(home) == "ask"
