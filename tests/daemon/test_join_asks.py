@@ -59,6 +59,17 @@ def test_shell_that_left_learns_to_open_a_new_one(bus: Home) -> None:
     assert "open a new shell" in refused.err
 
 
+def test_shell_that_left_learns_why_it_cannot_act_as_an_agent(bus: Home) -> None:
+    bus.shell().ok("join", "--name", "nova")
+
+    refused = run_script_as_person(bus, "pal join --name luna && pal leave && pal send @all --as nova -- hi")
+
+    assert refused.status == 1
+    assert "it cannot use --as nova" in refused.err
+    assert "This shell was an agent" in refused.err
+    assert "You act as nova" not in refused.err
+
+
 def test_script_and_acting_caller_learn_the_cause(bus: Home) -> None:
     nova = bus.shell()
     nova.ok("join", "--name", "nova")

@@ -275,7 +275,7 @@ def act_as(caller: Caller, target: Agent) -> Caller:
         return caller
     if caller.is_orphan:
         raise NotPerson(
-            f"the process that started this one has exited, so its agent is unknown; it may not use --as "
+            f"this process may belong to an agent that has left or exited, so it cannot use --as "
             f"{target.name}"
         )
     standing = standing_of_role(target.role)

@@ -266,11 +266,13 @@ class ArgvDoor:
         """Return why the caller has too few rights, and the way out; empty for any other refusal."""
         if not isinstance(error, NotAllowed | NotPerson):
             return ""
-        if as_name := parse(TABLE, asked.argv).as_name:
-            return f"You act as {as_name} with --as; leave it out to act as yourself"
+        parsed = parse(TABLE, asked.argv)
+        claim = CallerClaim(marks=marks_of(asked.environment))
         try:
-            claim = CallerClaim(marks=marks_of(asked.environment))
-            return self.doorstep.why_not_person(self._chain(connection), claim)
+            chain = self._chain(connection)
+            if parsed.as_name and self._can_act(self.doorstep.who(chain, claim), parsed):
+                return f"You act as {parsed.as_name} with --as; leave it out to act as yourself"
+            return self.doorstep.why_not_person(chain, claim)
         except WhoAreYou:
             return ""
 
@@ -293,6 +295,13 @@ class ArgvDoor:
             hint = "--as takes the full name of an agent; 'pal list' shows them"
             raise no_agent(self.services.broker.directory, written, hint)
         return act_as(caller, target)
+
+    def _can_act(self, caller: Caller, parsed: Parsed) -> bool:
+        try:
+            self._acting(caller, parsed)
+        except PalaverError:
+            return False
+        return True
 
 
 def is_newer(theirs: str, ours: str) -> bool:
