@@ -300,7 +300,8 @@ static void end_look(const char *marker)
         run_python("palaver.app", call.all + 1, call.count - 1);
     if (is_stopped)
         fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
-    fail("the bus is not running, and %s does not exist; 'pal up' creates it", home);
+    if (!call.has_home) /* the refusal of a folder named with --home follows */
+        fail("the bus is not running, and %s does not exist; 'pal up' creates it", home);
 }
 
 /* Whether the home is a directory in which no bus was ever started. */

@@ -42,6 +42,19 @@ def test_looking_at_a_home_that_does_not_exist_creates_nothing(home: Home) -> No
     check_output(run_as_person(home, "status"))
 
 
+@pytest.mark.parametrize("verb", ["list", "status", "events", "whoami", "join", "recv"])
+def test_only_up_creates_a_folder_named_with_home(bus: Home, verb: str) -> None:
+    folder = bus.path.parent / "none"
+
+    refused = run_as_person(bus, verb, "--home", str(folder))
+
+    assert refused.status == 1
+    assert refused.err == (
+        f"pal: {folder} does not exist; to create a bus there, run 'pal up --home {folder}'\n"
+    )
+    assert not folder.exists()
+
+
 def test_looking_after_a_crash_starts_the_bus(bus: Home) -> None:
     bus.kill()
 

@@ -111,7 +111,8 @@ class DaemonReach:
             self.run_python(b"palaver.app", self._call.arguments)
         if is_stopped:
             raise NoHope("the bus was stopped with 'pal down'; 'pal up' starts it again")
-        raise NoHope(f"the bus is not running, and {self._home} does not exist; 'pal up' creates it")
+        if self._call.home is None:  # the refusal of a folder named with --home follows
+            raise NoHope(f"the bus is not running, and {self._home} does not exist; 'pal up' creates it")
 
     def open_patiently(self, repeats: int) -> start.Socket | None:
         """Connect like `open`, but report only once that no daemon could be started, and return None then."""
