@@ -117,12 +117,13 @@ def read_all(home: Home, commands: Sequence[Sequence[str]], last: int, end_ms: i
 def _in_older_words(line: Mapping[str, object]) -> dict[str, object]:
     """Leave out the common words that the older version did not print next to its own."""
     own = {key: one for key, one in line.items() if all(key != COMMON_WORDS.get(word) for word in line)}
-    nested = {
-        key: [_in_older_words(one) if isinstance(one, Mapping) else one for one in found]
-        for key, found in own.items()
-        if isinstance(found, list)
-    }
-    return own | nested
+    return {key: _nested_in_older_words(one) for key, one in own.items()}
+
+
+def _nested_in_older_words(value: object) -> object:
+    if isinstance(value, list):
+        return [_nested_in_older_words(one) for one in value]
+    return _in_older_words(value) if isinstance(value, Mapping) else value
 
 
 _NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})

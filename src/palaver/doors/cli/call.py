@@ -217,7 +217,16 @@ COMMON_WORDS: Final[Mapping[str, str]] = {
     "started": "ts",
 }
 """Fields of results that tools, the SDK and older programs know, with the common word for the same value."""
-_NESTED: Final = ("members", "receipts", "events", "subagents", "task")
+_NESTED: Final = (
+    "members",
+    "receipts",
+    "events",
+    "subagents",
+    "task",
+    "handoff",
+    "pending_handoff",
+    "exited",
+)
 """Fields with such a result, or a list of them."""
 
 
@@ -230,7 +239,7 @@ def in_common_words(view: dict[str, object]) -> dict[str, object]:
 
 
 def _in_common_words(value: object) -> object:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_in_common_words(one) for one in value]
     return in_common_words(value) if isinstance(value, dict) else value
 
