@@ -28,6 +28,28 @@ def test_list_shows_tool_folder_and_room(bus: Home, luna: Shell) -> None:
     assert line.endswith(f"  ~       {room}")
 
 
+def test_list_shows_a_tool_without_its_name_in_the_detail(bus: Home, luna: Shell) -> None:
+    luna.ok("status", "set", "active", "--tool", "Bash", "--detail", "make test")
+    assert "  tool: Bash: make test  " in bus.ok("list").out
+
+    luna.ok("status", "set", "active", "--tool", "Edit")
+
+    assert "  tool: Edit  " in bus.ok("list").out
+
+
+def test_list_shows_a_tag_that_is_not_in_the_name(bus: Home, luna: Shell) -> None:
+    bus.shell().ok("join", "--name", "nova", "--tag", "api")
+    assert "TAG" not in bus.ok("list").out
+
+    luna.ok("tag", "luna", "db")
+
+    title, nova, own = bus.ok("list").out.splitlines()
+    assert title.split()[:5] == ["NAME", "STATUS", "FOR", "UNREAD", "TAG"]
+    assert (nova.split()[0], "  db  " in nova, "  db  " in own) == ("api-nova", False, True)
+    assert "worker, tag db, " in bus.ok("list", "-v").out
+    assert "role worker, tag db\n" in bus.ok("status", "luna").out
+
+
 def test_end_of_a_tool_is_shown(bus: Home, luna: Shell) -> None:
     luna.ok("status", "set", "active", "--tool", "Bash", "--detail", "Bash: make test")
     luna.ok("status", "set", "idle")
@@ -48,6 +70,8 @@ def test_names_and_formats_are_one_line_each(bus: Home, luna: Shell) -> None:
         {"agent": name, "name": name} for name in ("api-nova", "luna")
     ]
     assert bus.ok("list", "--format", "{name} {unread}").out.splitlines() == ["api-nova 0", "luna 1"]
+    agent = bus.ok("list", "--json").lines[0]
+    assert bus.ok("list", "--format", "{agent} {ts}").out.splitlines()[0] == f"api-nova {agent['ts']}"
     assert bus.ok("list", "--format", r"{base}\t{tag}\t{present}\t{rooms}{pid").out.splitlines() == [
         "nova\tapi\tyes\t{pid",
         "luna\t\tyes\t{pid",
@@ -59,6 +83,7 @@ def test_unknown_field_of_a_format_is_refused_with_the_known_ones(bus: Home) -> 
 
     assert refused.status == 2
     assert "--format has no field {nome}; the fields are name, base, tag," in refused.err
+    assert "choose one" in bus.pal("list", "--format", "{name}", "--json").error["message"]
 
 
 def test_stopped_agents_are_listed_latest_first(bus: Home, luna: Shell) -> None:

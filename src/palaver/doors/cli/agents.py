@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from palaver.broker.context import Joined, Outcome
-from palaver.doors.cli.call import Call
+from palaver.doors.cli.call import COMMON_WORDS, Call
 from palaver.doors.cli.spec import ROLE, TAG, Command, Option, Positional
 from palaver.errors import AlreadyJoined, UsageError
 from palaver.identity.caller import who_joins
@@ -154,7 +154,8 @@ AGENT_COMMANDS: Final = (
         description=(
             "'@TAG-' addresses all agents with the tag, and commands such as 'pal stop --tag TAG' select "
             "them. An agent has at most one tag; a new one replaces it. The name of the agent does not "
-            "change. For the agent itself, the caller that started it, an operator or a person."
+            "change; 'pal list' shows the tag. For the agent itself, the caller that started it, an "
+            "operator or a person."
         ),
         positionals=(
             Positional(name="NAME", help="Full name of the agent.", completes="agents"),
@@ -325,6 +326,8 @@ async def list_agents(call: Call) -> int:
     if parsed.has("--verbose"):
         return await _list_details(call)
     shape = _line_format(parsed.value("--format"))
+    if shape is not None and parsed.form == "json":
+        raise UsageError("--format and --json cannot be used together; choose one")
     is_stopped = parsed.has("--stopped")
     views = await agents_view(call.services, is_left=is_stopped)
     if is_stopped:
@@ -429,6 +432,7 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
         Column(title="FOR", is_right=True),
         Column(title="UNREAD", is_right=True),
         Column(title="ROLE"),
+        Column(title="TAG"),
         Column(title="HARNESS"),
         Column(title="DOING", least=12),
         Column(title="FOLDER", least=8),
@@ -443,6 +447,7 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
             Safe(_age(view, now_ms)),
             Safe(view.unread or ""),
             Safe(view.role if view.role != _WORKER else ""),
+            Safe(later_tag(view)),
             view.harness or "",
             _doing(view),
             _folder(view.cwd or "", home),
@@ -459,10 +464,17 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
 
 def _doing(view: AgentView) -> str:
     """Return what an agent does, or what it asks a person: `tool: Bash: make test`."""
-    if not view.detail:
-        return ""
-    what = truncate(exact(view.detail), _LIMIT_DOING)
-    return f"tool: {what}" if view.tool else what
+    detail, tool = view.detail or "", view.tool or ""
+    # A harness repeats the tool in the detail; an agent that uses `pal status set` may not.
+    if tool and not detail.startswith(tool):
+        detail = f"{tool}: {detail}" if detail else tool
+    what = truncate(exact(detail), _LIMIT_DOING)
+    return f"tool: {what}" if tool else what
+
+
+def later_tag(view: AgentView) -> str:
+    """Return the tag of an agent, if its name does not show it: `pal tag` does not change the name."""
+    return view.tag if view.tag and not view.name.startswith(f"{view.tag}-") else ""
 
 
 def _folder(path: str, home: str) -> str:
@@ -479,14 +491,16 @@ def _line_format(text: str | None) -> Shape | None:
     """Parse the text of --format; None if there is none. Raises UsageError for an unknown field."""
     if text is None:
         return None
-    known = [field.encode_name for field in msgspec.structs.fields(AgentView) if field.name != "queue"]
+    fields = [field.encode_name for field in msgspec.structs.fields(AgentView) if field.name != "queue"]
+    known = {name: name for name in fields}
+    known |= {COMMON_WORDS[name]: name for name in fields if name in COMMON_WORDS}
     unknown = [name for name in _FIELD.findall(text) if name not in known]
     if unknown:
         raise UsageError(f"--format has no field {{{unknown[0]}}}; the fields are {', '.join(known)}")
     text = text.replace("\\t", "\t").replace("\\n", "\n")
 
     def shape(view: AgentView, paint: Paint) -> Safe:
-        line = _FIELD.sub(lambda found: _value(getattr(view, found[1]), paint), text)
+        line = _FIELD.sub(lambda found: _value(getattr(view, known[found[1]]), paint), text)
         return Safe(line)
 
     return shape
@@ -596,7 +610,8 @@ def _room(
 
 def _seat(view: AgentView, now_ms: int) -> str:
     """Return further details of an agent: age of its state, role, harness, process and status detail."""
-    words = [f"for {_age(view, now_ms)}", view.role, view.harness or ""]
+    words = [f"for {_age(view, now_ms)}", view.role, f"tag {tag}" if (tag := later_tag(view)) else ""]
+    words += [view.harness or ""]
     words += [] if view.pid is None else [f"process {view.pid}"]
     words += [_doing(view), view.cwd or "", *view.rooms]
     return ", ".join(word for word in words if word)

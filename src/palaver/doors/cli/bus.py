@@ -16,7 +16,7 @@ from palaver.config import DEFAULTS, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.address import DEFAULT as DEFAULT_HTTP
 from palaver.doors.address import check_reach, format_address, parse_address
-from palaver.doors.cli.agents import state_words
+from palaver.doors.cli.agents import later_tag, state_words
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.spec import Command, Option, Positional
@@ -44,7 +44,10 @@ BUS_COMMANDS: Final = (
         path=("up",),
         group=_GROUP,
         summary="Start the bus.",
-        description="Other commands start the bus automatically, so you need this only after 'pal down'.",
+        description=(
+            "Other commands start the bus automatically. 'pal status', 'pal list', 'pal events' and "
+            "'pal doctor' only show it: they neither create a bus nor start it after 'pal down'."
+        ),
         options=(
             Option(name="--foreground", help="Run in the foreground until Ctrl-C, for service managers."),
             Option(
@@ -82,7 +85,8 @@ BUS_COMMANDS: Final = (
         summary="Stop the bus.",
         description=(
             "Nothing is lost: messages wait in the log until the bus runs again. After this, agents do not "
-            "restart the bus. 'pal up' does, and so does a person who runs any command in a terminal."
+            "restart the bus. 'pal up' does, and so does a person who runs a command in a terminal, except "
+            "for 'pal status', 'pal list', 'pal events' and 'pal doctor'."
         ),
         examples=(("pal down", "stop it"),),
     ),
@@ -201,7 +205,9 @@ async def status(call: Call) -> int:
         detail = f" {call.safe(f'({exact(agent.detail)})')}" if agent.detail else ""
         lines = [
             f"{agent.name}: {state_words(shown, now)}{detail} for {ago(now - agent.since)}",
-            f"role {agent.role}" + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
+            f"role {agent.role}"
+            + (f", tag {tag}" if (tag := later_tag(shown)) else "")
+            + (f", harness {call.safe(agent.harness)}" if agent.harness else ""),
             *_family_lines(call, agent),
             f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
             *map(call.safe, _terminal_lines(terminal, is_asleep=shown.asleep)),

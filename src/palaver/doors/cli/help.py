@@ -258,7 +258,8 @@ _INTRODUCTION: Final = """\
 
 <!-- `make docs` writes this page. Change the texts in src/palaver/doors/cli instead. -->
 
-People, scripts and agents use the bus with `pal`. The first command starts it; no setup is needed.
+People, scripts and agents use the bus with `pal`. Starting an agent or sending a
+message starts it; no setup is needed.
 """
 
 _READING: Final = """\
