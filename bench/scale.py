@@ -68,6 +68,11 @@ READS = (
     ("show", "20"),
     ("receipts", "20"),
     ("inbox", "--as", "vega"),
+    ("inbox", "--as", "rigel"),
+    ("events", "--last", "20", "--agent", "rigel"),
+    ("events", "--last", "20", "--to", "rigel"),
+    ("events", "--last", "20", "--intent", "ack"),
+    ("events", "--last", "20", "--tool", "Bash"),
     ("recv", "--peek", "--as", "vega"),
     ("recv", "--peek", "--as", OTHERS[0]),
     ("thread", "list"),
@@ -147,9 +152,10 @@ def build(home: PalaverHome, events: int) -> None:
     The daemon is stopped while those are written: through it they would take several minutes.
     """
     with ExitStack() as seats:
-        for name in ("vega", *OTHERS):
+        for name in ("vega", "rigel", *OTHERS):
             seats.enter_context(home.seat(name))
         sender, reader = (seats.enter_context(home.seat(name)) for name in ("luna", SINK))
+        sender.time(home.send("rigel", "your only message, older than all others"))
         store_shown(home, sender, reader)
         if events:
             home.stop()

@@ -34,6 +34,16 @@ async def test_archived_events_leave_the_log(log: Log) -> None:
     assert await log.read(Query()) == events[4:]
 
 
+async def test_archived_events_are_not_found_by_their_recipients(log: Log) -> None:
+    first, second, third = [await put(log, delivered_to=["nova"]) for _ in range(3)]
+    await log.read(Query(search="hello"))  # a search indexes the events that it covers
+
+    await log.archive(second.seq)
+
+    assert first.seq < second.seq
+    assert await log.read(Query(targets=("nova",))) == [second, third]
+
+
 async def test_archived_event_is_found_by_its_seq_or_id_or_the_end_of_its_id(log: Log) -> None:
     events = await put_many(log, 6)
 

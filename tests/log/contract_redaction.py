@@ -99,3 +99,14 @@ async def test_events_whose_removal_is_not_finished_are_kept(log: Log) -> None:
 
     assert list(log.unfinished_redactions()) == [5]
     assert log.redacted() == 8
+
+
+async def test_redacted_event_is_found_by_its_new_fields(log: Log) -> None:
+    event = await put(log, "hunter2", delivered_to=["nova"], tool="Bash")
+    later = await put(log, "hello", delivered_to=["nova"])
+    await log.read(Query(search="hunter2"))  # a search indexes the events that it covers
+
+    await log.redact([event.seq], lambda old: replace(old, payload={"text": "", "delivered_to": ["nova"]}))
+
+    assert [one.seq for one in await log.read(Query(targets=("nova",)))] == [event.seq, later.seq]
+    assert await log.read(Query(tools=("Bash",))) == []

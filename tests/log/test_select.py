@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palaver.log.search import statement_from, wanted
+from palaver.log.search import statement_from, statements_from, wanted
 from palaver.log.storage import migrate
 from palaver.protocol.query import Query
 
@@ -55,6 +55,45 @@ def test_query_needs_no_sorting(connection: sqlite3.Connection, query: Query, wa
 
     assert way in found
     assert "TEMP B-TREE" not in found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(targets=("nova",), last=20),
+        Query(agents=("nova", "luna"), types=("message",), last=20),
+        Query(intents=("request",), senders=("luna", "nova"), after=7),
+        Query(files=("a.py",), before=90),
+        Query(tools=("Bash",), with_imported=True),
+    ],
+)
+def test_indexed_events_are_found_by_their_terms(connection: sqlite3.Connection, query: Query) -> None:
+    statements = statements_from(query, last_indexed=100)
+
+    plans = [
+        "; ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values))
+        for statement, values in statements
+    ]
+    assert "TEMP B-TREE" not in "".join(plans)
+    terms, later = plans if query.last is None else plans[::-1]
+    assert terms.startswith("SCAN events_terms VIRTUAL TABLE")
+    assert "SEARCH events USING INTEGER PRIMARY KEY (rowid=?)" in terms
+    assert "VIRTUAL TABLE" not in later
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(types=("message",)),
+        Query(files=("*.py",)),
+        Query(targets=("nova",), threads=("pr-123",)),
+        Query(targets=("nova",), rooms=("repo",)),
+        Query(targets=("nova",), search="word"),
+        Query(targets=("nova",), senders=("luna",)),
+    ],
+)
+def test_one_statement_is_enough_without_terms_or_with_a_better_index(query: Query) -> None:
+    assert statements_from(query, last_indexed=100) == [statement_from(query)]
 
 
 def test_only_the_given_seqs_are_read(connection: sqlite3.Connection) -> None:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import Query, matches
+from palaver.protocol.query import Query, index_words, matches, wanted_words
 
 _event = Event(
     seq=10,
@@ -179,3 +179,49 @@ def test_reply_of_an_imported_message_is_found_by_number_and_device() -> None:
 
     assert matches(Query(replies_to=("7:BOXE",), with_imported=True), event)
     assert not matches(Query(replies_to=("7",), with_imported=True), event)
+
+
+_names = st.lists(st.sampled_from(["luna", "@Nova", "api-luna", "[pal-events]"]), max_size=2)
+_events = st.builds(
+    lambda type, sender, to, delivered, payload: Event(
+        type=type, id="1", sender=sender, to=tuple(to), delivered_to=tuple(delivered), ts=1, payload=payload,
+        seq=7, device="BOXE",
+    ),
+    st.sampled_from(["message", "status", "agent.bye", "member_left", "release", "x"]),
+    st.sampled_from(["luna", "nova", "[pal-events]"]),
+    _names,
+    _names,
+    st.dictionaries(
+        st.sampled_from(
+            ["to", "from", "agent", "mentions", "delivered_to", "intent", "tool", "state", "reply_to", "file"]
+        ),
+        st.sampled_from(["luna", "Nova", "request", "Bash", "idle", "listening", "3", "a.py"]) | _names,
+    ),
+)  # fmt: skip
+_FILTERS = (
+    "agents",
+    "to",
+    "mentions",
+    "targets",
+    "intents",
+    "files",
+    "statuses",
+    "tools",
+    "replies_to",
+    "participants",
+)
+
+
+@given(event=_events, field=st.sampled_from(_FILTERS), words=st.lists(st.text(max_size=3), max_size=2))
+def test_matching_event_has_one_of_the_wanted_words(event: Event, field: str, words: list[str]) -> None:
+    known = ["luna", "@NOVA", "api-luna", "request", "bash", "idle", "exited", "inactive", "3", "a.py"]
+    for word in known:
+        query = Query(**{field: (word, *words)})
+
+        if matches(query, event):
+            assert set(wanted_words(query)) & set(index_words(event))
+
+
+def test_pattern_of_a_file_has_no_words() -> None:
+    assert wanted_words(Query(files=("src/*.py",))) == []
+    assert wanted_words(Query(files=("src/a.py",))) == ["fsrc/a.py"]

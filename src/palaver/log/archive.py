@@ -13,7 +13,15 @@ from typing import Final
 from palaver.errors import BadQuery, ShuttingDown, StorageFailed
 from palaver.log.api import Scrub
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.log.records import COLUMNS, Blobs, EventRow, indexed_text, readable_events, searched_text
+from palaver.log.records import (
+    COLUMNS,
+    Blobs,
+    EventRow,
+    indexed_terms,
+    indexed_text,
+    readable_events,
+    searched_text,
+)
 from palaver.log.redaction import redact_archives
 from palaver.log.search import check_search, is_found, parse_search
 from palaver.log.storage import connect_reader
@@ -36,6 +44,7 @@ _BETWEEN: Final = f"{_SELECT} WHERE seq > ? AND seq < ? ORDER BY seq LIMIT {_COP
 _UP_TO: Final = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_REMOVED_AT_ONCE}"
 _REMEMBER: Final = "INSERT OR IGNORE INTO archived (seq, id, sender, request_key) VALUES (?, ?, ?, ?)"
 _UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
+_UNFIND: Final = "INSERT INTO events_terms (events_terms, rowid, terms) VALUES ('delete', ?, ?)"
 
 _by_last = attrgetter("last")
 
@@ -221,14 +230,12 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
 def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: list[bytes | None]) -> None:
     # The index may not be up to date. The words of a lost blob cannot be removed from it: a search finds a
     # seq there without an event.
-    indexed = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
-    texts = [
-        (event.seq, text)
-        for event in events
-        if indexed is not None and event.seq <= int(indexed[0]) and event.missing_blob is None
-        if (text := indexed_text(event.payload))
-    ]
+    row = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+    last_indexed = 0 if row is None else int(row[0])
+    indexed = [event for event in events if event.seq <= last_indexed and event.missing_blob is None]
+    texts = [(event.seq, text) for event in indexed if (text := indexed_text(event.payload))]
     connection.executemany(_UNSEARCH, texts)
+    connection.executemany(_UNFIND, [(event.seq, indexed_terms(event)) for event in indexed])
     names = [
         (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
     ]

@@ -19,7 +19,6 @@ from palaver.log.records import (
     decode_event_row,
     encode_event_row,
     in_pieces,
-    indexed_text,
     insert_many,
     readable_events,
 )
@@ -37,8 +36,8 @@ _BY_KEYS: Final = f"{_SELECT} WHERE request_key IN ({', '.join('?' * ROWS_AT_ONC
 _BY_ID: Final = f"{_SELECT} WHERE id = ? AND sender = ?"
 _BEHIND: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
 _EVENTS_AT_ONCE: Final = 1000
-_MANY_TEXTS: Final = 32
-"""A batch with at least this many texts indexes them at once; fewer wait for more."""
+_MANY_EVENTS: Final = 32
+"""A batch with at least this many events indexes them at once; fewer wait for more."""
 
 
 class CommitOrder(msgspec.Struct, frozen=True):
@@ -61,7 +60,7 @@ class _Taken:
     by_key: dict[bytes, Event]
     by_id: dict[tuple[str, str], Event] = field(default_factory=dict)
     rows: list[EventRow] = field(default_factory=list)
-    texts: list[tuple[int, str]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def add(self, event: Event, row: EventRow) -> None:
         self.rows.append(row)
@@ -69,8 +68,7 @@ class _Taken:
         request_key = row[-1]
         if request_key is not None:
             self.by_key[request_key] = event
-        if text := indexed_text(event.payload):
-            self.texts.append((event.seq, text))
+        self.events.append(event)
 
 
 class Batches:
@@ -185,10 +183,10 @@ class Batches:
         outcomes = [self._outcome(order, taken) for order in orders]
         # One statement for many rows: the cost per statement is larger than the cost per row.
         insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.rows)
-        if len(taken.texts) >= _MANY_TEXTS and self.words.behind <= LIMIT_INDEXED:
+        if len(taken.events) >= _MANY_EVENTS and self.words.behind <= LIMIT_INDEXED:
             if self.words.behind:
                 self.words.take_in(before)
-            self.words.add(taken.texts, self._last)
+            self.words.add(taken.events, self._last)
         self._rows.flush()
         return outcomes
 

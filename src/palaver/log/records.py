@@ -8,6 +8,8 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -18,6 +20,7 @@ from palaver.home import sync
 from palaver.log.api import BlobCount
 from palaver.log.storage import connect_reader
 from palaver.protocol.envelope import Event
+from palaver.protocol.query import index_words
 from palaver.state.rows import Change
 
 # --------------------
@@ -224,6 +227,17 @@ def searched_text(payload: dict[str, object]) -> str:
 def indexed_text(payload: dict[str, object]) -> str:
     """Return the text that the full-text index contains: the searched text, with CJK characters as words."""
     return space_cjk(searched_text(payload))
+
+
+def indexed_terms(event: Event) -> str:
+    """Return the terms that the index of words contains for an event."""
+    return " ".join(map(term_of, index_words(event)))
+
+
+@lru_cache(maxsize=4096)
+def term_of(word: str) -> str:
+    """Return a word as a term of the index: hashed, because FTS5 would split and fold the word itself."""
+    return blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def space_cjk(text: str) -> str:

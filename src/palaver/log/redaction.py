@@ -29,6 +29,7 @@ from palaver.log.records import (
     EventRow,
     decode_event_row,
     encode_event_row,
+    indexed_terms,
     indexed_text,
     readable_events,
 )
@@ -48,6 +49,8 @@ _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BY_SEQ: Final = f"{_SELECT} WHERE seq = ?"
 _UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
 _SEARCH: Final = "INSERT INTO events_fts (rowid, text) VALUES (?, ?)"
+_UNFIND: Final = "INSERT INTO events_terms (events_terms, rowid, terms) VALUES ('delete', ?, ?)"
+_FIND: Final = "INSERT INTO events_terms (rowid, terms) VALUES (?, ?)"
 
 
 def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int], scrub: Scrub) -> int:
@@ -65,7 +68,8 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        connection.execute("INSERT INTO events_fts (events_fts) VALUES ('optimize')")
+        for index in ("events_fts", "events_terms"):
+            connection.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")  # noqa: S608 - constants
         connection.execute("VACUUM")
     finally:
         connection.execute("PRAGMA secure_delete = OFF")
@@ -111,10 +115,13 @@ def _replace(
     # The index is updated later than the events: it contains only those up to `last_indexed`.
     if event.seq <= last_indexed:
         # FTS5 needs the old text to remove its words. The text of a lost blob is not known any more.
-        if event.missing_blob is None and (text := indexed_text(event.payload)):
-            connection.execute(_UNSEARCH, (event.seq, text))
+        if event.missing_blob is None:
+            if text := indexed_text(event.payload):
+                connection.execute(_UNSEARCH, (event.seq, text))
+            connection.execute(_UNFIND, (event.seq, indexed_terms(event)))
         if text := indexed_text(scrubbed.payload):
             connection.execute(_SEARCH, (event.seq, text))
+        connection.execute(_FIND, (event.seq, indexed_terms(scrubbed)))
     *_, payload, blob, _, _ = encode_event_row(scrubbed, None, blobs)
     connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
 

@@ -12,10 +12,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from palaver.errors import BadQuery
-from palaver.log.records import COLUMNS, Blobs, indexed_text, insert_many, readable_events, space_cjk
+from palaver.log.records import (
+    COLUMNS,
+    Blobs,
+    indexed_terms,
+    indexed_text,
+    insert_many,
+    readable_events,
+    space_cjk,
+    term_of,
+)
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE
-from palaver.protocol.query import EXITED, SAID_FOR, STORED_STATES, STORED_TYPES, Query
+from palaver.protocol.query import EXITED, SAID_FOR, STORED_STATES, STORED_TYPES, Query, wanted_words
 
 _PART: Final = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -71,7 +83,7 @@ def _is_in(phrase: Phrase, words: list[str]) -> bool:
 
 
 # --------------------
-# The full-text index, updated later than the events. Belongs to the writer's thread.
+# The full-text index and the index of terms, updated later than the events. Belongs to the writer's thread.
 #
 # Indexing the words of a single commit would cost more than all its other writes. So they are indexed
 # together: with the next large batch, at the next pause, or before a search.
@@ -85,6 +97,13 @@ LIMIT_INDEXED: Final = 5000
 _EVENTS_AT_ONCE: Final = 1000
 _BEHIND: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
 _INSERT: Final = "INSERT INTO events_fts (rowid, text)"
+_INSERT_TERMS: Final = "INSERT INTO events_terms (rowid, terms)"
+
+
+def read_indexed(connection: sqlite3.Connection) -> int:
+    """Return the seq of the last indexed event; 0 if there is none."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+    return 0 if row is None else int(row[0])
 
 
 class Words:
@@ -123,24 +142,26 @@ class Words:
         """Index missing events up to a seq, in the open transaction."""
         seq = self._indexed
         while rows := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
-            events = readable_events(rows, self._blobs)
-            texts = [(event.seq, text) for event in events if (text := indexed_text(event.payload))]
-            insert_many(self._connection, _INSERT, texts)
+            self._insert(list(readable_events(rows, self._blobs)))
             seq = rows[-1][0]
         self._reach(last)
 
-    def add(self, texts: Sequence[tuple[int, str]], last: int) -> None:
-        """Index the texts of a batch, after all indexed events, in the open transaction."""
-        insert_many(self._connection, _INSERT, texts)
+    def add(self, events: Sequence[Event], last: int) -> None:
+        """Index the events of a batch, after all indexed events, in the open transaction."""
+        self._insert(events)
         self._reach(last)
 
     def forget(self) -> None:
         """Read the last indexed seq again, as after a rollback."""
         self._indexed = self._stored()
 
+    def _insert(self, events: Sequence[Event]) -> None:
+        texts = [(event.seq, text) for event in events if (text := indexed_text(event.payload))]
+        insert_many(self._connection, _INSERT, texts)
+        insert_many(self._connection, _INSERT_TERMS, [(event.seq, indexed_terms(event)) for event in events])
+
     def _stored(self) -> int:
-        row = self._connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
-        return 0 if row is None else int(row[0])
+        return read_indexed(self._connection)
 
     def _reach(self, last: int) -> None:
         self._connection.execute(
@@ -182,12 +203,49 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
         made.add("imported IS NULL")
     if among:
         made.add(f"{column} IN ({', '.join(map(str, among))})")
-    _add_filters(made, query)
+    _add_filters(made, query, is_found_by_type=not (query.threads or query.rooms))
     arms = _arms(made, query)
     selects = [f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(arm.terms)}" for arm in arms]  # noqa: S608
     order = "DESC" if query.last is not None else "ASC"
     values = [value for arm in arms for value in arm.values]
     return f"{' UNION ALL '.join(selects)} ORDER BY {column} {order}", values
+
+
+def statements_from(
+    query: Query, among: Sequence[int] = (), *, last_indexed: int
+) -> list[tuple[str, list[object]]]:
+    """Return the statements that together find a query's events, in the order in which it asks for them.
+
+    Events up to `last_indexed` are found by the index of terms if the query has words for it and no other
+    index is as good. The few later ones are read.
+    """
+    words = wanted_words(query)
+    has_other_index = query.search or query.threads or query.rooms or _has_one_sender(query) or among
+    if not words or has_other_index:
+        return [statement_from(query, among)]
+    found = [_by_terms(query, words, last_indexed), statement_from(_after(query, last_indexed))]
+    return found if query.last is None else found[::-1]
+
+
+def _after(query: Query, seq: int) -> Query:
+    return structs.replace(query, after=max(query.after, seq))
+
+
+def _by_terms(query: Query, words: Sequence[str], last_indexed: int) -> tuple[str, list[object]]:
+    made = _Conditions()
+    made.add("events_terms MATCH ?", " OR ".join(map(term_of, words)))
+    made.add("events_terms.rowid > ?", query.after)
+    made.add("events_terms.rowid <= ?", last_indexed)
+    if query.before is not None:
+        made.add("events_terms.rowid < ?", query.before)
+    if not query.with_imported:
+        made.add("imported IS NULL")
+    _add_filters(made, query, is_found_by_type=False)
+    order = "DESC" if query.last is not None else "ASC"
+    # CROSS: SQLite must begin with the terms. In their order nothing has to be sorted.
+    source = "events_terms CROSS JOIN events ON events.seq = events_terms.rowid"
+    where = " AND ".join(made.terms)
+    return f"SELECT {COLUMNS} FROM {source} WHERE {where} ORDER BY events_terms.rowid {order}", made.values  # noqa: S608
 
 
 def check_search(query: Query) -> None:
@@ -218,10 +276,9 @@ class _Conditions:
         return made
 
 
-def _add_filters(made: _Conditions, query: Query) -> None:
-    is_divided = bool(query.threads or query.rooms)
+def _add_filters(made: _Conditions, query: Query, *, is_found_by_type: bool) -> None:
     types = sorted({STORED_TYPES.get(name, name) for name in query.types})
-    _add_word(made, "type", types, is_found_by=not is_divided)
+    _add_word(made, "type", types, is_found_by=is_found_by_type)
     _add_senders(made, query)
     if query.since is not None:
         made.add("ts >= ?", query.since)

@@ -36,7 +36,7 @@ from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
 from palaver.log.batch import Batches, last_place
 from palaver.log.records import COLUMNS, Blobs, SqliteRows, count_blobs, count_unreadable, readable_events
 from palaver.log.redaction import find_containing, read_mark, read_unfinished
-from palaver.log.search import check_search, statement_from, wanted
+from palaver.log.search import check_search, read_indexed, statements_from, wanted
 from palaver.log.sql_guard import TIME_LIMIT_S, GuardProcess
 from palaver.log.storage import (
     FILE_NAME,
@@ -142,15 +142,16 @@ class Reader:
     def _matching(
         self, connection: sqlite3.Connection, query: Query, among: list[int] | None = None
     ) -> Generator[Event, None, None]:
-        statement, values = statement_from(query, among or ())
-        with contextlib.closing(connection.execute(statement, values)) as cursor:
-            # First no more than the caller wants: a full log would otherwise cost more than an empty one.
-            size = min(wanted(query), _EVENTS_AT_ONCE)
-            while rows := cursor.fetchmany(size):
-                for event in readable_events(rows, self._blobs):
-                    if matches(query, event):
-                        yield event
-                size = _EVENTS_AT_ONCE
+        # The index only grows, so an event that is indexed meanwhile is found by one of the statements.
+        for statement, values in statements_from(query, among or (), last_indexed=read_indexed(connection)):
+            with contextlib.closing(connection.execute(statement, values)) as cursor:
+                # First no more than the caller wants: a full log would otherwise cost more than an empty one.
+                size = min(wanted(query), _EVENTS_AT_ONCE)
+                while rows := cursor.fetchmany(size):
+                    for event in readable_events(rows, self._blobs):
+                        if matches(query, event):
+                            yield event
+                    size = _EVENTS_AT_ONCE
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

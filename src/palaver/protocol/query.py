@@ -163,7 +163,7 @@ def _senders(event: Event) -> Iterable[str]:
     return _folded(writers(event))
 
 
-def _mentions(event: Event) -> Iterable[str]:
+def _mentions(event: Event) -> frozenset[str]:
     return _folded(words_of(event, "mentions"))
 
 
@@ -175,7 +175,7 @@ def _recipients(event: Event) -> frozenset[str]:
     return _targets(event) | _folded(event.to)
 
 
-def _agents(event: Event) -> Iterable[str]:
+def _agents(event: Event) -> frozenset[str]:
     named = (word for key in ("to", "from", "agent") for word in words_of(event, key))
     return _recipients(event) | _folded((event.sender, *named))
 
@@ -205,6 +205,45 @@ def replied_to(event: Event) -> tuple[str, ...]:
 def participants_of(event: Event) -> frozenset[str]:
     """Return the agents that an event is from or for: its writers and its recipients."""
     return _recipients(event) | _folded(writers(event))
+
+
+# --------------------
+# Words by which an engine finds events fast: each begins with the letter of its kind.
+
+
+def index_words(event: Event) -> list[str]:
+    """Return the words by which an event can be found."""
+    kinds = (
+        ("a", _agents(event) | participants_of(event)),
+        ("o", _recipients(event) | _mentions(event)),
+        ("i", _intents(event)),
+        ("t", _tools(event)),
+        ("r", replied_to(event)),
+        ("s", states_of(event)),
+        ("f", words_of(event, "file")),
+    )
+    return [f"{kind}{word}" for kind, words in kinds for word in words]
+
+
+def wanted_words(query: Query) -> list[str]:
+    """Return words of which every matching event has at least one. Empty if the query has no such filter.
+
+    Of several filters, the one that probably matches the fewest events counts.
+    """
+    files = () if any(map(is_file_pattern, query.files)) else query.files
+    kinds: tuple[tuple[str, Iterable[str]], ...] = (
+        ("r", query.replies_to),
+        ("f", files),
+        ("t", _folded(query.tools)),
+        ("o", _folded(query.targets)),
+        ("o", _folded(query.to)),
+        ("o", _folded(query.mentions)),
+        ("a", _folded(query.participants)),
+        ("a", _folded(query.agents)),
+        ("i", query.intents),
+        ("s", _stored(query.statuses, STORED_STATES)),
+    )
+    return next(([f"{kind}{word}" for word in sorted(words)] for kind, words in kinds if words), [])
 
 
 def is_file_pattern(path: str) -> bool:
