@@ -73,3 +73,18 @@ def test_failed_update_leaves_the_index_unchanged(connection: sqlite3.Connection
     words.catch_up()
 
     assert found(connection, "apple") == [1]
+
+
+def test_events_count_as_indexed_only_after_the_commit(
+    connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    last = store(connection, "apple", "pear")
+    words = Words(connection, Blobs(tmp_path / "blobs"), last)
+
+    connection.execute("BEGIN IMMEDIATE")
+    words.take_in(last)
+    before = words.behind
+    connection.execute("COMMIT")
+    words.written(last)
+
+    assert (before, words.behind) == (2, 0)

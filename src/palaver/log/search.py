@@ -113,7 +113,7 @@ class Words:
         """`last` is the seq of the newest event."""
         self._connection = connection
         self._blobs = blobs
-        self._indexed = self._stored()
+        self._indexed = self._reached = self._stored()
         self._last = last
 
     @property
@@ -122,21 +122,23 @@ class Words:
         return self._last - self._indexed
 
     def written(self, last: int) -> None:
-        """Record that events up to this seq are in the log."""
+        """Record that events up to this seq, and the index as far as it reaches, are committed."""
         self._last = last
+        self._indexed = self._reached
 
     def catch_up(self) -> None:
         """Index missing events in a separate transaction, up to the limit."""
-        indexed = self._indexed
-        last = min(self._last, indexed + LIMIT_INDEXED)
+        last = min(self._last, self._indexed + LIMIT_INDEXED)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self.take_in(last)
             self._connection.execute("COMMIT")
         except BaseException:
             self._connection.rollback()
-            self._indexed = indexed
+            self._reached = self._indexed
             raise
+        # Not earlier: another thread takes this for what a search finds.
+        self._indexed = self._reached
 
     def take_in(self, last: int) -> None:
         """Index missing events up to a seq, in the open transaction."""
@@ -153,7 +155,7 @@ class Words:
 
     def forget(self) -> None:
         """Read the last indexed seq again, as after a rollback."""
-        self._indexed = self._stored()
+        self._indexed = self._reached = self._stored()
 
     def _insert(self, events: Sequence[Event]) -> None:
         texts = [(event.seq, text) for event in events if (text := indexed_text(event.payload))]
@@ -167,7 +169,7 @@ class Words:
         self._connection.execute(
             "INSERT OR REPLACE INTO meta (key, value) VALUES ('indexed', ?)", (str(last),)
         )
-        self._indexed = last
+        self._reached = last
 
 
 # --------------------
