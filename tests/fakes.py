@@ -109,7 +109,7 @@ class GuardedTasks(asyncio.TaskGroup):
             await coro
 
 
-class FakeAttendance:
+class FakeMemberPresence:
     """Presence and waits in rooms, as the test sets them; by default no agent waits."""
 
     def __init__(self, present: set[str]) -> None:
@@ -167,7 +167,7 @@ class Bus:
         self.log = log
         self.clock = clock
         self.present: set[str] = set()
-        self.attendance = FakeAttendance(self.present)
+        self.member_presence = FakeMemberPresence(self.present)
         self.draws: Iterator[int] = itertools.count()
         self.deadlines = 0
         self.asked: list[Request] = []
@@ -181,7 +181,7 @@ class Bus:
             is_present=self.present.__contains__,
             draw=lambda: next(self.draws),
             brakes=Brakes(limit_hops=LIMIT_HOPS, limit_a_minute=LIMIT_A_MINUTE),
-            attendance=self.attendance,
+            member_presence=self.member_presence,
         )
         self.delivery = DeliveryReactor(log, self._submit, clock=clock, tasks=tasks)
         self.delivery.deadline_changed = self._count_deadline
@@ -245,9 +245,9 @@ class Bus:
 
     def texts(self, name: str) -> list[str]:
         """Return the waiting texts of an agent, in order, without changing their state."""
-        taker = self.delivery.take(name)
-        found = [str(event.payload.get("text", event.type)) for event in taker.poll(1000)]
-        taker.close()
+        reader = self.delivery.take(name)
+        found = [str(event.payload.get("text", event.type)) for event in reader.poll(1000)]
+        reader.close()
         return found
 
     def open_lane(

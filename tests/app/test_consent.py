@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
         return True
 
 
-class Desk:
+class PersonAtTerminal:
     """A terminal with a person."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +39,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
-    return Desk(monkeypatch)
+def person(monkeypatch: pytest.MonkeyPatch) -> PersonAtTerminal:
+    return PersonAtTerminal(monkeypatch)
 
 
 def remembered(home: Path) -> Path:
@@ -50,60 +50,62 @@ def remembered(home: Path) -> Path:
 @pytest.mark.parametrize(
     ("typed", "is_agreed"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)]
 )
-def test_person_is_asked_once(tmp_path: Path, desk: Desk, typed: str, is_agreed: bool) -> None:
-    desk.types(typed)
+def test_person_is_asked_once(tmp_path: Path, person: PersonAtTerminal, typed: str, is_agreed: bool) -> None:
+    person.types(typed)
 
     first = has_codex_hooks(ASK, PAL, str(tmp_path))
-    desk.types("y\n" if not is_agreed else "n\n")
+    person.types("y\n" if not is_agreed else "n\n")
     second = has_codex_hooks(ASK, PAL, str(tmp_path))
 
     assert (first, second) == (is_agreed, is_agreed)
-    assert desk.shown.count("Trust these hooks?") == 1
-    assert f"{PAL} --home {tmp_path} hook codex EVENT" in desk.shown
+    assert person.shown.count("Trust these hooks?") == 1
+    assert f"{PAL} --home {tmp_path} hook codex EVENT" in person.shown
     assert stat.S_IMODE(remembered(tmp_path).stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("columns", [30, 60, 200])
 def test_question_is_as_wide_as_the_terminal(
-    tmp_path: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch, columns: int
+    tmp_path: Path, person: PersonAtTerminal, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    desk.types("y\n")
+    person.types("y\n")
 
     has_codex_hooks(ASK, PAL, str(tmp_path))
 
-    lines = [line for line in desk.shown.splitlines() if PAL not in line]
+    lines = [line for line in person.shown.splitlines() if PAL not in line]
     assert all(len(line) <= min(columns, 101) for line in lines)
     assert " ".join(" ".join(lines).split()).endswith("Trust these hooks? [y/N]")
 
 
-def test_person_can_be_asked_again(tmp_path: Path, desk: Desk) -> None:
-    desk.types("n\n")
+def test_person_can_be_asked_again(tmp_path: Path, person: PersonAtTerminal) -> None:
+    person.types("n\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
-    desk.types("y\n")
+    person.types("y\n")
 
     assert has_codex_hooks(AGAIN, PAL, str(tmp_path))
     assert has_codex_hooks(KNOWN, PAL, str(tmp_path))
 
 
-def test_permission_does_not_apply_to_other_hooks(tmp_path: Path, desk: Desk) -> None:
-    desk.types("y\n")
+def test_permission_does_not_apply_to_other_hooks(tmp_path: Path, person: PersonAtTerminal) -> None:
+    person.types("y\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
 
     assert not has_codex_hooks(KNOWN, "/elsewhere/pal", str(tmp_path))
 
 
 @pytest.mark.parametrize("word", ["", OFF, KNOWN])
-def test_question_is_not_asked_where_it_is_not_allowed(tmp_path: Path, desk: Desk, word: str) -> None:
-    desk.types("y\n")
+def test_question_is_not_asked_where_it_is_not_allowed(
+    tmp_path: Path, person: PersonAtTerminal, word: str
+) -> None:
+    person.types("y\n")
 
     assert not has_codex_hooks(word, PAL, str(tmp_path))
-    assert desk.shown == ""
+    assert person.shown == ""
     assert not remembered(tmp_path).exists()
 
 
-def test_permitted_hooks_can_be_switched_off(tmp_path: Path, desk: Desk) -> None:
-    desk.types("y\n")
+def test_permitted_hooks_can_be_switched_off(tmp_path: Path, person: PersonAtTerminal) -> None:
+    person.types("y\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
 
     assert not has_codex_hooks(OFF, PAL, str(tmp_path))
@@ -116,8 +118,10 @@ def test_without_a_terminal_no_question_is_asked(tmp_path: Path, monkeypatch: py
     assert not remembered(tmp_path).exists()
 
 
-def test_closed_terminal_is_not_an_answer_and_the_next_one_is_asked(tmp_path: Path, desk: Desk) -> None:
-    desk.types("")
+def test_closed_terminal_is_not_an_answer_and_the_next_one_is_asked(
+    tmp_path: Path, person: PersonAtTerminal
+) -> None:
+    person.types("")
 
     assert not has_codex_hooks(ASK, PAL, str(tmp_path))
     assert not remembered(tmp_path).exists()
@@ -131,8 +135,8 @@ def test_unreadable_permission_file_counts_as_denied(tmp_path: Path, content: by
     assert not has_codex_hooks(KNOWN, PAL, str(tmp_path))
 
 
-def test_permission_is_stored_with_the_hash_of_its_hooks(tmp_path: Path, desk: Desk) -> None:
-    desk.types("y\n")
+def test_permission_is_stored_with_the_hash_of_its_hooks(tmp_path: Path, person: PersonAtTerminal) -> None:
+    person.types("y\n")
     has_codex_hooks(ASK, PAL, str(tmp_path))
 
     found = json.loads(remembered(tmp_path).read_bytes())
@@ -151,20 +155,20 @@ def set_commands(home: Path, value: str) -> None:
 @pytest.mark.parametrize("word", [ASK, KNOWN])
 @pytest.mark.parametrize(("value", "is_allowed"), [("yes", True), ("no", False)])
 def test_stored_decision_about_commands_counts_without_a_question(
-    tmp_path: Path, desk: Desk, word: str, value: str, is_allowed: bool
+    tmp_path: Path, person: PersonAtTerminal, word: str, value: str, is_allowed: bool
 ) -> None:
     set_commands(tmp_path, value)
-    desk.types("n\n" if is_allowed else "y\n")
+    person.types("n\n" if is_allowed else "y\n")
 
     assert may_use_bus(word, str(tmp_path)) == is_allowed
-    assert desk.shown == ""
+    assert person.shown == ""
 
 
-def test_commands_are_not_asked_about_without_a_person(tmp_path: Path, desk: Desk) -> None:
-    desk.types("y\n")
+def test_commands_are_not_asked_about_without_a_person(tmp_path: Path, person: PersonAtTerminal) -> None:
+    person.types("y\n")
 
     assert not may_use_bus(KNOWN, str(tmp_path))
-    assert desk.shown == ""
+    assert person.shown == ""
 
 
 def test_commands_are_not_asked_about_without_a_terminal(
@@ -175,27 +179,27 @@ def test_commands_are_not_asked_about_without_a_terminal(
     assert not may_use_bus(ASK, str(tmp_path))
 
 
-def test_closed_terminal_allows_no_commands(tmp_path: Path, desk: Desk) -> None:
-    desk.types("")
+def test_closed_terminal_allows_no_commands(tmp_path: Path, person: PersonAtTerminal) -> None:
+    person.types("")
 
     assert not may_use_bus(ASK, str(tmp_path))
-    assert desk.shown.count("Allow these without a prompt?") == 1
-    assert "pal send, recv, inbox" in " ".join(desk.shown.split())
+    assert person.shown.count("Allow these without a prompt?") == 1
+    assert "pal send, recv, inbox" in " ".join(person.shown.split())
 
 
-def test_damaged_settings_allow_no_commands(tmp_path: Path, desk: Desk) -> None:
+def test_damaged_settings_allow_no_commands(tmp_path: Path, person: PersonAtTerminal) -> None:
     set_commands(tmp_path, "always")
-    desk.types("y\n")
+    person.types("y\n")
 
     assert not may_use_bus(ASK, str(tmp_path))
-    assert desk.shown == ""
+    assert person.shown == ""
 
 
 def test_decision_that_the_bus_does_not_store_allows_nothing(
-    tmp_path: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, person: PersonAtTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("palaver.app.consent.find_pal", lambda: "/nowhere/pal")
-    desk.types("y\n")
+    person.types("y\n")
 
     assert not may_use_bus(ASK, str(tmp_path))
-    assert "could not be stored" in desk.shown
+    assert "could not be stored" in person.shown

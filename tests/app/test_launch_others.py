@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from palaver.app.launch import LAUNCHERS, NO_CHOICES, Launch, LaunchChoices
-from palaver.holder.opencode import read_place, told_path
+from palaver.holder.opencode import read_endpoint, told_path
 
 
 def _prepare(harness: str, folder: Path, *args: str, session: str = "", **more: str) -> Launch:
@@ -18,7 +18,7 @@ def _prepare(harness: str, folder: Path, *args: str, session: str = "", **more: 
 def test_opencode_gets_a_port_and_a_password_known_to_its_holder(tmp_path: Path) -> None:
     made = _prepare("opencode", tmp_path, "--agent", "plan")
 
-    place = read_place(Path(made.native))
+    place = read_endpoint(Path(made.native))
     assert place is not None
     assert made.argv == ("opencode", "--port", str(place.port), "--agent", "plan")
     assert made.environment["OPENCODE_SERVER_PASSWORD"] == place.password

@@ -6,7 +6,7 @@ import pytest
 from tests.fakes import HUMAN, Bus
 
 from palaver.broker.context import SYSTEM_CALLER, Outcome, Seated, Turn, Written
-from palaver.domain.lease import Moment, Policy, conditions, take_facts
+from palaver.domain.lease import Policy, RoomSnapshot, conditions, take_facts
 from palaver.errors import RequestError
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
@@ -47,12 +47,12 @@ class Scene:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        return conditions(self.moment.room, self.moment.facts, POLICY)
+        return conditions(self.snapshot.room, self.snapshot.facts, POLICY)
 
     @property
-    def moment(self) -> Moment:
-        facts = take_facts(self.bus.attendance, self.now_ms, self.id, self.room.names)
-        return Moment(room=self.room, facts=facts, policy=POLICY)
+    def snapshot(self) -> RoomSnapshot:
+        facts = take_facts(self.bus.member_presence, self.now_ms, self.id, self.room.names)
+        return RoomSnapshot(room=self.room, facts=facts, policy=POLICY)
 
     def advance_ms(self, milliseconds: int) -> None:
         self.bus.clock.advance(milliseconds / 1000)
@@ -122,16 +122,16 @@ class Scene:
     def waits(self, *names: str) -> None:
         """Mark these members as waiting for their turn."""
         for name in names:
-            self.bus.attendance.waits[self.id, name] = self.now_ms
-            self.bus.attendance.waiting.add((self.id, name))
+            self.bus.member_presence.waits[self.id, name] = self.now_ms
+            self.bus.member_presence.waiting.add((self.id, name))
 
     def parks(self, *names: str) -> None:
-        self.bus.attendance.parked |= {(self.id, name) for name in names}
+        self.bus.member_presence.parked |= {(self.id, name) for name in names}
 
     def ends(self, name: str) -> None:
         """End the process of a member."""
         self.bus.present.discard(name)
-        self.bus.attendance.gone[name] = self.now_ms
+        self.bus.member_presence.gone[name] = self.now_ms
 
     def heartbeat(self, name: str) -> None:
-        self.bus.attendance.beats[self.id, name] = self.now_ms
+        self.bus.member_presence.beats[self.id, name] = self.now_ms

@@ -49,9 +49,9 @@ async def test_envelope_keeps_its_id_and_payload_and_is_delivered(bus: Bus) -> N
         ("nova",),
     )
     assert event.payload == {"ok": True, "delivered_to": ["kira"]}
-    taker = bus.delivery.take("nova")
-    assert texts_of(taker.poll(9)) == ["build.done"]
-    taker.close()
+    reader = bus.delivery.take("nova")
+    assert texts_of(reader.poll(9)) == ["build.done"]
+    reader.close()
     assert bus.texts("kira") == []
 
 

@@ -446,7 +446,7 @@ async def test_message_before_the_request_was_read_does_not_answer_it(bus: Bus) 
     request = await bus.send(luna, "?", "@nova", intent="request")
 
     before = await bus.send(nova, "by the way", "@luna")
-    bus.attendance.known.add(("nova", request.seq))
+    bus.member_presence.known.add(("nova", request.seq))
     answer = await bus.send(nova, "!", "@luna")
 
     assert "answers" not in before.payload

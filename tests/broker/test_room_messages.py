@@ -8,7 +8,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import Context, Sent
-from palaver.broker.messages import said_in_room
+from palaver.broker.messages import resolve_room_message
 from palaver.domain.lease import ALL_WAKE, Policy
 from palaver.errors import (
     AmbiguousRecipient,
@@ -208,7 +208,7 @@ async def test_recipients_named_next_to_the_room_or_in_the_text_are_woken(bus: B
 async def test_message_sent_while_the_room_closes_is_refused(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     room = str((await say(bus, luna, "first", "#work"))["room"])
-    said = said_in_room(context_of(bus), luna, Send(text="late", room=room), [])
+    said = resolve_room_message(context_of(bus), luna, Send(text="late", room=room), [])
     assert said is not None
     draft = Draft(type="message", sender="luna", payload={}, id="X", ts=1)
     await bus.submit(HUMAN, CloseRoom(room=room))

@@ -289,7 +289,7 @@ async def _signs_of_one_who_is_gone(scene: Scene) -> None:
 
     for _ in range(3):
         scene.advance_ms(POLICY.gone_grace_ms - 1)
-        scene.bus.attendance.seen["ann"] = scene.now_ms
+        scene.bus.member_presence.seen["ann"] = scene.now_ms
 
         assert (await scene.wait("bob")).status == "not_yet"
         assert scene.room.owner == "ann"
@@ -300,7 +300,7 @@ async def _idle_owner(scene: Scene) -> None:
     """The room service decides which results end a wait; here they are distinguished."""
     await scene.join("ann", "bob")
     await scene.wait("ann")
-    scene.bus.attendance.idle["ann"] = scene.now_ms
+    scene.bus.member_presence.idle["ann"] = scene.now_ms
     scene.advance_ms(POLICY.owner_idle_ms)
 
     idle = await scene.wait("bob")
@@ -319,7 +319,7 @@ async def _relinquished(scene: Scene) -> None:
     assert await scene.hand_on(turn=7) is None
     scene.advance_ms(POLICY.gone_grace_ms - 1)
     assert await scene.hand_on() is None
-    scene.bus.attendance.seen["ann"] = scene.now_ms
+    scene.bus.member_presence.seen["ann"] = scene.now_ms
     scene.advance_ms(POLICY.gone_grace_ms - 1)
     assert await scene.hand_on() is None
     scene.advance_ms(1)

@@ -14,15 +14,15 @@ from palaver.protocol.message import MESSAGE
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.state.fold import apply
 
-STATE = ["Broker._follow", "DeliveryReactor._hear", "Roll._follow"]
-LIMITED = ["Broker._follow", "DeliveryReactor._hear", "UsageLimits._hear_agents", "Roll._follow"]
+STATE = ["Broker._follow", "DeliveryReactor._hear", "AgentIndex._follow"]
+LIMITED = ["Broker._follow", "DeliveryReactor._hear", "UsageLimits._hear_agents", "AgentIndex._follow"]
 SEAT = ["Subagents._follow", "Sticks._hear"]
 DOORS = ["RoomNotifier._hear", "UnixDoor._follow_seats", "MessageFiles._follow_agents"]
 
 # No agent is blocked, owes a reply, runs in a terminal or has a session with hooks, and nothing subscribes.
 # So no handler of these is in the table: a plain message costs only the delivery to its recipients.
 TABLE: dict[EventKey, list[str]] = {
-    EventKind.ANY: ["AttendanceBook._hear"],  # Any event is a sign of life.
+    EventKind.ANY: ["MemberPresenceBook._hear"],  # Any event is a sign of life.
     EventKind.DELIVERED: ["DeliveryReactor._hear"],
     EventKind.IN_ROOM: ["RoomNotifier._hear"],
     EventKind.EXPECTS_REPLY: ["Reminders._hear_request"],

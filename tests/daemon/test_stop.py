@@ -9,7 +9,7 @@ from tests.daemon.wires import LinesWire, ThinWire, frame
 from tests.limits import LIMIT_S
 from tests.processes import end_process, wait_for_end
 
-FAREWELL = "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
+CLOSING_TEXT = "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
 PATIENCE_S = 4 * LIMIT_S
 
 
@@ -69,7 +69,7 @@ def test_follower_ends_with_a_sentence_when_the_bus_stops(bus: Home) -> None:
 
     bus.ok("down")
 
-    assert finish(follower).err == FAREWELL
+    assert finish(follower).err == CLOSING_TEXT
 
 
 def test_client_that_is_still_sending_ends_with_a_sentence(bus: Home) -> None:
@@ -79,7 +79,7 @@ def test_client_that_is_still_sending_ends_with_a_sentence(bus: Home) -> None:
     bus.ok("down")
     ended = finish(sender)
 
-    assert (ended.status, ended.err) == (1, FAREWELL)
+    assert (ended.status, ended.err) == (1, CLOSING_TEXT)
     bus.ok("up")
     assert bus.texts() == []
 

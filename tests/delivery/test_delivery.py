@@ -100,15 +100,15 @@ async def test_mail_that_every_lane_refused_goes_to_a_waiting_reader(bus: Bus) -
     lane = bus.open_lane("nova")
     await bus.send(luna, "a", "@nova")
     offer = await lane.next()
-    taker = bus.delivery.take("nova")
-    waiting = asyncio.ensure_future(taker.wait(9))
+    reader = bus.delivery.take("nova")
+    waiting = asyncio.ensure_future(reader.wait(9))
     await asyncio.sleep(0)
 
     await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.REFUSED)
 
     async with asyncio.timeout(LIMIT_S):
         assert texts_of(await waiting) == ["a"]
-    taker.close()
+    reader.close()
 
 
 async def test_deferred_mail_waits_for_a_status_change_and_not_for_a_worse_lane(bus: Bus) -> None:
@@ -248,13 +248,13 @@ async def test_offer_whose_messages_were_all_seen_meanwhile_is_not_sent(bus: Bus
 async def test_reader_and_lane_never_have_the_same_message(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await bus.send(luna, "a", "@nova")
-    taker = bus.delivery.take("nova")
-    taken = texts_of(taker.poll(9))
+    reader = bus.delivery.take("nova")
+    taken = texts_of(reader.poll(9))
     lane = bus.open_lane("nova")
     await bus.send(luna, "b", "@nova")
     offer = await lane.next()
 
-    taker.close()
+    reader.close()
     await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     assert taken == ["a"]
@@ -305,13 +305,13 @@ async def test_end_of_a_session_settles_what_earlier_lanes_carried(bus: Bus, how
         await bus.join("nova", seat=seat(2))
     else:
         await bus.join("nova", by=SCRIPT, seat=seat(2), session="s")
-    taker = bus.delivery.take("luna")
+    reader = bus.delivery.take("luna")
     async with asyncio.timeout(LIMIT_S):
-        (told,) = await taker.wait(9)
+        (told,) = await reader.wait(9)
 
     assert "never confirmed" in str(told.payload["text"])
     assert read_unsure(bus.log.rows, "nova") == [event.seq]
-    taker.close()
+    reader.close()
 
 
 async def test_new_session_keeps_an_offer_that_a_lane_still_carries(bus: Bus) -> None:
@@ -415,15 +415,15 @@ async def test_envelope_without_recipients_is_not_mail(bus: Bus) -> None:
 
 async def test_unmatched_path_has_a_dead_receipt_and_its_sender_is_notified(bus: Bus) -> None:
     luna = await bus.join("luna")
-    taker = bus.delivery.take("luna")
+    reader = bus.delivery.take("luna")
 
     event = await bus.send(luna, "a", "ticket/7", "ticket/8")
     async with asyncio.timeout(LIMIT_S):
-        (told,) = await taker.wait(9)
+        (told,) = await reader.wait(9)
 
     assert bus.state(event, "ticket/7") == bus.state(event, "ticket/8") == "dead"
     assert told.payload["text"] == f"#{event.seq} reached no agent: none is subscribed to ticket/7 (+1)"
-    taker.close()
+    reader.close()
 
 
 async def test_expiring_message_changes_the_deadline(bus: Bus) -> None:
@@ -492,11 +492,11 @@ async def test_ended_agent_keeps_its_mail(bus: Bus) -> None:
 
 async def test_closed_delivery_ignores_events(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
     bus.delivery.close()
 
     await bus.send(luna, "a", "@nova", expires_in_ms=5)
 
     assert bus.deadlines == 0
     assert [request for request in bus.asked if isinstance(request, ReportDelivery)] == []
-    taker.close()
+    reader.close()

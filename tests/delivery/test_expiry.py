@@ -27,12 +27,12 @@ async def test_next_deadline_ignores_mail_in_hand(bus: Bus) -> None:
     before = bus.delivery.next_deadline_ms()
     await bus.send(HUMAN, "a", "@nova", expires_in_ms=1000)
     await bus.send(HUMAN, "b", "@nova", expires_in_ms=5000)
-    taker = bus.delivery.take("nova")
-    taker.poll(1)
+    reader = bus.delivery.take("nova")
+    reader.poll(1)
     asked = bus.deadlines
 
     in_hand = bus.delivery.next_deadline_ms()
-    taker.close()
+    reader.close()
 
     assert (before, in_hand, bus.delivery.next_deadline_ms()) == (None, now + 5000, now + 1000)
     assert bus.deadlines == asked + 1
@@ -41,13 +41,13 @@ async def test_next_deadline_ignores_mail_in_hand(bus: Bus) -> None:
 async def test_mail_in_hand_expires_only_after_it_was_returned(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova", expires_in_ms=1000)
-    taker = bus.delivery.take("nova")
-    taker.poll(9)
+    reader = bus.delivery.take("nova")
+    reader.poll(9)
     bus.clock.advance(2)
 
     await bus.delivery.expire()
     in_hand = bus.state(event, "nova")
-    taker.close()
+    reader.close()
     await bus.delivery.expire()
 
     assert (in_hand, bus.state(event, "nova")) == ("queued", "expired")

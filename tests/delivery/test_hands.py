@@ -51,7 +51,7 @@ class Table:
     def __init__(self, bus: Bus, nova: Caller) -> None:
         self.bus = bus
         self.nova = nova
-        self.takers: dict[QueueReader, set[int]] = {}
+        self.readers: dict[QueueReader, set[int]] = {}
         self.picky: set[QueueReader] = set()
         self.lanes: list[FakeLane] = []
         self.sent: dict[int, Priority] = {}
@@ -68,39 +68,39 @@ class Table:
 
     async def _take(self, is_picky: bool) -> None:
         passes = (lambda event: event.seq % 2 == 0) if is_picky else None
-        taker = self.bus.delivery.take("nova", passes=passes)
-        self.takers[taker] = set()
+        reader = self.bus.delivery.take("nova", passes=passes)
+        self.readers[reader] = set()
         if is_picky:
-            self.picky.add(taker)
+            self.picky.add(reader)
 
     async def _poll(self, which: int, limit: int) -> None:
-        if self.takers:
-            taker = _one(list(self.takers), which)
-            for event in taker.poll(limit):
+        if self.readers:
+            reader = _one(list(self.readers), which)
+            for event in reader.poll(limit):
                 self._check_free(event)
-                self.takers[taker].add(event.seq)
+                self.readers[reader].add(event.seq)
 
     async def _ack(self, which: int, message: int) -> None:
         if hand := self._hand(which):
-            taker, seqs = hand
+            reader, seqs = hand
             seq = _one(sorted(seqs), message)
             await self.bus.ack(self.nova, seq)
-            taker.settled([seq])
+            reader.settled([seq])
             seqs.discard(seq)
             self.seen.add(seq)
 
     async def _settle(self, which: int) -> None:
         """Let a reader settle all of its messages although no acknowledgement was recorded."""
         if hand := self._hand(which):
-            taker, seqs = hand
-            taker.settled(seqs)
+            reader, seqs = hand
+            reader.settled(seqs)
             seqs.clear()
 
     async def _close(self, which: int) -> None:
-        if self.takers:
-            taker = _one(list(self.takers), which)
-            taker.close()
-            del self.takers[taker]
+        if self.readers:
+            reader = _one(list(self.readers), which)
+            reader.close()
+            del self.readers[reader]
 
     async def _lane(self, kind: LaneKind) -> None:
         self.lanes.append(self.bus.open_lane("nova", kind))
@@ -142,7 +142,7 @@ class Table:
         await self.bus.delivery.answer(lane, offer.number, answer)
         if answer is OfferOutcome.SEEN:
             self.seen.update(offer.seqs)
-            for seqs in self.takers.values():
+            for seqs in self.readers.values():
                 seqs.difference_update(offer.seqs)
         elif answer is not OfferOutcome.UNCONFIRMED:
             self.lost.difference_update(offer.seqs)
@@ -155,12 +155,12 @@ class Table:
             await asyncio.sleep(0)
 
     def _hand(self, which: int) -> tuple[QueueReader, set[int]] | None:
-        full = [(taker, seqs) for taker, seqs in self.takers.items() if seqs]
+        full = [(reader, seqs) for reader, seqs in self.readers.items() if seqs]
         return _one(full, which) if full else None
 
     def _check_free(self, event: Event) -> None:
         assert event.seq not in self.seen
-        assert all(event.seq not in seqs for seqs in self.takers.values())
+        assert all(event.seq not in seqs for seqs in self.readers.values())
         assert all(event.seq not in offer.seqs for offer in self._offers())
 
     def _offers(self) -> list[Offer]:
@@ -168,19 +168,19 @@ class Table:
 
     def check(self) -> None:
         """Check that no message is in two hands, and that no lane carries a seen message."""
-        hands = [set(offer.seqs) for offer in self._offers()] + list(self.takers.values())
+        hands = [set(offer.seqs) for offer in self._offers()] + list(self.readers.values())
         assert sum(map(len, hands)) == len(set().union(*hands))
 
     async def clear(self) -> list[int]:
         """End all readers and lanes and return the remaining mail in order. A witness must miss nothing."""
-        witness = next((taker for taker in self.takers if taker not in self.picky), None)
+        witness = next((reader for reader in self.readers if reader not in self.picky), None)
         if witness is not None:
             # From now on it has seen all of the mailbox.
-            await self._poll(list(self.takers).index(witness), 1000)
-        kept = set() if witness is None else self.takers.pop(witness)
+            await self._poll(list(self.readers).index(witness), 1000)
+        kept = set() if witness is None else self.readers.pop(witness)
         while self.lanes:
             await self._end(0)
-        while self.takers:
+        while self.readers:
             await self._close(0)
         for _ in range(20):  # An offer that was being written when its lane ended is queued again.
             await self.bus.send(HUMAN, "turn", "@human")
@@ -188,9 +188,9 @@ class Table:
             drawn = {event.seq for event in witness.poll(1000)}
             assert kept | drawn == set(self.sent) - self.seen - self.lost
             witness.close()
-        taker = self.bus.delivery.take("nova")
-        left = [event.seq for event in taker.poll(1000)]
-        taker.close()
+        reader = self.bus.delivery.take("nova")
+        left = [event.seq for event in reader.poll(1000)]
+        reader.close()
         return left
 
 

@@ -60,18 +60,18 @@ async def held(bus: Bus, event: Event) -> str:
 
 async def told(bus: Bus) -> list[str]:
     """Wait for notices to the human and return their texts."""
-    taker = bus.delivery.take("human")
+    reader = bus.delivery.take("human")
     async with asyncio.timeout(LIMIT_S):
-        return texts_of(await taker.wait(9))
+        return texts_of(await reader.wait(9))
 
 
 async def test_lost_message_is_held_and_its_sender_is_notified(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lost = await send_and_lose(bus, blobs)
     await bus.send(HUMAN, "whole", "@nova")
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
 
-    taken = texts_of(taker.poll(9))
+    taken = texts_of(reader.poll(9))
 
     assert taken == ["whole"]
     assert await held(bus, lost) == "its content is lost"
@@ -129,14 +129,14 @@ async def test_lost_message_that_was_answered_unread_stays_answered(bus: Bus, bl
 async def test_failed_hold_of_a_lost_message_is_repeated_by_the_next_reader(bus: Bus, blobs: Path) -> None:
     await bus.join("nova")
     lost = await send_and_lose(bus, blobs)
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
     bus.failure = DiskFull("there is no room")
 
-    before = taker.poll(9)
+    before = reader.poll(9)
     async with asyncio.timeout(LIMIT_S):
         await bus.has_failed.wait()
     bus.failure = None
-    taker.close()
+    reader.close()
 
     assert before == []
     assert bus.texts("nova") == []

@@ -35,11 +35,11 @@ def test_message_is_in_hand_until_it_is_settled(mailboxes: Mailboxes) -> None:
 
 def test_mailbox_with_an_open_reader_is_kept(mailboxes: Mailboxes) -> None:
     before = mailboxes.get("luna")
-    taker = before.open()
+    reader = before.open()
 
     mailboxes.forget_idle("luna")
     kept = mailboxes.get("luna") is before
-    taker.close()
+    reader.close()
     mailboxes.forget_idle("luna")
     mailboxes.forget_idle("nova")
 
@@ -48,11 +48,11 @@ def test_mailbox_with_an_open_reader_is_kept(mailboxes: Mailboxes) -> None:
 
 
 async def test_reader_of_a_mailbox_is_woken(mailboxes: Mailboxes) -> None:
-    taker = mailboxes.get("luna").open()
-    assert taker.poll(1) == []
+    reader = mailboxes.get("luna").open()
+    assert reader.poll(1) == []
 
     mailboxes.wake("nova", is_behind=False)
     mailboxes.wake("luna", is_behind=True)
-    taker.close()
+    reader.close()
 
-    assert await taker.wait(1) == []
+    assert await reader.wait(1) == []

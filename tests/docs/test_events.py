@@ -44,7 +44,7 @@ from palaver.protocol.requests import (
     CloseRoom,
     DaemonStarted,
     ExpireReservation,
-    FireNag,
+    FireReminder,
     Gone,
     HandOn,
     Import,
@@ -259,7 +259,7 @@ class Play:
         over = ClosePermission(name="zora", permission="p1", decision="deny", reason="timeout")
         await self.ask(SYSTEM_CALLER, over)
         await self.ask(zora, Leave())
-        await self.ask(SYSTEM_CALLER, FireNag(agent="zora", request=request.seq))
+        await self.ask(SYSTEM_CALLER, FireReminder(agent="zora", request=request.seq))
 
     async def shares(self) -> None:
         """Join and leave a room, and use the stick in every way."""
@@ -274,14 +274,14 @@ class Play:
         handoff: dict[str, object] = {"status": "done", "next_action": "go on"}
         await self.ask(rosa, ReleaseStick(room=id_, turn=1, lease=lease, handoff=handoff))
         self.bus.clock.advance(1201)
-        self.bus.attendance.waiting.add((id_, "tara"))
+        self.bus.member_presence.waiting.add((id_, "tara"))
         await self.ask(SYSTEM_CALLER, ExpireReservation(room=id_, turn=1))
         held = await self.ask(tara, Claim(room=id_))
         lease = str(held.payload["lease_id"])
         await self.ask(tara, PassStick(room=id_, turn=2, lease=lease, to="sara", handoff=handoff))
         await self.ask(HUMAN, room)
         await self.ask(HUMAN, TakeOver(room=id_, turn=2, reason="mine", is_override=True))
-        self.bus.attendance.gone["human"] = self.bus.clock.now_ms()
+        self.bus.member_presence.gone["human"] = self.bus.clock.now_ms()
         self.bus.clock.advance(600)
         await self.ask(SYSTEM_CALLER, HandOn(room=id_, turn=3))
         await self.ask(rosa, Send(text="hear", room=id_, delivery_hint="interrupt"))

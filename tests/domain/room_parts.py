@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from palaver.domain.lease import Moment, Move, Policy, RoomFacts, Sight
+from palaver.domain.lease import Move, Policy, RoomFacts, RoomSnapshot, Sight
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import payload_of
 from palaver.state.rooms import Member, Room, apply_to_room
@@ -76,10 +76,10 @@ def released(room: Room, reserved_for: str = "", handoff: dict[str, object] | No
     return apply_to_room(room, event("release", room.owner, payload, to=reserved_for))
 
 
-def moment(room: Room, now_ms: int = NOW_MS, started_ms: int = 0, **sights: Sight) -> Moment:
-    """Return a moment with all members present, except those given otherwise."""
+def snapshot(room: Room, now_ms: int = NOW_MS, started_ms: int = 0, **sights: Sight) -> RoomSnapshot:
+    """Return a snapshot with all members present, except those given otherwise."""
     known = {name: sights.get(name, HERE) for name in room.names}
-    return Moment(
+    return RoomSnapshot(
         room=room, facts=RoomFacts(now_ms=now_ms, started_ms=started_ms, sights=known), policy=POLICY
     )
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from tests.domain.room_parts import HERE, NOW_MS, POLICY, event, held_by, moment, released, room_of
+from tests.domain.room_parts import HERE, NOW_MS, POLICY, event, held_by, released, room_of, snapshot
 
 from palaver.domain.lease import (
     Cause,
-    Moment,
+    RoomSnapshot,
     Sight,
     conditions,
     gone_at_ms,
@@ -27,11 +27,11 @@ RESERVED = released(OWNED, "bob")
 AWAY = Sight()
 
 
-def shown(now: Moment) -> list[str]:
+def shown(now: RoomSnapshot) -> list[str]:
     return [*conditions(now.room, now.facts, now.policy)]
 
 
-def outlook_of(now: Moment) -> tuple[Cause | None, int | None]:
+def outlook_of(now: RoomSnapshot) -> tuple[Cause | None, int | None]:
     found = outlook(now.room, now.facts, now.policy)
     return found.cause, found.changes_ms
 
@@ -52,14 +52,14 @@ def outlook_of(now: Moment) -> tuple[Cause | None, int | None]:
 def test_lease_restarts_with_each_sign_of_a_present_owner(
     sight: Sight, started_ms: int, until_ms: int
 ) -> None:
-    now = moment(OWNED, started_ms=started_ms, ann=sight)
+    now = snapshot(OWNED, started_ms=started_ms, ann=sight)
 
     assert lease_until_ms(now.room, now.facts, now.policy) == until_ms
 
 
 def test_active_owner_always_has_a_full_lease() -> None:
     later = NOW_MS + 10 * LEASE
-    now = moment(OWNED, later, ann=Sight(is_present=True, is_active=True))
+    now = snapshot(OWNED, later, ann=Sight(is_present=True, is_active=True))
 
     assert lease_until_ms(now.room, now.facts, now.policy) == later + LEASE
     assert shown(now) == []
@@ -83,7 +83,7 @@ def test_active_owner_always_has_a_full_lease() -> None:
 def test_owner_counts_as_exited_a_grace_after_its_last_sign(
     sight: Sight, started_ms: int, gone_ms: int | None
 ) -> None:
-    now = moment(OWNED, started_ms=started_ms, ann=sight)
+    now = snapshot(OWNED, started_ms=started_ms, ann=sight)
 
     assert gone_at_ms(now.room, "ann", now.facts, now.policy) == gone_ms
 
@@ -101,13 +101,13 @@ def test_owner_counts_as_exited_a_grace_after_its_last_sign(
 def test_absent_member_is_removed_on_time_despite_restarts(
     sight: Sight, started_ms: int, retires_ms: int | None
 ) -> None:
-    now = moment(room_of("ann", "bob"), started_ms=started_ms, bob=sight)
+    now = snapshot(room_of("ann", "bob"), started_ms=started_ms, bob=sight)
 
     assert retires_at_ms(now.room, "bob", now.facts, now.policy) == retires_ms
 
 
 def test_restart_does_not_extend_a_short_grace() -> None:
-    now = moment(OWNED, started_ms=NOW_MS, bob=Sight(gone_since_ms=1))
+    now = snapshot(OWNED, started_ms=NOW_MS, bob=Sight(gone_since_ms=1))
     short = replace(POLICY, heartbeat_ms=500)
 
     assert gone_at_ms(now.room, "bob", now.facts, short) == NOW_MS + 1_000
@@ -115,14 +115,14 @@ def test_restart_does_not_extend_a_short_grace() -> None:
 
 def test_member_counts_as_exited_from_the_end_of_its_grace() -> None:
     gone = Sight(gone_since_ms=NOW_MS)
-    before, after = (moment(OWNED, NOW_MS + GRACE + step, bob=gone) for step in (-1, 0))
+    before, after = (snapshot(OWNED, NOW_MS + GRACE + step, bob=gone) for step in (-1, 0))
 
     assert not is_gone(before.room, "bob", before.facts, before.policy)
     assert is_gone(after.room, "bob", after.facts, after.policy)
 
 
 def test_reservation_ends_with_its_time_or_its_recipient() -> None:
-    here, gone = moment(RESERVED), moment(RESERVED, bob=Sight(gone_since_ms=NOW_MS))
+    here, gone = snapshot(RESERVED), snapshot(RESERVED, bob=Sight(gone_since_ms=NOW_MS))
 
     assert reservation_until_ms(here.room, here.facts, here.policy) == NOW_MS + POLICY.claim_ms
     assert reservation_until_ms(gone.room, gone.facts, gone.policy) == NOW_MS + GRACE
@@ -148,25 +148,25 @@ def test_reservation_ends_with_its_time_or_its_recipient() -> None:
 def test_owner_can_lose_the_stick_for_each_cause(
     after_ms: int, sight: Sight, expected: tuple[Cause | None, int | None]
 ) -> None:
-    assert outlook_of(moment(OWNED, NOW_MS + after_ms, ann=sight)) == expected
+    assert outlook_of(snapshot(OWNED, NOW_MS + after_ms, ann=sight)) == expected
 
 
 def test_reservation_can_be_taken_over_late_and_a_free_stick_never() -> None:
-    assert outlook_of(moment(RESERVED)) == (None, NOW_MS + POLICY.claim_ms)
-    assert outlook_of(moment(RESERVED, NOW_MS + POLICY.claim_ms)) == (Cause.CLAIM_TIMEOUT, None)
-    assert outlook_of(moment(room_of("ann"))) == (None, None)
+    assert outlook_of(snapshot(RESERVED)) == (None, NOW_MS + POLICY.claim_ms)
+    assert outlook_of(snapshot(RESERVED, NOW_MS + POLICY.claim_ms)) == (Cause.CLAIM_TIMEOUT, None)
+    assert outlook_of(snapshot(room_of("ann"))) == (None, None)
 
 
 def test_all_conditions_of_a_room_are_listed() -> None:
     late = NOW_MS + LEASE
 
-    assert shown(moment(OWNED)) == []
-    assert shown(moment(OWNED, late, ann=Sight(is_present=True))) == ["stale_owner"]
+    assert shown(snapshot(OWNED)) == []
+    assert shown(snapshot(OWNED, late, ann=Sight(is_present=True))) == ["stale_owner"]
     gone = Sight(gone_since_ms=1, idle_since_ms=1)
-    assert shown(moment(OWNED, late, ann=gone)) == ["stale_owner", "owner_gone", "owner_idle"]
-    assert shown(moment(RESERVED)) == []
-    assert shown(moment(RESERVED, late, bob=Sight(gone_since_ms=1))) == ["recipient_gone"]
-    assert shown(moment(room_of("ann"), ann=AWAY)) == ["dormant"]
+    assert shown(snapshot(OWNED, late, ann=gone)) == ["stale_owner", "owner_gone", "owner_idle"]
+    assert shown(snapshot(RESERVED)) == []
+    assert shown(snapshot(RESERVED, late, bob=Sight(gone_since_ms=1))) == ["recipient_gone"]
+    assert shown(snapshot(room_of("ann"), ann=AWAY)) == ["dormant"]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_all_conditions_of_a_room_are_listed() -> None:
     ],
 )
 def test_exit_is_shown_before_a_takeover_is_possible(after_ms: int, sight: Sight, is_shown: bool) -> None:
-    owned = moment(OWNED, NOW_MS + after_ms, ann=sight)
-    reserved = moment(RESERVED, NOW_MS + after_ms, bob=sight)
+    owned = snapshot(OWNED, NOW_MS + after_ms, ann=sight)
+    reserved = snapshot(RESERVED, NOW_MS + after_ms, bob=sight)
 
     assert ("owner_gone" in shown(owned)) is is_shown
     assert ("recipient_gone" in shown(reserved)) is is_shown
@@ -194,4 +194,4 @@ def test_exit_is_shown_before_a_takeover_is_possible(after_ms: int, sight: Sight
 def test_closed_room_is_not_dormant() -> None:
     closed = apply_to_room(room_of("ann"), event("close", "human"))
 
-    assert shown(moment(closed, ann=AWAY)) == []
+    assert shown(snapshot(closed, ann=AWAY)) == []

@@ -18,7 +18,7 @@ CASES = json.loads(FILE.read_text(encoding="utf-8"))["fairness"]
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_vector_gives_the_expected_next_owner(case: dict[str, Any]) -> None:
-    turns = {name: int(moment.removeprefix("t")) for name, moment in case["last_ownership"].items()}
+    turns = {name: int(snapshot.removeprefix("t")) for name, snapshot in case["last_ownership"].items()}
     every = {one["id"]: one for one in case["members"]}
     waiting = [
         member(name, one["ord"], turns.get(name, 0))

@@ -1,7 +1,7 @@
 """Leaving a room, removing members, and closing a room."""
 
 import pytest
-from tests.domain.room_parts import NOW_MS, POLICY, event, moment, room_of
+from tests.domain.room_parts import NOW_MS, POLICY, event, room_of, snapshot
 
 from palaver.domain.lease import Move, Sight
 from palaver.domain.members import close, kick, leave, retire, tell_kick
@@ -20,7 +20,7 @@ def caller(name: str, standing: Standing = Standing.WORKER) -> Caller:
 
 
 def removed(who: Caller, target: str, *, is_forced: bool = False, bob: Sight = GONE) -> Move:
-    return kick(moment(ROOM, LATE_MS, bob=bob), who, target, "why", is_forced=is_forced)
+    return kick(snapshot(ROOM, LATE_MS, bob=bob), who, target, "why", is_forced=is_forced)
 
 
 def test_member_leaves_with_a_reason() -> None:
@@ -98,4 +98,4 @@ def test_closed_room_cannot_be_closed_again() -> None:
     with pytest.raises(RoomClosed):
         close(CLOSED, "over")
     with pytest.raises(RoomClosed):
-        kick(moment(CLOSED), caller("ann"), "bob", "", is_forced=False)
+        kick(snapshot(CLOSED), caller("ann"), "bob", "", is_forced=False)

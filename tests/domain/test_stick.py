@@ -8,14 +8,14 @@ from tests.domain.room_parts import (
     POLICY,
     event,
     held_by,
-    moment,
     released,
     room_of,
+    snapshot,
     written,
 )
 
 from palaver.domain import stick
-from palaver.domain.lease import Moment, Move, NoChange, Sight
+from palaver.domain.lease import Move, NoChange, RoomSnapshot, Sight
 from palaver.errors import (
     BadRequest,
     NotOwner,
@@ -40,11 +40,13 @@ AWAY = Sight()
 LONG_MS = NOW_MS + POLICY.claim_ms
 
 
-def claim(now: Moment, name: str, *, is_parked: bool = False, allows_solo: bool = True) -> Move | NoChange:
+def claim(
+    now: RoomSnapshot, name: str, *, is_parked: bool = False, allows_solo: bool = True
+) -> Move | NoChange:
     return stick.claim(now, name, "lease", is_parked=is_parked, allows_solo=allows_solo)
 
 
-def told(now: Moment, name: str, **fields: bool) -> NoChange:
+def told(now: RoomSnapshot, name: str, **fields: bool) -> NoChange:
     found = claim(now, name, **fields)
     assert isinstance(found, NoChange)
     return found
@@ -57,7 +59,7 @@ def freed(move: Move | None) -> Freed:
 
 
 def test_claim_event_contains_all_of_its_effects() -> None:
-    move = claim(moment(released(OWNED)), "bob")
+    move = claim(snapshot(released(OWNED)), "bob")
 
     assert move == Move(
         payload=Granted(
@@ -73,7 +75,7 @@ def test_claim_event_contains_all_of_its_effects() -> None:
 
 
 def test_owner_gets_its_turn_while_its_lease_runs() -> None:
-    live, over = moment(OWNED), moment(OWNED, NOW_MS + POLICY.lease_ms)
+    live, over = snapshot(OWNED), snapshot(OWNED, NOW_MS + POLICY.lease_ms)
 
     assert told(live, "ann") == NoChange(
         status="your_turn", reason="already_owner", look_again_ms=POLICY.lease_ms
@@ -85,54 +87,54 @@ def test_owner_gets_its_turn_while_its_lease_runs() -> None:
 
 
 def test_waiter_gets_the_time_of_the_next_check() -> None:
-    assert told(moment(OWNED), "bob") == NoChange(status="not_yet", look_again_ms=POLICY.lease_ms)
+    assert told(snapshot(OWNED), "bob") == NoChange(status="not_yet", look_again_ms=POLICY.lease_ms)
 
 
 def test_stick_reserved_for_another_is_not_granted() -> None:
     room = released(OWNED, "bob")
 
-    assert told(moment(room), "cat") == NoChange(status="not_yet", look_again_ms=POLICY.claim_ms)
-    assert told(moment(room, LONG_MS + 1), "cat") == NoChange(status="not_yet", look_again_ms=0)
+    assert told(snapshot(room), "cat") == NoChange(status="not_yet", look_again_ms=POLICY.claim_ms)
+    assert told(snapshot(room, LONG_MS + 1), "cat") == NoChange(status="not_yet", look_again_ms=0)
 
 
 def test_parked_member_hears_only_of_a_handoff() -> None:
-    assert told(moment(IDLE), "bob", is_parked=True) == NoChange(status="not_yet")
-    assert told(moment(released(OWNED)), "bob", is_parked=True).reason == "auto_claim_disabled"
+    assert told(snapshot(IDLE), "bob", is_parked=True) == NoChange(status="not_yet")
+    assert told(snapshot(released(OWNED)), "bob", is_parked=True).reason == "auto_claim_disabled"
 
 
 def test_without_solo_claims_a_member_waits_for_another_one() -> None:
-    alone = moment(IDLE, bob=AWAY, cat=AWAY)
+    alone = snapshot(IDLE, bob=AWAY, cat=AWAY)
 
     assert told(alone, "ann", allows_solo=False).reason == "solo_claim_disabled"
     assert isinstance(claim(alone, "ann"), Move)
-    assert isinstance(claim(moment(IDLE), "ann", allows_solo=False), Move)
+    assert isinstance(claim(snapshot(IDLE), "ann", allows_solo=False), Move)
 
 
 def test_closed_room_is_reported_and_non_members_are_refused() -> None:
-    assert told(moment(CLOSED), "ann") == NoChange(status="closed")
+    assert told(snapshot(CLOSED), "ann") == NoChange(status="closed")
     with pytest.raises(UnknownMember):
-        claim(moment(IDLE), "eve")
+        claim(snapshot(IDLE), "eve")
 
 
 def test_last_owner_may_claim_again_when_no_other_member_wants_it() -> None:
     room = released(OWNED)
 
-    assert told(moment(room), "ann").reason == "prior_owner_cooldown"
-    assert isinstance(claim(moment(room, bob=AWAY, cat=PARKED), "ann"), Move)
-    assert isinstance(claim(moment(room, NOW_MS + POLICY.cooldown_ms), "ann"), Move)
+    assert told(snapshot(room), "ann").reason == "prior_owner_cooldown"
+    assert isinstance(claim(snapshot(room, bob=AWAY, cat=PARKED), "ann"), Move)
+    assert isinstance(claim(snapshot(room, NOW_MS + POLICY.cooldown_ms), "ann"), Move)
 
 
 def test_fairer_members_go_first_briefly_except_after_a_lapse() -> None:
     room = released(OWNED)
     late = released(OWNED, "bob")
-    late = written(late, "x", _move(stick.expire(moment(late, LONG_MS), 1)), ts=NOW_MS)
+    late = written(late, "x", _move(stick.expire(snapshot(late, LONG_MS), 1)), ts=NOW_MS)
 
-    assert told(moment(room), "cat").hint == "bob is before you in line."
-    assert isinstance(claim(moment(room, bob=AWAY), "cat"), Move)
-    assert isinstance(claim(moment(room, NOW_MS + POLICY.waiter_grace_ms), "cat"), Move)
+    assert told(snapshot(room), "cat").hint == "bob is before you in line."
+    assert isinstance(claim(snapshot(room, bob=AWAY), "cat"), Move)
+    assert isinstance(claim(snapshot(room, NOW_MS + POLICY.waiter_grace_ms), "cat"), Move)
     assert late.lapsed == "bob"
-    assert isinstance(claim(moment(late), "cat"), Move)
-    assert isinstance(claim(moment(late, cat=AWAY), "ann"), Move)
+    assert isinstance(claim(snapshot(late), "cat"), Move)
+    assert isinstance(claim(snapshot(late, cat=AWAY), "ann"), Move)
 
 
 def _move(found: Move | None) -> Move:
@@ -154,7 +156,7 @@ def _move(found: Move | None) -> Move:
 def test_release_reserves_the_stick_for_the_fairest_waiter(
     sights: dict[str, Sight], reserved_for: str
 ) -> None:
-    move = stick.release(moment(OWNED, LONG_MS, 0, **sights), "ann", 1, "lease", HANDOFF)
+    move = stick.release(snapshot(OWNED, LONG_MS, 0, **sights), "ann", 1, "lease", HANDOFF)
 
     assert freed(move).reserved_for == reserved_for
     assert freed(move).until == (LONG_MS + POLICY.claim_ms if reserved_for else 0)
@@ -163,7 +165,7 @@ def test_release_reserves_the_stick_for_the_fairest_waiter(
 
 
 def test_member_that_just_joined_counts_as_waiting() -> None:
-    move = stick.release(moment(OWNED, NOW_MS + POLICY.waiter_grace_ms), "ann", 1, "lease", HANDOFF)
+    move = stick.release(snapshot(OWNED, NOW_MS + POLICY.waiter_grace_ms), "ann", 1, "lease", HANDOFF)
 
     assert freed(move).reserved_for == "bob"
 
@@ -183,7 +185,7 @@ def test_member_that_just_joined_counts_as_waiting() -> None:
 def test_only_the_owner_can_release_the_stick(
     room: Room, name: str, turn: int, lease: str, code: str
 ) -> None:
-    now = moment(room)
+    now = snapshot(room)
 
     with pytest.raises(RequestError) as released_:
         stick.release(now, name, turn, lease, HANDOFF)
@@ -200,17 +202,17 @@ def test_lease_of_another_member_is_refused() -> None:
 
 def test_owner_cannot_park_with_the_stick() -> None:
     with pytest.raises(ParkRequiresRelease):
-        claim(moment(OWNED), "ann", is_parked=True)
+        claim(snapshot(OWNED), "ann", is_parked=True)
 
 
 def test_pass_needs_a_present_recipient_or_an_override() -> None:
-    away = moment(OWNED, bob=AWAY)
+    away = snapshot(OWNED, bob=AWAY)
 
     with pytest.raises(RecipientUnreachable):
         stick.pass_on(away, "ann", 1, "lease", "bob", HANDOFF, is_override=False)
     move = stick.pass_on(away, "ann", 1, "lease", "bob", HANDOFF, is_override=True)
 
-    found = claim(moment(written(OWNED, "ann", move)), "bob", is_parked=True)
+    found = claim(snapshot(written(OWNED, "ann", move)), "bob", is_parked=True)
     assert isinstance(found, Move)
     assert isinstance(found.payload, Granted)
     assert found.payload.reason == "direct_pass"
@@ -218,7 +220,7 @@ def test_pass_needs_a_present_recipient_or_an_override() -> None:
 
 def test_stick_cannot_be_passed_to_oneself_or_a_non_member() -> None:
     def give(to: str) -> Move:
-        return stick.pass_on(moment(OWNED), "ann", 1, "lease", to, HANDOFF, is_override=False)
+        return stick.pass_on(snapshot(OWNED), "ann", 1, "lease", to, HANDOFF, is_override=False)
 
     with pytest.raises(BadRequest):
         give("@ann")
@@ -232,7 +234,7 @@ def test_stick_cannot_be_passed_to_oneself_or_a_non_member() -> None:
 )
 def test_takeover_needs_the_current_turn(room: Room, error: type[RequestError]) -> None:
     with pytest.raises(error):
-        stick.take_over(moment(room), "bob", 1, "lease", "", is_override=True)
+        stick.take_over(snapshot(room), "bob", 1, "lease", "", is_override=True)
 
 
 @pytest.mark.parametrize(
@@ -248,24 +250,24 @@ def test_takeover_needs_the_current_turn(room: Room, error: type[RequestError]) 
 )
 def test_takeover_is_refused_before_it_is_available(room: Room, name: str, error: type[RequestError]) -> None:
     with pytest.raises(error):
-        stick.take_over(moment(room), name, 1, "lease", "", is_override=False)
+        stick.take_over(snapshot(room), name, 1, "lease", "", is_override=False)
 
 
 def test_previous_owner_lets_others_take_over_first() -> None:
     room = held_by(released(OWNED, "bob"), "bob")
     late = NOW_MS + POLICY.lease_ms
 
-    assert told(moment(room, late), "ann").status == "not_yet"
-    assert told(moment(room, late), "cat").status == "takeover_available"
-    assert told(moment(room, late, cat=AWAY), "ann").status == "takeover_available"
+    assert told(snapshot(room, late), "ann").status == "not_yet"
+    assert told(snapshot(room, late), "cat").status == "takeover_available"
+    assert told(snapshot(room, late, cat=AWAY), "ann").status == "takeover_available"
     with pytest.raises(TakeoverIneligible):
-        stick.take_over(moment(room, late), "ann", 2, "lease", "", is_override=False)
+        stick.take_over(snapshot(room, late), "ann", 2, "lease", "", is_override=False)
 
 
 def test_takeover_event_contains_all_of_its_effects() -> None:
     late = NOW_MS + POLICY.lease_ms
 
-    move = stick.take_over(moment(OWNED, late), "bob", 1, "new", "stuck", is_override=False)
+    move = stick.take_over(snapshot(OWNED, late), "bob", 1, "new", "stuck", is_override=False)
 
     assert move == Move(
         payload=TakenOver(
@@ -283,7 +285,7 @@ def test_takeover_event_contains_all_of_its_effects() -> None:
 def test_reservation_is_taken_over_with_its_handoff() -> None:
     room = released(OWNED, "bob")
 
-    move = stick.take_over(moment(room, LONG_MS), "cat", 1, "new", "", is_override=False)
+    move = stick.take_over(snapshot(room, LONG_MS), "cat", 1, "new", "", is_override=False)
     taken = written(room, "cat", move)
 
     assert move.to == ("bob",)
@@ -292,7 +294,7 @@ def test_reservation_is_taken_over_with_its_handoff() -> None:
 
 def test_stick_of_an_exited_owner_goes_to_a_waiter_without_a_handoff() -> None:
     gone = Sight(gone_since_ms=NOW_MS)
-    now = moment(OWNED, NOW_MS + POLICY.gone_grace_ms, ann=gone, cat=WAITS)
+    now = snapshot(OWNED, NOW_MS + POLICY.gone_grace_ms, ann=gone, cat=WAITS)
 
     move = stick.hand_on(now, 1, "harness_gone")
 
@@ -307,13 +309,13 @@ def test_stick_of_an_exited_owner_goes_to_a_waiter_without_a_handoff() -> None:
     )
     assert written(OWNED, "[pal-events]", move).pending is None
     assert stick.hand_on(now, 2, "harness_gone") is None
-    assert stick.hand_on(moment(OWNED), 1, "harness_gone") is None
-    assert stick.hand_on(moment(IDLE), 0, "harness_gone") is None
+    assert stick.hand_on(snapshot(OWNED), 1, "harness_gone") is None
+    assert stick.hand_on(snapshot(IDLE), 0, "harness_gone") is None
 
 
 def test_expired_reservation_goes_to_the_next_waiter() -> None:
     room = released(OWNED, "bob")
-    now = moment(room, LONG_MS, bob=WAITS, cat=WAITS)
+    now = snapshot(room, LONG_MS, bob=WAITS, cat=WAITS)
 
     move = stick.expire(now, 1)
 
@@ -323,5 +325,5 @@ def test_expired_reservation_goes_to_the_next_waiter() -> None:
         room="repo-abcd", turn_id=1, reserved_for="cat", until=LONG_MS + POLICY.claim_ms, sender="ann"
     )
     assert stick.expire(now, 2) is None
-    assert stick.expire(moment(room), 1) is None
-    assert stick.expire(moment(IDLE), 0) is None
+    assert stick.expire(snapshot(room), 1) is None
+    assert stick.expire(snapshot(IDLE), 0) is None

@@ -17,8 +17,8 @@ from tests.limits import LIMIT_S
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.domain.lease import Policy
-from palaver.identity.presence import AttendanceBook
-from palaver.identity.workspace import Places
+from palaver.identity.presence import MemberPresenceBook
+from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
 from palaver.protocol.agents import Caller
@@ -98,7 +98,7 @@ def rendered(result: ServiceResult) -> RoomResult:
 
 
 class Stage(Bus):
-    """A bus with rooms: room services, attendance, and the reactor for time limits in rooms."""
+    """A bus with rooms: room services, presence, and the reactor for time limits in rooms."""
 
     def __init__(self, log: Log, clock: FakeClock, tasks: asyncio.TaskGroup, policy: Policy) -> None:
         super().__init__(log, clock, tasks)
@@ -106,7 +106,7 @@ class Stage(Bus):
         self.tasks = tasks
         self.timers = Timers(clock, self.settle)
         self.tokens: set[str] = set()
-        self.book = AttendanceBook(
+        self.book = MemberPresenceBook(
             log,
             clock=clock,
             is_present=self.present.__contains__,
@@ -119,21 +119,21 @@ class Stage(Bus):
             ids=UlidSource(clock, bytes),
             is_present=self.present.__contains__,
             draw=lambda: next(self.draws),
-            attendance=self.book,
+            member_presence=self.book,
             policy=policy,
         )
         self.rooms = RoomService(
             log=log,
             broker=self.broker,
             clock=clock,
-            attendance=self.book,
-            places=Places(["/nobody"]),
+            member_presence=self.book,
+            workspaces=Workspaces(["/nobody"]),
             policy=policy,
             agents=self._agents,
             inbox=self._inbox,
             call_later=self.timers.call_later,
         )
-        self.desk = RenderedRooms(self.rooms)
+        self.rendered = RenderedRooms(self.rooms)
         self.submitted: list[Request] = []
         self.sticks = Sticks(
             log,
@@ -196,7 +196,7 @@ class Stage(Bus):
         found = []
         for name in names:
             asking = await self.join(name, by=by)
-            await self.desk.join_path(asking, context_path=str(path))
+            await self.rendered.join_path(asking, context_path=str(path))
             found.append(asking)
         return found
 

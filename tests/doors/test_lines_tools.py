@@ -20,7 +20,7 @@ STATE = ToolOp(req=2, tool="get_room_state", arguments={"room_id": "shop"})
 
 
 @dataclass
-class Desk:
+class WaitingRooms:
     """Room services with a wait that ends when the test says so."""
 
     came: asyncio.Event = field(default_factory=asyncio.Event)
@@ -46,35 +46,35 @@ class Desk:
 
 @dataclass
 class FakeServices:
-    rooms: Desk
+    rooms: WaitingRooms
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def rooms() -> WaitingRooms:
+    return WaitingRooms()
 
 
 @pytest.fixture
-def tools(desk: Desk) -> ToolCalls:
-    return ToolCalls(cast("Services", FakeServices(desk)))
+def tools(rooms: WaitingRooms) -> ToolCalls:
+    return ToolCalls(cast("Services", FakeServices(rooms)))
 
 
-async def begun(tools: ToolCalls, desk: Desk) -> "asyncio.Task[dict[str, object]]":
+async def begun(tools: ToolCalls, rooms: WaitingRooms) -> "asyncio.Task[dict[str, object]]":
     """Start a wait; it is running when this returns."""
     waiting = asyncio.ensure_future(tools.call(LUNA, WAIT))
     async with asyncio.timeout(LIMIT_S):
-        await desk.came.wait()
+        await rooms.came.wait()
     return waiting
 
 
-async def test_call_runs_the_tool_with_its_request_key(tools: ToolCalls, desk: Desk) -> None:
-    waiting = await begun(tools, desk)
+async def test_call_runs_the_tool_with_its_request_key(tools: ToolCalls, rooms: WaitingRooms) -> None:
+    waiting = await begun(tools, rooms)
 
-    desk.turn.set()
+    rooms.turn.set()
 
     assert await waiting == {"status": "your_turn", "for": "luna"}
-    assert desk.keys == [b"\n" * 16]
-    assert desk.given_up == 0
+    assert rooms.keys == [b"\n" * 16]
+    assert rooms.given_up == 0
 
 
 async def test_error_of_a_tool_is_raised(tools: ToolCalls) -> None:
@@ -84,29 +84,33 @@ async def test_error_of_a_tool_is_raised(tools: ToolCalls) -> None:
         await tools.call(LUNA, ToolOp(req=4, tool="dance"))
 
 
-async def test_shutdown_ends_waits_with_an_error_that_says_to_retry(tools: ToolCalls, desk: Desk) -> None:
-    waiting = await begun(tools, desk)
+async def test_shutdown_ends_waits_with_an_error_that_says_to_retry(
+    tools: ToolCalls, rooms: WaitingRooms
+) -> None:
+    waiting = await begun(tools, rooms)
 
     tools.end()
 
     with pytest.raises(ShuttingDown, match="connect again"):
         await waiting
-    assert desk.given_up == 1
+    assert rooms.given_up == 1
 
 
-async def test_shutdown_refuses_new_waits_and_serves_other_calls(tools: ToolCalls, desk: Desk) -> None:
+async def test_shutdown_refuses_new_waits_and_serves_other_calls(
+    tools: ToolCalls, rooms: WaitingRooms
+) -> None:
     tools.end()
 
     with pytest.raises(ShuttingDown):
         await tools.call(LUNA, WAIT)
 
-    assert desk.keys == []
+    assert rooms.keys == []
     assert await tools.call(LUNA, STATE) == {"room_id": "shop"}
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-async def test_cancelled_call_cancels_the_tool(tools: ToolCalls, desk: Desk, is_over: bool) -> None:
-    waiting = await begun(tools, desk)
+async def test_cancelled_call_cancels_the_tool(tools: ToolCalls, rooms: WaitingRooms, is_over: bool) -> None:
+    waiting = await begun(tools, rooms)
 
     waiting.cancel()
     if is_over:
@@ -115,14 +119,14 @@ async def test_cancelled_call_cancels_the_tool(tools: ToolCalls, desk: Desk, is_
         await waiting
 
     assert waiting.cancelled()
-    assert desk.given_up == 1
+    assert rooms.given_up == 1
 
 
-async def test_finished_wait_is_not_ended_again(tools: ToolCalls, desk: Desk) -> None:
-    waiting = await begun(tools, desk)
-    desk.turn.set()
+async def test_finished_wait_is_not_ended_again(tools: ToolCalls, rooms: WaitingRooms) -> None:
+    waiting = await begun(tools, rooms)
+    rooms.turn.set()
     await waiting
 
     tools.end()
 
-    assert desk.given_up == 0
+    assert rooms.given_up == 0

@@ -17,7 +17,7 @@ from palaver.services.permissions import (
     LIMIT_WAIT_S,
     Pending,
     PermissionBook,
-    PermissionDesk,
+    PermissionService,
     PermissionVerdict,
 )
 
@@ -35,9 +35,9 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
         yield made
 
 
-def desk_of(parts: Parts) -> PermissionDesk:
+def service_of(parts: Parts) -> PermissionService:
     services = parts.services
-    return PermissionDesk(
+    return PermissionService(
         services.agents.permissions,
         broker=services.broker,
         queries=services.queries,
@@ -46,14 +46,14 @@ def desk_of(parts: Parts) -> PermissionDesk:
     )
 
 
-async def taken(parts: Parts) -> tuple[PermissionDesk, Pending, Caller]:
+async def taken(parts: Parts) -> tuple[PermissionService, Pending, Caller]:
     """A request of an agent that is blocked by it."""
     luna = await parts.bus.join("luna")
     await parts.bus.submit(luna, SetStatus(state="blocked", detail="permission"))
-    desk = desk_of(parts)
-    pending = await desk.take(luna, *ASK)
+    service = service_of(parts)
+    pending = await service.take(luna, *ASK)
     assert pending is not None
-    return desk, pending, luna
+    return service, pending, luna
 
 
 async def test_request_is_shown_without_control_characters_but_kept_exactly() -> None:
@@ -130,7 +130,7 @@ async def test_no_request_waits_when_approvals_are_off(tmp_path: Path) -> None:
     async with opened_parts(tmp_path) as parts:
         luna = await parts.bus.join("luna")
 
-        assert await desk_of(parts).take(luna, *ASK) is None
+        assert await service_of(parts).take(luna, *ASK) is None
 
         assert parts.permissions.all() == ()
         assert await parts.payloads(ASKED) == []
@@ -150,17 +150,17 @@ async def test_request_that_cannot_be_stored_does_not_wait(parts: Parts) -> None
     await parts.log.close()
 
     with pytest.raises(Unavailable):
-        await desk_of(parts).take(luna, *ASK)
+        await service_of(parts).take(luna, *ASK)
 
     assert parts.permissions.all() == ()
 
 
 @pytest.mark.parametrize(("is_allowed", "detail"), [(True, "Bash: ls [2J"), (False, "thinking")])
 async def test_decision_of_a_person_unblocks_the_agent(parts: Parts, is_allowed: bool, detail: str) -> None:
-    desk, pending, _ = await taken(parts)
+    service, pending, _ = await taken(parts)
     pending.decided.set_result(is_allowed)
 
-    verdict = await desk.verdict(pending)
+    verdict = await service.verdict(pending)
 
     assert verdict == PermissionVerdict(is_allowed, "" if is_allowed else "a person denied it")
     assert (parts.bus.agent("luna").state, parts.bus.agent("luna").detail) == ("active", detail)
@@ -168,19 +168,19 @@ async def test_decision_of_a_person_unblocks_the_agent(parts: Parts, is_allowed:
 
 
 async def test_status_is_unchanged_when_the_harness_reports_it_itself(parts: Parts) -> None:
-    desk, pending, _ = await taken(parts)
+    service, pending, _ = await taken(parts)
     pending.decided.set_result(True)
 
-    assert (await desk.verdict(pending, is_told=True)).is_allowed
+    assert (await service.verdict(pending, is_told=True)).is_allowed
 
     assert parts.bus.agent("luna").state == "blocked"
 
 
 async def test_request_is_denied_after_the_time_limit(tmp_path: Path) -> None:
     async with opened_parts(tmp_path, approvals=1, approvals_wait_s=0) as parts:
-        desk, pending, _ = await taken(parts)
+        service, pending, _ = await taken(parts)
 
-        verdict = await desk.verdict(pending)
+        verdict = await service.verdict(pending)
 
         assert verdict == PermissionVerdict(is_allowed=False, message="no person answered in time")
         (answered,) = await parts.payloads("permission.answered")
@@ -191,9 +191,9 @@ async def test_request_is_denied_after_the_time_limit(tmp_path: Path) -> None:
 
 async def test_request_in_decision_at_the_time_limit_is_awaited(tmp_path: Path) -> None:
     async with opened_parts(tmp_path, approvals=1, approvals_wait_s=0) as parts:
-        desk, pending, _ = await taken(parts)
+        service, pending, _ = await taken(parts)
         parts.permissions.take(pending.id)
-        waiting = asyncio.ensure_future(desk.verdict(pending))
+        waiting = asyncio.ensure_future(service.verdict(pending))
         asyncio.get_running_loop().call_soon(pending.decided.set_result, True)
 
         async with asyncio.timeout(LIMIT_S):
@@ -201,8 +201,8 @@ async def test_request_in_decision_at_the_time_limit_is_awaited(tmp_path: Path) 
 
 
 async def test_request_ends_when_its_agent_leaves(parts: Parts) -> None:
-    desk, pending, luna = await taken(parts)
-    waiting = asyncio.ensure_future(desk.verdict(pending))
+    service, pending, luna = await taken(parts)
+    waiting = asyncio.ensure_future(service.verdict(pending))
     await asyncio.sleep(0)
 
     await parts.bus.submit(luna, Leave())

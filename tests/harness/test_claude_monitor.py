@@ -15,7 +15,7 @@ from palaver.harness.claude.monitor import (
     LIMIT_WAKE,
     MonitorPace,
     monitor_lines,
-    places_in_notice,
+    seqs_in_notice,
     wake_lines,
 )
 from palaver.protocol.agent_text import MessageLine
@@ -48,7 +48,7 @@ def test_monitor_lines_are_found_exactly_in_the_prompt(lines: list[MessageLine])
     written = monitor_lines(lines)
 
     assert all("\n" not in text and "\r" not in text for text, _ in written)
-    assert places_in_notice(notice(*(text for text, _ in written))) == {line.seq for line in lines}
+    assert seqs_in_notice(notice(*(text for text, _ in written))) == {line.seq for line in lines}
 
 
 @given(st.lists(LINES, min_size=1, max_size=LIMIT_MESSAGES))
@@ -70,8 +70,8 @@ def test_only_a_short_single_line_message_is_complete() -> None:
 
 
 def test_prompt_of_a_person_names_no_message() -> None:
-    assert places_in_notice("[request #42] luna → nova: x") == frozenset()
-    assert places_in_notice("") == frozenset()
+    assert seqs_in_notice("[request #42] luna → nova: x") == frozenset()
+    assert seqs_in_notice("") == frozenset()
 
 
 def waking(*lines: str) -> str:
@@ -89,7 +89,7 @@ def test_wake_lines_are_found_exactly_in_the_prompt(lines: list[MessageLine]) ->
 
     assert all("\n" not in text and "\r" not in text for text in written)
     assert sum(map(len, written)) <= LIMIT_WAKE + len(written)
-    assert places_in_notice(waking(*written)) == {line.seq for line in lines}
+    assert seqs_in_notice(waking(*written)) == {line.seq for line in lines}
 
 
 def test_message_cannot_close_the_tags_around_it() -> None:
@@ -105,7 +105,7 @@ def test_message_cannot_close_the_tags_around_it() -> None:
 def test_notice_without_lines_names_no_message() -> None:
     aside = "<task-notification>\n<summary>a shell has ended</summary>\n</task-notification>"
 
-    assert places_in_notice(f"{aside}\n<event>[request #42] luna → nova: x</event>") == frozenset()
+    assert seqs_in_notice(f"{aside}\n<event>[request #42] luna → nova: x</event>") == frozenset()
 
 
 class Bucket:

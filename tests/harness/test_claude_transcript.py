@@ -7,7 +7,7 @@ from tests.harness.transcript_samples import outline, sample_lines
 
 from palaver.harness.claude.transcript import (
     ClaudeTranscript,
-    claude_places,
+    claude_folders,
     claude_registry,
     session_in_registry,
 )
@@ -98,13 +98,13 @@ def test_each_kind_of_line_is_read(given: bytes, shown: list[str]) -> None:
 def test_sessions_are_searched_in_every_project() -> None:
     environment = {"HOME": "/home/pat", "CLAUDE_CONFIG_DIR": "/cfg"}
 
-    assert list(map(str, claude_places("s1", environment))) == [
+    assert list(map(str, claude_folders("s1", environment))) == [
         "/cfg/projects/*/s1.jsonl",
         "/home/pat/.claude/projects/*/s1.jsonl",
         "/cfg/projects/*/*/subagents/agent-s1.jsonl",
         "/home/pat/.claude/projects/*/*/subagents/agent-s1.jsonl",
     ]
-    assert claude_places("s1", {}) == ()
+    assert claude_folders("s1", {}) == ()
 
 
 def test_running_session_is_read_from_the_session_file() -> None:

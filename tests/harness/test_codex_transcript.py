@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
-from palaver.harness.codex.transcript import CodexTranscript, codex_places
+from palaver.harness.codex.transcript import CodexTranscript, codex_folders
 from palaver.protocol.transcript import ToolCall
 
 READER = CodexTranscript()
@@ -106,7 +106,7 @@ def test_arguments_are_parsed_and_incomplete_ones_stay_text() -> None:
 
 
 def test_threads_are_searched_by_day_and_in_the_archive() -> None:
-    places = codex_places("t1", {"HOME": "/home/pat", "CODEX_HOME": "/cx"})
+    places = codex_folders("t1", {"HOME": "/home/pat", "CODEX_HOME": "/cx"})
 
     assert list(map(str, places)) == [
         "/cx/sessions/*/*/*/rollout-*-t1.jsonl",
@@ -114,4 +114,4 @@ def test_threads_are_searched_by_day_and_in_the_archive() -> None:
         "/home/pat/.codex/sessions/*/*/*/rollout-*-t1.jsonl",
         "/home/pat/.codex/archived_sessions/rollout-*-t1.jsonl",
     ]
-    assert codex_places("t1", {}) == ()
+    assert codex_folders("t1", {}) == ()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.transcripts import Gathering, items, mapping, moment_ms, read_object, texts_in, word
+from palaver.harness.transcripts import Gathering, items, mapping, read_object, texts_in, time_ms, word
 from palaver.protocol.transcript import LIMIT_DEPTH, ToolCall, TranscriptEntry
 
 json_values = st.recursive(
@@ -74,7 +74,7 @@ def test_line_without_an_object_is_ignored(line: bytes) -> None:
     ],
 )
 def test_time_is_a_text_or_a_number(value: object, ms: int) -> None:
-    assert moment_ms(value) == ms
+    assert time_ms(value) == ms
 
 
 def test_values_of_the_wrong_type_are_empty() -> None:
@@ -101,8 +101,8 @@ def answer(call_id: str) -> object:
     )
 
 
-def said(role: str, text: str) -> object:
-    return lambda gathering: list(gathering.said(role, text, {}, 0))
+def add_text(role: str, text: str) -> object:
+    return lambda gathering: list(gathering.add_text(role, text, {}, 0))
 
 
 def outline(entries: list[TranscriptEntry]) -> list[tuple[str, str, list[str | None]]]:
@@ -117,13 +117,15 @@ def test_results_are_matched_to_their_calls_in_any_order() -> None:
 
 
 def test_system_text_before_a_result_comes_after_it() -> None:
-    found = gathered(Gathering(), call("m", "a"), said("system", "mail"), answer("a"), said("system", "end"))
+    found = gathered(
+        Gathering(), call("m", "a"), add_text("system", "mail"), answer("a"), add_text("system", "end")
+    )
 
     assert outline(found) == [("assistant", "", ["a done"]), ("system", "mail", []), ("system", "end", [])]
 
 
 def test_user_text_ends_the_wait_for_a_result() -> None:
-    found = gathered(Gathering(), call("m", "a"), said("user", "stop"), answer("a"))
+    found = gathered(Gathering(), call("m", "a"), add_text("user", "stop"), answer("a"))
 
     assert outline(found) == [("assistant", "", [None]), ("user", "stop", []), ("tool", "", ["a done"])]
 
@@ -132,7 +134,7 @@ def test_call_without_a_result_does_not_delay_entries_for_long() -> None:
     gathering = Gathering()
     list(gathering.assistant("m", "", [("a", ToolCall(name="a"))], {}, 0))
 
-    given_out = [entry for n in range(100) for entry in gathering.said("system", str(n), {}, 0)]
+    given_out = [entry for n in range(100) for entry in gathering.add_text("system", str(n), {}, 0)]
 
     assert [entry.text for entry in given_out] == ["", *map(str, range(65)), *map(str, range(65, 100))]
 

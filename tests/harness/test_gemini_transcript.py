@@ -6,7 +6,7 @@ import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
 from palaver.harness.gemini import transcript as gemini_transcript
-from palaver.harness.gemini.transcript import GeminiTranscript, gemini_places
+from palaver.harness.gemini.transcript import GeminiTranscript, gemini_folders
 
 READER = GeminiTranscript()
 
@@ -113,7 +113,7 @@ def test_invalid_record_is_skipped(line: bytes) -> None:
 
 
 def test_sessions_are_searched_by_the_start_of_their_id() -> None:
-    places = gemini_places("4fde1e98-be8c", {"HOME": "/home/pat", "GEMINI_CLI_HOME": "/home/pat"})
+    places = gemini_folders("4fde1e98-be8c", {"HOME": "/home/pat", "GEMINI_CLI_HOME": "/home/pat"})
 
     assert list(map(str, places)) == [
         "/home/pat/.gemini/tmp/*/chats/session-*-4fde1e98.jsonl",

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.harness.transcript_samples import opencode_lines, outline
 
-from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_places
+from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_folders
 
 READER = OpencodeTranscript()
 
@@ -62,4 +62,4 @@ def test_each_kind_of_message_is_read(given: bytes, shown: list[str]) -> None:
     ],
 )
 def test_databases_are_searched_in_the_data_folder(environment: dict[str, str], places: list[str]) -> None:
-    assert list(map(str, opencode_places("s", environment))) == places
+    assert list(map(str, opencode_folders("s", environment))) == places

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.usage_limits import fix_limit, is_limit, limit_ends_ms, reset_moment_ms
+from palaver.harness.usage_limits import fix_limit, is_limit, limit_ends_ms, reset_at_ms
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
-    ("words", "moment"),
+    ("words", "expected"),
     [
         ("3pm (UTC)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
         ("1:30pm (UTC)", NOW),
@@ -29,30 +29,30 @@ NOW_MS = int(NOW.timestamp() * 1000)
         ("3pm (No/Where)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
     ],
 )
-def test_reset_time_is_parsed(words: str, moment: datetime) -> None:
-    assert reset_moment_ms(words, NOW_MS) == int(moment.timestamp() * 1000)
+def test_reset_time_is_parsed(words: str, expected: datetime) -> None:
+    assert reset_at_ms(words, NOW_MS) == int(expected.timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
     "words", ["", "soon", "25:00 (UTC)", "Foo 3, 9am", "Feb 30, 9am (UTC)", "Nov 3, 0000 9am (UTC)"]
 )
 def test_text_without_a_time_has_no_reset_time(words: str) -> None:
-    assert reset_moment_ms(words, NOW_MS) is None
+    assert reset_at_ms(words, NOW_MS) is None
 
 
 @given(st.integers(0, 23), st.integers(0, 59), st.integers(10**12, 4 * 10**12))
 def test_time_of_day_is_the_next_one_or_has_just_passed(hour: int, minute: int, now_ms: int) -> None:
-    moment = reset_moment_ms(f"{hour}:{minute:02} (UTC)", now_ms)
+    expected = reset_at_ms(f"{hour}:{minute:02} (UTC)", now_ms)
 
-    assert moment is not None
-    assert -10 * 60_000 <= moment - now_ms <= 24 * 60 * 60_000
+    assert expected is not None
+    assert -10 * 60_000 <= expected - now_ms <= 24 * 60 * 60_000
 
 
 @given(st.text(max_size=40), st.integers(0, 4 * 10**12))
 def test_any_text_has_a_valid_reset_time_or_none(words: str, now_ms: int) -> None:
-    moment = limit_ends_ms(f"usage limit, resets {words}", now_ms)
+    expected = limit_ends_ms(f"usage limit, resets {words}", now_ms)
 
-    assert moment is None or 0 <= moment < int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
+    assert expected is None or 0 <= expected < int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
@@ -69,20 +69,20 @@ def test_date_without_a_year_is_the_nearest_one() -> None:
     new_year_ms = int(datetime(2027, 1, 1, 0, 5, tzinfo=UTC).timestamp() * 1000)
     old_year_ms = int(datetime(2026, 12, 31, 23, 58, tzinfo=UTC).timestamp() * 1000)
 
-    assert reset_moment_ms("Dec 31, 11:58pm (UTC)", new_year_ms) == old_year_ms
+    assert reset_at_ms("Dec 31, 11:58pm (UTC)", new_year_ms) == old_year_ms
 
 
 @pytest.mark.parametrize(
-    ("detail", "moment"),
+    ("detail", "expected"),
     [
         ("usage limit, resets 3pm (UTC)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
         ("usage_limit until 3pm (UTC)", datetime(2026, 11, 15, 15, 0, tzinfo=UTC)),
         ("usage_limit until 1794759000", datetime.fromtimestamp(1794759000, UTC)),
     ],
 )
-def test_status_detail_contains_the_reset_time(detail: str, moment: datetime) -> None:
+def test_status_detail_contains_the_reset_time(detail: str, expected: datetime) -> None:
     assert is_limit(detail)
-    assert limit_ends_ms(detail, NOW_MS) == int(moment.timestamp() * 1000)
+    assert limit_ends_ms(detail, NOW_MS) == int(expected.timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_other_details_are_not_a_usage_limit(detail: str) -> None:
 
 
 def test_date_missing_in_the_near_years_is_ignored() -> None:
-    assert reset_moment_ms("Feb 29, 9am (UTC)", NOW_MS) is None
+    assert reset_at_ms("Feb 29, 9am (UTC)", NOW_MS) is None
 
 
 def test_reset_time_may_be_relative() -> None:

@@ -620,8 +620,8 @@ async def test_silent_callers_are_dropped_in_favour_of_active_ones(stage: Stage)
 
 async def test_caller_that_sends_nothing_is_disconnected(tmp_path: Path) -> None:
     listener = listen(tmp_path / "x.sock")
-    house = cast("SocketControl", None)
-    server = asyncio.create_task(AgentServer("", "x", listener, house, request_limit_s=0.01).run())
+    holder_control = cast("SocketControl", None)
+    server = asyncio.create_task(AgentServer("", "x", listener, holder_control, request_limit_s=0.01).run())
     caller = Attached(connect_socket(tmp_path / "x.sock"))
 
     refused = await caller.reply()

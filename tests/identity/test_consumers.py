@@ -17,7 +17,7 @@ def consumers(tmp_path: Path) -> Consumers:
 
 async def test_next_owner_continues_where_the_last_one_stopped(consumers: Consumers) -> None:
     first = await consumers.take("luna", "ci", pid=1)
-    before = first.place()
+    before = first.seq()
     await first.begin(4)
     first.keep(6)
     first.release()
@@ -25,7 +25,7 @@ async def test_next_owner_continues_where_the_last_one_stopped(consumers: Consum
     second = await consumers.take("luna", "ci", pid=2)
 
     assert before is None
-    assert second.place() == 6
+    assert second.seq() == 6
 
 
 async def test_second_owner_is_refused_with_the_process_that_has_the_consumer(
@@ -45,7 +45,7 @@ async def test_same_name_of_another_owner_is_another_consumer(consumers: Consume
     nova = await consumers.take("nova", "ci", pid=2)
     await luna.begin(5)
 
-    assert nova.place() is None
+    assert nova.seq() is None
 
 
 async def test_ending_owner_is_waited_for(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_cancelled_begin_releases_the_consumer(consumers: Consumers) -> No
         await beginning
     consumer.release()
 
-    assert (await consumers.take("luna", "ci", pid=2)).place() == 3
+    assert (await consumers.take("luna", "ci", pid=2)).seq() == 3
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "ä", "x" * 65, "a\n"])

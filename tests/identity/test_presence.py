@@ -40,7 +40,7 @@ class FakeTimer:
         self.is_cancelled = True
 
 
-class House:
+class PresenceStage:
     """A presence with fakes that the test controls."""
 
     def __init__(self) -> None:
@@ -55,130 +55,130 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def stage() -> PresenceStage:
+    return PresenceStage()
 
 
 def agent(*, seat: Seat | None = None, link: bool = False, left: bool = False, remote: bool = False) -> Agent:
     return Agent(name="luna", base="luna", seat=seat, link=link, left=left, remote=remote)
 
 
-def test_agent_is_present_while_its_process_lives(house: House) -> None:
-    house.presence.put(agent(seat=SEAT))
-    was_present = house.presence.is_present("luna")
+def test_agent_is_present_while_its_process_lives(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT))
+    was_present = stage.presence.is_present("luna")
 
-    house.watch.end(SEAT)
+    stage.watch.end(SEAT)
 
     assert was_present
-    assert not house.presence.is_present("luna")
-    assert house.gone == [("luna", SEAT, "its process ended")]
+    assert not stage.presence.is_present("luna")
+    assert stage.gone == [("luna", SEAT, "its process ended")]
 
 
-def test_agent_that_is_put_twice_is_watched_once(house: House) -> None:
-    house.presence.put(agent(seat=SEAT))
-    first = house.watch.watched[SEAT]
+def test_agent_that_is_put_twice_is_watched_once(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT))
+    first = stage.watch.watched[SEAT]
 
-    house.presence.put(agent(seat=SEAT))
+    stage.presence.put(agent(seat=SEAT))
 
-    assert house.watch.watched[SEAT] is first
+    assert stage.watch.watched[SEAT] is first
 
 
-def test_agent_that_moves_to_another_seat_is_watched_there(house: House) -> None:
-    house.presence.put(agent(seat=SEAT))
-    old_end = house.watch.watched[SEAT]
+def test_agent_that_moves_to_another_seat_is_watched_there(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT))
+    old_end = stage.watch.watched[SEAT]
 
-    house.presence.put(agent(seat=OTHER))
+    stage.presence.put(agent(seat=OTHER))
     old_end()
 
-    assert list(house.watch.watched) == [OTHER]
-    assert house.presence.is_present("luna")
-    assert house.gone == []
+    assert list(stage.watch.watched) == [OTHER]
+    assert stage.presence.is_present("luna")
+    assert stage.gone == []
 
 
-def test_agent_that_left_is_not_watched(house: House) -> None:
-    house.presence.put(agent(seat=SEAT))
+def test_agent_that_left_is_not_watched(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT))
 
-    house.presence.put(agent(seat=SEAT, left=True))
+    stage.presence.put(agent(seat=SEAT, left=True))
 
-    assert not house.watch.watched
-    assert not house.presence.is_present("luna")
-
-
-def test_remote_agent_is_not_watched(house: House) -> None:
-    house.presence.put(agent(seat=SEAT, remote=True))
-
-    assert not house.watch.watched
+    assert not stage.watch.watched
+    assert not stage.presence.is_present("luna")
 
 
-def test_agent_with_a_link_outlives_its_process(house: House) -> None:
-    house.presence.put(agent(seat=SEAT))
-    house.presence.link_opened("luna")
+def test_remote_agent_is_not_watched(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT, remote=True))
 
-    house.watch.end(SEAT)
-
-    assert house.presence.is_present("luna")
-    assert house.gone == []
+    assert not stage.watch.watched
 
 
-def test_last_link_that_closes_starts_the_grace_period(house: House) -> None:
-    house.presence.link_opened("luna")
-    house.presence.link_opened("luna")
-    house.presence.link_closed("luna")
-    has_link = house.presence.is_present("luna")
+def test_agent_with_a_link_outlives_its_process(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT))
+    stage.presence.link_opened("luna")
 
-    house.presence.link_closed("luna")
-    house.timers[0].fire()
+    stage.watch.end(SEAT)
+
+    assert stage.presence.is_present("luna")
+    assert stage.gone == []
+
+
+def test_last_link_that_closes_starts_the_grace_period(stage: PresenceStage) -> None:
+    stage.presence.link_opened("luna")
+    stage.presence.link_opened("luna")
+    stage.presence.link_closed("luna")
+    has_link = stage.presence.is_present("luna")
+
+    stage.presence.link_closed("luna")
+    stage.timers[0].fire()
 
     assert has_link
-    assert [timer.delay_s for timer in house.timers] == [LINK_GRACE_S]
-    assert house.gone == [("luna", None, "its connection was lost")]
+    assert [timer.delay_s for timer in stage.timers] == [LINK_GRACE_S]
+    assert stage.gone == [("luna", None, "its connection was lost")]
 
 
-def test_link_that_returns_within_the_grace_period_ends_it(house: House) -> None:
-    house.presence.link_opened("luna")
-    house.presence.link_closed("luna")
+def test_link_that_returns_within_the_grace_period_ends_it(stage: PresenceStage) -> None:
+    stage.presence.link_opened("luna")
+    stage.presence.link_closed("luna")
 
-    house.presence.link_opened("luna")
+    stage.presence.link_opened("luna")
 
-    assert house.timers[0].is_cancelled
-    assert house.presence.is_present("luna")
-
-
-def test_agent_that_left_needs_no_grace_period(house: House) -> None:
-    house.presence.link_opened("luna")
-    house.presence.link_closed("luna")
-
-    house.presence.put(agent(link=True, left=True))
-
-    assert house.timers[0].is_cancelled
+    assert stage.timers[0].is_cancelled
+    assert stage.presence.is_present("luna")
 
 
-def test_linked_agent_has_a_grace_period_after_a_restart(house: House) -> None:
-    house.presence.put(agent(link=True))
-    house.presence.put(agent(link=True))
+def test_agent_that_left_needs_no_grace_period(stage: PresenceStage) -> None:
+    stage.presence.link_opened("luna")
+    stage.presence.link_closed("luna")
 
-    assert len(house.timers) == 1
+    stage.presence.put(agent(link=True, left=True))
 
-
-def test_agent_with_a_live_process_survives_the_loss_of_its_link(house: House) -> None:
-    house.presence.put(agent(seat=SEAT))
-    house.presence.link_opened("luna")
-    house.presence.link_closed("luna")
-
-    house.timers[0].fire()
-
-    assert house.gone == []
+    assert stage.timers[0].is_cancelled
 
 
-def test_closed_presence_reports_nothing(house: House) -> None:
-    house.presence.put(agent(seat=SEAT))
-    house.presence.link_opened("nova")
-    house.presence.link_closed("nova")
+def test_linked_agent_has_a_grace_period_after_a_restart(stage: PresenceStage) -> None:
+    stage.presence.put(agent(link=True))
+    stage.presence.put(agent(link=True))
 
-    house.presence.close()
+    assert len(stage.timers) == 1
 
-    assert not house.watch.watched
-    assert house.timers[0].is_cancelled
+
+def test_agent_with_a_live_process_survives_the_loss_of_its_link(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT))
+    stage.presence.link_opened("luna")
+    stage.presence.link_closed("luna")
+
+    stage.timers[0].fire()
+
+    assert stage.gone == []
+
+
+def test_closed_presence_reports_nothing(stage: PresenceStage) -> None:
+    stage.presence.put(agent(seat=SEAT))
+    stage.presence.link_opened("nova")
+    stage.presence.link_closed("nova")
+
+    stage.presence.close()
+
+    assert not stage.watch.watched
+    assert stage.timers[0].is_cancelled
 
 
 # Agents of holders
@@ -188,70 +188,70 @@ def held(seat: Seat = SEAT, *, left: bool = False) -> Agent:
     return Agent(name="luna", base="luna", seat=seat, holder="hash", left=left)
 
 
-def test_end_of_a_held_agent_waits_for_the_report_of_its_holder(house: House) -> None:
-    house.presence.put(held())
+def test_end_of_a_held_agent_waits_for_the_report_of_its_holder(stage: PresenceStage) -> None:
+    stage.presence.put(held())
 
-    house.watch.end(SEAT)
+    stage.watch.end(SEAT)
 
-    assert not house.presence.is_present("luna")
-    assert house.gone == []
-    assert [timer.delay_s for timer in house.timers] == [LINK_GRACE_S]
-    house.presence.put(held(left=True))
-    assert house.timers[0].is_cancelled
-
-
-def test_end_of_a_held_agent_is_reported_after_the_grace_period(house: House) -> None:
-    house.presence.put(held())
-    house.watch.end(SEAT)
-
-    house.timers[0].fire()
-
-    assert house.gone == [("luna", SEAT, "its process ended")]
+    assert not stage.presence.is_present("luna")
+    assert stage.gone == []
+    assert [timer.delay_s for timer in stage.timers] == [LINK_GRACE_S]
+    stage.presence.put(held(left=True))
+    assert stage.timers[0].is_cancelled
 
 
-def test_later_update_does_not_revive_an_ended_process(house: House) -> None:
-    house.presence.put(held())
-    house.watch.end(SEAT)
+def test_end_of_a_held_agent_is_reported_after_the_grace_period(stage: PresenceStage) -> None:
+    stage.presence.put(held())
+    stage.watch.end(SEAT)
 
-    house.presence.put(held())
+    stage.timers[0].fire()
 
-    assert not house.watch.watched
-    assert not house.presence.is_present("luna")
-    assert len(house.timers) == 1
+    assert stage.gone == [("luna", SEAT, "its process ended")]
 
 
-def test_next_process_of_a_holder_is_watched(house: House) -> None:
-    house.presence.put(held())
-    house.watch.end(SEAT)
+def test_later_update_does_not_revive_an_ended_process(stage: PresenceStage) -> None:
+    stage.presence.put(held())
+    stage.watch.end(SEAT)
 
-    house.presence.put(held(OTHER))
-    house.timers[0].fire()
+    stage.presence.put(held())
 
-    assert list(house.watch.watched) == [OTHER]
-    assert house.presence.is_present("luna")
-    assert house.gone == []
+    assert not stage.watch.watched
+    assert not stage.presence.is_present("luna")
+    assert len(stage.timers) == 1
 
 
-def test_sub_agent_is_present_as_long_as_its_parent(house: House) -> None:
+def test_next_process_of_a_holder_is_watched(stage: PresenceStage) -> None:
+    stage.presence.put(held())
+    stage.watch.end(SEAT)
+
+    stage.presence.put(held(OTHER))
+    stage.timers[0].fire()
+
+    assert list(stage.watch.watched) == [OTHER]
+    assert stage.presence.is_present("luna")
+    assert stage.gone == []
+
+
+def test_sub_agent_is_present_as_long_as_its_parent(stage: PresenceStage) -> None:
     child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT)
     inner = Agent(name="luna_x_1_y_1", base="luna_x_1_y_1", parent="luna_x_1", seat=SEAT)
     for agent in (Agent(name="luna", base="luna", seat=SEAT), child, inner):
-        house.presence.put(agent)
+        stage.presence.put(agent)
 
-    assert all(map(house.presence.is_present, ("luna", "luna_x_1", "luna_x_1_y_1")))
-    assert list(house.watch.watched) == [SEAT]
+    assert all(map(stage.presence.is_present, ("luna", "luna_x_1", "luna_x_1_y_1")))
+    assert list(stage.watch.watched) == [SEAT]
 
-    house.watch.end(SEAT)
+    stage.watch.end(SEAT)
 
-    assert not any(map(house.presence.is_present, ("luna", "luna_x_1", "luna_x_1_y_1")))
-    assert house.gone == [("luna", SEAT, "its process ended")]
+    assert not any(map(stage.presence.is_present, ("luna", "luna_x_1", "luna_x_1_y_1")))
+    assert stage.gone == [("luna", SEAT, "its process ended")]
 
 
-def test_ended_sub_agent_is_not_present(house: House) -> None:
-    house.presence.put(Agent(name="luna", base="luna", seat=SEAT))
-    house.presence.put(Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT))
+def test_ended_sub_agent_is_not_present(stage: PresenceStage) -> None:
+    stage.presence.put(Agent(name="luna", base="luna", seat=SEAT))
+    stage.presence.put(Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT))
 
-    house.presence.put(Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT, left=True))
+    stage.presence.put(Agent(name="luna_x_1", base="luna_x_1", parent="luna", seat=SEAT, left=True))
 
-    assert not house.presence.is_present("luna_x_1")
-    assert house.presence.is_present("luna")
+    assert not stage.presence.is_present("luna_x_1")
+    assert stage.presence.is_present("luna")

@@ -11,7 +11,7 @@ from tests.log.logs import Engine, all_rows, draft, opened, put, writes
 
 from palaver.errors import BadQuery, ShuttingDown
 from palaver.log.api import Archived, Log
-from palaver.log.follow import follow, pages, place_before_newest
+from palaver.log.follow import follow, pages, seq_before_newest
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 
@@ -301,8 +301,8 @@ async def test_newest_events_come_after_the_seq_found_for_them(log: Log) -> None
     events = await put_many(log, 7)
     query = Query(limit=2)
 
-    assert await place_before_newest(log, query, 0) == events[-1].seq
-    assert await place_before_newest(log, query, 5) == events[2].seq - 1
-    assert await place_before_newest(log, query, 100) <= events[0].seq - 1
-    assert events[4].seq <= await place_before_newest(log, Query(after=events[4].seq), 5) < events[5].seq
-    assert await place_before_newest(log, Query(before=events[3].seq), 2) == events[1].seq - 1
+    assert await seq_before_newest(log, query, 0) == events[-1].seq
+    assert await seq_before_newest(log, query, 5) == events[2].seq - 1
+    assert await seq_before_newest(log, query, 100) <= events[0].seq - 1
+    assert events[4].seq <= await seq_before_newest(log, Query(after=events[4].seq), 5) < events[5].seq
+    assert await seq_before_newest(log, Query(before=events[3].seq), 2) == events[1].seq - 1

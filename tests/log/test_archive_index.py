@@ -62,17 +62,17 @@ def test_known_event_with_a_missing_file_is_an_error_and_not_new(index: ArchiveI
         lambda: index.by_end("a-end"),
         lambda: index.by_sender("a-end", "luna"),
         lambda: index.by_request_key(b"a-end"),
-        lambda: index.by_place(2),
+        lambda: index.by_seq(2),
     ):
         with pytest.raises(StorageFailed, match=r"#2 is archived .*/archive/0+1-0+9\.jsonl: restore"):
             look()
 
 
 def test_seq_and_request_key_find_one_event(index: ArchiveIndex) -> None:
-    assert index.by_place(10) is None
+    assert index.by_seq(10) is None
     assert index.by_request_key(b"end") is None
 
-    found = index.by_place(2)
+    found = index.by_seq(2)
 
     assert found is not None
     assert found.id == "a-end"
@@ -85,7 +85,7 @@ def test_missing_file_is_named_by_its_directory(
     emptied = ArchiveIndex(connection, Archives(tmp_path / "elsewhere"))
 
     with pytest.raises(StorageFailed, match=r"#2 is archived .*/elsewhere: restore the file"):
-        emptied.by_place(2)
+        emptied.by_seq(2)
 
 
 def test_largest_ids_are_known(index: ArchiveIndex) -> None:

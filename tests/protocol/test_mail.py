@@ -10,6 +10,7 @@ from palaver.protocol.priority import Priority
 from palaver.state.rows import (
     Deliverable,
     agent_key,
+    answered_seq,
     deliverable,
     expiry_key,
     expiry_of_key,
@@ -17,9 +18,8 @@ from palaver.state.rows import (
     mail_key,
     mail_keys,
     mail_prefix,
-    place_of_key,
     priority_of_key,
-    reply_place,
+    seq_of_key,
 )
 
 places = st.integers(1, 10**14)
@@ -64,12 +64,12 @@ def test_key_of_open_mail_contains_its_agent_and_priority(name: str, priority: P
 
 @given(names, places)
 def test_key_of_a_short_list_returns_the_seq(name: str, seq: int) -> None:
-    assert place_of_key(agent_key(name, seq)) == seq
+    assert seq_of_key(agent_key(name, seq)) == seq
 
 
 @given(st.integers(0, 10**14), places, names)
-def test_key_of_expiry_returns_all_its_parts(moment: int, seq: int, name: str) -> None:
-    assert expiry_of_key(expiry_key(moment, seq, name)) == (moment, seq, name)
+def test_key_of_expiry_returns_all_its_parts(at_ms: int, seq: int, name: str) -> None:
+    assert expiry_of_key(expiry_key(at_ms, seq, name)) == (at_ms, seq, name)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**14), places)))
@@ -133,4 +133,4 @@ def test_unreadable_message_is_refused(payload: dict[str, object]) -> None:
     [("42", 42), ("42:BOXE", None), ("", None), (42, None), ("9" * 16, None), ("-1", None), (None, None)],
 )
 def test_reply_names_the_seq_of_a_local_message(reply_to: object, place: int | None) -> None:
-    assert reply_place(event(reply_to=reply_to)) == place
+    assert answered_seq(event(reply_to=reply_to)) == place

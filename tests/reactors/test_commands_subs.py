@@ -44,7 +44,7 @@ class Shell:
             connection=cast(ArgvConnection, SimpleNamespace(output=self)),
             asked=cast(ThinRequest, asked),
             parsed=parsed,
-            place=nowhere,
+            anchor_of=nowhere,
             caller=self._caller,
             table=TABLE,
         )

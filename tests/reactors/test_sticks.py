@@ -50,7 +50,7 @@ async def lose(stage: Stage, asking: Caller) -> None:
 async def give(stage: Stage, asking: Caller, to: str) -> None:
     """Pass the stick from its current owner."""
     room = stage.room()
-    await stage.desk.pass_stick(
+    await stage.rendered.pass_stick(
         asking,
         room_id=room.id,
         lease_id=room.lease,
@@ -80,7 +80,7 @@ async def test_room_without_time_limits_has_no_timer(stage: Stage, work: Path) -
 async def test_stick_of_an_exited_owner_goes_to_the_fairest_waiter(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", limit_ms=None))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", limit_ms=None))
     await stage.settle()
     await lose(stage, luna)
 
@@ -125,7 +125,7 @@ async def test_activity_of_an_absent_owner_extends_its_time(stage: Stage, work: 
     await lose(stage, luna)
     await stage.timers.advance(GONE_S - 10)
 
-    await stage.desk.get_room_state(luna, room_id="work")
+    await stage.rendered.get_room_state(luna, room_id="work")
     await stage.timers.advance(GONE_S - 10)
     assert stage.room().owner == "luna"
     await stage.timers.advance(11)
@@ -136,7 +136,7 @@ async def test_activity_of_an_absent_owner_extends_its_time(stage: Stage, work: 
 async def test_unclaimed_reservation_expires_and_keeps_its_handoff(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    await stage.desk.pass_stick(
+    await stage.rendered.pass_stick(
         luna,
         room_id="work",
         lease_id=stage.room().lease,
@@ -225,7 +225,7 @@ async def test_closed_room_and_closed_reactor_do_nothing(stage: Stage, work: Pat
     await lose(stage, nova)
     assert len(stage.timers) == 1
 
-    await stage.desk.close_room(HUMAN, room_id="work")
+    await stage.rendered.close_room(HUMAN, room_id="work")
     await stage.settle()
     assert len(stage.timers) == 0
 
@@ -249,7 +249,7 @@ async def test_member_that_does_not_wait_is_notified_of_its_reservation(stage: S
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
 
-    await stage.desk.pass_stick(
+    await stage.rendered.pass_stick(
         luna,
         room_id="work",
         lease_id=stage.room().lease,
@@ -267,7 +267,7 @@ async def test_member_that_does_not_wait_is_notified_of_its_reservation(stage: S
 async def test_waiting_member_gets_its_turn_without_a_notice(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
 
     await stage.release(luna)
@@ -282,8 +282,10 @@ async def test_member_that_loses_the_stick_or_membership_is_notified(stage: Stag
     await stage.claim(luna)
     await stage.timers.advance(45 * 60 + 1)
 
-    await stage.desk.takeover_stick(nova, room_id="work", expected_turn_id=1, reason="it sleeps")
-    await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="luna", force=True, reason="asleep")
+    await stage.rendered.takeover_stick(nova, room_id="work", expected_turn_id=1, reason="it sleeps")
+    await stage.rendered.kick_member(
+        HUMAN, room_id="work", target_agent_id="luna", force=True, reason="asleep"
+    )
     await stage.settle()
 
     room = stage.room().id
@@ -330,11 +332,11 @@ async def test_restart_keeps_the_stick_of_a_token_owner_until_its_lease_ends(
 async def test_kick_is_reported_to_leave_listeners_and_changes_nothing(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     after = stage.log.last()
-    await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
-    await stage.desk.join_path(nova, context_path=str(work))
+    await stage.rendered.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
+    await stage.rendered.join_path(nova, context_path=str(work))
     await stage.settle()
 
-    heard = await stage.desk.wait_for_events(
+    heard = await stage.rendered.wait_for_events(
         luna, room_id="work", after_event_seq=after, event_type="leave", max_wait_ms=0
     )
 
@@ -350,8 +352,8 @@ async def test_missing_notices_are_sent_once_after_the_start(tmp_path: Path, wor
         luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
         await stage.claim(luna)
         await stage.timers.advance(LEASE_S + 1)
-        await stage.desk.takeover_stick(nova, room_id="work", expected_turn_id=1, reason="it sleeps")
-        await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="luna", force=True)
+        await stage.rendered.takeover_stick(nova, room_id="work", expected_turn_id=1, reason="it sleeps")
+        await stage.rendered.kick_member(HUMAN, room_id="work", target_agent_id="luna", force=True)
         await give(stage, nova, "rosa")
         assert stage.texts("luna") == stage.texts("rosa") == []
 
@@ -384,7 +386,7 @@ async def test_notice_that_cannot_be_stored_is_retried(stage: Stage, work: Path)
     await stage.claim(luna)
     stage.refusal = DiskFull("there is no room")
     await give(stage, luna, "nova")
-    await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="rosa", force=True)
+    await stage.rendered.kick_member(HUMAN, room_id="work", target_agent_id="rosa", force=True)
     await stage.timers.advance(3)
     assert stage.texts("nova") == stage.texts("rosa") == []
 
@@ -412,8 +414,8 @@ async def test_closed_reactor_sends_no_notices(stage: Stage, work: Path) -> None
 async def test_kick_in_a_room_closed_since_is_not_reported_as_a_leave(tmp_path: Path, work: Path) -> None:
     async with opened_stage(tmp_path) as stage:
         await stage.seat(work, "luna", "nova")
-        await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
-        await stage.desk.close_room(HUMAN, room_id="work")
+        await stage.rendered.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
+        await stage.rendered.close_room(HUMAN, room_id="work")
 
         stage.sticks.start()
         await stage.settle()

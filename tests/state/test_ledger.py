@@ -17,7 +17,7 @@ from palaver.state.agents import (
     read_unsure,
 )
 from palaver.state.fold import apply
-from palaver.state.rows import EXPIRY, MAIL, LedgerEntry, priority_of_key, reply_place
+from palaver.state.rows import EXPIRY, MAIL, LedgerEntry, answered_seq, priority_of_key
 
 
 class Line:
@@ -262,5 +262,5 @@ def test_reply_that_was_imported_answers_no_message_of_this_log() -> None:
     payload: dict[str, object] = {"text": "yes", "reply_to": "4"}
     event = Event(type="message", id="A", sender="nova", ts=1, payload=payload, seq=9, device="BOXE")
 
-    assert reply_place(event) == 4
-    assert reply_place(structs.replace(event, imported=7)) is None
+    assert answered_seq(event) == 4
+    assert answered_seq(structs.replace(event, imported=7)) is None

@@ -13,15 +13,15 @@ from palaver.state.agents import find_mail, read_entry
 from palaver.state.fold import SKIPPED, apply
 from palaver.state.rows import encode_row
 from palaver.state.watches import (
-    NAG_DUE,
-    NAGS,
-    Nag,
-    NagDue,
-    due_nags,
-    has_nags,
-    nag_changes,
-    read_nag,
-    read_nag_due,
+    REMINDER_DUE,
+    REMINDERS,
+    Reminder,
+    ReminderDue,
+    due_reminders,
+    has_reminders,
+    read_reminder,
+    read_reminder_due,
+    reminder_changes,
 )
 
 
@@ -70,54 +70,54 @@ def folded(*events: Event) -> MemoryRows:
 def test_replies_are_owed_until_they_are_sent() -> None:
     request = asked(1, "nova")
 
-    assert not has_nags(folded())
-    assert has_nags(folded(request))
-    assert not has_nags(folded(request, said(2, "nova", reply_to="1")))
+    assert not has_reminders(folded())
+    assert has_reminders(folded(request))
+    assert not has_reminders(folded(request, said(2, "nova", reply_to="1")))
 
 
 def test_all_recipients_owe_a_reply_except_the_sender_and_a_person() -> None:
     rows = folded(asked(1, "nova", "kira", "luna", "human"))
 
-    assert read_nag(rows, "nova", 1) == Nag(agent="nova", request=1, sender="luna")
-    assert read_nag(rows, "kira", 1) is not None
-    assert read_nag(rows, "luna", 1) is read_nag(rows, "human", 1) is None
+    assert read_reminder(rows, "nova", 1) == Reminder(agent="nova", request=1, sender="luna")
+    assert read_reminder(rows, "kira", 1) is not None
+    assert read_reminder(rows, "luna", 1) is read_reminder(rows, "human", 1) is None
 
 
 @pytest.mark.parametrize("kind", ["external", "system"])
 def test_sender_that_cannot_be_notified_expects_no_reply(kind: str) -> None:
-    assert read_nag(folded(asked(1, "nova", kind=kind)), "nova", 1) is None
+    assert read_reminder(folded(asked(1, "nova", kind=kind)), "nova", 1) is None
 
 
 def test_recipient_that_has_seen_it_and_goes_idle_is_due() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, state="listening"), idle(4))
 
-    assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-3")
-    assert due_nags(rows) == due_nags(rows, "nova") == [("nova", 1)]
-    assert due_nags(rows, "kira") == []
+    assert read_reminder_due(rows, "nova", 1) == ReminderDue(state="idle", cause="id-3")
+    assert due_reminders(rows) == due_reminders(rows, "nova") == [("nova", 1)]
+    assert due_reminders(rows, "kira") == []
 
 
 def test_recipient_that_has_not_seen_it_or_is_active_is_not_due() -> None:
-    assert due_nags(folded(asked(1, "nova"), idle(2))) == []
-    assert due_nags(folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, state="active"))) == []
+    assert due_reminders(folded(asked(1, "nova"), idle(2))) == []
+    assert due_reminders(folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, state="active"))) == []
     at_work = folded(asked(1, "nova"), idle(2, state="active"), reported(3, "seen", 1), idle(4, "kira"))
-    assert due_nags(at_work) == []
-    assert due_nags(folded(asked(1, "nova"), bye(2), nagged(3, 0), reported(4, "seen", 1))) == []
+    assert due_reminders(at_work) == []
+    assert due_reminders(folded(asked(1, "nova"), bye(2), nagged(3, 0), reported(4, "seen", 1))) == []
 
 
 def test_recipient_that_sees_the_request_while_idle_is_due_until_active() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), reported(3, "seen", 1))
-    due = read_nag_due(rows, "nova", 1)
+    due = read_reminder_due(rows, "nova", 1)
 
     rows.change(apply(rows, idle(4, state="active")))
 
-    assert due == NagDue(state="idle", cause="id-2", since=2)
-    assert due_nags(rows) == []
+    assert due == ReminderDue(state="idle", cause="id-2", since=2)
+    assert due_reminders(rows) == []
 
 
 def test_recipient_that_goes_idle_is_due_at_once_without_a_delay() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), reported(4, "seen", 1))
 
-    assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-3")
+    assert read_reminder_due(rows, "nova", 1) == ReminderDue(state="idle", cause="id-3")
 
 
 @pytest.mark.parametrize("seen", [(), (reported(5, "seen", 4),)])
@@ -139,80 +139,80 @@ def test_reminder_seen_by_an_idle_recipient_makes_the_next_one_due() -> None:
 
     rows.change(apply(rows, reported(5, "seen", 4)))
 
-    assert read_nag_due(rows, "nova", 1) == NagDue(state="idle", cause="id-5", since=5)
+    assert read_reminder_due(rows, "nova", 1) == ReminderDue(state="idle", cause="id-5", since=5)
 
 
 def test_report_of_an_unknown_agent_changes_nothing() -> None:
-    assert nag_changes(MemoryRows(), reported(1, "seen", 1, agent="nobody"), "nobody") == []
+    assert reminder_changes(MemoryRows(), reported(1, "seen", 1, agent="nobody"), "nobody") == []
 
 
 def test_reminder_is_counted_and_the_next_waits_until_it_was_seen() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
-    nag = read_nag(rows, "nova", 1)
+    nag = read_reminder(rows, "nova", 1)
     assert nag is not None
-    assert (nag.nags, nag.last, due_nags(rows)) == (1, 4, [])
+    assert (nag.nags, nag.last, due_reminders(rows)) == (1, 4, [])
 
     rows.change(apply(rows, idle(5)))
-    was_due = due_nags(rows)
+    was_due = due_reminders(rows)
     rows.change(apply(rows, reported(6, "seen", 4)))
     rows.change(apply(rows, idle(7)))
 
     assert was_due == []
-    assert due_nags(rows) == [("nova", 1)]
+    assert due_reminders(rows) == [("nova", 1)]
 
 
 def test_notice_to_the_sender_ends_the_reminders() -> None:
     rows = folded(asked(1, "nova"), bye(2), nagged(3, 0))
 
-    assert (read_nag(rows, "nova", 1), read_nag_due(rows, "nova", 1)) == (None, None)
+    assert (read_reminder(rows, "nova", 1), read_reminder_due(rows, "nova", 1)) == (None, None)
 
 
 def test_reminder_of_an_answered_request_changes_nothing() -> None:
     rows = folded(asked(1, "nova"), said(2, "nova", reply_to="1"), nagged(3, 1))
 
-    assert read_nag(rows, "nova", 1) is None
+    assert read_reminder(rows, "nova", 1) is None
 
 
 def test_recipient_that_stops_is_due_whatever_it_has_seen() -> None:
     rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), bye(4))
 
-    assert read_nag_due(rows, "nova", 1) == NagDue(state="stopped", cause="id-4")
+    assert read_reminder_due(rows, "nova", 1) == ReminderDue(state="stopped", cause="id-4")
 
 
 def test_reply_ends_the_reminders_of_its_author() -> None:
     rows = folded(asked(1, "nova", "kira"), said(2, "nova", reply_to="1"))
 
-    assert read_nag(rows, "nova", 1) is None
-    assert read_nag(rows, "kira", 1) is not None
+    assert read_reminder(rows, "nova", 1) is None
+    assert read_reminder(rows, "kira", 1) is not None
 
 
 def test_held_reply_ends_the_reminders_when_it_is_released() -> None:
     reply = event(2, "message", "nova", text="!", delivered_to=["luna"], reply_to="1", held="too fast")
     rows = folded(asked(1, "nova"), reply)
-    was_open = read_nag(rows, "nova", 1)
+    was_open = read_reminder(rows, "nova", 1)
 
     released = reported(3, "queued", 2, agent="luna", author="nova", answers=1)
     rows.change(apply(rows, released))
 
     assert was_open is not None
-    assert read_nag(rows, "nova", 1) is None
+    assert read_reminder(rows, "nova", 1) is None
 
 
 @pytest.mark.parametrize("state", ["expired", "refused"])
 def test_reply_to_an_unread_ended_copy_is_not_expected(state: str) -> None:
     rows = folded(asked(1, "nova"), reported(2, state, 1))
 
-    assert read_nag(rows, "nova", 1) is None
+    assert read_reminder(rows, "nova", 1) is None
 
 
 def test_reply_to_a_copy_that_is_queued_again_is_expected() -> None:
     rows = folded(asked(1, "nova"), reported(2, "submitted", 1), reported(3, "queued", 1))
 
-    assert read_nag(rows, "nova", 1) is not None
+    assert read_reminder(rows, "nova", 1) is not None
 
 
 def test_other_events_change_nothing() -> None:
-    assert nag_changes(MemoryRows(), event(1, "life", action="ready"), "luna") == []
+    assert reminder_changes(MemoryRows(), event(1, "life", action="ready"), "luna") == []
 
 
 def test_many_reminders_are_read_page_by_page() -> None:
@@ -220,7 +220,7 @@ def test_many_reminders_are_read_page_by_page() -> None:
 
     rows = folded(*events, bye(2003))
 
-    assert len(due_nags(rows)) == 2002
+    assert len(due_reminders(rows)) == 2002
 
 
 steps = st.lists(
@@ -257,7 +257,7 @@ def _events(chosen: Iterable[tuple[str, object]]) -> list[Event]:
 def test_only_owed_replies_can_be_due(chosen: list[tuple[str, object]]) -> None:
     rows = folded(*_events(chosen))
 
-    assert {key for key, _ in rows.scan(NAG_DUE, "", limit=100)} <= {
-        key for key, _ in rows.scan(NAGS, "", limit=100)
+    assert {key for key, _ in rows.scan(REMINDER_DUE, "", limit=100)} <= {
+        key for key, _ in rows.scan(REMINDERS, "", limit=100)
     }
     assert rows.get(SKIPPED, "message") is None

@@ -29,23 +29,23 @@ PIECES = st.one_of(
 
 def cells(terminal: Emulator) -> list[list[object]]:
     """Return all cells; a written blank cell equals an unwritten one."""
-    glass = terminal.glass
+    grid = terminal.grid
     rows: list[list[object]] = []
-    for y in range(glass.lines):
-        line: dict[int, Char] = glass.buffer.get(y) or {}
-        rows.append([line.get(x, glass.default_char) for x in range(glass.columns)])
+    for y in range(grid.lines):
+        line: dict[int, Char] = grid.buffer.get(y) or {}
+        rows.append([line.get(x, grid.default_char) for x in range(grid.columns)])
     return rows
 
 
 def behaviour(terminal: Emulator) -> object:
-    glass = terminal.glass
+    grid = terminal.grid
     return (
         terminal.modes & set(KEPT_MODES),
         terminal.title,
         terminal.keys,
-        glass.margins,
-        glass.is_alternate,
-        (glass.cursor.y, min(glass.cursor.x, COLS - 1), glass.cursor.hidden, glass.cursor.attrs[1:]),
+        grid.margins,
+        grid.is_alternate,
+        (grid.cursor.y, min(grid.cursor.x, COLS - 1), grid.cursor.hidden, grid.cursor.attrs[1:]),
     )
 
 

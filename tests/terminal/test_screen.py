@@ -472,7 +472,7 @@ def test_scrolled_lines_can_be_read() -> None:
 
     screen.feed(b"".join(b"line %d\r\n" % number for number in range(10)), 0)
 
-    assert screen.terminal.glass.row_text(0) == "line 5"
+    assert screen.terminal.grid.row_text(0) == "line 5"
     assert screen.scrollback[:2] == ("line 0", "line 1")
 
 

@@ -13,7 +13,7 @@ def terminal() -> Emulator:
 
 
 def text(terminal: Emulator) -> list[str]:
-    return [terminal.glass.row_text(y) for y in range(terminal.glass.lines)]
+    return [terminal.grid.row_text(y) for y in range(terminal.grid.lines)]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_modes_are_kept_until_they_are_reset(terminal: Emulator) -> None:
 def test_cursor_can_be_hidden(terminal: Emulator) -> None:
     terminal.feed(b"\x1b[?25l")
 
-    assert terminal.glass.cursor.hidden
+    assert terminal.grid.cursor.hidden
 
 
 def test_reset_clears_everything(terminal: Emulator) -> None:
@@ -103,7 +103,7 @@ def test_reset_clears_everything(terminal: Emulator) -> None:
 
     assert text(terminal) == ["", "", "", ""]
     assert not terminal.has_paste_mode
-    assert not terminal.glass.is_alternate
+    assert not terminal.grid.is_alternate
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_queries_are_answered_up_to_a_limit(terminal: Emulator) -> None:
 def test_newest_status_and_title_are_returned_once(terminal: Emulator) -> None:
     terminal.feed(b"\x1b]0;one\x07\x1b]7501;state=working:app=x\x07\x1b]2;two\x07\x1b]7501;nothing\x07")
 
-    assert terminal.take_said() == [Status("working"), "two"]
-    assert terminal.take_said() == []
+    assert terminal.take_reports() == [Status("working"), "two"]
+    assert terminal.take_reports() == []
     assert (terminal.title, terminal.status) == ("two", Status("working"))
 
 
@@ -165,7 +165,7 @@ def test_status_of_a_subagent_is_not_the_status_of_the_program(terminal: Emulato
     terminal.feed(b"\x1b]7501;state=done:app=x\x07\x1b]7501;state=working:id=a\x07")
     terminal.feed(b"\x1b]7501;state=working:id=b\x07\x1b]7501;state=clear:id=a\x07")
 
-    assert terminal.take_said() == [Status("done")]
+    assert terminal.take_reports() == [Status("done")]
     assert (terminal.status, terminal.workers) == (Status("done"), {"b"})
 
 
@@ -221,7 +221,7 @@ def test_cleared_scrollback_does_not_make_the_screen_readable(terminal: Emulator
 
     terminal.feed(b"\x1b[3J")
 
-    assert not terminal.glass.scrollback
+    assert not terminal.grid.scrollback
     assert not terminal.is_readable
 
 
@@ -241,12 +241,12 @@ def test_terminal_can_shrink_and_grow(terminal: Emulator) -> None:
     terminal.resize(30, 5)
 
     assert small == ["thr", "fou"]
-    assert terminal.glass.columns == 30
-    assert 0 <= terminal.glass.cursor.y < 5
+    assert terminal.grid.columns == 30
+    assert 0 <= terminal.grid.cursor.y < 5
 
 
 def test_failed_resize_makes_the_screen_unreadable(terminal: Emulator) -> None:
-    terminal.glass.buffer = None  # type: ignore[assignment]  # no resize survives this
+    terminal.grid.buffer = None  # type: ignore[assignment]  # no resize survives this
 
     terminal.resize(3, 2)
 

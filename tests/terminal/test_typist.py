@@ -21,7 +21,7 @@ IDLE = ScreenState(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt
 QUICK = replace(GENERIC, settle_ms=0)
 
 
-class FakeDesk:
+class FakeTerminal:
     """A terminal that the test controls. Typed text is echoed, and Enter sends it."""
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ class FakeDesk:
         self.changes += 1
 
 
-def typist_at(desk: FakeDesk, profile: Profile = QUICK) -> Typist:
-    return Typist(desk, Leftover(desk.keyboard), profile)
+def typist_at(terminal: FakeTerminal, profile: Profile = QUICK) -> Typist:
+    return Typist(terminal, Leftover(terminal.keyboard), profile)
 
 
 class Told:
@@ -97,82 +97,82 @@ class Told:
 
 
 async def test_message_is_typed_entered_and_seen_to_leave() -> None:
-    desk, told = FakeDesk(), Told()
-    typist = typist_at(desk)
+    terminal, told = FakeTerminal(), Told()
+    typist = typist_at(terminal)
 
     typist.begin(TypedText(text="hello"), told)
 
     done, screen = await told.end()
     assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
-    assert desk.keys == [b"hello", b"\r"]
+    assert terminal.keys == [b"hello", b"\r"]
     assert not typist.is_busy
 
 
 async def test_closed_gate_defers_and_presses_nothing() -> None:
-    desk, told = FakeDesk(), Told()
-    desk.foreground = Foreground.SHELL
+    terminal, told = FakeTerminal(), Told()
+    terminal.foreground = Foreground.SHELL
 
-    typist_at(desk).begin(TypedText(text="hello"), told)
+    typist_at(terminal).begin(TypedText(text="hello"), told)
 
     assert (await told.end())[0] == Done(TextOutcome.DEFERRED, "shell")
-    assert desk.keys == []
+    assert terminal.keys == []
 
 
 async def test_no_step_while_keys_are_unsent_or_output_is_unparsed() -> None:
-    desk, told = FakeDesk(), Told()
-    typist = typist_at(desk)
-    desk.unsent = True
+    terminal, told = FakeTerminal(), Told()
+    typist = typist_at(terminal)
+    terminal.unsent = True
     typist.begin(TypedText(text="hello"), told)
-    assert desk.asked == []
+    assert terminal.asked == []
 
-    desk.unsent, desk.current = False, False
+    terminal.unsent, terminal.current = False, False
     typist.poke()
-    assert desk.asked == []
-    desk.current = True
+    assert terminal.asked == []
+    terminal.current = True
     typist.poke()
 
     assert (await told.end())[0].answer is TextOutcome.SEEN
 
 
 async def test_interrupt_is_marked_when_the_gate_is_checked() -> None:
-    desk, told = FakeDesk(), Told()
-    desk.seen = replace(IDLE, state=AgentState.ACTIVE)
-    desk.tick_ms = 300
+    terminal, told = FakeTerminal(), Told()
+    terminal.seen = replace(IDLE, state=AgentState.ACTIVE)
+    terminal.tick_ms = 300
 
-    typist_at(desk).begin(TypedText(text="now", priority=Priority.INTERRUPT), told)
+    typist_at(terminal).begin(TypedText(text="now", priority=Priority.INTERRUPT), told)
 
     await told.end()
-    assert desk.keys == [b"\x03", b"now", b"\r"]
-    assert desk.interrupts == 1
-    assert set(desk.asked) == {True}
+    assert terminal.keys == [b"\x03", b"now", b"\r"]
+    assert terminal.interrupts == 1
+    assert set(terminal.asked) == {True}
 
 
 async def test_raw_keys_are_pressed_unchanged() -> None:
-    desk, told = FakeDesk(), Told()
+    terminal, told = FakeTerminal(), Told()
 
-    typist_at(desk).begin(TypedText(text="y\x1b[A", is_raw=True), told)
+    typist_at(terminal).begin(TypedText(text="y\x1b[A", is_raw=True), told)
 
     assert (await told.end())[0].answer is TextOutcome.SEEN
-    assert desk.keys == [b"y\x1b[A"]
-    assert desk.persons == [True]
+    assert terminal.keys == [b"y\x1b[A"]
+    assert terminal.persons == [True]
 
 
 async def test_end_of_the_terminal_leaves_typed_text_unconfirmed() -> None:
-    desk, told = FakeDesk(), Told()
-    typist = typist_at(desk, GENERIC)
+    terminal, told = FakeTerminal(), Told()
+    typist = typist_at(terminal, GENERIC)
     typist.begin(TypedText(text="hello"), told)
     assert typist.has_typed
 
     typist.end("exited with 0")
 
     assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "exited with 0")
-    assert desk.keys == [b"hello"]
+    assert terminal.keys == [b"hello"]
 
 
 async def test_end_of_the_terminal_defers_text_that_was_not_typed() -> None:
-    desk, told = FakeDesk(), Told()
-    typist = typist_at(desk, GENERIC)
-    desk.unsent = True
+    terminal, told = FakeTerminal(), Told()
+    typist = typist_at(terminal, GENERIC)
+    terminal.unsent = True
     typist.begin(TypedText(text="hello"), told)
 
     typist.end("exited with 0")
@@ -182,78 +182,78 @@ async def test_end_of_the_terminal_defers_text_that_was_not_typed() -> None:
 
 
 async def test_end_during_output_parsing_ends_the_message_once() -> None:
-    desk, told = FakeDesk(), Told()
-    typist = typist_at(desk, GENERIC)
-    desk.on_current = lambda: typist.end("exited with 0")
+    terminal, told = FakeTerminal(), Told()
+    typist = typist_at(terminal, GENERIC)
+    terminal.on_current = lambda: typist.end("exited with 0")
 
     typist.begin(TypedText(text="hello"), told)
 
     assert told.ends == [(Done(TextOutcome.DEFERRED, "exited with 0"), "")]
-    assert desk.keys == []
+    assert terminal.keys == []
 
 
 async def test_step_is_retried_while_the_program_keeps_writing() -> None:
-    desk, told = FakeDesk(), Told()
-    desk.current = False
-    typist = typist_at(desk)
+    terminal, told = FakeTerminal(), Told()
+    terminal.current = False
+    typist = typist_at(terminal)
     typist.begin(TypedText(text="hello"), told)
 
-    desk.current = True
+    terminal.current = True
 
     assert (await told.end())[0].answer is TextOutcome.SEEN
 
 
 async def test_raw_keys_can_be_pressed_during_a_message() -> None:
-    desk, told = FakeDesk(), Told()
-    typist = typist_at(desk, GENERIC)
+    terminal, told = FakeTerminal(), Told()
+    typist = typist_at(terminal, GENERIC)
     typist.begin(TypedText(text="hello"), told)
 
     done, screen = typist.press_beside(TypedText(text="y", is_raw=True))
-    desk.unsent = True
+    terminal.unsent = True
     late, _ = typist.press_beside(TypedText(text="y", is_raw=True))
 
     assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
     assert late == Done(TextOutcome.DEFERRED, "earlier keys are not read yet")
-    assert (desk.keys, desk.persons) == ([b"hello", b"y"], [False, True])
+    assert (terminal.keys, terminal.persons) == ([b"hello", b"y"], [False, True])
 
 
 async def test_raw_keys_during_a_message_are_refused_for_a_shell() -> None:
-    desk = FakeDesk()
-    desk.foreground = Foreground.SHELL
+    terminal = FakeTerminal()
+    terminal.foreground = Foreground.SHELL
 
-    done, _ = typist_at(desk, GENERIC).press_beside(TypedText(text="y", is_raw=True))
+    done, _ = typist_at(terminal, GENERIC).press_beside(TypedText(text="y", is_raw=True))
 
     assert done == Done(TextOutcome.REFUSED, "shell")
 
 
 async def test_swallowed_enter_closes_the_gate_and_leaves_a_draft() -> None:
-    desk, told = FakeDesk(), Told()
-    desk.eats_enter = True
-    typist = typist_at(desk)
+    terminal, told = FakeTerminal(), Told()
+    terminal.eats_enter = True
+    typist = typist_at(terminal)
     facts = GateFacts(now_ms=0, foreground=Foreground.AGENT)
     typist.begin(TypedText(text="hello"), told)
-    before = typist.gate(desk.look(), facts)
+    before = typist.gate(terminal.look(), facts)
 
     for _ in range(3):
-        desk.now_ms += 2_000
+        terminal.now_ms += 2_000
         typist.poke()
-    stopped = typist.gate(desk.look(), facts)
-    changes = desk.changes
-    desk.now_ms += 60_000
+    stopped = typist.gate(terminal.look(), facts)
+    changes = terminal.changes
+    terminal.now_ms += 60_000
     typist.poke()
 
     assert (before.is_open, stopped) == (True, Gate(is_open=False, reason="draft"))
     assert changes == 1
     assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "Enter had no effect twice")
-    assert (desk.keyboard.draft, desk.keyboard.is_left_alone) == ("hello", True)
-    assert desk.keys == [b"hello", b"\r", b"\r"]
+    assert (terminal.keyboard.draft, terminal.keyboard.is_left_alone) == ("hello", True)
+    assert terminal.keys == [b"hello", b"\r", b"\r"]
 
 
 async def test_text_that_was_seen_to_leave_is_not_a_draft() -> None:
-    desk, told = FakeDesk(), Told()
+    terminal, told = FakeTerminal(), Told()
 
-    typist_at(desk).begin(TypedText(text="hello"), told)
+    typist_at(terminal).begin(TypedText(text="hello"), told)
 
     await told.end()
-    desk.keyboard.leave()
-    assert not desk.keyboard.has_draft
+    terminal.keyboard.leave()
+    assert not terminal.keyboard.has_draft

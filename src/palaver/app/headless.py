@@ -85,7 +85,7 @@ async def _stand_by(hold: HoldOp, home: str, go: int) -> int:
     os.write(go, f"{seat}\n".encode())
     os.close(go)
     status = await _end_of(hold.pid)
-    await _say_goodbye(bus, status)
+    await _report_exit(bus, status)
     holding.cancel()
     return status if status >= 0 else 128 - status
 
@@ -115,7 +115,7 @@ async def _end_of(child: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-async def _say_goodbye(bus: HolderConnection, status: int) -> None:
+async def _report_exit(bus: HolderConnection, status: int) -> None:
     reason = f"exited with {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
     try:
         async with asyncio.timeout(_REPORT_LIMIT_S):

@@ -295,15 +295,15 @@ def _say_line(
         done = word
         if plan.after is None:
             done = word.replace("restored", _REMOVED).replace("changed", "removed")
-        said = done if plan.before != plan.after else "is up to date" if setup else plan.word or "stays"
+        outcome = done if plan.before != plan.after else "is up to date" if setup else plan.word or "stays"
         if parsed.form == "json":
-            line = {"path": str(plan.path), "result": said, "diff": "\n".join(difference(plan))}
+            line = {"path": str(plan.path), "result": outcome, "diff": "\n".join(difference(plan))}
             sys.stdout.write(json.dumps(line | ({"note": plan.word} if plan.word else {})) + "\n")
             continue
         if not is_short:
             sys.stdout.writelines(f"{line}\n" for line in difference(plan))
-        sys.stdout.write(f"{plan.path} {said}\n")
-        if plan.word and said != plan.word:
+        sys.stdout.write(f"{plan.path} {outcome}\n")
+        if plan.word and outcome != plan.word:
             sys.stdout.write(f"  {plan.word}\n")
     if setup is not None and parsed.form != "json":
         sys.stdout.writelines(f"{line}\n" for line in setup.advice)
@@ -520,11 +520,11 @@ def _would_uninstall(_home: Path, path: Path) -> Mapping[str, str]:
     return {"result": "would be removed" if _is_there(path) else "is not there"}
 
 
-def _say(parsed: Parsed, path: Path, said: Mapping[str, str]) -> None:
+def _say(parsed: Parsed, path: Path, outcome: Mapping[str, str]) -> None:
     if parsed.form == "json":
-        sys.stdout.write(json.dumps({"path": str(path), **said}) + "\n")
+        sys.stdout.write(json.dumps({"path": str(path), **outcome}) + "\n")
     else:
-        sys.stdout.write(f"{path} {said['result']}\n")
+        sys.stdout.write(f"{path} {outcome['result']}\n")
 
 
 def _complain(parsed: Parsed, sentence: str) -> int:

@@ -159,9 +159,9 @@ def prepare_opencode(
         free_port,
         last_opencode_session,
         may_allow,
-        new_place,
+        new_endpoint_path,
         told_path,
-        write_place,
+        write_endpoint,
         write_shell,
     )
 
@@ -172,7 +172,7 @@ def prepare_opencode(
     if asked.has_terminal and (trouble := opencode_launch.too_old(_opencode_version(home, environment))):
         raise Unavailable(trouble)
     pal = find_pal()
-    path = new_place(home) if asked.has_terminal else None
+    path = new_endpoint_path(home) if asked.has_terminal else None
     added = opencode_launch.launch_environment(
         environment,
         password=secrets.token_hex(16) if path is not None else "",
@@ -189,7 +189,7 @@ def prepare_opencode(
     port = asked.port or free_port()
     user = environment.get(opencode_launch.USERNAME) or opencode_launch.USER
     password = kept[opencode_launch.PASSWORD]
-    write_place(path, OpenCodeEndpoint(port=port, user=user, password=password, began=asked))
+    write_endpoint(path, OpenCodeEndpoint(port=port, user=user, password=password, began=asked))
     arguments = opencode_launch.launch_arguments(args, asked, port)
     return Launch(
         argv=("opencode", *arguments),

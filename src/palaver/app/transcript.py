@@ -235,7 +235,7 @@ def find_transcript(known: KnownSession, environment: Environment) -> Transcript
             f"it is known after {known.agent} has run a hook or a command of Palaver; 'pal install "
             f"{known.harness}' sets the hooks up",
         )
-    folders = TRANSCRIPTS[known.harness].places(session, environment)
+    folders = TRANSCRIPTS[known.harness].folders(session, environment)
     for folder in folders:
         if path := _newest(folder, known.harness, session):
             return Transcript(known.harness, path, session)

@@ -370,7 +370,7 @@ async def leave(context: Context, caller: Caller, request: Leave, key: bytes | N
         raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
     if request.reason == LEFT:  # It leaves by request. An agent that only ends may come back.
         await leave_all_rooms(context, caller)
-    return await say_goodbye(context, caller.name, request.reason, key, by=caller.by)
+    return await leave_bus(context, caller.name, request.reason, key, by=caller.by)
 
 
 async def gone(context: Context, caller: Caller, request: Gone, key: bytes | None) -> Written:
@@ -378,10 +378,10 @@ async def gone(context: Context, caller: Caller, request: Gone, key: bytes | Non
     known = context.directory.get(request.name)
     if known is None:
         return Written(event=None)
-    return await say_goodbye(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
+    return await leave_bus(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
 
 
-async def say_goodbye(
+async def leave_bus(
     context: Context,
     name: str,
     reason: str,
@@ -430,7 +430,7 @@ async def set_status(context: Context, caller: Caller, request: SetStatus, key: 
             check_text(value, f"the {name}", 4096)
             payload[name] = value
     if state == AgentState.EXITED:
-        return await say_goodbye(context, caller.name, request.detail or "exited", key, by=caller.by)
+        return await leave_bus(context, caller.name, request.detail or "exited", key, by=caller.by)
     written = await _write(context, caller, "status", payload, key)
     assert written.event is not None  # a state is always written
     if state == AgentState.IDLE:

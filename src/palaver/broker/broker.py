@@ -23,7 +23,7 @@ from palaver.broker import (
 from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
 from palaver.domain.brakes import Brakes
-from palaver.domain.lease import Attendance, Policy, Unattended
+from palaver.domain.lease import MemberPresence, Policy, Unattended
 from palaver.domain.rights import require
 from palaver.domain.routing import Directory
 from palaver.errors import NotAllowed, RequestError
@@ -43,7 +43,7 @@ from palaver.protocol.requests import (
     CloseRoom,
     DaemonStarted,
     ExpireReservation,
-    FireNag,
+    FireReminder,
     Gone,
     HandOn,
     Import,
@@ -143,7 +143,7 @@ TABLE: Final[Mapping[type, Row]] = {
     AnswerPermission: Row("approve", Standing.HUMAN, permissions.answer),
     AskPermission: Row("permission", Standing.HUMAN, permissions.ask, is_internal=True),
     ClosePermission: Row("close permission", Standing.HUMAN, permissions.close, is_internal=True),
-    FireNag: Row("nag", Standing.HUMAN, subscriptions.fire_nag, is_internal=True),
+    FireReminder: Row("nag", Standing.HUMAN, subscriptions.fire_reminder, is_internal=True),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 
@@ -160,12 +160,12 @@ class Broker:
         is_present: Callable[[str], bool],
         draw: Callable[[], int],
         brakes: Brakes | None = None,
-        attendance: Attendance | None = None,
+        member_presence: MemberPresence | None = None,
         policy: Policy | None = None,
     ) -> None:
         """`draw` returns a random number, for names that the caller did not choose.
 
-        Without brakes no message is held. Without attendance no member counts as waiting.
+        Without brakes no message is held. Without `member_presence` no member counts as waiting.
         """
         self._log = log
         self.directory = Directory()
@@ -177,7 +177,7 @@ class Broker:
             is_present=is_present,
             draw=draw,
             brakes=brakes or Brakes(limit_hops=0, limit_a_minute=0),
-            attendance=attendance or Unattended(is_present),
+            member_presence=member_presence or Unattended(is_present),
             policy=policy or Policy(),
         )
         for agent in read_agents(log.rows):

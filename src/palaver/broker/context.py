@@ -9,7 +9,7 @@ import msgspec
 
 from palaver.clock import Clock
 from palaver.domain.brakes import Brakes
-from palaver.domain.lease import Attendance, Policy, Unattended
+from palaver.domain.lease import MemberPresence, Policy, Unattended
 from palaver.domain.routing import Directory
 from palaver.ids import UlidSource
 from palaver.log.api import Archived as Archived  # doors use it: they must not import the log
@@ -33,7 +33,7 @@ class Context:
     is_present: Callable[[str], bool]
     draw: Callable[[], int]
     brakes: Brakes = field(default_factory=lambda: Brakes(limit_hops=0, limit_a_minute=0))
-    attendance: Attendance = field(default_factory=lambda: Unattended(lambda name: False))
+    member_presence: MemberPresence = field(default_factory=lambda: Unattended(lambda name: False))
     """Which agents are present in rooms, and which wait."""
     policy: Policy = field(default_factory=Policy)
     """The limits of rooms."""

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from palaver.broker.agents import say_goodbye
+from palaver.broker.agents import leave_bus
 from palaver.broker.context import Context, Imported, Sent
 from palaver.broker.messages import send_with_id, store
 from palaver.broker.rooms import leave_all_rooms
@@ -141,7 +141,7 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     reason = _word(_fields(envelope).reason) or LEFT
     if reason == LEFT:
         await leave_all_rooms(context, caller)
-    written = await say_goodbye(context, caller.name, reason, key, by=caller.by, id=envelope.id)
+    written = await leave_bus(context, caller.name, reason, key, by=caller.by, id=envelope.id)
     if written.event is None:
         raise WhoAreYou(f"{caller.name} has already left")
     if written.event.type != BYE:

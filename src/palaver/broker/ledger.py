@@ -19,7 +19,7 @@ from palaver.protocol.message import EXTERNAL, SYSTEM, is_raw
 from palaver.protocol.priority import format_priority
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, ReportDelivery
 from palaver.state.agents import can_step, read_line
-from palaver.state.rows import Rows, deliverable, reply_place
+from palaver.state.rows import Rows, answered_seq, deliverable
 
 
 async def acknowledge(context: Context, caller: Caller, request: Acknowledge, key: bytes | None) -> Written:
@@ -93,7 +93,7 @@ async def _requeue(
 ) -> Written:
     """Queue every copy of a message that is in one state: one event each; the last one is returned."""
     mail = deliverable(message)
-    answers = (reply_place(message) or 0) if state is State.HELD else 0
+    answers = (answered_seq(message) or 0) if state is State.HELD else 0
     last = Written(event=None)
     for name in mail.delivered_to:
         again = DeliveryReport(

@@ -115,7 +115,7 @@ class RoomMessage:
         return decide
 
 
-def said_in_room(
+def resolve_room_message(
     context: Context, caller: Caller, request: Send, mentions: Sequence[str]
 ) -> RoomMessage | None:
     """Resolve a message for a room; None if the message is not for a room.
@@ -237,7 +237,7 @@ def _meant(context: Context, caller: Caller, room: Room, token: str, others: Dir
 
 def _member(context: Context, caller: Caller, room: Room, token: str, bases: Sequence[str]) -> str:
     """Return the member that a name selects; if none matches, `bases` are the names that begin with it."""
-    is_present = context.attendance.is_present
+    is_present = context.member_presence.is_present
     agent = context.directory.find(token)
     try:
         # A name with its device selects exactly that agent, as outside of rooms.
@@ -389,7 +389,7 @@ def _characters(keys: bytes) -> int:
 # --------------------
 # Find a message by its reference: `42`, `#42`, `42:BOXE`, its ULID or a unique end of it.
 
-_PLACE: Final = re.compile(r"#?(\d{1,15})(?::([A-Za-z0-9]+))?", re.ASCII)
+_SEQ: Final = re.compile(r"#?(\d{1,15})(?::([A-Za-z0-9]+))?", re.ASCII)
 _LEAST: Final = 4
 """Characters of a ULID's end that are enough to search for it: fewer would match by accident."""
 _END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
@@ -397,7 +397,7 @@ _END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
 
 def find_event(log: Log, reference: str) -> Event:
     """Return any event by its reference. Raises `NotFound`, or names the candidates if several match."""
-    if found := _PLACE.fullmatch(reference):
+    if found := _SEQ.fullmatch(reference):
         return _checked(reference, log.recall(int(found[1])), found[2])
     if not _END.fullmatch(reference):
         raise BadRequest(
@@ -415,7 +415,7 @@ def find_event(log: Log, reference: str) -> Event:
 
 async def fetch_event(log: Log, reference: str) -> Event:
     """Return what `find_event` returns, but read it in a thread: for an event that may be large."""
-    if found := _PLACE.fullmatch(reference):
+    if found := _SEQ.fullmatch(reference):
         return _checked(reference, await log.fetch(int(found[1])), found[2])
     return find_event(log, reference)
 
@@ -534,7 +534,7 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
 async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
     """Check a message, resolve its recipients and apply the brakes. Writes nothing."""
     mentions = find_mentions(request.text) if request.has_mentions else []
-    in_room = said_in_room(context, caller, request, mentions)
+    in_room = resolve_room_message(context, caller, request, mentions)
     check_text(request.text)
     if not request.text.strip() and not request.raw:
         raise BadRequest("the message is empty; nothing was sent")
@@ -872,7 +872,7 @@ def _may_have_read(context: Context, name: str, seq: int) -> bool:
     """Whether an agent may know a message: an agent does not answer a request that still waits for it."""
     entry = read_entry(context.log.rows, seq, name)
     is_waiting = entry is None or entry.state == State.QUEUED
-    return not is_waiting or context.attendance.may_know(name, seq)
+    return not is_waiting or context.member_presence.may_know(name, seq)
 
 
 def _exactly(context: Context, name: str) -> Resolved:

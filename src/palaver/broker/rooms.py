@@ -7,7 +7,7 @@ from typing import Final
 
 from palaver.broker.context import SYSTEM_CALLER, Context, Seated, Turn, Written
 from palaver.domain import members, stick
-from palaver.domain.lease import Moment, Move, NoChange, Policy, RoomFacts, take_facts
+from palaver.domain.lease import Move, NoChange, Policy, RoomFacts, RoomSnapshot, take_facts
 from palaver.domain.rights import require
 from palaver.domain.stick import checked_handoff
 from palaver.errors import (
@@ -74,7 +74,7 @@ from palaver.state.rows import Rows
 # Facts outside the log are collected before the commit, once per member, so that the decision can be
 # repeated; if a member has joined meanwhile, they are collected again.
 
-Decision = Callable[[Moment, str], Move | NoChange | None]
+Decision = Callable[[RoomSnapshot, str], Move | NoChange | None]
 """Decides about a room; the text is the id that the event will have. Pure: it may be called again."""
 
 
@@ -92,10 +92,10 @@ def stick_key(base: str) -> str:
     return f"stick/{base}"
 
 
-def moment_of(context: Context, room: Room) -> Moment:
+def snapshot_of(context: Context, room: Room) -> RoomSnapshot:
     """Return a snapshot of a room with the current facts."""
-    facts = take_facts(context.attendance, context.clock.now_ms(), room.id, room.names)
-    return Moment(room=room, facts=facts, policy=context.policy)
+    facts = take_facts(context.member_presence, context.clock.now_ms(), room.id, room.names)
+    return RoomSnapshot(room=room, facts=facts, policy=context.policy)
 
 
 async def move(
@@ -106,7 +106,7 @@ async def move(
         attempt = _Attempt(
             id=context.ids.next(),
             room=room,
-            facts=moment_of(context, room).facts,
+            facts=snapshot_of(context, room).facts,
             policy=context.policy,
             caller=caller,
             decision=decide,
@@ -146,7 +146,7 @@ class _Attempt:
         self.is_stale = any(name not in self.facts.sights for name in room.names)
         if self.is_stale:
             return None
-        made = self.decision(Moment(room=room, facts=self.facts, policy=self.policy), self.id)
+        made = self.decision(RoomSnapshot(room=room, facts=self.facts, policy=self.policy), self.id)
         if not isinstance(made, Move):
             self.answer = made
             return None
@@ -164,13 +164,13 @@ class _Attempt:
 # --------------------
 # The requests about rooms and members.
 
-LIMIT_PLACE_BYTES: Final = 4096
+LIMIT_PATH_BYTES: Final = 4096
 LIMIT_REASON_BYTES: Final = 1024
 
 
 async def join_room(context: Context, caller: Caller, request: JoinRoom, key: bytes | None) -> Seated:
     """Make the caller a member. For a member, and for an observer, nothing is written."""
-    _check_places(request)
+    _check_paths(request)
     if caller.standing < Standing.WORKER:
         return _look_on(context.log.rows, request)
     if caller.kind not in (INSTANCE, HUMAN):
@@ -194,11 +194,11 @@ def seated_by(context: Context, event: Event) -> Seated:
     return Seated(room=room, event=event, is_new=room.seq == event.seq)
 
 
-def _check_places(request: JoinRoom) -> None:
+def _check_paths(request: JoinRoom) -> None:
     if not request.places:
         raise BadRequest("the path of the room is missing")
     for path in (*request.places, *request.inside):
-        check_text(path, "the path", LIMIT_PLACE_BYTES)
+        check_text(path, "the path", LIMIT_PATH_BYTES)
         if not path.startswith("/"):
             raise BadRequest(f"{path!r} is not an absolute path; write the path of the room from / on")
     check_text(request.name_hint, "the room's name", LIMIT_REASON_BYTES)
@@ -216,9 +216,9 @@ def _around(request: JoinRoom) -> Sequence[str]:
     return request.places[:1] if request.is_new else (*request.inside, *request.places)
 
 
-def _nearest(rows: Rows, places: Sequence[str], closed: Set[str] = frozenset()) -> Room | None:
+def _nearest(rows: Rows, paths: Sequence[str], closed: Set[str] = frozenset()) -> Room | None:
     """Return the open room at the first workspace that has one; rooms in `closed` are skipped."""
-    found = (read_room_at(rows, path) for path in places)
+    found = (read_room_at(rows, path) for path in paths)
     return next((room for room in found if room is not None and room.is_open and room.id not in closed), None)
 
 
@@ -441,12 +441,12 @@ async def claim(context: Context, caller: Caller, request: Claim, key: bytes | N
     if room.reserved_for != caller.name:
         room = await _settle(context, room)
 
-    def decide(now: Moment, id: str) -> Move | NoChange:
+    def decide(now: RoomSnapshot, id: str) -> Move | NoChange:
         return stick.claim(now, caller.name, id, is_parked=request.is_parked, allows_solo=request.allows_solo)
 
     # A member that must wait needs no commit, because nothing would be written. Only the owner, or a member
     # that may become it, can be repeating a request that has written an event.
-    answer = decide(moment_of(context, room), "")
+    answer = decide(snapshot_of(context, room), "")
     if isinstance(answer, NoChange) and answer.status != stick.YOUR_TURN:
         return _answered(Moved(event=None, room=room, answer=answer))
     return await _granted(context, caller, room, decide, key)
@@ -576,7 +576,7 @@ def _answered(moved: Moved) -> Turn:
 
 async def _settle(context: Context, room: Room) -> Room:
     """Apply due changes of a room before its state is returned, so that no caller waits for the timer."""
-    now = moment_of(context, room)
+    now = snapshot_of(context, room)
     if stick.expire(now, room.turn) is not None:
         await expire(context, SYSTEM_CALLER, ExpireReservation(room=room.id, turn=room.turn), None)
     elif stick.hand_on(now, room.turn, HARNESS_GONE) is not None:

@@ -19,7 +19,7 @@ from palaver.protocol.envelope import Draft
 from palaver.protocol.events import AgentState, SubscriptionAdded, SubscriptionRemoved
 from palaver.protocol.message import EXTERNAL, HUMAN, INFORM, MENTIONS, MESSAGE, SYSTEM, build_payload
 from palaver.protocol.priority import Priority, format_priority
-from palaver.protocol.requests import FireNag, Send
+from palaver.protocol.requests import FireReminder, Send
 from palaver.protocol.subscriptions import (
     COLLISION,
     LIMIT_FILTER_WORDS,
@@ -42,11 +42,11 @@ from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent
 from palaver.state.rows import Rows
 from palaver.state.watches import (
-    LIMIT_NAGS,
-    Nag,
-    NagDue,
-    read_nag,
-    read_nag_due,
+    LIMIT_REMINDERS,
+    Reminder,
+    ReminderDue,
+    read_reminder,
+    read_reminder_due,
     read_subscription,
     read_subscriptions,
     read_watch,
@@ -272,21 +272,27 @@ async def _send(context: Context, caller: Caller, request: FireSubscription) -> 
 # Reminders: a recipient that does not reply is reminded up to three times; then its sender is notified.
 
 
-async def fire_nag(context: Context, caller: Caller, request: FireNag, key: bytes | None) -> Written:
+async def fire_reminder(
+    context: Context, caller: Caller, request: FireReminder, key: bytes | None
+) -> Written:
     """Write a reminder, or the final notice to the sender, once; nothing if it was answered meanwhile.
 
     An agent that is active again is not reminded: it is checked when it becomes idle the next time.
     """
 
     def decide(rows: Rows) -> Draft | None:
-        nag = read_nag(rows, request.agent, request.request)
-        due = read_nag_due(rows, request.agent, request.request)
-        if nag is None or due is None or (due.state == AgentState.IDLE and not _is_idle(rows, request.agent)):
+        reminder = read_reminder(rows, request.agent, request.request)
+        due = read_reminder_due(rows, request.agent, request.request)
+        if (
+            reminder is None
+            or due is None
+            or (due.state == AgentState.IDLE and not _is_idle(rows, request.agent))
+        ):
             return None
-        return _reminder_text(context, caller, nag, due)
+        return _reminder_text(context, caller, reminder, due)
 
-    nag_key = f"nag/{request.agent}/{request.request}"
-    return Written(event=(await context.log.commit(nag_key, decide, request_key=key)).event)
+    reminder_key = f"nag/{request.agent}/{request.request}"
+    return Written(event=(await context.log.commit(reminder_key, decide, request_key=key)).event)
 
 
 def _is_idle(rows: Rows, agent: str) -> bool:
@@ -294,12 +300,12 @@ def _is_idle(rows: Rows, agent: str) -> bool:
     return known is not None and known.state == AgentState.IDLE
 
 
-def _reminder_text(context: Context, caller: Caller, nag: Nag, due: NagDue) -> Draft:
-    is_reminder = due.state == AgentState.IDLE and nag.nags < LIMIT_NAGS
-    to = nag.agent if is_reminder else nag.sender
-    count = nag.nags + 1 if is_reminder else 0
+def _reminder_text(context: Context, caller: Caller, reminder: Reminder, due: ReminderDue) -> Draft:
+    is_reminder = due.state == AgentState.IDLE and reminder.nags < LIMIT_REMINDERS
+    to = reminder.agent if is_reminder else reminder.sender
+    count = reminder.nags + 1 if is_reminder else 0
     payload = build_payload(
-        text=_text(nag, due, count),
+        text=_text(reminder, due, count),
         scope=MENTIONS,
         mentions=(to,),
         sender_kind=SYSTEM,
@@ -308,27 +314,28 @@ def _reminder_text(context: Context, caller: Caller, nag: Nag, due: NagDue) -> D
         # A reminder is delivered when its agent is idle; the sender is notified at once.
         priority=format_priority(Priority.IDLE) if is_reminder else None,
     )
-    nagged = {"agent": nag.agent, "request": nag.request, "count": count}
+    nagged = {"agent": reminder.agent, "request": reminder.request, "count": count}
     return Draft(
         type=MESSAGE,
         sender=caller.name,
         payload=payload | {"nag": nagged},
         to=(to,),
-        id=derived_id(due.cause, "nag", nag.agent, str(nag.request), str(count)),
+        id=derived_id(due.cause, "nag", reminder.agent, str(reminder.request), str(count)),
         ts=context.clock.now_ms(),
     )
 
 
-def _text(nag: Nag, due: NagDue, count: int) -> str:
+def _text(reminder: Reminder, due: ReminderDue, count: int) -> str:
     if count:
-        answer = f"pal send @{nag.sender} --reply-to {nag.request} -- TEXT"
+        answer = f"pal send @{reminder.sender} --reply-to {reminder.request} -- TEXT"
         return (
-            f"@{nag.agent} {nag.sender} waits for your answer to #{nag.request} "
-            f"(reminder {count} of {LIMIT_NAGS}): {answer}"
+            f"@{reminder.agent} {reminder.sender} waits for your answer to #{reminder.request} "
+            f"(reminder {count} of {LIMIT_REMINDERS}): {answer}"
         )
     if due.state == AgentState.IDLE:
         return (
-            f"@{nag.sender} {nag.agent} has not answered #{nag.request} after {nag.nags} reminders: "
+            f"@{reminder.sender} {reminder.agent} has not answered #{reminder.request} "
+            f"after {reminder.nags} reminders: "
             "no more reminders are sent"
         )
-    return f"@{nag.sender} {nag.agent} has stopped without answering #{nag.request}"
+    return f"@{reminder.sender} {reminder.agent} has stopped without answering #{reminder.request}"

@@ -71,7 +71,7 @@ _LEAVE_LIMIT_S: Final = 5.0
 Answer = asyncio.Future[msgspec.Raw]
 
 
-class Lifeline:
+class RequestConnection:
     """Requests are sent in the order of the calls; unanswered ones are sent again, in that order, after a
     loss.
 
@@ -123,10 +123,10 @@ class Lifeline:
                 self._returning.cancel()
                 await asyncio.wait([self._returning])
             elif wire is not None:
-                goodbye = self.ask(LeaveOp())
+                leaving = self.ask(LeaveOp())
                 self._is_open = False
                 async with asyncio.timeout(_LEAVE_LIMIT_S):
-                    await goodbye
+                    await leaving
         except (PalaverError, TimeoutError):
             pass  # the daemon itself writes the leave event if the client does not return
         finally:
@@ -561,8 +561,8 @@ class Connection:
 
     def __init__(self, home: str, join: JoinOp) -> None:
         self._home = home
-        self._lifeline = Lifeline(home, join, self._on_push, self._on_broken)
-        self._mail = MailReader(self._lifeline.ask, self.send)
+        self._connection = RequestConnection(home, join, self._on_push, self._on_broken)
+        self._mail = MailReader(self._connection.ask, self.send)
         self._ids = UlidSource(SystemClock(), os.urandom)
         self._followers: set[Follower] = set()
         self._is_over = False
@@ -576,15 +576,15 @@ class Connection:
     @property
     def name(self) -> str:
         """The full name on the bus; empty until connected."""
-        return self._lifeline.joined.name
+        return self._connection.joined.name
 
     @property
     def device(self) -> str:
         """The id of this machine on the bus."""
-        return self._lifeline.joined.device
+        return self._connection.joined.device
 
     async def __aenter__(self) -> Self:
-        await self._lifeline.open()
+        await self._connection.open()
         return self
 
     async def __aexit__(
@@ -592,7 +592,7 @@ class Connection:
     ) -> None:
         self._is_over = True
         try:
-            await self._lifeline.close()
+            await self._connection.close()
         finally:
             self._mail.waiting.end()
             for follower in self._followers:
@@ -647,17 +647,17 @@ class Connection:
             dry_run=dry_run,
             expects_reply=expects_reply,
         )
-        return receipt_from_json(await self._lifeline.ask(request))
+        return receipt_from_json(await self._connection.ask(request))
 
     async def put(self, envelope: Draft | Event) -> Receipt:
         """Store an envelope of a custom type; its sender must be your name. A repeated id is stored once."""
         return receipt_from_json(
-            await self._lifeline.ask(PutOp(envelope=msgspec.Raw(envelope.to_json().encode())))
+            await self._connection.ask(PutOp(envelope=msgspec.Raw(envelope.to_json().encode())))
         )
 
     async def set_status(self, state: str, detail: str = "", *, tool: str = "", file: str = "") -> None:
         """Set your status: starting, active, idle or blocked; optionally with the current tool and file."""
-        await self._lifeline.ask(StatusOp(state=state, detail=detail, tool=tool, file=file))
+        await self._connection.ask(StatusOp(state=state, detail=detail, tool=tool, file=file))
 
     # Receiving
 
@@ -667,9 +667,9 @@ class Connection:
         A message is never yielded twice by one connection, whatever happens to the daemon. From the first use
         on, messages are pushed to this connection until it ends; several readers share them.
         """
-        self._lifeline.is_listening = True
+        self._connection.is_listening = True
         with self._until_over():
-            await self._lifeline.ask(ListenOp())
+            await self._connection.ask(ListenOp())
         if not self._is_over:
             self._mail.waiting.reopen()
         async for message in self._mail.waiting:
@@ -693,17 +693,17 @@ class Connection:
         current directory of this process.
         """
         request = ToolOp(tool=tool, arguments=arguments, cwd=str(Path.cwd()), key=secrets.token_hex(16))
-        return fields_from_json(await self._lifeline.ask(request))
+        return fields_from_json(await self._connection.ask(request))
 
     # Reading
 
     async def agents(self) -> list[AgentInfo]:
         """Return all known agents, present ones first."""
-        return agents_from_json(await self._lifeline.ask(ListOp()))
+        return agents_from_json(await self._connection.ask(ListOp()))
 
     async def receipts(self, message: int | str) -> list[Delivery]:
         """Return the receipts of a message: one per recipient, in the order of sending."""
-        return ledger_from_json(await self._lifeline.ask(ReceiptsOp(message=str(message))))
+        return ledger_from_json(await self._connection.ask(ReceiptsOp(message=str(message))))
 
     async def events(
         self,
@@ -734,7 +734,7 @@ class Connection:
             search=search,
             limit=limit,
         )
-        events, unreadable = events_from_json(await self._lifeline.ask(request))
+        events, unreadable = events_from_json(await self._connection.ask(request))
         self._unreadable += unreadable
         return events
 
@@ -754,7 +754,7 @@ class Connection:
         """
         if after is None:
             with self._until_over():
-                after = last_from_json(await self._lifeline.ask(EventsOp(last=1)))
+                after = last_from_json(await self._connection.ask(EventsOp(last=1)))
         if self._is_over:
             return
         request = EventsOp(

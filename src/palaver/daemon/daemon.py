@@ -47,10 +47,10 @@ from palaver.home import (
     wait_for_successor,
 )
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
-from palaver.identity.presence import AttendanceBook, Roll
+from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ancestors, read_process
 from palaver.identity.tokens import Tickets, TokenBook
-from palaver.identity.workspace import Places
+from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
 from palaver.log.sqlite import SqliteLog
@@ -249,7 +249,7 @@ class Reactors:
         self,
         log: Log,
         broker: Broker,
-        attendance: AttendanceBook,
+        member_presence: MemberPresenceBook,
         *,
         settings: LiveSettings,
         policy: Policy,
@@ -269,24 +269,26 @@ class Reactors:
         self._allowances = UsageLimits(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
         self._watches = Watches(log, submit, tasks=tasks)
         after_s = settings.now.remind_after_s
-        self._nags = Reminders(log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks)
-        settings.watch(lambda now: self._nags.set_after(now.remind_after_s))
-        self._sticks = Sticks(
-            log, submit, attendance, clock=clock, policy=policy, call_later=call_later, tasks=tasks
+        self._reminders = Reminders(
+            log, submit, clock=clock, after_s=after_s, call_later=call_later, tasks=tasks
         )
-        attendance.fell_silent = self._sticks.look_at
-        attendance.is_in_hand = self.delivery.is_in_hand
+        settings.watch(lambda now: self._reminders.set_after(now.remind_after_s))
+        self._sticks = Sticks(
+            log, submit, member_presence, clock=clock, policy=policy, call_later=call_later, tasks=tasks
+        )
+        member_presence.fell_silent = self._sticks.look_at
+        member_presence.is_in_hand = self.delivery.is_in_hand
 
     def start(self) -> None:
         """Process unfinished work in the log."""
         self._watches.start()
-        self._nags.start()
+        self._reminders.start()
         self._sticks.start()
 
     def close(self) -> None:
         """Stop following the log. Unfinished work stays in the log, for the next daemon."""
         self._sticks.close()
-        self._nags.close()
+        self._reminders.close()
         self._watches.close()
         self._allowances.close()
         self.delivery.close()
@@ -405,7 +407,7 @@ class Daemon:
         reactors = Reactors(
             log,
             middle.broker,
-            middle.attendance,
+            middle.member_presence,
             settings=self._live,
             policy=self._policy,
             clock=self._clock,
@@ -424,14 +426,14 @@ class Daemon:
             _logger.error("%s; only reading is possible until there is disk space", error)
             log.refuse_commits(DiskFull(f"{error}; only reading is possible until there is disk space"))
         # Events about offline agents must come after the start event.
-        middle.roll.start()
+        middle.agent_index.start()
         if self._wanted:
-            self._take_wanted(middle.doorstep)
+            self._take_wanted(middle.identifier)
         subagents = Subagents(log, middle.broker, tasks)
         closing.callback(subagents.close)
         if not is_read_only:
             subagents.start()
-            await middle.attendance.recall()
+            await middle.member_presence.recall()
             await middle.tokens.catch_up(log)
             reactors.start()
         doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
@@ -486,9 +488,9 @@ class Daemon:
     async def _remove_files(self, ids: Sequence[str]) -> None:
         await asyncio.to_thread(remove_files, self._home, ids)
 
-    def _take_wanted(self, doorstep: CallerIdentifier) -> None:
+    def _take_wanted(self, identifier: CallerIdentifier) -> None:
         """Write the settings that this process was started with; refuse unless a person started it."""
-        require_person(doorstep.who(ancestors(os.getpid()), CallerClaim(marks=marks_of(os.environ))))
+        require_person(identifier.who(ancestors(os.getpid()), CallerClaim(marks=marks_of(os.environ))))
         write_wanted(self._home, self._wanted)
         self._live.begin(load(self._home, os.environ))
 
@@ -508,28 +510,30 @@ class Daemon:
         ids = UlidSource(self._clock, secrets.token_bytes)
         if largest := log.largest_id():
             ids.start_above(largest)
-        roll = Roll(log, gone, asyncio.get_running_loop().call_later, read_secret(self._home / "seat.key"))
-        closing.callback(roll.close)
+        agent_index = AgentIndex(
+            log, gone, asyncio.get_running_loop().call_later, read_secret(self._home / "seat.key")
+        )
+        closing.callback(agent_index.close)
         tokens = TokenBook(self._home, self._clock)
         closing.callback(tokens.end_with_agents(log, tasks))
-        attendance = AttendanceBook(
+        member_presence = MemberPresenceBook(
             log,
             clock=self._clock,
-            is_present=roll.is_in_reach,
+            is_present=agent_index.is_in_reach,
             has_token=tokens.has_one_of,
             policy=self._policy,
         )
-        closing.callback(attendance.close)
+        closing.callback(member_presence.close)
         settings = self._live.now
         brakes = Brakes(limit_hops=settings.brake_hops, limit_a_minute=settings.brake_per_minute)
         broker = Broker(
             log,
             clock=self._clock,
             ids=ids,
-            is_present=roll.presence.is_present,
+            is_present=agent_index.presence.is_present,
             draw=lambda: secrets.randbelow(1_000_000),
             brakes=brakes,
-            attendance=attendance,
+            member_presence=member_presence,
             policy=self._policy,
         )
         closing.callback(broker.close)
@@ -540,10 +544,19 @@ class Daemon:
             set_log(now)
 
         self._live.watch(change)
-        doorstep = CallerIdentifier(
-            roll.seats, roll.terminals, holders=roll.holders, agent_terminals=roll.agent_terminals
+        identifier = CallerIdentifier(
+            agent_index.seats,
+            agent_index.terminals,
+            holders=agent_index.holders,
+            agent_terminals=agent_index.agent_terminals,
         )
-        return _Middle(roll=roll, doorstep=doorstep, tokens=tokens, attendance=attendance, broker=broker)
+        return _Middle(
+            agent_index=agent_index,
+            identifier=identifier,
+            tokens=tokens,
+            member_presence=member_presence,
+            broker=broker,
+        )
 
     def _make_doors(
         self,
@@ -555,7 +568,7 @@ class Daemon:
         closing: ExitStack,
     ) -> "_Doors":
         """Create the doors, which turn bytes into requests, and the services that they use."""
-        roll, broker, http = middle.roll, middle.broker, HttpDoor(tasks)
+        agent_index, broker, http = middle.agent_index, middle.broker, HttpDoor(tasks)
         queries = Queries(log)
         conversations, transcripts = Conversations(delivery, queries, tasks), TranscriptBook()
         closing.callback(conversations.close)
@@ -563,8 +576,8 @@ class Daemon:
             log=log,
             broker=broker,
             clock=self._clock,
-            attendance=middle.attendance,
-            places=Places(),
+            member_presence=middle.member_presence,
+            workspaces=Workspaces(),
             policy=self._policy,
             agents=lambda: agents_view(services),
             inbox=lambda name, limit: mail_view(services, name, limit),
@@ -596,14 +609,14 @@ class Daemon:
             broker=broker,
             delivery=delivery,
             callers=CallerBooks(
-                seats=roll.seats,
-                presence=roll.presence,
-                attendance=middle.attendance,
+                seats=agent_index.seats,
+                presence=agent_index.presence,
+                member_presence=middle.member_presence,
                 tickets=Tickets(self._clock),
                 tokens=middle.tokens,
             ),
             agents=AgentBooks(
-                holds=HeldAgents(roll.holders.meet),
+                holds=HeldAgents(agent_index.holders.meet),
                 conversations=conversations,
                 subagents=subagents,
                 transcripts=transcripts,
@@ -612,9 +625,9 @@ class Daemon:
             ),
             rooms=rooms,
         )
-        adopted = AdoptedDoor(services, middle.doorstep, tasks)
+        adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
-        unix = UnixDoor(services, middle.doorstep, hooks, tasks)
+        unix = UnixDoor(services, middle.identifier, hooks, tasks)
         return _Doors(services=services, unix=unix, adopted=adopted, http=http, hooks=hooks)
 
 
@@ -622,10 +635,10 @@ class Daemon:
 class _Middle:
     """The broker, and the parts that know callers and presence, which its decisions read."""
 
-    roll: Roll
-    doorstep: CallerIdentifier
+    agent_index: AgentIndex
+    identifier: CallerIdentifier
     tokens: TokenBook
-    attendance: AttendanceBook
+    member_presence: MemberPresenceBook
     broker: Broker
 
 

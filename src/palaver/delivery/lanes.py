@@ -48,7 +48,7 @@ NATIVE_S: Final = 5.0
 """How long a native lane may take to connect before the terminal is used. It tries every half second."""
 
 
-class Patience:
+class Backoff:
     """The deadlines of all lanes. `changed` is called when the next one may be earlier."""
 
     def __init__(self, clock: Clock, changed: Callable[[], None], *, native_wait_s: float = NATIVE_S) -> None:
@@ -110,14 +110,14 @@ class Patience:
 
     def forget(self, lane: Lane) -> None:
         """Drop all deadlines of a lane."""
-        for moments in (self._deferred, self._shut, self._stuck, self._awaiting):
-            moments.pop(lane, None)
+        for deadlines in (self._deferred, self._shut, self._stuck, self._awaiting):
+            deadlines.pop(lane, None)
 
     def next_wait_s(self) -> float | None:
         """Return the time until the next deadline, or None if there is no deadline."""
         kinds = (self._deferred, self._shut, self._stuck, self._awaiting)
-        moments = [moment for kind in kinds for moment in kind.values()]
-        return max(0.0, min(moments) - self._clock.monotonic_s()) if moments else None
+        deadlines = [deadline_s for kind in kinds for deadline_s in kind.values()]
+        return max(0.0, min(deadlines) - self._clock.monotonic_s()) if deadlines else None
 
     def take_deferred(self) -> list[Lane]:
         """Return, once, the lanes whose pause is over."""
@@ -135,15 +135,15 @@ class Patience:
         """Return, once, the terminals that have waited long enough for a native lane."""
         return self._take(self._awaiting)
 
-    def _take(self, moments: dict[Lane, float]) -> list[Lane]:
+    def _take(self, deadlines: dict[Lane, float]) -> list[Lane]:
         now_s = self._clock.monotonic_s()
-        over = [lane for lane, moment_s in moments.items() if moment_s <= now_s]
+        over = [lane for lane, deadline_s in deadlines.items() if deadline_s <= now_s]
         for lane in over:
-            del moments[lane]
+            del deadlines[lane]
         return over
 
-    def _set(self, moments: dict[Lane, float], lane: Lane, wait_s: float) -> None:
-        moments[lane] = self._clock.monotonic_s() + wait_s
+    def _set(self, deadlines: dict[Lane, float], lane: Lane, wait_s: float) -> None:
+        deadlines[lane] = self._clock.monotonic_s() + wait_s
         self._changed()
 
 
@@ -190,10 +190,10 @@ class SilenceLimits:
 
     def next_wait_s(self) -> float | None:
         """Return the time until the next deadline, or None if there is no deadline."""
-        moments = [*self._strays.values()]
+        deadlines = [*self._strays.values()]
         for offers in self._offers.values():
-            moments += offers.values()
-        return max(0.0, min(moments) - self._clock.monotonic_s()) if moments else None
+            deadlines += offers.values()
+        return max(0.0, min(deadlines) - self._clock.monotonic_s()) if deadlines else None
 
     def take_silent(self) -> list[tuple[Lane, int]]:
         """Return the offers whose wait is over. For an offer that stays open, the wait starts again."""

@@ -119,7 +119,7 @@ _PAGE: Final = 500
 class Expiring(NamedTuple):
     """One message that expires for one agent, and when."""
 
-    moment_ms: int
+    at_ms: int
     seq: int
     agent: str
 

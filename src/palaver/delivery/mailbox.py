@@ -71,25 +71,25 @@ class Mailbox:
         self._put_back = put_back
         self.agent = agent
         self._in_hand: dict[int, object] = {}
-        self._takers: dict[QueueReader, None] = {}
+        self._readers: dict[QueueReader, None] = {}
 
     def open(
         self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
     ) -> "QueueReader":
         """Add a reader. `passes` selects its messages."""
         reader = QueueReader(self, self._log, passes, window, is_pushed=is_pushed)
-        self._takers[reader] = None
+        self._readers[reader] = None
         return reader
 
     @property
     def is_idle(self) -> bool:
         """Whether it has no readers and no claims."""
-        return not self._takers and not self._in_hand
+        return not self._readers and not self._in_hand
 
     @property
     def is_awaited(self) -> bool:
         """Whether a reader waits for messages."""
-        return any(reader.is_waiting for reader in self._takers)
+        return any(reader.is_waiting for reader in self._readers)
 
     def has_in_hand(self, seq: int) -> bool:
         """Return whether a reader or lane has claimed a message."""
@@ -101,7 +101,7 @@ class Mailbox:
 
     def wake(self, *, is_behind: bool = False) -> None:
         """Wake all readers. `is_behind`: a message may be open that they have passed already."""
-        for reader in self._takers:
+        for reader in self._readers:
             reader.wake(is_behind=is_behind)
 
     def read_few(self) -> list[MailRow] | None:
@@ -196,7 +196,7 @@ class Mailbox:
 
     def close(self, reader: "QueueReader") -> None:
         """Remove a reader and release its messages."""
-        del self._takers[reader]
+        del self._readers[reader]
         self.settle([seq for seq, owner in self._in_hand.items() if owner is reader])
         self._put_back(self.agent)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from palaver.clock import Clock
 from palaver.delivery.gate import StateGate
-from palaver.delivery.lanes import SHUT_S, Patience, SilenceLimits, lanes_in_order, shut_lane
+from palaver.delivery.lanes import SHUT_S, Backoff, SilenceLimits, lanes_in_order, shut_lane
 from palaver.delivery.ledger import Ledger
 from palaver.delivery.mailbox import Mailbox, Mailboxes, passing
 from palaver.errors import Unavailable
@@ -245,7 +245,7 @@ class Offering:
         log: Log,
         ledger: Ledger,
         mailboxes: Mailboxes,
-        patience: Patience,
+        backoff: Backoff,
         silence: SilenceLimits,
         clock: Clock,
         tasks: asyncio.TaskGroup,
@@ -254,7 +254,7 @@ class Offering:
         self._log = log
         self._ledger = ledger
         self._mailboxes = mailboxes
-        self._patience = patience
+        self._backoff = backoff
         self._silence = silence
         self._clock = clock
         self._tasks = tasks
@@ -273,7 +273,7 @@ class Offering:
         shut = self._shut(known)
         self._watch_offers(known)
         for lane in self.lanes[agent]:
-            self._patience.watch(lane, is_asleep=lane is shut)
+            self._backoff.watch(lane, is_asleep=lane is shut)
         if agent not in self._pumps:
             self._pumps.add(agent)
             self._tasks.create_task(self._pump(agent))
@@ -297,7 +297,7 @@ class Offering:
                 await self.let_go(agent)
         except Unavailable:
             for lane in self.lanes.get(agent, ()):  # No other event may trigger the next check.
-                self._patience.try_again(lane)
+                self._backoff.try_again(lane)
             raise
         finally:
             self._pumps.discard(agent)
@@ -424,7 +424,7 @@ class Offering:
                 await self._hold_back(lane, long, lane.level.reason if lane.is_terminal else asleep)
                 continue
             if waiting:
-                self._patience.watch_again(lane, (min(event.ts for event in waiting) - since) / 1000)
+                self._backoff.watch_again(lane, (min(event.ts for event in waiting) - since) / 1000)
             return
 
     def _shut(self, agent: Agent | None) -> Lane | None:

@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from typing import Final
 
 from palaver.clock import Clock
-from palaver.delivery.lanes import NATIVE_S, Patience, SilenceLimits
+from palaver.delivery.lanes import NATIVE_S, Backoff, SilenceLimits
 from palaver.delivery.ledger import Ledger, expiring
 from palaver.delivery.mailbox import Mailboxes, QueueReader
 from palaver.delivery.offers import Offering
@@ -43,7 +43,7 @@ from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY, FireWatch
 from palaver.state.agents import agents_with_carried, find_mail, read_agent
 from palaver.state.fold import agent_of
-from palaver.state.rows import deliverable, reply_place
+from palaver.state.rows import answered_seq, deliverable
 from palaver.state.watches import read_seen_requests
 
 # --------------------
@@ -181,10 +181,10 @@ class DeliveryReactor:
         )
         self._answering: dict[str, float] = {}
         """Agents that follow their messages and have read a request, and when they count as idle."""
-        self._patience = Patience(clock, self._time_changed, native_wait_s=native_wait_s)
+        self._backoff = Backoff(clock, self._time_changed, native_wait_s=native_wait_s)
         self._silence = SilenceLimits(clock, self._time_changed)
         self._offering = Offering(
-            log, self._ledger, self._mailboxes, self._patience, self._silence, clock, tasks
+            log, self._ledger, self._mailboxes, self._backoff, self._silence, clock, tasks
         )
         self._lanes = self._offering.lanes
         self.deadline_changed: Callable[[], None] = lambda: None
@@ -260,9 +260,9 @@ class DeliveryReactor:
         others = self._lanes[agent]
         if ability.kind is LaneKind.NATIVE:
             for other in others:
-                self._patience.stop_awaiting(other)
+                self._backoff.stop_awaiting(other)
         elif ability.awaits_native and not any(other.ability.kind is LaneKind.NATIVE for other in others):
-            self._patience.await_native(lane)
+            self._backoff.await_native(lane)
         others.append(lane)
         self.trace(agent, (), "lane opened", lane.word, lane.level.reason)
         self._offering.look(agent)
@@ -277,7 +277,7 @@ class DeliveryReactor:
             self.trace(lane.agent, (), step, lane.word, level.reason)
         lane.level = level
         if level.is_open and is_news:
-            self._patience.resume(lane)
+            self._backoff.resume(lane)
         self._offering.look(lane.agent)
 
     def levels(self, agent: str) -> list[tuple[str, LaneLevel]]:
@@ -335,7 +335,7 @@ class DeliveryReactor:
         await take_word(self._log, self._ledger, lane, offer.seqs, answer, **details)
         is_keys = all(is_raw(event) for event in offer.events)
         if answer is OfferOutcome.DEFERRED:
-            self._patience.defer(lane, is_raw=is_keys)
+            self._backoff.defer(lane, is_raw=is_keys)
         else:
             lane.deferrals = 0
         if not is_keys:
@@ -371,7 +371,7 @@ class DeliveryReactor:
         `knows_all` is false for a holder that has just started: it does not know the offers of another
         holder. With `since_ms` it knows every offer submitted after that Unix time, and no earlier one.
         """
-        lane.has_said_all = lane.ability.remembers and knows_all
+        lane.has_reported_all = lane.ability.remembers and knows_all
         if (lane.ability.remembers or since_ms) and knows_all:
             await self._never_came(lane, self._mailboxes.unclaimed(lane.agent, lane.word, since_ms=since_ms))
         await self._doubt(lane.agent, lane.word)
@@ -397,7 +397,7 @@ class DeliveryReactor:
         seqs = [seq for offer in lane.offers.values() for seq in offer.seqs]
         lane.offers.clear()
         self.trace(lane.agent, seqs, "lane closed", lane.word, "")
-        self._patience.forget(lane)
+        self._backoff.forget(lane)
         self._silence.forget(lane)
         # These are still submitted, so no reader or lane takes them.
         self._mailboxes.get(lane.agent).put_back(lane, seqs)
@@ -407,7 +407,9 @@ class DeliveryReactor:
             pass
         elif not (lane.ability.remembers and known is not None and not known.left):
             await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
-        elif any(one.has_said_all and one.ability == lane.ability for one in self._lanes.get(lane.agent, ())):
+        elif any(
+            one.has_reported_all and one.ability == lane.ability for one in self._lanes.get(lane.agent, ())
+        ):
             await self._never_came(lane, seqs)  # Its holder has reconnected and did not have them.
             await self._doubt(lane.agent, lane.word)
         else:
@@ -445,7 +447,7 @@ class DeliveryReactor:
         message = event.body
         if not isinstance(message, MessageSent):
             return
-        answered = reply_place(event)
+        answered = answered_seq(event)
         if answered is not None and find_mail(self._log.rows, event.sender, answered) is None:
             self._mailboxes.settle(event.sender, [answered])
         if message.dead:
@@ -466,7 +468,7 @@ class DeliveryReactor:
 
     def _resume(self, agent: str) -> None:
         for lane in self._lanes.get(agent, ()):
-            self._patience.resume(lane)
+            self._backoff.resume(lane)
 
     def _wake(self, agent: str, *, is_behind: bool = False) -> None:
         self._mailboxes.wake(agent, is_behind=is_behind)
@@ -489,8 +491,8 @@ class DeliveryReactor:
 
     def next_wait_s(self) -> float | None:
         """Return the time until the next deadline, or None if there is no deadline."""
-        moments = (self._patience.next_wait_s(), self._silence.next_wait_s())
-        waits = [wait_s for wait_s in moments if wait_s is not None]
+        next_waits = (self._backoff.next_wait_s(), self._silence.next_wait_s())
+        waits = [wait_s for wait_s in next_waits if wait_s is not None]
         if self._answering:
             waits.append(max(0.0, min(self._answering.values()) - self._clock.monotonic_s()))
         if (deadline := self.next_deadline_ms()) is not None:
@@ -499,20 +501,20 @@ class DeliveryReactor:
 
     async def catch_up(self) -> None:
         """Handle every deadline that has passed."""
-        for lane in self._patience.take_deferred():
-            self._patience.resume(lane)
+        for lane in self._backoff.take_deferred():
+            self._backoff.resume(lane)
             self._offering.look(lane.agent)
-        for lane in self._patience.take_awaiting():
-            self._patience.stop_awaiting(lane)
+        for lane in self._backoff.take_awaiting():
+            self._backoff.stop_awaiting(lane)
             self._offering.look(lane.agent)
-        for lane in self._patience.take_shut():
+        for lane in self._backoff.take_shut():
             await self._offering.hold_long(lane)
-        for lane in self._patience.take_stuck():
+        for lane in self._backoff.take_stuck():
             await self._offering.tell_stuck(lane)
         for lane, number in self._silence.take_silent():
             await self.end_silence(lane, number)
         now_s = self._clock.monotonic_s()
-        for agent in [agent for agent, moment_s in self._answering.items() if moment_s <= now_s]:
+        for agent in [agent for agent, until_s in self._answering.items() if until_s <= now_s]:
             del self._answering[agent]
             if self._mailboxes.is_awaited(agent):
                 await self._tell_idle(agent, after_ms=round(READ_S * 1000))
@@ -554,12 +556,12 @@ class DeliveryReactor:
     def next_deadline_ms(self) -> int | None:
         """Return the Unix time at which the next message expires, or None."""
         due = next(expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand), None)
-        return None if due is None else due.moment_ms
+        return None if due is None else due.at_ms
 
     async def expire(self) -> None:
         """Write the expiry of every message that is due. Only queued and held messages expire."""
         now = self._clock.now_ms()
         soonest = expiring(self._log.rows, is_in_hand=self._mailboxes.is_in_hand)
-        over = takewhile(lambda due: due.moment_ms <= now, soonest)
+        over = takewhile(lambda due: due.at_ms <= now, soonest)
         while some := list(islice(over, _AT_ONCE)):
             await self._ledger.expired(some)

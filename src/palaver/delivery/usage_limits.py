@@ -121,7 +121,7 @@ class UsageLimits:
     async def _hold(self, agent: Agent) -> None:
         until_ms = limit_ends_ms(agent.detail, agent.since)
         self._plan(agent, until_ms)
-        until = "" if until_ms is None else f" until {_moment(until_ms)}"
+        until = "" if until_ms is None else f" until {_format_time(until_ms)}"
         while events := self._waiting(agent.name):
             seqs = [event.seq for event in events]
             await self._ledger.report(agent.name, seqs, State.HELD, reason=f"{HELD}{until}")
@@ -186,5 +186,5 @@ class UsageLimits:
         return list(islice(ours, _AT_ONCE))
 
 
-def _moment(ms: int) -> str:
+def _format_time(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"

@@ -112,12 +112,12 @@ def policy_from(settings: Settings) -> Policy:
 # --------------------
 # Facts about room members that are not in the log: presence, waits and last activity.
 #
-# `Attendance` is the interface of the live source. `RoomFacts` is a snapshot of it, so that a repeated
+# `MemberPresence` is the interface of the live source. `RoomFacts` is a snapshot of it, so that a repeated
 # decision has the same result. Pure: stores nothing.
 
 
-class Attendance(Protocol):
-    """The attendance of members. Times are Unix milliseconds, None for never."""
+class MemberPresence(Protocol):
+    """The presence and activity of members. Times are Unix milliseconds, None for never."""
 
     @property
     def started_ms(self) -> int:
@@ -171,7 +171,7 @@ class Attendance(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """The facts about one member at one time; the fields have the meaning of `Attendance`."""
+    """The facts about one member at one time; the fields have the meaning of `MemberPresence`."""
 
     is_present: bool = False
     is_active: bool = False
@@ -201,23 +201,23 @@ class RoomFacts:
         return self.sights.get(name, _UNSEEN)
 
 
-def take_facts(attendance: Attendance, now_ms: int, room: str, names: Iterable[str]) -> RoomFacts:
+def take_facts(member_presence: MemberPresence, now_ms: int, room: str, names: Iterable[str]) -> RoomFacts:
     """Take a snapshot of the named members."""
     return RoomFacts(
         now_ms=now_ms,
-        started_ms=attendance.started_ms,
+        started_ms=member_presence.started_ms,
         sights={
             name: Sight(
-                is_present=attendance.is_present(name),
-                is_active=attendance.is_active(name),
-                gone_since_ms=attendance.gone_since_ms(name),
-                token_ms=attendance.token_ms(name),
-                seen_ms=attendance.seen_ms(name),
-                idle_since_ms=attendance.idle_since_ms(name),
-                beat_ms=attendance.beat_ms(room, name),
-                last_wait_ms=attendance.last_wait_ms(room, name),
-                is_waiting=attendance.is_waiting(room, name),
-                is_parked=attendance.is_parked(room, name),
+                is_present=member_presence.is_present(name),
+                is_active=member_presence.is_active(name),
+                gone_since_ms=member_presence.gone_since_ms(name),
+                token_ms=member_presence.token_ms(name),
+                seen_ms=member_presence.seen_ms(name),
+                idle_since_ms=member_presence.idle_since_ms(name),
+                beat_ms=member_presence.beat_ms(room, name),
+                last_wait_ms=member_presence.last_wait_ms(room, name),
+                is_waiting=member_presence.is_waiting(room, name),
+                is_parked=member_presence.is_parked(room, name),
             )
             for name in names
         },
@@ -226,7 +226,7 @@ def take_facts(attendance: Attendance, now_ms: int, room: str, names: Iterable[s
 
 @dataclass(frozen=True, slots=True)
 class Unattended:
-    """Attendance without a live source: members are present or not, and no member waits."""
+    """Presence without a live source: members are present or not, and no member waits."""
 
     presence: Callable[[str], bool]
     started_ms: int = 0
@@ -420,7 +420,7 @@ def _takeover_times(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause,
 
 
 # --------------------
-# The input and output of decisions about a room: a `Moment` in, and a `Move` or a `NoChange` out.
+# The input and output of decisions about a room: a `RoomSnapshot` in, and a `Move` or a `NoChange` out.
 #
 # Pure. Nothing is decided here.
 
@@ -451,7 +451,7 @@ class NoChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class RoomSnapshot:
     """A room with the facts about its members and the limits, at one time."""
 
     room: Room

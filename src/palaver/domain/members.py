@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from palaver.domain.lease import Moment, Move, gone_at_ms, is_gone, member_of
+from palaver.domain.lease import Move, RoomSnapshot, gone_at_ms, is_gone, member_of
 from palaver.errors import CannotKickSelf, NotAllowed, RoomClosed, TargetActive, UnknownMember, UnknownTarget
 from palaver.ids import derived_id
 from palaver.protocol import events as payloads
@@ -34,7 +34,7 @@ def tell_kick(room: Room, name: str, kick: str) -> Move | None:
     return Move(payload=left, id=derived_id(kick, payloads.MEMBER_LEFT, name))
 
 
-def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bool) -> Move:
+def kick(now: RoomSnapshot, caller: Caller, target: str, reason: str, *, is_forced: bool) -> Move:
     """Decide about a member that another agent removes.
 
     Any member can remove an exited member. Only an operator can remove a present one, and it need not be a
@@ -51,13 +51,13 @@ def kick(now: Moment, caller: Caller, target: str, reason: str, *, is_forced: bo
     return Move(payload=Kicked(room=room.id, reason=reason), to=(found,))
 
 
-def _gone_in_s(now: Moment, name: str) -> int | None:
+def _gone_in_s(now: RoomSnapshot, name: str) -> int | None:
     """Return in how many seconds a member counts as exited; None while its process may be alive."""
     gone_ms = gone_at_ms(now.room, name, now.facts, now.policy)
     return None if gone_ms is None else ceil((gone_ms - now.facts.now_ms) / 1000)
 
 
-def _target(now: Moment, caller: Caller, target: str) -> str:
+def _target(now: RoomSnapshot, caller: Caller, target: str) -> str:
     room = now.room
     try:
         found = find_member(room, target, lambda name: now.facts.of(name).is_present, asking=caller.name).name

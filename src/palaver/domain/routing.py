@@ -87,9 +87,9 @@ class Directory:
             self._forget(agent)
 
     def _forget(self, agent: Agent) -> None:
-        twins = self._by_base[agent.base]
-        del twins[agent.name]
-        if not twins:
+        same_base = self._by_base[agent.base]
+        del same_base[agent.name]
+        if not same_base:
             del self._by_base[agent.base]
             del self._bases[bisect_left(self._bases, agent.base)]
         if agent.tag:

@@ -1,6 +1,6 @@
 """Decide about each request for the stick. Pure.
 
-Each function takes a moment and returns a `Move` to write, or an `Answer` if there is nothing to write. A
+Each function takes a snapshot and returns a `Move` to write, or an `Answer` if there is nothing to write. A
 refused request raises an error.
 """
 
@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from palaver.domain.lease import (
     Cause,
-    Moment,
     Move,
     NoChange,
+    RoomSnapshot,
     is_before,
     is_gone,
     lease_until_ms,
@@ -50,7 +50,7 @@ DIRECT_PASS: Final = "direct_pass"  # noqa: S105 - a reason
 ALREADY_OWNER: Final = "already_owner"
 
 
-def claim(now: Moment, name: str, lease: str, *, is_parked: bool, allows_solo: bool) -> Move | NoChange:
+def claim(now: RoomSnapshot, name: str, lease: str, *, is_parked: bool, allows_solo: bool) -> Move | NoChange:
     """Decide about a member that asks for its turn."""
     room = now.room
     if not room.is_open:
@@ -75,7 +75,7 @@ def claim(now: Moment, name: str, lease: str, *, is_parked: bool, allows_solo: b
     return _wait_for_others(now, me) or _grant(now, name, lease, SEQUENCE if room.pending else OPEN_CLAIM)
 
 
-def _ask_holder(now: Moment, name: str, *, is_parked: bool) -> NoChange:
+def _ask_holder(now: RoomSnapshot, name: str, *, is_parked: bool) -> NoChange:
     """Return the result while the stick is owned: by the caller, or by a member it may be taken from."""
     room = now.room
     if room.owner == name:
@@ -100,7 +100,7 @@ def _parked(room: Room) -> NoChange:
     return NoChange(status=NOT_YET, reason="auto_claim_disabled", hint=hint)
 
 
-def _wait_for_others(now: Moment, me: Member) -> NoChange | None:
+def _wait_for_others(now: RoomSnapshot, me: Member) -> NoChange | None:
     """Return a deferral for the last owner and for members that are not the fairest; None if none applies."""
     room, policy = now.room, now.policy
     cooled = room.idle_since_ms + policy.cooldown_ms
@@ -118,11 +118,11 @@ def _wait_for_others(now: Moment, me: Member) -> NoChange | None:
     return None
 
 
-def _deferred(now: Moment, reason: str, until_ms: int, hint: str) -> NoChange:
+def _deferred(now: RoomSnapshot, reason: str, until_ms: int, hint: str) -> NoChange:
     return NoChange(status=NOT_YET, reason=reason, look_again_ms=now.left_ms(until_ms), hint=hint)
 
 
-def _grant(now: Moment, name: str, lease: str, reason: str) -> Move:
+def _grant(now: RoomSnapshot, name: str, lease: str, reason: str) -> Move:
     room = now.room
     granted = Granted(
         room=room.id,
@@ -153,14 +153,21 @@ def check_turn(room: Room, turn: int) -> None:
         raise TurnMismatch(turn, room.turn)
 
 
-def release(now: Moment, name: str, turn: int, lease: str, handoff: dict[str, object]) -> Move:
+def release(now: RoomSnapshot, name: str, turn: int, lease: str, handoff: dict[str, object]) -> Move:
     """Decide about an owner that releases the stick for the next member."""
     check_holder(now.room, name, turn, lease)
     return _free(now, Released(room=now.room.id, turn_id=turn, handoff=handoff), giver=name)
 
 
 def pass_on(
-    now: Moment, name: str, turn: int, lease: str, to: str, handoff: dict[str, object], *, is_override: bool
+    now: RoomSnapshot,
+    name: str,
+    turn: int,
+    lease: str,
+    to: str,
+    handoff: dict[str, object],
+    *,
+    is_override: bool,
 ) -> Move:
     """Decide about an owner that passes the stick to a named member."""
     room = now.room
@@ -180,7 +187,7 @@ def pass_on(
     return Move(payload=passed, to=(member.name,))
 
 
-def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_override: bool) -> Move:
+def take_over(now: RoomSnapshot, name: str, turn: int, lease: str, reason: str, *, is_override: bool) -> Move:
     """Decide about a member that takes the stick from another."""
     room = now.room
     if not room.is_open:
@@ -206,7 +213,7 @@ def take_over(now: Moment, name: str, turn: int, lease: str, reason: str, *, is_
     return Move(payload=taken, to=(loser,))
 
 
-def _cause(now: Moment, name: str) -> Cause:
+def _cause(now: RoomSnapshot, name: str) -> Cause:
     cause = outlook(now.room, now.facts, now.policy).cause
     if cause is None:
         word = "owns it" if now.room.owner else "has it reserved"
@@ -219,7 +226,7 @@ def _cause(now: Moment, name: str) -> Cause:
     return cause
 
 
-def _why_ineligible(now: Moment, name: str) -> str:
+def _why_ineligible(now: RoomSnapshot, name: str) -> str:
     """Return why a member cannot take over although others can; empty if it can."""
     room = now.room
     if name != room.prior_owner or not any(now.others(name, room.owner, room.reserved_for)):
@@ -227,7 +234,7 @@ def _why_ineligible(now: Moment, name: str) -> str:
     return "you owned it last, and other members can take it; 'pal stick wait' waits for your turn"
 
 
-def hand_on(now: Moment, turn: int, reason: str) -> Move | None:
+def hand_on(now: RoomSnapshot, turn: int, reason: str) -> Move | None:
     """Decide about an exited owner of this turn: the stick is released without a handoff."""
     room = now.room
     is_over = room.state == StickState.OWNED and room.turn == turn
@@ -237,7 +244,7 @@ def hand_on(now: Moment, turn: int, reason: str) -> Move | None:
     return _free(now, freed, giver=room.owner)
 
 
-def expire(now: Moment, turn: int) -> Move | None:
+def expire(now: RoomSnapshot, turn: int) -> Move | None:
     """Decide about an unclaimed reservation: it goes to the next waiter or ends. The handoff stays."""
     room = now.room
     is_reserved = room.state == StickState.RESERVED and room.turn == turn
@@ -248,7 +255,7 @@ def expire(now: Moment, turn: int) -> Move | None:
     return _free(now, freed, giver=room.prior_owner, late=late)
 
 
-def _free(now: Moment, freed: Released | ReservationExpired, *, giver: str, late: str = "") -> Move:
+def _free(now: RoomSnapshot, freed: Released | ReservationExpired, *, giver: str, late: str = "") -> Move:
     """Reserve the stick for the fairest waiter, or free it if no member waits."""
     following = now.next_waiter(giver, late)
     if following is not None:

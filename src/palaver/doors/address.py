@@ -77,8 +77,8 @@ def is_allowed_host(header: str, names: Iterable[str]) -> bool:
 
 def is_allowed_origin(header: str, host: str, names: Iterable[str]) -> bool:
     """Return whether an Origin header names this door: the same host and port as the Host header."""
-    scheme, _, place = header.partition("://")
-    return scheme in ("http", "https") and place.lower() == host.lower() and _name_of(header) in names
+    scheme, _, endpoint = header.partition("://")
+    return scheme in ("http", "https") and endpoint.lower() == host.lower() and _name_of(header) in names
 
 
 def _name_of(url: str) -> str:

@@ -55,9 +55,9 @@ _logger: Final = logging.getLogger("palaver.doors")
 class AdoptedDoor:
     """The listener on `adopt.sock` of a home."""
 
-    def __init__(self, services: Services, doorstep: CallerIdentifier, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, services: Services, identifier: CallerIdentifier, tasks: asyncio.TaskGroup) -> None:
         self._services = services
-        self._doorstep = doorstep
+        self._identifier = identifier
         self._tasks = tasks
         self._path = services.daemon.home / "adopt.sock"
         self._again = SocketAgain(self._path)
@@ -151,7 +151,7 @@ class AdoptedDoor:
         chain = peer.chain(self._services.callers.seats.is_anchor)
         if not chain:
             raise WhoAreYou("the calling process has ended")
-        return self._doorstep.who(chain, CallerClaim())
+        return self._identifier.who(chain, CallerClaim())
 
     async def _sent(self, caller: Caller, name: str, request: SendRequest) -> bytes:
         try:

@@ -38,7 +38,7 @@ from palaver.protocol.lines import (
 from palaver.protocol.requests import DIALOG, Join, SetStatus, Typed
 from palaver.protocol.text import check_text
 from palaver.services.holders import Hold, Push, with_hidden_keys
-from palaver.services.permissions import Pending, PermissionDesk
+from palaver.services.permissions import Pending, PermissionService
 from palaver.services.services import Services
 from palaver.services.views import free_session, message_view, only_session
 from palaver.state.agents import read_unsure
@@ -80,7 +80,7 @@ class EarlyWords:
         rest_ms = drawn_ms - self._services.clock.now_ms()
         await asyncio.sleep(min(max(rest_ms, 0), _DRAWING_MS) / 1000)
         now = self._services.broker.directory.get(known.name)
-        if now is None or now.left or _said_of(now) != _said_of(known) or self._has_dialog(known.name):
+        if now is None or now.left or _status_of(now) != _status_of(known) or self._has_dialog(known.name):
             return
         try:
             await self._services.broker.submit(caller_for(now), status)
@@ -108,7 +108,7 @@ def says_less(status: SetStatus, known: Agent) -> bool:
     return is_waiting and bool(status.detail) and known.detail.startswith(f"{status.detail}: ")
 
 
-def _said_of(agent: Agent) -> tuple[str, str, int]:
+def _status_of(agent: Agent) -> tuple[str, str, int]:
     return agent.state, agent.detail, agent.since
 
 
@@ -332,7 +332,7 @@ class Holding:
         request = Typed(name=hold.name, text=op.text, secret=op.secret)
         await self._services.broker.submit(SYSTEM_CALLER, request)
 
-    def is_said_better(self, name: str, status: SetStatus) -> bool:
+    def is_reported_better(self, name: str, status: SetStatus) -> bool:
         """Return whether hooks have reported this status of a held agent in more detail.
 
         A status from the screen that may be too early is kept and stored later, unless a newer one arrives.
@@ -347,7 +347,7 @@ class Holding:
         conversation = None if known is None else self._services.agents.conversations.get(known.name)
         if known is None or conversation is None:
             return False
-        if known.state == AgentState.BLOCKED and not conversation.has_said(known):
+        if known.state == AgentState.BLOCKED and not conversation.has_reported(known):
             return False  # the screen reported it, so the screen may replace it
         # An idle screen does not show that a usage limit was reached.
         is_resting = state == AgentState.IDLE and is_limited(known)
@@ -390,7 +390,7 @@ def _child(pid: int) -> list[Process]:
 # session of the harness started is refused. Only a person can decide a permission request; without the
 # setting `approvals` no request waits here.
 
-Place = Callable[[str], Anchor]
+AnchorOfSession = Callable[[str], Anchor]
 """Returns the anchor of a session with this key for the calling process; raises if it may not join there."""
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -398,11 +398,11 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 class Companions:
     """The sessions whose companion uses one connection."""
 
-    def __init__(self, services: Services, names: Names, see: See, place: Place) -> None:
+    def __init__(self, services: Services, names: Names, see: See, anchor_of: AnchorOfSession) -> None:
         self._services = services
         self._names = names
         self._see = see
-        self._place = place
+        self._anchor_of = anchor_of
 
     async def accompany(self, op: AccompanyOp) -> dict[str, object]:
         """Register a session under its former name, or a new one. Its later requests carry `by`."""
@@ -431,7 +431,7 @@ class Companions:
         return next((one for one in at if _is_session(one, op) and not one.holder), None)
 
     async def _join_session(self, op: AccompanyOp) -> Agent:
-        anchor = self._place(op.session)
+        anchor = self._anchor_of(op.session)
         parents = self._see()[1:2]
         is_parent = bool(parents) and (parents[0].pid, parents[0].start) == (
             anchor.seat.pid,
@@ -451,7 +451,7 @@ class AskedOnLines:
 
     def __init__(self, services: Services, push: Push, spawn: Spawn) -> None:
         self._services = services
-        self._desk = PermissionDesk(
+        self._permission_service = PermissionService(
             services.agents.permissions,
             broker=services.broker,
             queries=services.queries,
@@ -478,7 +478,7 @@ class AskedOnLines:
         agent = self._services.broker.directory.get(caller.name)
         assert agent is not None  # `Names.caller` has just found it
         asking = caller_for(agent, at_most=caller.standing)
-        pending = await self._desk.take(asking, op.session, op.tool, op.input)
+        pending = await self._permission_service.take(asking, op.session, op.tool, op.input)
         if pending is None:
             return {"id": None}
         self._open[key] = pending
@@ -491,7 +491,7 @@ class AskedOnLines:
         """Push a person's decision to the harness, and wait until the harness has accepted it."""
         name, request = key
         try:
-            verdict = await self._desk.verdict(pending, is_told=True)
+            verdict = await self._permission_service.verdict(pending, is_told=True)
             if verdict.is_allowed is not None and self._open.get(key) is pending:
                 word = {"allowed": verdict.is_allowed, "digest": pending.digest}
                 self._push({"name": name, "request": request, **word})

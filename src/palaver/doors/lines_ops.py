@@ -10,7 +10,7 @@ import msgspec
 from palaver.broker.context import Sent
 from palaver.domain.rights import require_own_mail
 from palaver.doors.connection import Link
-from palaver.doors.lines_holders import AskedOnLines, Companions, Holding, Lanes, Place, See
+from palaver.doors.lines_holders import AnchorOfSession, AskedOnLines, Companions, Holding, Lanes, See
 from palaver.doors.lines_names import IdentifyCaller, Names
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
 from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
@@ -110,9 +110,9 @@ class LineSession:
         look: IdentifyCaller,
         see: See,
         tasks: asyncio.TaskGroup,
-        place: Place,
+        anchor_of: AnchorOfSession,
     ) -> None:
-        """`look` returns the current caller, `see` its processes, and `place` the anchor of its seat."""
+        """`look` returns the current caller, `see` its processes, and `anchor_of` the anchor of its seat."""
         self._services = services
         self._link = link
         self._tasks = tasks
@@ -121,7 +121,7 @@ class LineSession:
         self._holding = Holding(
             services, self._names, self._lanes, see, self._control_soon, tasks.create_task
         )
-        self._companions = Companions(services, self._names, see, place)
+        self._companions = Companions(services, self._names, see, anchor_of)
         self._asked = AskedOnLines(services, self._decision_soon, tasks.create_task)
         self._tools = ToolCalls(services)
         self._listeners: dict[str, tuple[MailboxReader, asyncio.Task[None]]] = {}
@@ -182,7 +182,7 @@ class LineSession:
                     state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
                 )
                 # Not every harness has hooks that name changed files, and no change may be lost.
-                if not self._holding.is_said_better(op.name, request) or op.file:
+                if not self._holding.is_reported_better(op.name, request) or op.file:
                     await self._submit(op.name, request)
             case program.EventsOp():
                 return await self._events(op)

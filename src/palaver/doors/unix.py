@@ -21,7 +21,7 @@ from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
 from palaver.doors.hooks.connection import HookAsking, HookConnection
 from palaver.doors.hooks.handler import HookHandler
 from palaver.doors.lines import LinesConnection
-from palaver.doors.lines_holders import Place
+from palaver.doors.lines_holders import AnchorOfSession
 from palaver.doors.lines_names import IdentifyCaller
 from palaver.doors.lines_ops import LineSession
 from palaver.doors.mcp.loading import Loader
@@ -67,14 +67,14 @@ class UnixDoor:
     """The listener on one socket file. Hold the lock of the home before `open`, which replaces the file."""
 
     def __init__(
-        self, services: Services, doorstep: CallerIdentifier, hooks: HookHandler, tasks: asyncio.TaskGroup
+        self, services: Services, identifier: CallerIdentifier, hooks: HookHandler, tasks: asyncio.TaskGroup
     ) -> None:
         self._services = services
-        self._doorstep = doorstep
+        self._identifier = identifier
         self._tasks = tasks
-        self._argv = ArgvDoor(services, doorstep)
-        self._pumps = PumpDoor(services, doorstep, tasks, Loader())
-        self._hooks = HookAsking(services, doorstep, hooks)
+        self._argv = ArgvDoor(services, identifier)
+        self._pumps = PumpDoor(services, identifier, tasks, Loader())
+        self._hooks = HookAsking(services, identifier, hooks)
         self._path = services.daemon.home / "daemon.sock"
         self._file: tuple[int, int] | None = None
         self._again = SocketAgain(self._path)
@@ -119,10 +119,10 @@ class UnixDoor:
             self._listener.close()
         remove_socket(self._path, self._file)
 
-    async def close(self, farewell: str | None) -> None:
+    async def close(self, closing_text: str | None) -> None:
         """Let running requests finish for a few seconds, then close all connections.
 
-        Waiting commands end with the text `farewell`. If it is None, they reconnect to the next daemon, as
+        Waiting commands end with `closing_text`. If it is None, they reconnect to the next daemon, as
         programs do.
         """
         self._nobody_left.clear()
@@ -130,7 +130,7 @@ class UnixDoor:
             if isinstance(connection, LinesConnection):
                 connection.finish()
             else:
-                connection.part(farewell)
+                connection.part(closing_text)
         if self._connections:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_GRACE_S):
@@ -186,7 +186,7 @@ class UnixDoor:
         look = self._look_at(peer)
         link = Link(id=str(next(self._ids)), caller=self._first_look(look), outbox=Outbox())
         link.on_close(peer.close)
-        session = LineSession(self._services, link, look, peer.chain, self._tasks, self._place_of(peer))
+        session = LineSession(self._services, link, look, peer.chain, self._tasks, self._anchors_of(peer))
         lines = LinesConnection(link, session, self._tasks, self._ended)
         self._connections.add(lines)
         lines.attach(transport, first)
@@ -208,8 +208,8 @@ class UnixDoor:
                 chain = peer.chain(self._services.callers.seats.is_anchor)
                 if peer.is_closed:
                     raise WhoAreYou("the calling connection has ended")
-                marks = self._doorstep.environments.look(chain[0]).marks if chain else {}
-                known = self._doorstep.who(chain, CallerClaim(marks=marks))
+                marks = self._identifier.environments.look(chain[0]).marks if chain else {}
+                known = self._identifier.who(chain, CallerClaim(marks=marks))
             return known
 
         return look
@@ -221,8 +221,8 @@ class UnixDoor:
         except WhoAreYou:
             return SCRIPT
 
-    def _place_of(self, peer: Peer) -> Place:
-        return lambda key: self._doorstep.place(peer.chain(), CallerClaim(key=key))
+    def _anchors_of(self, peer: Peer) -> AnchorOfSession:
+        return lambda key: self._identifier.anchor_of(peer.chain(), CallerClaim(key=key))
 
     def _follow_seats(self, events: Sequence[Event]) -> None:
         if any(event.type in SEAT_TYPES for event in events):

@@ -149,7 +149,7 @@ def is_usage_limit(text: str) -> bool:
     return any(pattern.search(text) for pattern in USAGE_LIMITS)
 
 
-def limit_said(profile: Profile, view: View, text: str) -> str:
+def limit_detail(profile: Profile, view: View, text: str) -> str:
     """Return a status detail if an idle program shows a reached usage limit; else empty."""
     if profile.read_limit is not None:
         return profile.read_limit(view)
@@ -392,8 +392,8 @@ def instructions(name: str, *, unsure: Sequence[int] = (), is_woken: bool = True
     text = _TEXT.format(name=name, last=_WOKEN if is_woken else _NOT_WOKEN)
     if not unsure:
         return text
-    places = ", ".join(f"#{seq}" for seq in unsure[:_LIMIT_UNSURE])
-    return f"{text}\nDelivered to you before, but maybe not read: {places} (pal show NUMBER)."
+    seqs = ", ".join(f"#{seq}" for seq in unsure[:_LIMIT_UNSURE])
+    return f"{text}\nDelivered to you before, but maybe not read: {seqs} (pal show NUMBER)."
 
 
 def subagent_instructions(name: str, parent: str) -> str:

@@ -103,7 +103,7 @@ def texts_in(content: object) -> str:
     return joined(word(part) or word(mapping(part).get("text")) for part in items(content))
 
 
-def moment_ms(value: object) -> int:
+def time_ms(value: object) -> int:
     """Read a time in ms: a text such as `2026-11-15T11:44:26.054Z`, or Unix ms; 0 for anything else."""
     if isinstance(value, str):
         try:
@@ -122,7 +122,7 @@ class _Turn:
     ts: int
     texts: list[str] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)
+    tool_indexes: dict[str, int] = field(default_factory=dict)
     unanswered: set[str] = field(default_factory=set)
     wholes: list[Mapping[str, object]] = field(default_factory=list)
 
@@ -156,7 +156,7 @@ class Gathering:
         turn.texts.append(text)
         turn.wholes.append(whole)
         for call_id, tool in calls:
-            turn.places[call_id] = len(turn.tools)
+            turn.tool_indexes[call_id] = len(turn.tools)
             turn.tools.append(tool)
             turn.unanswered.add(call_id)
 
@@ -165,8 +165,8 @@ class Gathering:
     ) -> Iterator[TranscriptEntry]:
         """Add the result of a call."""
         turn = self._turn
-        if turn is not None and call_id in turn.places:
-            index = turn.places[call_id]
+        if turn is not None and call_id in turn.tool_indexes:
+            index = turn.tool_indexes[call_id]
             turn.tools[index] = replace(turn.tools[index], output=output, is_error=is_error)
             turn.unanswered.discard(call_id)
             turn.wholes.append(whole)
@@ -175,7 +175,9 @@ class Gathering:
         tool = ToolCall(name="", output=output, is_error=is_error)
         yield TranscriptEntry(role=TOOL, text="", tools=(tool,), whole=whole, ts=ts)
 
-    def said(self, role: str, text: str, whole: Mapping[str, object], ts: int) -> Iterator[TranscriptEntry]:
+    def add_text(
+        self, role: str, text: str, whole: Mapping[str, object], ts: int
+    ) -> Iterator[TranscriptEntry]:
         """Add a text of the user or of the system."""
         entry = TranscriptEntry(role=role, text=text, whole=whole, ts=ts)
         is_waiting = self._turn is not None and self._turn.unanswered and len(self._behind) < _LIMIT_BEHIND

@@ -10,7 +10,7 @@ from palaver.harness.hooks import USED_UP
 from palaver.protocol.agents import Agent
 from palaver.protocol.events import AgentState
 
-_MOMENT: Final = re.compile(
+_RESET_TIME: Final = re.compile(
     r"(?:(?P<month>[A-Za-z]{3})[a-z]*\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?:(?P<year>\d{4}),?\s+)?"
     r"(?:at\s+)?)?"
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?\s?(?P<half>[ap]m)?(?:\s?\((?P<zone>[\w/+-]+)\))?",
@@ -31,13 +31,13 @@ _NOON: Final = 12
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
-def reset_moment_ms(words: str, now_ms: int) -> int | None:
+def reset_at_ms(words: str, now_ms: int) -> int | None:
     """Return the time in ms that a text such as `3pm (UTC)` means; None if it has no time.
 
     Without a zone it is in the machine's own. Without a day it is the next time that the clock shows it, or
     the one that has just passed; without a year, the nearest one.
     """
-    found = _MOMENT.fullmatch(words.strip())
+    found = _RESET_TIME.fullmatch(words.strip())
     if found is None:
         return None
     now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(_zone(found["zone"]))
@@ -45,34 +45,34 @@ def reset_moment_ms(words: str, now_ms: int) -> int | None:
     if found["half"]:
         hour = hour % 12 + (12 if found["half"].lower() == "pm" else 0)
     try:
-        moment = now.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
+        reset_at = now.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
         if found["month"]:
             month = _MONTHS.index(found["month"].lower()) + 1
-            moment = _dated(moment, now, found["year"], month, int(found["day"]))
+            reset_at = _dated(reset_at, now, found["year"], month, int(found["day"]))
         else:
-            moment = _next(moment, now)
+            reset_at = _next(reset_at, now)
     except (ValueError, OverflowError):
         return None
-    return int(moment.timestamp() * 1000)
+    return int(reset_at.timestamp() * 1000)
 
 
-def _dated(moment: datetime, now: datetime, year: str | None, month: int, day: int) -> datetime:
+def _dated(reset_at: datetime, now: datetime, year: str | None, month: int, day: int) -> datetime:
     """Return the time on that day. Raises ValueError if there is no such day."""
     if year:
-        return moment.replace(year=int(year), month=month, day=day)
+        return reset_at.replace(year=int(year), month=month, day=day)
     near: list[datetime] = []
     for candidate in (now.year - 1, now.year, now.year + 1):
         with suppress(ValueError):
-            near.append(moment.replace(year=candidate, month=month, day=day))
+            near.append(reset_at.replace(year=candidate, month=month, day=day))
     return min(near, key=lambda one: abs(one - now))
 
 
-def _next(moment: datetime, now: datetime) -> datetime:
+def _next(reset_at: datetime, now: datetime) -> datetime:
     """Return the first such time of day that is not over, or has only just passed."""
-    moment -= timedelta(days=1)
-    while moment + _JUST_PAST < now:
-        moment += timedelta(days=1)
-    return moment
+    reset_at -= timedelta(days=1)
+    while reset_at + _JUST_PAST < now:
+        reset_at += timedelta(days=1)
+    return reset_at
 
 
 def _zone(name: str | None) -> tzinfo | None:
@@ -106,7 +106,7 @@ def limit_ends_ms(detail: str, since_ms: int) -> int | None:
     elif (wait := _FROM_THEN.fullmatch(words)) is not None:
         ends_ms = since_ms + int(wait["seconds"]) * 1000
     else:
-        ends_ms = reset_moment_ms(words, since_ms)
+        ends_ms = reset_at_ms(words, since_ms)
     return ends_ms if ends_ms is not None and 0 <= ends_ms < _LATEST_MS else None
 
 
@@ -128,7 +128,7 @@ def fix_limit(detail: str, now_ms: int) -> str:
     ends_ms = limit_ends_ms(detail, now_ms)
     if ends_ms is None or ends_ms - now_ms < _NEAR_MS:
         return detail
-    moment = datetime.fromtimestamp(-(-ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
-    month, half = _MONTHS[moment.month - 1].capitalize(), "am" if moment.hour < _NOON else "pm"
-    clock = f"{moment.hour % _NOON or _NOON}:{moment.minute:02}{half}"
-    return f"{USED_UP}, resets {month} {moment.day}, {moment.year}, {clock} (UTC)"
+    reset_at = datetime.fromtimestamp(-(-ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
+    month, half = _MONTHS[reset_at.month - 1].capitalize(), "am" if reset_at.hour < _NOON else "pm"
+    clock = f"{reset_at.hour % _NOON or _NOON}:{reset_at.minute:02}{half}"
+    return f"{USED_UP}, resets {month} {reset_at.day}, {reset_at.year}, {clock} (UTC)"

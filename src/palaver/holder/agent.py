@@ -32,7 +32,7 @@ from palaver.holder.control import HolderControl
 from palaver.holder.integration import Native
 from palaver.holder.lane import TerminalLane
 from palaver.holder.renewal import Kept
-from palaver.holder.terminal_host import Station
+from palaver.holder.terminal_host import TerminalHost
 from palaver.home import read_profile_files
 from palaver.protocol.events import REPORT_END, AgentState, ExitReport
 from palaver.protocol.lines import LeaveOp, TypedOp
@@ -66,7 +66,7 @@ REPORT_LIMIT_S: Final = 3.0
 _logger: Final = logging.getLogger("palaver.holder")
 
 
-class Farewell:
+class ExitReporter:
     """The exit report of one agent. It is sent once."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Farewell:
         self._clock = clock
         self._reason = ""
         self._is_wanted = True
-        self.is_said = asyncio.Event()
+        self.is_done = asyncio.Event()
         """Set when the exit is reported, or does not have to be."""
 
     async def say(self, reason: str) -> None:
@@ -90,22 +90,22 @@ class Farewell:
                 await self._lane.settle()
                 await self._native.settle()
                 if not self._is_wanted:
-                    self.is_said.set()
+                    self.is_done.set()
                 elif self._lane.outcomes:
                     self._bus.drop()  # The next connection starts with them.
                 elif self._bus.is_connected:
                     await self.connected()
-                await self.is_said.wait()
+                await self.is_done.wait()
         except TimeoutError:
             if self._is_wanted:
                 self._leave_report()
-            self.is_said.set()
+            self.is_done.set()
 
     def forget(self) -> None:
         """Send no report: on the bus, the agent belongs to another process."""
         self._is_wanted = False
         if self._reason:
-            self.is_said.set()
+            self.is_done.set()
 
     async def connected(self) -> None:
         """Report the exit on the current connection, if there is one to report."""
@@ -117,7 +117,7 @@ class Farewell:
             return  # It is sent on the next connection.
         except PalaverError as error:
             _logger.info("a report was not needed: %s: %s", error.code, error)
-        self.is_said.set()
+        self.is_done.set()
 
     def _leave_report(self) -> None:
         assert self._bus.held is not None
@@ -208,17 +208,17 @@ class HeldAgent:
         self._has_started = False
         """Whether the screen has shown that the program is ready or has a question."""
         profile = choose_profile(running.home, held.harness, running.command, running.prompt)
-        self.station = self._make_station(profile)
-        self._lane = TerminalLane(running.home, around.bus, self.station.typist, self._end_offer)
+        self.host = self._make_host(profile)
+        self._lane = TerminalLane(running.home, around.bus, self.host.typist, self._end_offer)
         self._native = self._make_native(held.harness)
-        self._farewell = Farewell(running.home, around.bus, self._lane, self._native, around.clock)
-        self.is_reported = self._farewell.is_said
+        self._exit_reporter = ExitReporter(running.home, around.bus, self._lane, self._native, around.clock)
+        self.is_reported = self._exit_reporter.is_done
         """Set when the exit is reported, or does not have to be."""
-        self.house = self._make_house(profile)
-        self._spawn(AgentServer(running.home, held.name, listener, self.house).run())
+        self.holder_control = self._make_control(profile)
+        self._spawn(AgentServer(running.home, held.name, listener, self.holder_control).run())
 
-    def _make_station(self, profile: Profile) -> Station:
-        return Station(
+    def _make_host(self, profile: Profile) -> TerminalHost:
+        return TerminalHost(
             self._running.pty,
             self._running.child,
             profile,
@@ -237,18 +237,18 @@ class HeldAgent:
             self._bus,
             clock=self._around.clock,
             spawn=self._spawn,
-            on_status=self.station.check_level,
+            on_status=self.host.check_level,
             on_change=self._around.on_outcome,
         )
 
-    def _make_house(self, profile: Profile) -> HolderControl:
+    def _make_control(self, profile: Profile) -> HolderControl:
         return HolderControl(
             home=self._running.home,
             name=self._name,
             child=self._running.child,
             command=self._running.command,
             profile=profile,
-            station=self.station,
+            host=self.host,
             lane=self._lane,
             bus=self._bus,
             clock=self._around.clock,
@@ -269,16 +269,16 @@ class HeldAgent:
         raw mode and still fail.
         """
         is_raw = not is_harness and self._running.pty.is_raw
-        return self._has_started or is_raw or self.station.has_reader()
+        return self._has_started or is_raw or self.host.has_reader()
 
     def last_output(self) -> str:
         """Return the last lines of the terminal, for the user who started a program that failed."""
-        lines = [*self.station.screen.scrollback, *self.station.look().text.split("\n")]
+        lines = [*self.host.screen.scrollback, *self.host.look().text.split("\n")]
         return "\n".join(line.rstrip() for line in lines[-_LIMIT_OUTPUT_LINES:]).strip("\n")
 
     def stop(self) -> None:
         """Ask the agent to quit; see `HolderControl.stop`."""
-        self.house.stop()
+        self.holder_control.stop()
 
     # The daemon
 
@@ -290,14 +290,14 @@ class HeldAgent:
         while self._typed:
             await self._bus.ask(_typed_op(self._typed[0]))
             del self._typed[0]
-        await self._farewell.connected()
+        await self._exit_reporter.connected()
 
     def hear(self, line: ReplyLine) -> None:
         """Handle a line that the daemon pushed."""
         if line.push == "offer":
             self._native.take(line, self._lane.take)
         elif line.push == "control":
-            self.house.control(line)
+            self.holder_control.control(line)
         elif line.push == "decision":
             self._native.decide(line)
 
@@ -305,17 +305,15 @@ class HeldAgent:
         """Continue without the bus after the daemon refused the name permanently, and notify the viewers."""
         _logger.error("%s keeps running without the bus: %s: %s", self._name, refusal.code, refusal)
         self._is_disowned = True
-        self._farewell.forget()
+        self._exit_reporter.forget()
         sentence = f"{self._name} belongs to another process on the bus now: no more messages arrive here"
-        self.station.viewers.tell(
-            {"type": "error", "error": refusal.code, "message": sentence, "about": "bus"}
-        )
+        self.host.viewers.tell({"type": "error", "error": refusal.code, "message": sentence, "about": "bus"})
         self._show_state()
 
     def _show_state(self) -> None:
         detail = _OFF_THE_BUS if self._is_disowned else self._word.detail
-        self.house.set_state(self._word.state, detail)
-        self.station.viewers.set_state(
+        self.holder_control.set_state(self._word.state, detail)
+        self.host.viewers.set_state(
             {
                 "name": self._name,
                 "state": self._word.state,
@@ -326,16 +324,16 @@ class HeldAgent:
         )
 
     def _set_level(self, look: ScreenState, gate: Gate) -> None:
-        self._is_hidden = self.station.is_hidden(look)
+        self._is_hidden = self.host.is_hidden(look)
         self._has_started = self._has_started or look.state is not AgentState.STARTING
         word, gate = self._native.see(look, gate)
         if word != self._word:
             self._word = word
             self._say_status()
-        has_keyboard = self.station.viewers.holds_mail
+        has_keyboard = self.host.viewers.holds_mail
         self._waits_for = gate.reason or ("passthrough" if has_keyboard else "")
         self._show_state()
-        self._lane.set_level(gate, is_paused=has_keyboard or self.station.hears_only_urgent)
+        self._lane.set_level(gate, is_paused=has_keyboard or self.host.hears_only_urgent)
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
@@ -343,7 +341,7 @@ class HeldAgent:
             self._bus.mention(status_of(running(self._word)))
 
     def _end_offer(self) -> None:
-        self.station.check_level()
+        self.host.check_level()
         self._around.on_outcome()
 
     def _on_typed(self, typed: str | int) -> None:
@@ -363,13 +361,13 @@ class HeldAgent:
 
         If a viewer was announced and has not attached yet, wait up to `VIEWER_LIMIT_S` seconds for it.
         """
-        self._exit = self.house.exit = ended
-        station = self.station
-        station.pump.drain_output()
-        station.screen.exit(str(ended))
-        station.typist.end(str(ended))
-        station.check_level()
-        if self.awaits_viewer and not station.has_been_watched.is_set():
+        self._exit = self.holder_control.exit = ended
+        host = self.host
+        host.pump.drain_output()
+        host.screen.exit(str(ended))
+        host.typist.end(str(ended))
+        host.check_level()
+        if self.awaits_viewer and not host.has_been_watched.is_set():
             self._spawn(self._wait_for_viewer(ended))
         else:
             self._let_go(ended)
@@ -377,17 +375,17 @@ class HeldAgent:
     async def _wait_for_viewer(self, ended: Exit) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(VIEWER_LIMIT_S):
-                await self.station.has_been_watched.wait()
+                await self.host.has_been_watched.wait()
         self._let_go(ended)
 
     def _let_go(self, ended: Exit) -> None:
-        viewers = self.station.viewers
+        viewers = self.host.viewers
         viewers.tell({"type": "exited", "status": ended.code, "signal": ended.signal})
         viewers.end()
         self._native.ended()
         self._has_ended.set()
         self._bus.hurry()
-        self._spawn(self._farewell.say(str(ended)))
+        self._spawn(self._exit_reporter.say(str(ended)))
 
     def close(self) -> None:
         """Remove the socket and close the terminal."""
@@ -395,7 +393,7 @@ class HeldAgent:
             socket_path(self._running.home, self._name).unlink()
         self._listener.close()
         self._native.clear()
-        self.station.close()
+        self.host.close()
 
     # Upgrade
 
@@ -405,8 +403,8 @@ class HeldAgent:
         Afterwards nothing may be done here except the upgrade itself.
         """
         running = self._running
-        painted = self.station.redraw()
-        unsent = self.station.pump.release()
+        painted = self.host.redraw()
+        unsent = self.host.pump.release()
         return Kept(
             home=running.home,
             held=held,
@@ -417,8 +415,8 @@ class HeldAgent:
             cols=running.pty.cols,
             rows=running.pty.rows,
             painted=painted,
-            remembered=self.station.screen.keep(),
-            readers=tuple(self.station.readers),
+            remembered=self.host.screen.keep(),
+            readers=tuple(self.host.readers),
             prompt=running.prompt,
             unsent=unsent,
             outcomes=self._lane.outcomes,
@@ -426,7 +424,7 @@ class HeldAgent:
             native=self._native.address,
             native_outcomes=self._native.outcomes,
             typed=tuple(self._typed),
-            viewers=tuple(self.station.viewers.release()),
+            viewers=tuple(self.host.viewers.release()),
         )
 
     def take_up(self, kept: Kept) -> None:
@@ -434,10 +432,10 @@ class HeldAgent:
         self._lane.remember(kept.outcomes)
         self._native.remember(kept.native_outcomes)
         self._typed = list(kept.typed)
-        self.station.take_up(kept.painted, kept.remembered)
-        self.station.readers = frozenset(kept.readers)
-        self.station.pump.write(kept.unsent)
-        self.station.viewers.take_up(kept.viewers)
+        self.host.take_up(kept.painted, kept.remembered)
+        self.host.readers = frozenset(kept.readers)
+        self.host.pump.write(kept.unsent)
+        self.host.viewers.take_up(kept.viewers)
 
 
 def _typed_op(typed: str | int) -> TypedOp:

@@ -99,7 +99,7 @@ def start_server(words: list[str], path: Path) -> bool:
 
     Call this in the process that becomes the terminal UI, before any thread starts.
     """
-    make_place(path)
+    make_server_folder(path)
     log = os.open(path.with_name(LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     screen = os.getpid()
     watch = os.fork()
@@ -122,7 +122,7 @@ def start_server(words: list[str], path: Path) -> bool:
     return True
 
 
-def make_place(path: Path) -> None:
+def make_server_folder(path: Path) -> None:
     """Create the server's directory, and remove those of servers that no longer run."""
     folder = path.parent
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -256,7 +256,7 @@ USES_BUS: Final = "--uses-bus"
 
 _ASK_LIMIT_S: Final = 2.0
 _CANNOT_RUN_SCREEN: Final = 126
-_LIMIT_SAID: Final = 500
+_LIMIT_REASON_BYTES: Final = 500
 
 
 def main(words: list[str]) -> NoReturn:
@@ -306,7 +306,7 @@ def _has_server(program: str, arguments: tuple[str, ...], path: Path) -> bool:
     try:
         if start_server([program, *arguments], path):
             return True
-        reason = path.with_name(LOG).read_bytes()[-_LIMIT_SAID:].decode("utf-8", "replace").strip()
+        reason = path.with_name(LOG).read_bytes()[-_LIMIT_REASON_BYTES:].decode("utf-8", "replace").strip()
     except OSError as error:
         reason = str(error)
     sys.stderr.write(f"pal: Codex runs without its own server, so messages are typed: {reason}\n")

@@ -20,7 +20,7 @@ from palaver.harness.base import KeyPress, Profile
 from palaver.harness.integration import Spawn
 from palaver.holder.connection import HolderConnection
 from palaver.holder.lane import TerminalLane, clip
-from palaver.holder.terminal_host import Station
+from palaver.holder.terminal_host import TerminalHost
 from palaver.home import find_message, read_message
 from palaver.protocol.agent_socket import AgentRequest, SocketReply, is_size, reply_to_json
 from palaver.protocol.agent_text import format_message_file, parse_message_file
@@ -191,7 +191,7 @@ class HolderControl:
         child: int,
         command: tuple[str, ...],
         profile: Profile,
-        station: Station,
+        host: TerminalHost,
         lane: TerminalLane,
         bus: HolderConnection,
         clock: Clock,
@@ -205,7 +205,7 @@ class HolderControl:
         self._child = child
         self._command = command
         self._profile = profile
-        self._station = station
+        self._host = host
         self._lane = lane
         self._bus = bus
         self._clock = clock
@@ -230,8 +230,8 @@ class HolderControl:
 
     def status(self) -> dict[str, object]:
         """Return the status of the agent as JSON values."""
-        self._station.is_current()
-        cols, rows = self._station.screen.size
+        self._host.is_current()
+        cols, rows = self._host.screen.size
         return {
             "name": self._name,
             "state": self.state[0],
@@ -242,20 +242,20 @@ class HolderControl:
             "pid": self._child,
             "cols": cols,
             "rows": rows,
-            "attached": len(self._station.viewers),
-            "passthrough": self._station.viewers.owner is not None,
+            "attached": len(self._host.viewers),
+            "passthrough": self._host.viewers.owner is not None,
             "last_activity": self._last_activity_ms(),
             "is_connected": self._bus.is_connected,
-            "is_typing": self._station.typist.is_busy,
-            "held_by": self._station.typist.reason,
-            "secret": self._station.is_hidden(self._station.look()),
+            "is_typing": self._host.typist.is_busy,
+            "held_by": self._host.typist.reason,
+            "secret": self._host.is_hidden(self._host.look()),
         }
 
     def _last_activity_ms(self) -> int | None:
-        output_ms = self._station.look().output_ms
+        output_ms = self._host.look().output_ms
         if output_ms is None:
             return None
-        return self._clock.now_ms() - (self._station.now_ms() - output_ms)
+        return self._clock.now_ms() - (self._host.now_ms() - output_ms)
 
     async def show(self, message_id: str) -> dict[str, object]:
         """Return a message and its delivery state: from the ledger, or from this lane without a daemon.
@@ -305,19 +305,19 @@ class HolderControl:
 
     def attach(self, connection: socket.socket, request: AgentRequest) -> None:
         """Attach a viewer. The size of its terminal becomes the size of the agent's terminal."""
-        if len(self._station.viewers) >= LIMIT_CLIENTS:
+        if len(self._host.viewers) >= LIMIT_CLIENTS:
             raise Unavailable(f"{LIMIT_CLIENTS} terminals are already attached: detach one of them")
-        self._station.resize(request.cols, request.rows)
+        self._host.resize(request.cols, request.rows)
         greeting = reply_to_json(SocketReply(is_ok=True, agent=self.status()))
         size = (request.cols, request.rows) if is_size(request.cols, request.rows) else None
-        self._station.viewers.adopt(connection, greeting=greeting, size=size)
+        self._host.viewers.adopt(connection, greeting=greeting, size=size)
 
     def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
         """Apply an event that the harness reports about itself; it overrides what the screen shows."""
         detail = payload.get("decision") or payload.get("notification_type") or ""
         session = payload.get("session_id") or ""
-        self._station.screen.hear(event_name, session=str(session), detail=str(detail))
-        self._station.check_level()
+        self._host.screen.hear(event_name, session=str(session), detail=str(detail))
+        self._host.check_level()
 
     def stop(self) -> None:
         """Ask the agent to quit. Repeats have no effect."""
@@ -335,13 +335,13 @@ class HolderControl:
 
     def _press_quit(self, keys: bytes) -> bool:
         """Press the quit keys. Return False if a dialog, a shell or unsent keys would receive them."""
-        station = self._station
-        station.is_current()
-        gate = check(station.look(), station.facts(is_interrupt=False))
-        if gate.reason in _IN_THE_WAY or station.has_unsent():
+        host = self._host
+        host.is_current()
+        gate = check(host.look(), host.facts(is_interrupt=False))
+        if gate.reason in _IN_THE_WAY or host.has_unsent():
             return False
         # No await between the gate check above and the keys.
-        station.press(keys, is_persons=False)
+        host.press(keys, is_persons=False)
         return True
 
     # From the daemon
@@ -365,10 +365,10 @@ class HolderControl:
                 self._say(TellOp(ask=line.ask, error="bad_request", message=sentence))
 
     def _peek(self, lines: int) -> dict[str, object]:
-        cols, rows = self._station.screen.size
-        text = self._station.look().text
+        cols, rows = self._host.screen.size
+        text = self._host.look().text
         if lines > 0:
-            whole = [*self._station.screen.scrollback, *text.split("\n")]
+            whole = [*self._host.screen.scrollback, *text.split("\n")]
             text = "\n".join(whole[-lines:])
         return {"text": clip(text, _LIMIT_TEXT_BYTES), "cols": cols, "rows": rows}
 

@@ -37,7 +37,7 @@ from palaver.holder.launch import (
     ready_error,
     start_daemon,
 )
-from palaver.holder.tasks import Errands, adopt_orphans, collect_orphans, exit_of
+from palaver.holder.tasks import Subprocesses, adopt_orphans, collect_orphans, exit_of
 from palaver.protocol.lines import HoldOp, LeaveOp
 from palaver.terminal.pty import Exit, Pty, Running
 from palaver.version import __version__
@@ -102,7 +102,7 @@ class Holder:
             hold,
             self._on_held,
             self._on_push,
-            lambda: start_daemon(running.home, self._errands.run),
+            lambda: start_daemon(running.home, self._subprocesses.run),
         )
         self._agent: HeldAgent | None = None
         self._early: list[ReplyLine] = []
@@ -113,8 +113,8 @@ class Holder:
         self._kept: Kept | None = None
         self._finished = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
-        self._errands = Errands()
-        self._changeover = Changeover(self._errands.run, self._become_new)
+        self._subprocesses = Subprocesses()
+        self._changeover = Changeover(self._subprocesses.run, self._become_new)
         self._is_watched = False
         self._is_harness = False
         self._life_limit_s = 0.0
@@ -308,7 +308,7 @@ class Holder:
     def _reap(self) -> None:
         """Collect ended processes. The agent itself stays uncollected until its exit is reported."""
         child = self._running.child
-        self._errands.collected(collect_orphans(child))
+        self._subprocesses.collected(collect_orphans(child))
         if self._exit is None and self._agent is not None and (ended := exit_of(child)) is not None:
             self._exit = ended
             self._agent.ended(ended)
@@ -321,7 +321,7 @@ class Holder:
 
     async def _wait_for_report(self, agent: "HeldAgent") -> None:
         await agent.is_reported.wait()
-        await agent.house.settle()
+        await agent.holder_control.settle()
         self._finished.set()
 
     def _on_terminate(self) -> None:

@@ -187,7 +187,7 @@ class OpenCodeEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     began: Began
 
 
-def new_place(home: str) -> Path:
+def new_endpoint_path(home: str) -> Path:
     """Create a directory for a server and return the path of its file. Raises OSError."""
     above = Path(home) / NATIVE_FOLDER
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -197,12 +197,12 @@ def new_place(home: str) -> Path:
     return folder / _FILE
 
 
-def write_place(path: Path, endpoint: OpenCodeEndpoint) -> None:
+def write_endpoint(path: Path, endpoint: OpenCodeEndpoint) -> None:
     """Store the address of a server. Raises OSError."""
     _write(path, msgspec.json.encode(endpoint))
 
 
-def read_place(path: Path) -> OpenCodeEndpoint | None:
+def read_endpoint(path: Path) -> OpenCodeEndpoint | None:
     """Return a stored address; None if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=OpenCodeEndpoint)
@@ -262,7 +262,7 @@ def _tidy(above: Path) -> None:
     """Remove old directories of servers that no longer run."""
     for folder in above.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            endpoint = read_place(folder / _FILE)
+            endpoint = read_endpoint(folder / _FILE)
             is_old = time.time() - folder.stat().st_mtime > _STALE_S
             if is_old and (endpoint is None or not _listens(endpoint.port)):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -293,7 +293,7 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
     If the address cannot be read, the integration is over from the start. If the instructions cannot be
     written, that is only logged.
     """
-    endpoint = read_place(path)
+    endpoint = read_endpoint(path)
     if held is not None:
         try:
             write_holder(path)
@@ -380,7 +380,7 @@ class Companion:
             self._is_woken = not is_one_turn(line.arguments)
         if line.begun:
             self._look_at(line.begun)
-        event = wire.said_from_bytes(bytes(line.event)) if bytes(line.event) else None
+        event = wire.event_from_bytes(bytes(line.event)) if bytes(line.event) else None
         if event is not None:
             self._hear(event)
         self._relay.hear(line)

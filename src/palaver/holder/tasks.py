@@ -46,7 +46,7 @@ class Work:
 # Commands that a holder runs for itself. Started here; the holder collects them with its orphans.
 
 
-class Errands:
+class Subprocesses:
     """The running commands. Nothing here waits for a process: the holder reports the exit statuses."""
 
     def __init__(self) -> None:

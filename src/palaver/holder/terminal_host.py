@@ -50,7 +50,7 @@ OnTyped = Callable[[str | int], None]
 """Called with the typed line, or with the number of its characters if it is a secret."""
 
 
-class Station:
+class TerminalHost:
     """The host of one terminal. It reports the level of the gate to its owner with `on_level`."""
 
     def __init__(
@@ -171,12 +171,12 @@ class Station:
 
     def _look_in(self, seconds: float) -> None:
         """Check the level after this many seconds, or earlier if that is already planned."""
-        moment = self._loop.time() + seconds
-        if self._timer is not None and not self._timer.cancelled() and self._timer.when() <= moment:
+        at_s = self._loop.time() + seconds
+        if self._timer is not None and not self._timer.cancelled() and self._timer.when() <= at_s:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(moment, self.check_level)
+        self._timer = self._loop.call_at(at_s, self.check_level)
 
     def check_level(self) -> None:
         """Check whether a message can be typed now, report it, and plan the next check."""
@@ -323,7 +323,7 @@ class Station:
             case "screen":
                 viewer.is_drawn = fields.get("on") is True
             case "history":
-                lines = list(self.screen.terminal.glass.scrollback)
+                lines = list(self.screen.terminal.grid.scrollback)
                 viewer.answer(control_to_bytes({"type": "history", "lines": lines}))
             case "stop":
                 _check_human(viewer, "ending an agent")

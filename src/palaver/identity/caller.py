@@ -510,7 +510,7 @@ class CallerIdentifier:
                 return not is_within(anchored, owner, claim.key) and not is_within(anchored, owner, child)
         return False
 
-    def place(self, chain: Sequence[Process], claim: CallerClaim, pid: int | None = None) -> Anchor:
+    def anchor_of(self, chain: Sequence[Process], claim: CallerClaim, pid: int | None = None) -> Anchor:
         """Choose the seat of a caller that joins, or refuse.
 
         A process that a holder adopted gets a seat below it.

@@ -112,11 +112,11 @@ class Presence:
             if is_held:
                 self._ended[name] = seat
                 self._stop_timer(name)
-                self._timers[name] = self._call_later(LINK_GRACE_S, lambda: self._never_said(name, seat))
+                self._timers[name] = self._call_later(LINK_GRACE_S, lambda: self._never_reported(name, seat))
             elif name not in self._links:
                 self._gone(name, seat, "its process ended")
 
-    def _never_said(self, name: str, seat: Seat) -> None:
+    def _never_reported(self, name: str, seat: Seat) -> None:
         del self._timers[name]
         if self._ended.get(name) == seat:
             self._gone(name, seat, "its process ended")
@@ -142,7 +142,7 @@ class Presence:
 # Seats and presence of all agents, kept in step with the state.
 
 
-class Roll:
+class AgentIndex:
     """The seats, presence, terminals and holders of all agents. Empty until it starts."""
 
     def __init__(self, log: Log, gone: Gone, call_later: CallLater, secret: bytes) -> None:
@@ -292,8 +292,8 @@ class _LastSigns:
         return self._at.get(name)
 
 
-class AttendanceBook:
-    """Keeps attendance for one daemon. Belongs to the loop's thread."""
+class MemberPresenceBook:
+    """Keeps the presence and activity of room members for one daemon. Belongs to the loop's thread."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class SeatIndex:
         if agent.left or agent.remote:
             return
         self._agents[agent.name] = agent
-        for table, key in self._places(agent):
+        for table, key in self._entries(agent):
             table.setdefault(key, {})[agent.name] = agent
 
     def remember(self, seat: Seat) -> None:
@@ -94,13 +94,13 @@ class SeatIndex:
         agent = self._agents.pop(name, None)
         if agent is None:
             return
-        for table, key in self._places(agent):
+        for table, key in self._entries(agent):
             here = table[key]
             del here[name]
             if not here:
                 del table[key]
 
-    def _places(self, agent: Agent) -> list[tuple[_Table, object]]:
+    def _entries(self, agent: Agent) -> list[tuple[_Table, object]]:
         entries: list[tuple[_Table, object]] = []
         if agent.parent:
             if agent.seat is not None and agent.seat.boot == self.boot:

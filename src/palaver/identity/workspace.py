@@ -86,7 +86,7 @@ def home_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(one) for one in found if one.startswith("/")))
 
 
-def find_place(path: str, homes: Sequence[str], *, is_exact: bool = False, home: str = "") -> Workspace:
+def find_workspace(path: str, homes: Sequence[str], *, is_exact: bool = False, home: str = "") -> Workspace:
     """Find the workspace of a path; the same for a directory under all its names.
 
     A file means its directory. The top of a git checkout comes first, and a linked worktree belongs to the
@@ -129,7 +129,7 @@ def _inside(folder: Path, end: Path, main: Path | None) -> Iterator[Path]:
         yield end
 
 
-class Places:
+class Workspaces:
     """Finds workspaces in separate threads, so that a file system that hangs blocks no other request."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Places:
         self._turns = asyncio.Semaphore(threads)
 
     async def find(self, path: str, *, is_exact: bool = False, home: str = "") -> Workspace:
-        """Find the workspace of a path, as `find_place` does; `home` is the caller's, if known.
+        """Find the workspace of a path, as `find_workspace` does; `home` is the caller's, if known.
 
         Raises `NotAPlace`, and `TooSlow` if the file system does not respond.
         """
@@ -167,7 +167,7 @@ class Places:
         def look() -> None:
             found: Workspace | Exception
             try:
-                found = find_place(path, self._homes, is_exact=is_exact, home=home)
+                found = find_workspace(path, self._homes, is_exact=is_exact, home=home)
             except Exception as error:
                 found = error
             with suppress(RuntimeError):  # the loop has closed meanwhile

@@ -100,7 +100,7 @@ class ArchivedPage:
     """The events found in archives, and the seq up to which the archives were searched."""
 
     events: Sequence[Event]
-    place: int
+    seq: int
 
 
 class Log(Protocol):

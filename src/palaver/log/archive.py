@@ -274,7 +274,7 @@ class ArchiveIndex:
         self._connection = connection
         self._archives = archives
 
-    def by_place(self, seq: int) -> Event | None:
+    def by_seq(self, seq: int) -> Event | None:
         """Return the event with a seq, or None."""
         # A copy may be in a file before its event has left the log.
         return self._archives.event(seq) or self._one(_BY_SEQ, seq)

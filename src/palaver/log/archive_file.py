@@ -90,13 +90,13 @@ def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | Non
     handle, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=directory)
     try:
         with os.fdopen(handle, "wb") as file:
-            places = _write_lines(file, events)
+            offsets = _write_lines(file, events)
             file.flush()
             os.fsync(file.fileno())
-        if places is None:
+        if offsets is None:
             Path(temporary).unlink()
             return None
-        first, last = places
+        first, last = offsets
         path = directory / f"{first:015d}-{last:015d}.jsonl"
         Path(temporary).replace(path)
     except BaseException:
@@ -164,6 +164,6 @@ def _skip_damaged(file: BinaryIO, start: int, line: bytes) -> tuple[int, bytes]:
     return start, line
 
 
-def place_of_line(line: bytes) -> int:
+def seq_of_line(line: bytes) -> int:
     """Return the seq of the event in a line."""
     return _decode_seq(line).seq

@@ -94,7 +94,7 @@ class Batches:
         self._rows = BatchRows(connection)
         self._archives = archives
         self._archived = ArchiveIndex(connection, archives)
-        self._last = last_place(connection, archives)
+        self._last = last_seq(connection, archives)
         self.words = Words(connection, blobs, self._last)
         largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
         largest_archived_id = self._archived.largest_id()
@@ -257,7 +257,7 @@ class Batches:
         self.words.forget()
 
 
-def last_place(connection: sqlite3.Connection, archives: Archives) -> int:
+def last_seq(connection: sqlite3.Connection, archives: Archives) -> int:
     """Return the highest seq ever used, also if its event is archived, even in a lost file."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
     return max(0 if row is None else row[0], archives.last())

@@ -83,7 +83,7 @@ async def follow(
 
 async def _next_archived(log: Log, query: Query, seq: int) -> tuple[Sequence[Event], int]:
     page = await log.read_archived(replace(query, after=seq, last=None, limit=_EVENTS_AT_ONCE))
-    return page.events, page.place
+    return page.events, page.seq
 
 
 def _is_over(query: Query, seq: int) -> bool:
@@ -126,7 +126,7 @@ async def pages(
     while query.after < before - 1:
         if with_archives and query.after < log.archived():
             page = await log.read_archived(query)
-            found, seq = page.events, page.place
+            found, seq = page.events, page.seq
         else:
             found = await log.read(query)
             if with_archives and query.after < log.archived():
@@ -137,7 +137,7 @@ async def pages(
         query = replace(query, after=seq)
 
 
-async def place_before_newest(log: Log, query: Query, count: int) -> int:
+async def seq_before_newest(log: Log, query: Query, count: int) -> int:
     """Return the seq after which the newest `count` matching events in the log come; keep nothing else."""
     before = log.last() + 1 if query.before is None else query.before
     while count > 0:

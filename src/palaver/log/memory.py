@@ -89,7 +89,7 @@ class MemoryLog:
         self._apply = apply
         self._is_closed = False
         self._steps = cycle(_STEPS)
-        self._place = 0
+        self._last_seq = 0
         # The committed state. Other callers see only `_shown` and `_rows`.
         self._committed = MemoryRows()
         self._hidden: deque[tuple[Event, Sequence[Change]]] = deque()
@@ -272,12 +272,12 @@ class MemoryLog:
         first = self._by_request_key.get(request_key or b"") or self._by_id.get((draft.sender, draft.id))
         if first is not None:
             return Commit(first, is_repeat=True)
-        seq = self._place + next(self._steps)
+        seq = self._last_seq + next(self._steps)
         # Encoded and decoded, as in any other engine: the log shares no payload with its callers.
         kept = decode_payload(encode_payload(draft.payload))
         event = event_from(replace(draft, payload=kept), seq, self._device)
         changes = self._apply(self._committed, event)
-        self._place = seq
+        self._last_seq = seq
         self._committed.change(changes)
         self._hidden.append((event, changes))
         self._by_id[event.sender, event.id] = event

@@ -20,8 +20,8 @@ from palaver.log.api import Containing, Scrub
 from palaver.log.archive_file import (
     UNFINISHED,
     ArchiveFile,
-    place_of_line,
     remove_unfinished,
+    seq_of_line,
 )
 from palaver.log.records import (
     COLUMNS,
@@ -171,7 +171,7 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
         with os.fdopen(handle, "wb") as copy, path.open("rb") as lines:
             for line in lines:
                 try:
-                    is_redacted = place_of_line(line) in seqs
+                    is_redacted = seq_of_line(line) in seqs
                 except (msgspec.MsgspecError, UnicodeError):
                     is_redacted = False
                     is_damaged = True

@@ -27,7 +27,7 @@ from palaver.log.records import (
 )
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE
-from palaver.protocol.query import EXITED, SAID_FOR, STORED_STATES, STORED_TYPES, Query, wanted_words
+from palaver.protocol.query import EXITED, STORED_STATES, STORED_TYPES, WRITTEN_FOR, Query, wanted_words
 
 _PART: Final = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -303,10 +303,10 @@ def _add_senders(made: _Conditions, query: Query) -> None:
     senders = _plain(query.senders)
     if senders and not _has_one_sender(query):
         named = " OR ".join([*("payload LIKE ?" for _ in senders), "blob IS NOT NULL"])
-        spoken = f"type IN ({_marks(SAID_FOR)}) AND ({named})"
+        spoken = f"type IN ({_marks(WRITTEN_FOR)}) AND ({named})"
         likes = (f"%{name}%" for name in senders)
         # The plus is explained in `_add_word`.
-        made.add(f"(+{_SENDER} IN ({_marks(senders)}) OR {spoken})", *senders, *SAID_FOR, *likes)
+        made.add(f"(+{_SENDER} IN ({_marks(senders)}) OR {spoken})", *senders, *WRITTEN_FOR, *likes)
 
 
 def _has_one_sender(query: Query) -> bool:
@@ -319,7 +319,7 @@ def _by_sender(made: _Conditions, query: Query) -> list[_Conditions]:
     """Split into the events of a sender and, by type, those that the bus has written for it."""
     (sender,) = _plain(query.senders)
     spoken = f"type = ? AND +{_SENDER} <> ? AND (payload LIKE ? OR blob IS NOT NULL)"
-    types = [type_ for type_ in SAID_FOR if not query.types or type_ in query.types]
+    types = [type_ for type_ in WRITTEN_FOR if not query.types or type_ in query.types]
     return [
         made.copy_with(f"{_SENDER} = ?", sender),
         *(made.copy_with(spoken, type_, sender, f"%{sender}%") for type_ in types),

@@ -33,7 +33,7 @@ from palaver.log.api import (
     Scrub,
 )
 from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
-from palaver.log.batch import Batches, last_place
+from palaver.log.batch import Batches, last_seq
 from palaver.log.records import COLUMNS, Blobs, SqliteRows, count_blobs, count_unreadable, readable_events
 from palaver.log.redaction import find_containing, read_mark, read_unfinished
 from palaver.log.search import check_search, read_indexed, statements_from, wanted
@@ -256,7 +256,7 @@ class SqliteLog:
             reader = Reader(path, blobs, files, sql_limit_s=sql_limit_s)
             point = connect_reader(path)
             archives = Archives(directory / "archive")
-            lost = note_lost(connection, mark.read(), last_place(connection, archives))
+            lost = note_lost(connection, mark.read(), last_seq(connection, archives))
             batches = Batches(
                 connection,
                 apply=apply,
@@ -266,7 +266,7 @@ class SqliteLog:
                 files=files,
                 mark=mark,
             )
-            newest = Newest(last_place(connection, archives))
+            newest = Newest(last_seq(connection, archives))
         except (sqlite3.Error, OSError, UnicodeError) as error:
             # SQLite cannot decode a name that it reads from a damaged file.
             raise (damaged(error) if isinstance(error, UnicodeError) else failure_from(error)) from error
@@ -315,12 +315,12 @@ class SqliteLog:
 
     def recall(self, seq: int) -> Event | None:
         found = self._events(_BY_SEQ, seq)
-        return found[0] if found else self._archived.by_place(seq)
+        return found[0] if found else self._archived.by_seq(seq)
 
     async def fetch(self, seq: int) -> Event | None:
         found = await self.read(Query(after=seq - 1, before=seq + 1, with_imported=True))
         event = found[0] if found else await asyncio.to_thread(self._archives.event, seq)
-        return event or self._archived.by_place(seq)
+        return event or self._archived.by_seq(seq)
 
     def find(self, id_or_end: str) -> list[Event]:
         exact = [*self._events(_BY_ID, id_or_end), *self._archived.by_id(id_or_end)]

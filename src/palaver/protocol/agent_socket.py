@@ -123,7 +123,7 @@ class RequestReader:
     def __init__(self, limit_bytes: int = LIMIT_FRAME_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._received = bytearray()
-        self._place = 0
+        self._position = 0
         self._depth = 0
         self._is_in_string = False
 
@@ -148,9 +148,9 @@ class RequestReader:
 
     def _find_end(self) -> int | None:
         """Return the end of the line, or of the object that begins it, or None."""
-        while found := (_IN_STRING if self._is_in_string else _SIGNS).search(self._received, self._place):
+        while found := (_IN_STRING if self._is_in_string else _SIGNS).search(self._received, self._position):
             sign = found[0]
-            self._place = found.end()
+            self._position = found.end()
             if sign == b"\n":
                 return found.start()
             if sign == b'"':
@@ -160,10 +160,10 @@ class RequestReader:
             elif sign == b"}":
                 self._depth -= 1
                 if self._depth == 0:
-                    return self._place
+                    return self._position
         # A backslash at the very end is read again, together with the byte after it.
-        is_half = self._is_in_string and self._received[self._place :].endswith(b"\\")
-        self._place = len(self._received) - is_half
+        is_half = self._is_in_string and self._received[self._position :].endswith(b"\\")
+        self._position = len(self._received) - is_half
         return None
 
 

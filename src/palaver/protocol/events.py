@@ -536,7 +536,7 @@ def request_digest(session: str, tool: str, given: Mapping[str, object]) -> str:
 # --------------------
 # A seq in the log, as external callers may give it. Pure.
 
-Place = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
+Seq = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
 """A seq in the log, or a count: never negative, and never more than a log can contain."""
 
 # --------------------
@@ -551,7 +551,7 @@ REPORT_END: Final = ".report.json"
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of messages that were carried for an earlier daemon."""
 
-    messages: tuple[Place, ...]
+    messages: tuple[Seq, ...]
     answer: str
     grade: str = ""
     name: str = ""

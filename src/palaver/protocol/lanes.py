@@ -117,7 +117,7 @@ class Lane:
     silence: Callable[[Offer], OfferOutcome] = lambda offer: OfferOutcome.UNCONFIRMED
     """Returns the outcome of an offer about which an idle agent's lane reported nothing: refused if the model
     certainly did not see it."""
-    has_said_all: bool = False
+    has_reported_all: bool = False
     """Its holder knows every offer of an earlier connection, and has reported the outcome of each."""
     late: dict[int, Offer] = field(default_factory=dict)
     """Offers whose wait has ended. A late outcome still counts."""

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 
 from palaver.errors import BadRequest, BadText, MessageTooLarge, PalaverError
-from palaver.protocol.events import Outcome, Place
+from palaver.protocol.events import Outcome, Seq
 from palaver.protocol.text import LIMIT_FRAME_BYTES
 
 # --------------------
@@ -100,7 +100,7 @@ class LaneOp(WireOp, frozen=True, kw_only=True, tag="lane"):
     wakes_idle: bool = True
     remembers: bool = False
     outcomes: tuple[Outcome, ...] = ()
-    carrying: tuple[Place, ...] = ()
+    carrying: tuple[Seq, ...] = ()
 
 
 class GateOp(WireOp, frozen=True, kw_only=True, tag="gate"):
@@ -245,7 +245,7 @@ class UnlistenOp(WireOp, frozen=True, kw_only=True, tag="unlisten"):
 class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
     """Acknowledge these messages as seen."""
 
-    messages: tuple[Place, ...]
+    messages: tuple[Seq, ...]
     name: str = ""
 
 
@@ -269,10 +269,10 @@ class EventsOp(WireOp, frozen=True, kw_only=True, tag="events"):
     senders: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
     rooms: tuple[str, ...] = ()
-    after: Place = 0
-    last: Place | None = None
+    after: Seq = 0
+    last: Seq | None = None
     search: str = ""
-    limit: Place = 1000
+    limit: Seq = 1000
     follow: bool = False
 
 

@@ -26,7 +26,7 @@ Passes = Callable[[Event], bool]
 JOINED: Final = "member_joined"
 LEFT: Final = "member_left"
 RELEASED: Final = "release"
-SAID_FOR: Final = (LEFT, RELEASED)
+WRITTEN_FOR: Final = (LEFT, RELEASED)
 """Events that the bus writes for a member that has exited; `from` in the payload is that member."""
 
 _COMINGS: Final = frozenset({JOINED, LEFT})
@@ -34,7 +34,7 @@ _COMINGS: Final = frozenset({JOINED, LEFT})
 
 def writers(event: Event) -> tuple[str, ...]:
     """Return the authors of an event: its sender, and the member for which the bus has written it."""
-    found = from_agent(event) if event.type in SAID_FOR else None
+    found = from_agent(event) if event.type in WRITTEN_FOR else None
     # No agent name begins with a bracket.
     is_for_another = found not in (None, event.sender) and event.sender.startswith("[")
     return (event.sender, found) if found is not None and is_for_another else (event.sender,)

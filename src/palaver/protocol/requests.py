@@ -223,7 +223,7 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
     """The number of characters of a secret, which is sent instead of its text."""
 
 
-class FireNag(msgspec.Struct, frozen=True, kw_only=True):
+class FireReminder(msgspec.Struct, frozen=True, kw_only=True):
     """Remind a recipient of an expected reply, or notify the sender that there will be none."""
 
     agent: str
@@ -486,7 +486,7 @@ Request = (
     | Unpause
     | TagAgent
     | Typed
-    | FireNag
+    | FireReminder
     | AskPermission
     | AnswerPermission
     | ClosePermission

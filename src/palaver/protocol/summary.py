@@ -57,10 +57,10 @@ def summary(event: Event) -> str:
             "(the content cannot be read: it is damaged, or a newer version of Palaver wrote it; "
             f"'pal show {event.seq} --json' prints it)"
         )
-    said = _typed(event)
+    summary = _typed(event)
     # A message is complete with its text.
     odd = sorted(event.odd_fields & {"text"} if event.type == MESSAGE else event.odd_fields)
-    return f"{said} (cannot be read: {', '.join(odd)})".lstrip() if odd else said
+    return f"{summary} (cannot be read: {', '.join(odd)})".lstrip() if odd else summary
 
 
 def _typed(event: Event) -> str:
@@ -82,8 +82,8 @@ def _typed(event: Event) -> str:
             for_whom = answered.agent and f"for {answered.agent}"
             return _with(answered.permission, answered.decision, for_whom, answered.reason)
         case DeliveryReport() as report:
-            said = f"{report.state} {', '.join(f'#{seq}' for seq in report.messages)}"
-            return _with(said, report.lane, report.grade, report.reason)
+            summary = f"{report.state} {', '.join(f'#{seq}' for seq in report.messages)}"
+            return _with(summary, report.lane, report.grade, report.reason)
         case RoomBody() as body:
             return _in_room(body)
         case TaskCreated() as task:
@@ -94,9 +94,9 @@ def _typed(event: Event) -> str:
         case TaskCompleted() as task:
             return _with(task.task_id, task.summary)
         case SubscriptionAdded() as added:
-            said = f"{added.id} for {added.owner}"
+            summary = f"{added.id} for {added.owner}"
             return _with(
-                said,
+                summary,
                 added.preset,
                 *_filters(added.filter),
                 added.once and "once",
@@ -150,8 +150,8 @@ def _freed(freed: Freed, *, held: str | None = None, reason: str = "") -> str:
 
 def _with(word: object, *details: object) -> str:
     first = str(word) if word else "?"
-    said = ", ".join(str(detail) for detail in details if detail)
-    return f"{first} ({said})" if said else first
+    summary = ", ".join(str(detail) for detail in details if detail)
+    return f"{first} ({summary})" if summary else first
 
 
 # --------------------

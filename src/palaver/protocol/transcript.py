@@ -253,8 +253,8 @@ def _short(value: object) -> str:
 
 
 def _entry(whole: dict[str, object]) -> TranscriptEntry:
-    said = whole.get("text", whole.get("content"))
-    blocks = said if isinstance(said, list) else [said]
+    content = whole.get("text", whole.get("content"))
+    blocks = content if isinstance(content, list) else [content]
     used = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
     listed = whole.get("tools")
     return TranscriptEntry(

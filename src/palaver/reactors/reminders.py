@@ -17,10 +17,10 @@ from palaver.log.api import EventKind, Log
 from palaver.log.follow import HandlerSwitch, news_of
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, AgentState
-from palaver.protocol.requests import FireNag, Submit
+from palaver.protocol.requests import FireReminder, Submit
 from palaver.protocol.subscriptions import DELIVERY, STATUS
 from palaver.state.fold import agent_of
-from palaver.state.watches import due_nags, has_nags, read_nag, read_nag_due
+from palaver.state.watches import due_reminders, has_reminders, read_reminder, read_reminder_due
 
 _logger: Final = logging.getLogger("palaver.watches")
 
@@ -66,8 +66,8 @@ class Reminders:
     def start(self) -> None:
         """Start with the reminders that are already due."""
         self._unsubscribe = self._log.subscribe(self._hear_request, (EventKind.EXPECTS_REPLY,))
-        self._agent_events.turn(is_on=has_nags(self._log.rows))
-        self._agents = {agent for agent, _ in due_nags(self._log.rows)}
+        self._agent_events.turn(is_on=has_reminders(self._log.rows))
+        self._agents = {agent for agent, _ in due_reminders(self._log.rows)}
         self._news.set()
         self._work = self._tasks.create_task(self._run())
 
@@ -97,24 +97,27 @@ class Reminders:
         while True:
             await self._news.wait()
             self._news.clear()
-            self._agent_events.turn(is_on=has_nags(self._log.rows))
+            self._agent_events.turn(is_on=has_reminders(self._log.rows))
             agents, self._agents = self._agents, set()
             for agent in agents:
-                for name, seq in due_nags(self._log.rows, agent):
+                for name, seq in due_reminders(self._log.rows, agent):
                     if (wait_ms := self._wait_ms(name, seq)) > 0:
                         self._wait(name, seq, wait_ms)
                     else:
-                        await self._tell(FireNag(agent=name, request=seq))
+                        await self._tell(FireReminder(agent=name, request=seq))
 
     def _wait_ms(self, agent: str, seq: int) -> int:
         """Return how long a reminder must still wait.
 
         The sender of a request to a stopped agent is notified at once.
         """
-        nag, due = read_nag(self._log.rows, agent, seq), read_nag_due(self._log.rows, agent, seq)
-        if nag is None or due is None or due.state != AgentState.IDLE:
+        reminder, due = (
+            read_reminder(self._log.rows, agent, seq),
+            read_reminder_due(self._log.rows, agent, seq),
+        )
+        if reminder is None or due is None or due.state != AgentState.IDLE:
             return 0
-        last = self._log.event(nag.last) if nag.last else None
+        last = self._log.event(reminder.last) if reminder.last else None
         since = max(due.since, 0 if last is None else last.ts)
         return since + self._after_ms - self._clock.now_ms()
 
@@ -127,7 +130,7 @@ class Reminders:
         del self._timers[agent, seq]
         self._look_at([agent])
 
-    async def _tell(self, request: FireNag) -> None:
+    async def _tell(self, request: FireReminder) -> None:
         """Submit one request. While the log is full, wait until something is written; then check again."""
         with news_of(self._log) as news:
             try:

@@ -7,7 +7,7 @@ from typing import Final
 
 from palaver.clock import CallLater, Clock, Timer
 from palaver.domain.lease import (
-    Attendance,
+    MemberPresence,
     Policy,
     gone_at_ms,
     reservation_until_ms,
@@ -94,7 +94,7 @@ _LOOK_BACK: Final = 100
 """Number of newest events per type that are checked after a start; unwritten notices are among them."""
 
 Due = HandOn | ExpireReservation | RetireMember
-Said = Notify | TellKick
+NoticeRequest = Notify | TellKick
 
 
 class Sticks:
@@ -104,7 +104,7 @@ class Sticks:
         self,
         log: Log,
         submit: Submit,
-        attendance: Attendance,
+        member_presence: MemberPresence,
         *,
         clock: Clock,
         policy: Policy,
@@ -114,14 +114,14 @@ class Sticks:
         """Create the reactor. Its requests run in `tasks`, whose owner waits for them."""
         self._log = log
         self._submit = submit
-        self._attendance = attendance
+        self._member_presence = member_presence
         self._clock = clock
         self._policy = policy
         self._call_later = call_later
         self._tasks = tasks
         self._timers: dict[str, Timer] = {}
         self._busy: set[str] = set()
-        self._unsaid: list[Said] = []
+        self._unsaid: list[NoticeRequest] = []
         self._again: Timer | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -166,15 +166,15 @@ class Sticks:
                     self._tell(event, room.id)
 
     def _tell(self, event: Event, room: str) -> None:
-        requests: list[Said | None] = [
-            stick_notice(event, lambda name: self._attendance.is_waiting(room, name)),
+        requests: list[NoticeRequest | None] = [
+            stick_notice(event, lambda name: self._member_presence.is_waiting(room, name)),
             *(TellKick(room=room, member=name, kick=event.id) for name in event.to if event.type == KICK),
         ]
         for one in requests:
             if one is not None:
                 self._tasks.create_task(self._say(one))
 
-    async def _say(self, request: Said) -> None:
+    async def _say(self, request: NoticeRequest) -> None:
         """Submit a notice; retry later if it cannot be written now."""
         try:
             await self._submit(request)
@@ -200,9 +200,9 @@ class Sticks:
         """Set the timer of a room to its next due action, or remove it."""
         if (timer := self._timers.pop(room.id, None)) is not None:
             timer.cancel()
-        moments = [moment for moment, _ in self._due(room)]
-        if moments and room.id not in self._busy:
-            wait_ms = max(min(moments) - self._clock.now_ms(), at_least_ms, 0)
+        times_ms = [at_ms for at_ms, _ in self._due(room)]
+        if times_ms and room.id not in self._busy:
+            wait_ms = max(min(times_ms) - self._clock.now_ms(), at_least_ms, 0)
             wait_s = min(wait_ms / 1000, _LONGEST_S)
             self._timers[room.id] = self._call_later(wait_s, lambda: self._ring(room.id))
 
@@ -226,13 +226,13 @@ class Sticks:
             self._look(room, at_least_ms=_TRY_AGAIN_MS if self._is_overdue(room) else 0)
 
     def _is_overdue(self, room: Room) -> bool:
-        return any(moment <= self._clock.now_ms() for moment, _ in self._due(room))
+        return any(at_ms <= self._clock.now_ms() for at_ms, _ in self._due(room))
 
     def _due(self, room: Room) -> Iterator[tuple[int, Due]]:
         """Yield the actions that time alone will cause in a room, each with its due time."""
         if not room.is_open:
             return
-        facts = take_facts(self._attendance, self._clock.now_ms(), room.id, room.names)
+        facts = take_facts(self._member_presence, self._clock.now_ms(), room.id, room.names)
         if room.state == StickState.OWNED:
             gone = gone_at_ms(room, room.owner, facts, self._policy)
             if gone is not None:
@@ -243,8 +243,8 @@ class Sticks:
                 ExpireReservation(room=room.id, turn=room.turn),
             )
         for name in room.names:
-            if (moment := retires_at_ms(room, name, facts, self._policy)) is not None:
-                yield moment, RetireMember(room=room.id, member=name)
+            if (at_ms := retires_at_ms(room, name, facts, self._policy)) is not None:
+                yield at_ms, RetireMember(room=room.id, member=name)
 
 
 def _is_reserved_by(room: Room, event: Event) -> bool:

@@ -83,9 +83,9 @@ class _Wanted:
     field: str = _ANY
     """The field it is filed under."""
 
-    def places(self) -> Iterator[tuple[str, str]]:
+    def index_keys(self) -> Iterator[tuple[str, str]]:
         """Return the type and value of every position in the index."""
-        return _places(self.tests, self.field)
+        return _index_keys(self.tests, self.field)
 
 
 class SubscriptionIndex:
@@ -159,13 +159,13 @@ class SubscriptionIndex:
     def _shelve(self, wanted: _Wanted) -> None:
         fields = [name for name, _ in wanted.tests if name not in (_TYPES, _PATTERNS)] or [_ANY]
         wanted.field = min(fields, key=lambda name: self._crowd(wanted.tests, name))
-        for type, word in wanted.places():
+        for type, word in wanted.index_keys():
             self._shelves.setdefault(type, {}).setdefault(wanted.field, {}).setdefault(word, set()).add(
                 wanted
             )
 
     def _unshelve(self, wanted: _Wanted) -> None:
-        for type, word in wanted.places():
+        for type, word in wanted.index_keys():
             fields = self._shelves[type]
             fields[wanted.field][word].remove(wanted)
             if not fields[wanted.field][word]:
@@ -179,7 +179,7 @@ class SubscriptionIndex:
         """Count the filters at the fullest position of this filter if it were filed under a field."""
         return max(
             len(self._shelves.get(type, {}).get(name, {}).get(word, ()))
-            for type, word in _places(tests, name)
+            for type, word in _index_keys(tests, name)
         )
 
 
@@ -187,7 +187,7 @@ def _by_age(subscription: Subscription) -> tuple[int, str]:
     return subscription.seq, subscription.id
 
 
-def _places(tests: _Tests, name: str) -> Iterator[tuple[str, str]]:
+def _index_keys(tests: _Tests, name: str) -> Iterator[tuple[str, str]]:
     """Return each type of a filter with each value of one of its fields."""
     words = dict(tests)
     types, some = words.get(_TYPES, (_ANY,)), words.get(name, (_ANY,))

@@ -118,7 +118,7 @@ class Consumer:
         self._consumers = consumers
         self._cursor = cursor
 
-    def place(self) -> int | None:
+    def seq(self) -> int | None:
         """Return the stored seq, None if it never began. Raises StorageFailed if it cannot be read."""
         return self._cursor.read()
 

@@ -11,7 +11,7 @@ from typing import Final
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import PalaverError
-from palaver.harness.claude.monitor import places_in_notice
+from palaver.harness.claude.monitor import seqs_in_notice
 from palaver.harness.hooks import HookNews, HookStep
 from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agent_text import typed_in
@@ -48,7 +48,7 @@ _LIMIT: Final = 1000
 """Messages followed at once. When full, the oldest is dropped and stays unproven."""
 
 
-class Trail:
+class ContextEvidence:
     """The evidence of one conversation. Hooks of sub-agents are ignored."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class Natives:
             self.turns = {one: self.turns.get(one, 0) + 1 for one in on_their_way}
         if news.step is not HookStep.PROMPT:
             return frozenset()
-        shown = places_in_notice(news.prompt)
+        shown = seqs_in_notice(news.prompt)
         over = [lane for lane, step in self.left.items() if step is HookStep.TURN_END]
         return frozenset(seq for lane in over for offer in lane.offers.values() for seq in offer.seqs) - shown
 
@@ -279,7 +279,7 @@ class Conversation:
     """Hooks are stored one after the other."""
     newest: SetStatus | None = None
     """The status of the last hook. An older status that is not stored yet is skipped."""
-    said: SetStatus | None = None
+    reported: SetStatus | None = None
     owes_instructions: bool = False
     """The session has begun and could not receive its instructions."""
     delegated: int = 0
@@ -289,7 +289,7 @@ class Conversation:
 
     It is cleared when such a sub-agent begins or ends, or with the turn.
     """
-    trail: Trail = field(default_factory=Trail)
+    context_evidence: ContextEvidence = field(default_factory=ContextEvidence)
     typed: set[int] = field(default_factory=set)
     """Messages typed since the last turn ended that no prompt has contained: another prompt may follow."""
     shown: list[tuple[Lane, int]] = field(default_factory=list)
@@ -325,14 +325,17 @@ class Conversation:
             self.may_be_delegated = news.is_unmarked
         self.may_be_delegated = self.may_be_delegated and is_within and not news.delegates
         self.delegated = max(self.delegated + news.delegates, 0) if is_within else 0
-        heard = self.trail.hear(news) | self.natives.hear(news)
-        doubtful = self.trail.take_doubtful()
+        heard = self.context_evidence.hear(news) | self.natives.hear(news)
+        doubtful = self.context_evidence.take_doubtful()
         self._proven |= (proven := heard - doubtful)
         return proven, doubtful
 
-    def has_said(self, agent: Agent) -> bool:
+    def has_reported(self, agent: Agent) -> bool:
         """Return whether the stored state of the agent was reported by a hook."""
-        return self.said is not None and (self.said.state, self.said.detail) == (agent.state, agent.detail)
+        return self.reported is not None and (self.reported.state, self.reported.detail) == (
+            agent.state,
+            agent.detail,
+        )
 
     def may_overlap(self, news: HookNews) -> bool:
         """Return whether another prompt may run at the same time: then no hook proves the texts in this."""
@@ -342,7 +345,7 @@ class Conversation:
     def arrived(self, seqs: Iterable[int]) -> None:
         """Record that these messages are in a prompt that the harness is about to send to its model."""
         found = frozenset(seqs)
-        self.trail.give(HookStep.PROMPT, found)
+        self.context_evidence.give(HookStep.PROMPT, found)
         for lane in self.natives.lanes:
             for number, offer in list(lane.offers.items()):
                 if found.intersection(offer.seqs):
@@ -351,14 +354,14 @@ class Conversation:
 
     def given(self, offer: Offer, step: HookStep) -> None:
         """Record that the harness has the text of an offer."""
-        self.trail.give(step, offer.seqs)
+        self.context_evidence.give(step, offer.seqs)
         self.delivery.arrived(self.lane, offer.number)
         if step is HookStep.TURN_END:
             self.blocks += 1
 
     def given_before(self, step: HookStep, seqs: Sequence[int]) -> None:
         """Record that a hook served by an earlier daemon has written the text of these messages."""
-        self.trail.give(step, seqs)
+        self.context_evidence.give(step, seqs)
         if (offer := self.delivery.take_up(self.lane, seqs)) is not None:
             self.delivery.arrived(self.lane, offer.number)
 
@@ -504,7 +507,7 @@ class Conversations:
         self._reports.turn(is_on=bool(self._of))
         self._over[known] = None
         known.lane.is_spent = True
-        known.trail.forget()
+        known.context_evidence.forget()
         known.shown = known.natives.arrivals()
         known.natives = known.natives.part(only_spent=is_late)
 

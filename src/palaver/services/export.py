@@ -111,8 +111,8 @@ def write_events(source: BinaryIO, target: BinaryIO) -> None:
 
     def format_time(ts_ms: int) -> str:
         # Date, time and zone: the page may be read on another day and in another time zone.
-        moment = datetime.fromtimestamp(ts_ms / 1000, zone).astimezone(zone)
-        return moment.strftime("%Y-%m-%d %H:%M:%S %z")
+        local_time = datetime.fromtimestamp(ts_ms / 1000, zone).astimezone(zone)
+        return local_time.strftime("%Y-%m-%d %H:%M:%S %z")
 
     page, paint = MarkdownPage(format_time), Paint(colour=False, is_for_person=manner.is_for_person)
     for line in source:

@@ -154,7 +154,7 @@ class PermissionBook:
             del self._over[next(iter(self._over))]
 
 
-class PermissionDesk:
+class PermissionService:
     """The steps of a permission request: open it, wait for a person's decision, close it."""
 
     def __init__(

@@ -10,7 +10,7 @@ from palaver.broker.messages import fetch_event, find_message
 from palaver.broker.tasks import find_task
 from palaver.errors import PalaverError
 from palaver.log.api import ANY_EVENT, BlobCount, EventKey, Hear, Log
-from palaver.log.follow import follow, pages, place_before_newest
+from palaver.log.follow import follow, pages, seq_before_newest
 from palaver.log.storage import damaged, failure_from
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, LifeChanged, MessageSent
@@ -93,9 +93,9 @@ class Queries:
         """Yield matching events above a seq, then new ones, until the iterator is closed."""
         return follow(self._log, query, after=after, with_archives=with_archives)
 
-    async def place_before_newest(self, query: Query, count: int) -> int:
+    async def seq_before_newest(self, query: Query, count: int) -> int:
         """Return the seq after which the newest `count` matching events in the log come."""
-        return await place_before_newest(self._log, query, count)
+        return await seq_before_newest(self._log, query, count)
 
     def subscribe(self, hear: Hear, types: Collection[EventKey] = ANY_EVENT) -> Callable[[], None]:
         """Call `hear` with the new events of these types. Return a function that ends the subscription."""

@@ -15,8 +15,8 @@ from palaver.clock import CallLater, Clock
 from palaver.domain.lease import Cause, Policy, RoomFacts, conditions, is_gone, lease_until_ms, take_facts
 from palaver.domain.stick import check_holder
 from palaver.errors import BadRequest, DuplicateWait, NotAPlace, UnknownMember, WhoAreYou
-from palaver.identity.presence import INBOX, AttendanceBook
-from palaver.identity.workspace import Places
+from palaver.identity.presence import INBOX, MemberPresenceBook
+from palaver.identity.workspace import Workspaces
 from palaver.log.api import EventKind, Log
 from palaver.log.follow import follow
 from palaver.protocol.agents import Agent, Caller, Standing
@@ -343,13 +343,13 @@ class _OpenWait:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """The waits of all callers. Attendance records which callers wait."""
+    """The waits of all callers. The presence book records which callers wait."""
 
     log: Log
     broker: Broker
     clock: Clock
-    attendance: AttendanceBook
-    bell: RoomNotifier
+    member_presence: MemberPresenceBook
+    notifier: RoomNotifier
     open: dict[tuple[str, str], "_OpenWait"] = dataclasses.field(default_factory=dict)
     """The wait for the stick of each member, by room and name."""
 
@@ -372,13 +372,13 @@ class Waits:
         end_s = self._end(limit_ms)
         with (
             self._only_wait(caller, room, key) if limit_ms != 0 else nullcontext(),
-            self.attendance.waiting(room.id, caller.name, is_parked=request.is_parked),
-            self.bell.listening(room.id) as listener,
+            self.member_presence.waiting(room.id, caller.name, is_parked=request.is_parked),
+            self.notifier.listening(room.id) as listener,
         ):
             while True:
                 listener.look()
                 turn = await self._ask(caller, request, key)
-                turn, is_news = self._said_once(caller, turn)
+                turn, is_news = self._reported_once(caller, turn)
                 if is_news or _is_answer(turn) or await has_news(turn):
                     return turn
                 left_ms = self._left_ms(end_s)
@@ -409,11 +409,11 @@ class Waits:
         assert isinstance(turn, Turn)
         return turn
 
-    def _said_once(self, caller: Caller, turn: Turn) -> tuple[Turn, bool]:
+    def _reported_once(self, caller: Caller, turn: Turn) -> tuple[Turn, bool]:
         """Report a pending handoff to a parked member once. Return the turn, and whether it is news."""
         if turn.reason != _AUTO_CLAIM_DISABLED or turn.room.pending is None:
             return turn, False
-        if self.attendance.is_news(turn.room.id, caller.name, turn.room.pending.seq):
+        if self.member_presence.is_news(turn.room.id, caller.name, turn.room.pending.seq):
             return turn, True
         return dataclasses.replace(turn, reason="", hint=""), False
 
@@ -422,7 +422,7 @@ class Waits:
     ) -> list[Event]:
         """Return the events after a seq that pass the filter, or wait for the first; empty on timeout."""
         seq, end_s = after, self._end(limit_ms)
-        with self.bell.listening(room.id) as listener:
+        with self.notifier.listening(room.id) as listener:
             while True:
                 listener.look()
                 found, seq = await self._scan(room, lambda event: passes(wanted, event), seq, limit)
@@ -468,7 +468,7 @@ class Waits:
         """
         if caller.kind == EXTERNAL:
             return
-        shown, ways = self.attendance.shown, (room.id, INBOX)
+        shown, ways = self.member_presence.shown, (room.id, INBOX)
         seqs = [
             mail.seq
             for mail in read_mail_up_to(self.log.rows, caller.name, up_to)
@@ -529,8 +529,8 @@ class RoomToolBase:
         log: Log,
         broker: Broker,
         clock: Clock,
-        attendance: AttendanceBook,
-        places: Places,
+        member_presence: MemberPresenceBook,
+        workspaces: Workspaces,
         policy: Policy,
         agents: Callable[[], Awaitable[list[AgentView]]],
         inbox: Callable[[str, int], Awaitable[list[FlatMessage]]],
@@ -540,26 +540,28 @@ class RoomToolBase:
         self.log = log
         self.broker = broker
         self.clock = clock
-        self.attendance = attendance
-        self.places = places
+        self.member_presence = member_presence
+        self.workspaces = workspaces
         self.policy = policy
         self.show_agents = agents
         self.show_inbox = inbox
         self.find: FindAgent = broker.directory.get
-        self._bell = RoomNotifier(
+        self._notifier = RoomNotifier(
             log, lambda name: [room.id for room in read_rooms_of(log.rows, name)], call_later
         )
-        self.waits = Waits(log=log, broker=broker, clock=clock, attendance=attendance, bell=self._bell)
+        self.waits = Waits(
+            log=log, broker=broker, clock=clock, member_presence=member_presence, notifier=self._notifier
+        )
         self._shown: dict[int, RoomEvent] = {}
-        attendance.changed = self._bell.ring
+        member_presence.changed = self._notifier.ring
 
     def close(self) -> None:
         """Stop waking waiting callers."""
-        self._bell.close()
+        self._notifier.close()
 
     async def submit(self, caller: Caller, request: Request, key: bytes | None) -> object:
         """Submit a request to the broker, and record that the caller is active."""
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         return await self.broker.submit(caller, request, key=key)
 
     async def written(self, caller: Caller, request: Request, key: bytes | None) -> Event:
@@ -571,7 +573,7 @@ class RoomToolBase:
 
     def facts(self, room: Room) -> RoomFacts:
         """Return presence and waits of all members of a room, as of now."""
-        return take_facts(self.attendance, self.clock.now_ms(), room.id, room.names)
+        return take_facts(self.member_presence, self.clock.now_ms(), room.id, room.names)
 
     def outcome(self, status: str, id: str) -> RoomChange:
         """Return a status together with the current state of a room."""
@@ -607,7 +609,7 @@ class RoomToolBase:
         Messages to the caller among them are recorded as shown to it.
         """
         mail = (event.seq for event in events if _is_mail_of(caller, event))
-        self.attendance.shown.add(caller.name, room.id, mail)
+        self.member_presence.shown.add(caller.name, room.id, mail)
         return EventPage(
             events=tuple(map(self._show, events)),
             cursor_event_seq=events[-1].seq if events else after,
@@ -651,8 +653,8 @@ class RoomTools(RoomToolBase):
         `home`. Returns `room_id agent_id canonical_path members policy room_state cursor_event_seq`, and
         `warning` if the joined room is above the workspace root or the new room is inside another one.
         """
-        self.attendance.saw(caller.name)
-        workspace = await self.places.find(context_path, is_exact=force_new, home=home)
+        self.member_presence.saw(caller.name)
+        workspace = await self.workspaces.find(context_path, is_exact=force_new, home=home)
         request = JoinRoom(places=workspace.chain, inside=workspace.inside, is_new=force_new)
         seated = await self.submit(caller, request, key)
         assert isinstance(seated, Seated)
@@ -669,7 +671,7 @@ class RoomTools(RoomToolBase):
         self, caller: Caller, *, context_path: str | None = None, include_closed: bool = False
     ) -> RoomList:
         """Return `rooms`: all of them, or those at and above a path, deepest first."""
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         if context_path is None:
             walk = read_all_rooms if include_closed else read_open_rooms
             rooms = list(walk(self.log.rows))
@@ -749,7 +751,7 @@ class RoomTools(RoomToolBase):
 
         `cursor_event_seq` is the same as in `join_path`: never after a message that the caller has not read.
         """
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         return self._view(caller, find_room(self.log.rows, room_id))
 
     def _view(
@@ -777,7 +779,7 @@ class RoomTools(RoomToolBase):
 
     async def _around(self, path: str) -> list[Room]:
         """Return the newest room at a path and at each folder above it, deepest first."""
-        workspace = await self.places.find(path)
+        workspace = await self.workspaces.find(path)
         return [room for one in workspace.around if (room := read_room_at(self.log.rows, one)) is not None]
 
 
@@ -841,7 +843,7 @@ class StickTools(RoomToolBase):
         """Record that the owner is at work; `status` is `ok`, with `lease_expires_at`. Stores no event."""
         room = find_room(self.log.rows, room_id)
         check_holder(room, caller.name, expected_turn_id, lease_id)
-        self.attendance.beat(room.id, caller.name)
+        self.member_presence.beat(room.id, caller.name)
         return LeaseView(
             status="ok",
             room_id=room.id,
@@ -913,7 +915,7 @@ class StickTools(RoomToolBase):
             turn_id=freed.turn_id,
             reserved_for=whom or None,
             claim_expires_at=freed.until or None,
-            routed_to_parked=bool(whom) and self.attendance.is_parked(room, whom),
+            routed_to_parked=bool(whom) and self.member_presence.is_parked(room, whom),
             event_seq=event.seq,
         )
 
@@ -992,7 +994,7 @@ class TalkTools(RoomToolBase):
         `since_event_seq` is for a call that is repeated because the daemon restarted: the last seq at its
         first start. Events stored since then count as new.
         """
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         room = find_room(self.log.rows, room_id)
         for name, word in (("target_agent_id", target_agent_id), ("from_agent_id", from_agent_id)):
             if word == "":
@@ -1014,7 +1016,7 @@ class TalkTools(RoomToolBase):
         self, caller: Caller, *, room_id: str, after_event_seq: int = 0, limit: int = 100
     ) -> EventPage:
         """Return all events of a room after a seq, including archived ones: `events cursor_event_seq`."""
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         room = find_room(self.log.rows, room_id)
         found = await self.waits.stored(room, lambda event: True, after_event_seq, _page(limit))
         return self.page_of(caller, room, found, after_event_seq)
@@ -1043,7 +1045,7 @@ class TalkTools(RoomToolBase):
         limit: int = 50,
     ) -> NoteList:
         """Return `notes`, oldest first."""
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         room = find_room(self.log.rows, room_id)
         after = "" if after_note_id is None else after_note_id
         notes = read_notes(
@@ -1062,7 +1064,7 @@ class TalkTools(RoomToolBase):
     def _named(self, room: Room, word: str) -> str:
         """Return the name of the member that `word` selects; `word` itself if it may be a former member."""
         try:
-            return find_member(room, word, self.attendance.is_present).name
+            return find_member(room, word, self.member_presence.is_present).name
         except UnknownMember:
             return word
 
@@ -1082,11 +1084,11 @@ def _page(limit: int) -> int:
 
 
 class RoomService(RoomTools, StickTools, TalkTools):
-    """All room tools. Rooms are stored in the log; waiting callers are recorded in attendance."""
+    """All room tools. Rooms are stored in the log; waiting callers are in the presence book."""
 
     async def list_agents(self, caller: Caller) -> AgentList:
         """Return `agents`, present ones first."""
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         return AgentList(agents=tuple(await self.show_agents()))
 
     async def inbox(self, caller: Caller, *, limit: int = 50) -> InboxPage:
@@ -1096,10 +1098,10 @@ class RoomService(RoomTools, StickTools, TalkTools):
         """
         if caller.kind == EXTERNAL:
             raise WhoAreYou("you have no mailbox: join first with 'pal join'")
-        self.attendance.saw(caller.name)
+        self.member_presence.saw(caller.name)
         messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
         seqs = (message.seq for message in messages)
-        self.attendance.shown.add(
+        self.member_presence.shown.add(
             caller.name, INBOX, (seq for seq in seqs if self._is_open(caller.name, seq))
         )
         return InboxPage(messages=tuple(messages))

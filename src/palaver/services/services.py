@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import LiveSettings, Settings
-from palaver.identity.presence import AttendanceBook, Presence
+from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook
 from palaver.protocol.agents import Caller
@@ -73,7 +73,7 @@ class CallerBooks:
 
     seats: SeatIndex
     presence: Presence
-    attendance: AttendanceBook
+    member_presence: MemberPresenceBook
     tickets: Tickets
     tokens: TokenBook
 

@@ -31,8 +31,8 @@ from palaver.state.rows import (
     ledger_key,
     mail_keys,
     mail_prefix,
-    place_of_key,
     receiver_of_key,
+    seq_of_key,
     tip_key,
 )
 
@@ -134,7 +134,7 @@ def read_unsure_of_all(rows: Rows) -> dict[str, tuple[int, ...]]:
     """Return the seqs of unconfirmed messages of each agent that has some."""
     found: dict[str, list[int]] = {}
     for key, _ in _all_rows(rows, UNSURE):
-        found.setdefault(key.rpartition("/")[0], []).append(place_of_key(key))
+        found.setdefault(key.rpartition("/")[0], []).append(seq_of_key(key))
     return {name: tuple(seqs) for name, seqs in found.items()}
 
 
@@ -189,7 +189,7 @@ def _with_prefix(rows: Rows, prefix: str) -> Iterator[OpenMessage]:
 
 def read_carried(rows: Rows, agent: str) -> list[int]:
     """Return the seqs of an agent's mail in transit: submitted on a lane without an outcome."""
-    return [place_of_key(key) for key, _ in rows.scan(CARRIED, f"{agent}/", limit=_LIMIT_LIST)]
+    return [seq_of_key(key) for key, _ in rows.scan(CARRIED, f"{agent}/", limit=_LIMIT_LIST)]
 
 
 def agents_with_carried(rows: Rows) -> list[str]:
@@ -204,7 +204,7 @@ def agents_with_carried(rows: Rows) -> list[str]:
 
 def read_unsure(rows: Rows, agent: str) -> list[int]:
     """Return the seqs of unconfirmed messages: lanes ended before an agent confirmed them."""
-    return [place_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
+    return [seq_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
 
 
 def read_held(rows: Rows) -> dict[int, list[str]]:

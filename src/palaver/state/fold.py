@@ -54,7 +54,7 @@ from palaver.state.rooms import add_note, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.tasks import fold_task
 from palaver.state.threads import fold_thread
-from palaver.state.watches import nag_changes, watch_changes
+from palaver.state.watches import reminder_changes, watch_changes
 
 SKIPPED: Final = "skipped"
 
@@ -71,7 +71,7 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
         return [
             *handler(rows, event),
             *watch_changes(rows, event, agent),
-            *nag_changes(rows, event, agent),
+            *reminder_changes(rows, event, agent),
         ]
     except (RequestError, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
         count = rows.get(SKIPPED, event.type)

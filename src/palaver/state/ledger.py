@@ -22,15 +22,15 @@ from palaver.state.rows import (
     OpenMessage,
     Rows,
     agent_key,
+    answered_seq,
     deliverable,
     encode_row,
     expiry_key,
     ledger_key,
     mail_key,
-    reply_place,
     tip_key,
 )
-from palaver.state.watches import read_nag
+from palaver.state.watches import read_reminder
 
 _IN_LINE: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
 _NEW: Final = LedgerEntry(state=State.QUEUED, ts=0)
@@ -63,7 +63,7 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a message: it is mail for its recipients, and may answer another message."""
     counter = _Counter(rows)
     changes = _open_mail(event, counter)
-    seq = reply_place(event)
+    seq = answered_seq(event)
     # A held reply answers nothing until it is released.
     if seq is not None and not deliverable(event).held:
         changes += _answered_with_reminder(rows, event, event.sender, seq, counter)
@@ -99,9 +99,9 @@ def _answered_with_reminder(
 ) -> list[Change]:
     """Return the changes of a reply to its message and to a waiting reminder, which is now obsolete."""
     changes = _answered(rows, event, agent, seq, counter, answer)
-    nag = read_nag(rows, agent, seq)
-    if nag is not None and nag.last:
-        changes += _answered(rows, event, agent, nag.last, counter, answer)
+    reminder = read_reminder(rows, agent, seq)
+    if reminder is not None and reminder.last:
+        changes += _answered(rows, event, agent, reminder.last, counter, answer)
     return changes
 
 

@@ -47,7 +47,7 @@ from palaver.state.watches import PAGE, walk
 # --------------------
 # A room as stored: its workspace, its members and its stick. Values only.
 #
-# Presence, waits and the remaining lease are not part of it: see `Attendance` and `conditions` in
+# Presence, waits and the remaining lease are not part of it: see `MemberPresence` and `conditions` in
 # `domain/lease.py`. Times are Unix milliseconds, 0 for never.
 
 

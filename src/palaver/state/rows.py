@@ -149,7 +149,7 @@ def _once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names if len(names) < 2 else tuple(dict.fromkeys(names))
 
 
-def reply_place(event: Event) -> int | None:
+def answered_seq(event: Event) -> int | None:
     """Return the seq of the local message that an event answers, or None."""
     message = event.body
     # The numbers in an imported reply belong to another log.
@@ -207,7 +207,7 @@ def tip_key(agent: str, tip: str) -> str:
     return f"{agent}/{tip}"
 
 
-def place_of_key(key: str) -> int:
+def seq_of_key(key: str) -> int:
     """Return the seq in a key of `agent_key`."""
     return int(key[key.rindex("/") + 1 :])
 
@@ -219,8 +219,8 @@ def expiry_key(expires: int, seq: int, agent: str) -> str:
 
 def expiry_of_key(key: str) -> tuple[int, int, str]:
     """Return the (expiry time, seq, agent) of a key."""
-    moment, seq, agent = key.split("/", 2)
-    return int(moment), int(seq), agent
+    at_ms, seq, agent = key.split("/", 2)
+    return int(at_ms), int(seq), agent
 
 
 _LIKELIEST: Final = (Priority.NORMAL, Priority.INTERRUPT, Priority.IDLE, Priority.IDLE_FIRST)

@@ -37,7 +37,7 @@ from palaver.protocol.subscriptions import (
     subscription_from,
 )
 from palaver.state.agents import can_step, read_agent, read_entry
-from palaver.state.rows import Change, Rows, agent_key, deliverable, encode_row, place_of_key, reply_place
+from palaver.state.rows import Change, Rows, agent_key, answered_seq, deliverable, encode_row, seq_of_key
 
 # --------------------
 # Replies that are not owed any more: shared by the folds of watches and of reminders. Pure.
@@ -79,10 +79,10 @@ def walk(rows: Rows, table: str, prefix: str) -> Iterator[tuple[str, bytes]]:
         after = page[-1][0]
 
 
-def places_of_agents(rows: Rows, table: str, agent: str = "") -> list[tuple[str, int]]:
+def seqs_of_agents(rows: Rows, table: str, agent: str = "") -> list[tuple[str, int]]:
     """Return agent and seq of every row that has both as its key, of one agent or of all."""
     keys = (key for key, _ in walk(rows, table, f"{agent}/" if agent else ""))
-    return [(key[: key.rindex("/")], place_of_key(key)) for key in keys]
+    return [(key[: key.rindex("/")], seq_of_key(key)) for key in keys]
 
 
 # --------------------
@@ -141,7 +141,7 @@ def read_open_requests(rows: Rows, agent: str, sender: str) -> list[Watch]:
 def read_seen_requests(rows: Rows, agent: str) -> list[tuple[int, int]]:
     """Return the newest watched requests that an agent has seen: the seq, and when it saw it in Unix ms."""
     newest = rows.scan(WATCHES, f"{agent}/", limit=_NEWEST, reverse=True)
-    entries = ((place_of_key(key), read_entry(rows, place_of_key(key), agent)) for key, _ in newest)
+    entries = ((seq_of_key(key), read_entry(rows, seq_of_key(key), agent)) for key, _ in newest)
     return [(seq, entry.seen) for seq, entry in entries if entry is not None and entry.state == State.SEEN]
 
 
@@ -153,7 +153,7 @@ def read_due(rows: Rows, agent: str, request: int) -> WatchDue | None:
 
 def due_watches(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
     """Return agent and request of every watch that must fire, of one agent or of all."""
-    return places_of_agents(rows, DUE, agent)
+    return seqs_of_agents(rows, DUE, agent)
 
 
 def read_subscription(rows: Rows, id: str) -> Subscription | None:
@@ -176,7 +176,7 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     changes: list[Change] = []
     if message.intent == REQUEST and message.sender_kind in _WATCHED_FOR:
         changes += _watched(rows, event)
-    if (answered := reply_place(event)) is not None and not message.held:
+    if (answered := answered_seq(event)) is not None and not message.held:
         changes += _unwatched(rows, event.sender, answered)
     if message.sender_kind == SYSTEM:
         changes += _told(rows, event, message)
@@ -245,7 +245,7 @@ def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only:
     due = encode_row(WatchDue(state=state, cause=event.id))
     changes: list[Change] = []
     for key, _ in walk(rows, WATCHES, f"{agent}/"):
-        is_owed = not is_seen_only or _has_seen(rows, place_of_key(key), agent)
+        is_owed = not is_seen_only or _has_seen(rows, seq_of_key(key), agent)
         if is_owed and rows.get(DUE, key) is None:
             changes.append((DUE, key, due))
     return changes
@@ -285,11 +285,11 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
 # --------------------
 # An expected reply, as rows of the fold: the agent that owes it, and its reminders. Pure.
 
-LIMIT_NAGS: Final = 3
+LIMIT_REMINDERS: Final = 3
 """The number of reminders that a recipient gets."""
 
 
-class Nag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reminder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One reply that one recipient owes to the sender of a message."""
 
     agent: str
@@ -300,7 +300,7 @@ class Nag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The seq of the last reminder: the next one waits until that was seen."""
 
 
-class NagDue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReminderDue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a reminder is due: the agent is idle, or it stopped."""
 
     state: str
@@ -309,8 +309,8 @@ class NagDue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When an idle agent had seen everything, in Unix ms: it has had no time for the reply yet."""
 
 
-decode_nag: Final = msgspec.json.Decoder(Nag).decode
-decode_nag_due: Final = msgspec.json.Decoder(NagDue).decode
+decode_reminder: Final = msgspec.json.Decoder(Reminder).decode
+decode_reminder_due: Final = msgspec.json.Decoder(ReminderDue).decode
 
 # --------------------
 # The part of the fold that stores expected replies and reminders, and functions to read them. Pure.
@@ -322,48 +322,48 @@ decode_nag_due: Final = msgspec.json.Decoder(NagDue).decode
 # not answered, and is idle; or, for the sender, when the agent stops. The reminder is a message that names
 # its cause, and clears the due row. So neither a clock nor a restart can make one come twice or not at all.
 
-NAGS: Final = "nag"
-NAG_DUE: Final = "nag_due"
+REMINDERS: Final = "nag"
+REMINDER_DUE: Final = "nag_due"
 
 _CAN_BE_TOLD: Final = frozenset({INSTANCE, HUMAN})
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
 
-def nag_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
+def reminder_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of an event to the expected replies; `agent` is the agent that it is about."""
-    handler = _NAG_HANDLERS.get(event.type)
+    handler = _REMINDER_HANDLERS.get(event.type)
     return [] if handler is None else handler(rows, event, agent)
 
 
-def read_nag(rows: Rows, agent: str, request: int) -> Nag | None:
+def read_reminder(rows: Rows, agent: str, request: int) -> Reminder | None:
     """Return the reply that one recipient owes, or None."""
-    value = rows.get(NAGS, agent_key(agent, request))
-    return None if value is None else decode_nag(value)
+    value = rows.get(REMINDERS, agent_key(agent, request))
+    return None if value is None else decode_reminder(value)
 
 
-def read_nag_due(rows: Rows, agent: str, request: int) -> NagDue | None:
+def read_reminder_due(rows: Rows, agent: str, request: int) -> ReminderDue | None:
     """Return why a notice is due, or None."""
-    value = rows.get(NAG_DUE, agent_key(agent, request))
-    return None if value is None else decode_nag_due(value)
+    value = rows.get(REMINDER_DUE, agent_key(agent, request))
+    return None if value is None else decode_reminder_due(value)
 
 
-def has_nags(rows: Rows) -> bool:
+def has_reminders(rows: Rows) -> bool:
     """Return whether any agent owes a reply."""
-    return bool(rows.scan(NAGS, "", limit=1))
+    return bool(rows.scan(REMINDERS, "", limit=1))
 
 
-def due_nags(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
+def due_reminders(rows: Rows, agent: str = "") -> list[tuple[str, int]]:
     """Return agent and message of every due reminder, of one agent or of all."""
-    return places_of_agents(rows, NAG_DUE, agent)
+    return seqs_of_agents(rows, REMINDER_DUE, agent)
 
 
-def _nag_by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
+def _reminder_by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of a message: it may expect replies, be a reply, or be a reminder."""
     message = body_as(event, MessageSent)
     changes: list[Change] = []
     if message.expects_reply and message.sender_kind in _CAN_BE_TOLD:
         changes += _waited_for(event)
-    if (answered := reply_place(event)) is not None and not message.held:
+    if (answered := answered_seq(event)) is not None and not message.held:
         changes += _over(rows, event.sender, answered)
     if message.sender_kind == SYSTEM and "nag" in event.odd_fields:
         raise ValueError("nag")
@@ -376,25 +376,25 @@ def _waited_for(event: Event) -> Iterable[Change]:
     """Yield a row per recipient, except the sender and the human: neither is reminded."""
     for name in deliverable(event).delivered_to:
         if name not in (event.sender, HUMAN):
-            nag = Nag(agent=name, request=event.seq, sender=event.sender)
-            yield NAGS, agent_key(name, event.seq), encode_row(nag)
+            reminder = Reminder(agent=name, request=event.seq, sender=event.sender)
+            yield REMINDERS, agent_key(name, event.seq), encode_row(reminder)
 
 
 def _reminded(rows: Rows, event: Event, notice: ReminderNotice) -> list[Change]:
     """Return the changes of a reminder, or of the final notice to the sender."""
-    nag = read_nag(rows, notice.agent, notice.request)
-    if nag is None or not notice.count:
+    reminder = read_reminder(rows, notice.agent, notice.request)
+    if reminder is None or not notice.count:
         return _over(rows, notice.agent, notice.request)
     key = agent_key(notice.agent, notice.request)
-    row = encode_row(msgspec.structs.replace(nag, nags=notice.count, last=event.seq))
-    return [(NAGS, key, row), (NAG_DUE, key, None)]
+    row = encode_row(msgspec.structs.replace(reminder, nags=notice.count, last=event.seq))
+    return [(REMINDERS, key, row), (REMINDER_DUE, key, None)]
 
 
 def _over(rows: Rows, agent: str, request: int) -> list[Change]:
-    return without(rows, (NAGS, NAG_DUE), agent, request)
+    return without(rows, (REMINDERS, REMINDER_DUE), agent, request)
 
 
-def _nag_by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
+def _reminder_by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of a delivery report: ended replies, and reminders of seen messages."""
     report = body_as(event, DeliveryReport)
     if report.state == State.SEEN:
@@ -406,32 +406,32 @@ def _by_seeing(rows: Rows, event: Event, report: DeliveryReport) -> list[Change]
     known = read_agent(rows, report.agent)
     if known is None or known.left or known.state != AgentState.IDLE:
         return []
-    due = NagDue(state=AgentState.IDLE.value, cause=event.id, since=event.ts)
+    due = ReminderDue(state=AgentState.IDLE.value, cause=event.id, since=event.ts)
     return _due(rows, report.agent, due, seen=frozenset(report.messages))
 
 
-def _nag_by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
+def _reminder_by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of a status: an idle agent is due unless a reminder still waits.
 
     An agent that saw the message while idle and becomes active may be working on the reply.
     """
     word = body_as(event, StatusChanged).state or ""
     if STORED_STATES.get(word, word) != AgentState.IDLE:
-        dues = walk(rows, NAG_DUE, f"{agent}/")
-        return [(NAG_DUE, key, None) for key, value in dues if decode_nag_due(value).since]
-    return _due(rows, agent, NagDue(state=AgentState.IDLE.value, cause=event.id))
+        dues = walk(rows, REMINDER_DUE, f"{agent}/")
+        return [(REMINDER_DUE, key, None) for key, value in dues if decode_reminder_due(value).since]
+    return _due(rows, agent, ReminderDue(state=AgentState.IDLE.value, cause=event.id))
 
 
-def _due(rows: Rows, agent: str, due: NagDue, *, seen: Container[int] = ()) -> list[Change]:
+def _due(rows: Rows, agent: str, due: ReminderDue, *, seen: Container[int] = ()) -> list[Change]:
     """Make every reminder due whose message and last reminder the agent has seen."""
     changes: list[Change] = []
-    for key, value in walk(rows, NAGS, f"{agent}/"):
-        nag = decode_nag(value)
-        parts = [seq for seq in (nag.request, nag.last) if seq]
-        known = rows.get(NAG_DUE, key)
-        is_due = known is not None and (bool(due.since) or not decode_nag_due(known).since)
+    for key, value in walk(rows, REMINDERS, f"{agent}/"):
+        reminder = decode_reminder(value)
+        parts = [seq for seq in (reminder.request, reminder.last) if seq]
+        known = rows.get(REMINDER_DUE, key)
+        is_due = known is not None and (bool(due.since) or not decode_reminder_due(known).since)
         if not is_due and all(seq in seen or _has_read(rows, seq, agent) for seq in parts):
-            changes.append((NAG_DUE, key, encode_row(due)))
+            changes.append((REMINDER_DUE, key, encode_row(due)))
     return changes
 
 
@@ -440,15 +440,15 @@ def _has_read(rows: Rows, seq: int, agent: str) -> bool:
     return entry is not None and entry.state in _READ
 
 
-def _nag_by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
+def _reminder_by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of a bye: an agent that stops will not reply, whatever it has seen."""
-    due = encode_row(NagDue(state=STOPPED, cause=event.id))
-    return [(NAG_DUE, key, due) for key, _ in walk(rows, NAGS, f"{agent}/")]
+    due = encode_row(ReminderDue(state=STOPPED, cause=event.id))
+    return [(REMINDER_DUE, key, due) for key, _ in walk(rows, REMINDERS, f"{agent}/")]
 
 
-_NAG_HANDLERS: Final[Mapping[str, _Handler]] = {
-    MESSAGE: _nag_by_message,
-    DELIVERY: _nag_by_report,
-    STATUS: _nag_by_status,
-    BYE: _nag_by_bye,
+_REMINDER_HANDLERS: Final[Mapping[str, _Handler]] = {
+    MESSAGE: _reminder_by_message,
+    DELIVERY: _reminder_by_report,
+    STATUS: _reminder_by_status,
+    BYE: _reminder_by_bye,
 }

@@ -34,7 +34,7 @@ _Line = dict[int, Char]
 _AnyLine = TypeVar("_AnyLine", bound=_Line)
 
 
-class Glass(Screen):
+class Grid(Screen):
     """A screen with its alternate screen. The scroll-back keeps the last `SCROLLBACK_LINES` lines."""
 
     def __init__(self, columns: int, lines: int) -> None:
@@ -328,107 +328,107 @@ def _first(numbers: tuple[int, ...]) -> int:
     return numbers[0] if numbers else 0
 
 
-def _erase_display(glass: Glass, numbers: tuple[int, ...]) -> None:
+def _erase_display(grid: Grid, numbers: tuple[int, ...]) -> None:
     how = _first(numbers)
     if how == 3:
-        glass.scrollback.clear()
+        grid.scrollback.clear()
     elif how in (0, 1, 2):
-        glass.erase_in_display(how)
+        grid.erase_in_display(how)
 
 
-def _erase_line(glass: Glass, numbers: tuple[int, ...]) -> None:
+def _erase_line(grid: Grid, numbers: tuple[int, ...]) -> None:
     if (how := _first(numbers)) in (0, 1, 2):
-        glass.erase_in_line(how)
+        grid.erase_in_line(how)
 
 
-def _move(glass: Glass, numbers: tuple[int, ...]) -> None:
-    glass.cursor_position(*numbers[:2])
+def _move(grid: Grid, numbers: tuple[int, ...]) -> None:
+    grid.cursor_position(*numbers[:2])
 
 
-def _set_margins(glass: Glass, numbers: tuple[int, ...]) -> None:
+def _set_margins(grid: Grid, numbers: tuple[int, ...]) -> None:
     top, bottom = (*numbers, 0, 0)[:2]
-    glass.set_margins(top or None, bottom or None)
-    glass.cursor_position()
+    grid.set_margins(top or None, bottom or None)
+    grid.cursor_position()
 
 
-def _set_plain_modes(glass: Glass, numbers: tuple[int, ...], *, is_on: bool) -> None:
+def _set_plain_modes(grid: Grid, numbers: tuple[int, ...], *, is_on: bool) -> None:
     known = [number for number in numbers if number in (modes.IRM, modes.LNM)]
-    change = glass.set_mode if is_on else glass.reset_mode
+    change = grid.set_mode if is_on else grid.reset_mode
     change(*known)
 
 
-def _counted(method: Callable[[Glass, int], None]) -> Callable[[Glass, tuple[int, ...]], None]:
-    return lambda glass, numbers: method(glass, _first(numbers) or 1)
+def _counted(method: Callable[[Grid, int], None]) -> Callable[[Grid, tuple[int, ...]], None]:
+    return lambda grid, numbers: method(grid, _first(numbers) or 1)
 
 
-def _next_line(glass: Glass) -> None:
-    glass.carriage_return()
-    glass.index()
+def _next_line(grid: Grid) -> None:
+    grid.carriage_return()
+    grid.index()
 
 
-def _tab_forward(glass: Glass, count: int) -> None:
-    for _ in range(min(count, glass.columns)):
-        glass.tab()
+def _tab_forward(grid: Grid, count: int) -> None:
+    for _ in range(min(count, grid.columns)):
+        grid.tab()
 
 
-def _tab_back(glass: Glass, count: int) -> None:
-    for _ in range(min(count, glass.columns)):
-        glass.cursor.x = max((stop for stop in glass.tabstops if stop < glass.cursor.x), default=0)
+def _tab_back(grid: Grid, count: int) -> None:
+    for _ in range(min(count, grid.columns)):
+        grid.cursor.x = max((stop for stop in grid.tabstops if stop < grid.cursor.x), default=0)
 
 
-CONTROLS: Final[Mapping[str, Callable[[Glass], None]]] = {
-    "\x08": Glass.backspace,
-    "\x09": Glass.tab,
-    "\x0a": Glass.linefeed,
-    "\x0b": Glass.linefeed,
-    "\x0c": Glass.linefeed,
-    "\x0d": Glass.carriage_return,
-    "\x0e": Glass.shift_out,
-    "\x0f": Glass.shift_in,
+CONTROLS: Final[Mapping[str, Callable[[Grid], None]]] = {
+    "\x08": Grid.backspace,
+    "\x09": Grid.tab,
+    "\x0a": Grid.linefeed,
+    "\x0b": Grid.linefeed,
+    "\x0c": Grid.linefeed,
+    "\x0d": Grid.carriage_return,
+    "\x0e": Grid.shift_out,
+    "\x0f": Grid.shift_in,
 }
 
-ESCAPES: Final[Mapping[str, Callable[[Glass], None]]] = {
-    "7": Glass.save_cursor,
-    "8": Glass.restore_cursor,
-    "D": Glass.index,
+ESCAPES: Final[Mapping[str, Callable[[Grid], None]]] = {
+    "7": Grid.save_cursor,
+    "8": Grid.restore_cursor,
+    "D": Grid.index,
     "E": _next_line,
-    "H": Glass.set_tab_stop,
-    "M": Glass.reverse_index,
-    "#8": Glass.alignment_display,
+    "H": Grid.set_tab_stop,
+    "M": Grid.reverse_index,
+    "#8": Grid.alignment_display,
 }
 
-SEQUENCES: Final[Mapping[str, Callable[[Glass, tuple[int, ...]], None]]] = {
-    "@": _counted(Glass.insert_characters),
-    "A": _counted(Glass.cursor_up),
-    "B": _counted(Glass.cursor_down),
-    "C": _counted(Glass.cursor_forward),
-    "D": _counted(Glass.cursor_back),
-    "E": _counted(Glass.cursor_down1),
-    "F": _counted(Glass.cursor_up1),
-    "G": _counted(Glass.cursor_to_column),
+SEQUENCES: Final[Mapping[str, Callable[[Grid, tuple[int, ...]], None]]] = {
+    "@": _counted(Grid.insert_characters),
+    "A": _counted(Grid.cursor_up),
+    "B": _counted(Grid.cursor_down),
+    "C": _counted(Grid.cursor_forward),
+    "D": _counted(Grid.cursor_back),
+    "E": _counted(Grid.cursor_down1),
+    "F": _counted(Grid.cursor_up1),
+    "G": _counted(Grid.cursor_to_column),
     "H": _move,
     "I": _counted(_tab_forward),
     "J": _erase_display,
     "K": _erase_line,
-    "L": _counted(Glass.insert_lines),
-    "M": _counted(Glass.delete_lines),
-    "P": _counted(Glass.delete_characters),
-    "S": _counted(Glass.scroll),
-    "T": _counted(lambda glass, count: glass.scroll(-count)),
-    "X": _counted(Glass.erase_characters),
+    "L": _counted(Grid.insert_lines),
+    "M": _counted(Grid.delete_lines),
+    "P": _counted(Grid.delete_characters),
+    "S": _counted(Grid.scroll),
+    "T": _counted(lambda grid, count: grid.scroll(-count)),
+    "X": _counted(Grid.erase_characters),
     "Z": _counted(_tab_back),
-    "`": _counted(Glass.cursor_to_column),
-    "a": _counted(Glass.cursor_forward),
-    "b": _counted(Glass.repeat),
-    "d": _counted(Glass.cursor_to_line),
-    "e": _counted(Glass.cursor_down),
+    "`": _counted(Grid.cursor_to_column),
+    "a": _counted(Grid.cursor_forward),
+    "b": _counted(Grid.repeat),
+    "d": _counted(Grid.cursor_to_line),
+    "e": _counted(Grid.cursor_down),
     "f": _move,
-    "g": lambda glass, numbers: glass.clear_tab_stop(_first(numbers)),
-    "h": lambda glass, numbers: _set_plain_modes(glass, numbers, is_on=True),
-    "l": lambda glass, numbers: _set_plain_modes(glass, numbers, is_on=False),
+    "g": lambda grid, numbers: grid.clear_tab_stop(_first(numbers)),
+    "h": lambda grid, numbers: _set_plain_modes(grid, numbers, is_on=True),
+    "l": lambda grid, numbers: _set_plain_modes(grid, numbers, is_on=False),
     "r": _set_margins,
-    "s": lambda glass, _numbers: glass.save_cursor(),
-    "u": lambda glass, _numbers: glass.restore_cursor(),
+    "s": lambda grid, _numbers: grid.save_cursor(),
+    "u": lambda grid, _numbers: grid.restore_cursor(),
 }
 
 # --------------------
@@ -581,7 +581,7 @@ class Emulator:
 
     def __init__(self, columns: int, rows: int) -> None:
         self._sequences = Sequences()
-        self.glass = Glass(columns, rows)
+        self.grid = Grid(columns, rows)
         self.is_readable = True
         self._unreadable_at = 0
         self.modes: set[int] = set()
@@ -592,7 +592,7 @@ class Emulator:
         self.status: Status | None = None
         self.workers: set[str] = set()
         """Sub-agents of the program that are working."""
-        self._said: dict[type, str | Status] = {}
+        self._reports: dict[type, str | Status] = {}
         self._answers: list[tuple[bool, bytes]] = []
 
     @property
@@ -621,20 +621,20 @@ class Emulator:
                 self._carry_out(found)
             except Exception:  # pyte fails on some real output, so the screen is no longer known
                 self.spoil()
-        if not self.is_readable and self.glass.scrolled - self._unreadable_at >= self.glass.lines:
+        if not self.is_readable and self.grid.scrolled - self._unreadable_at >= self.grid.lines:
             self.is_readable = True
 
     def spoil(self) -> None:
         """Mark the screen as unreadable until it is cleared or reset, or has scrolled away completely."""
         self.is_readable = False
-        self._unreadable_at = self.glass.scrolled
+        self._unreadable_at = self.grid.scrolled
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the size. Programs redraw their screen afterwards."""
         try:
-            self.glass.resize(rows, columns)
-            self.glass.ensure_hbounds()
-            self.glass.ensure_vbounds()
+            self.grid.resize(rows, columns)
+            self.grid.ensure_hbounds()
+            self.grid.ensure_vbounds()
         except Exception:  # as in feed
             self.spoil()
 
@@ -648,21 +648,21 @@ class Emulator:
         self._answers.clear()
         return answers
 
-    def take_said(self) -> list[str | Status]:
+    def take_reports(self) -> list[str | Status]:
         """Return the newest title and the newest status since the last call, in order of arrival."""
-        reports = list(self._said.values())
-        self._said.clear()
+        reports = list(self._reports.values())
+        self._reports.clear()
         return reports
 
     def _carry_out(self, found: re.Match[str]) -> None:
         match found.lastgroup:
             case "text":
-                self.glass.draw(found[0])
+                self.grid.draw(found[0])
             case "final":
                 self._control_sequence(found["params"], found["final"])
             case "control":
                 if action := CONTROLS.get(found[0]):
-                    action(self.glass)
+                    action(self.grid)
             case "escape":
                 self._escape(found["escape"])
             case "osc_end":
@@ -670,17 +670,17 @@ class Emulator:
 
     def _escape(self, word: str) -> None:
         if word == "c":
-            self.glass.reset()
+            self.grid.reset()
             self.modes.clear()
             self._key_flags.clear()
             self._other_keys = self._cursor_style = 0
             self.is_readable = True
         elif word[0] in "()" and len(word) == 2:
-            self.glass.define_charset(word[1], word[0])
+            self.grid.define_charset(word[1], word[0])
         elif word in "=>":
             self._set_modes((MODE_KEYPAD,), is_on=word == "=")
         elif action := ESCAPES.get(word):
-            action(self.glass)
+            action(self.grid)
 
     def _control_sequence(self, params: str, final: str) -> None:
         private = params[:1] if params[:1] in ("?", ">", "<", "=") else ""
@@ -694,11 +694,11 @@ class Emulator:
         elif private:
             self._ask_private(private, numbers, final)
         elif final == "m":
-            self.glass.select_graphic_rendition(*numbers)
+            self.grid.select_graphic_rendition(*numbers)
         elif final == " q":
             self._cursor_style = min(numbers[0], 9) if numbers else 0
         elif action := SEQUENCES.get(final):
-            action(self.glass, numbers)
+            action(self.grid, numbers)
             if final == "J" and numbers[:1] == (2,):
                 self.is_readable = True
         else:
@@ -707,10 +707,10 @@ class Emulator:
     def _set_modes(self, numbers: tuple[int, ...], *, is_on: bool) -> None:
         for number in numbers:
             if number in _MODES_ALTERNATE:
-                self.glass.show_alternate(is_on=is_on)
+                self.grid.show_alternate(is_on=is_on)
                 self.is_readable = self.is_readable or is_on
             if number in _MODES_PYTE:
-                change = self.glass.set_mode if is_on else self.glass.reset_mode
+                change = self.grid.set_mode if is_on else self.grid.reset_mode
                 change(number, private=True)
             if is_on:
                 self.modes.add(number)
@@ -731,16 +731,16 @@ class Emulator:
             self._key_flags.append(changed & _KEY_FLAGS)
 
     def _ask(self, numbers: tuple[int, ...], final: str) -> None:
-        glass = self.glass
+        grid = self.grid
         match final, numbers[:1]:
             case "c", () | (0,):
                 self._answer(b"\x1b[?62;22c")
             case "n", (5,):
                 self._answer(b"\x1b[0n")
             case "n", (6,):
-                self._answer(b"\x1b[%d;%dR" % (glass.cursor.y + 1, min(glass.cursor.x + 1, glass.columns)))
+                self._answer(b"\x1b[%d;%dR" % (grid.cursor.y + 1, min(grid.cursor.x + 1, grid.columns)))
             case "t", (18,):
-                self._answer(b"\x1b[8;%d;%dt" % (glass.lines, glass.columns))
+                self._answer(b"\x1b[8;%d;%dt" % (grid.lines, grid.columns))
             case _:
                 pass
 
@@ -785,8 +785,8 @@ class Emulator:
             self.workers.add(status.about)
 
     def _say(self, report: str | Status) -> None:
-        self._said.pop(type(report), None)
-        self._said[type(report)] = report
+        self._reports.pop(type(report), None)
+        self._reports[type(report)] = report
 
     def _answer(self, data: bytes, *, is_ours: bool = False) -> None:
         if len(self._answers) < ANSWER_LIMIT:
@@ -824,31 +824,31 @@ _PALETTE: Final = {colour: number for number, colour in reversed(list(enumerate(
 
 def redraw(terminal: Emulator) -> bytes:
     """Return the bytes that make another terminal of the same size look and behave like this one."""
-    glass = terminal.glass
-    parts = [b"\x1b[?1049h" if glass.is_alternate else b"\x1b[?1049l", b"\x1b[r\x1b[0m\x1b[?7h\x1b[2J"]
-    for y in range(glass.lines):
-        parts += _draw_row(glass, y)
+    grid = terminal.grid
+    parts = [b"\x1b[?1049h" if grid.is_alternate else b"\x1b[?1049l", b"\x1b[r\x1b[0m\x1b[?7h\x1b[2J"]
+    for y in range(grid.lines):
+        parts += _draw_row(grid, y)
     title = "".join(sign for sign in terminal.title if sign.isprintable())
     parts.append(f"\x1b]2;{title}\x07".encode("utf-8", "replace"))
-    if glass.margins is not None:
-        parts.append(b"\x1b[%d;%dr" % (glass.margins.top + 1, glass.margins.bottom + 1))
+    if grid.margins is not None:
+        parts.append(b"\x1b[%d;%dr" % (grid.margins.top + 1, grid.margins.bottom + 1))
     parts += (b"\x1b[?%d%s" % (mode, b"h" if mode in terminal.modes else b"l") for mode in KEPT_MODES)
     parts.append(change_keys(_UNKNOWN_KEYS, terminal.keys))
-    if modes.DECAWM not in glass.mode:
+    if modes.DECAWM not in grid.mode:
         parts.append(b"\x1b[?7l")
-    cursor = glass.cursor
-    parts.append(b"\x1b[%d;%dH" % (cursor.y + 1, min(cursor.x, glass.columns - 1) + 1))
+    cursor = grid.cursor
+    parts.append(b"\x1b[%d;%dH" % (cursor.y + 1, min(cursor.x, grid.columns - 1) + 1))
     parts.append(graphics(cursor.attrs._replace(data=" ")))
     parts.append(b"\x1b[?25l" if cursor.hidden else b"\x1b[?25h")
     return b"".join(parts)
 
 
-def _draw_row(glass: Glass, y: int) -> Iterator[bytes]:
-    line = glass.buffer.get(y)
+def _draw_row(grid: Grid, y: int) -> Iterator[bytes]:
+    line = grid.buffer.get(y)
     if not line:
         return
-    blank = glass.default_char
-    end = max((x for x in line if x < glass.columns and line[x] != blank), default=-1) + 1
+    blank = grid.default_char
+    end = max((x for x in line if x < grid.columns and line[x] != blank), default=-1) + 1
     if end:
         yield b"\x1b[%d;1H" % (y + 1)
     last = None

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.harness.base import LIMIT_LINE, Profile, Prompt, View, is_asked_for, judge_prompt, limit_said
+from palaver.harness.base import LIMIT_LINE, Profile, Prompt, View, is_asked_for, judge_prompt, limit_detail
 from palaver.harness.hooks import PERMISSION, hook_state
 from palaver.protocol.events import AgentState
 from palaver.terminal.emulator import Emulator, Status
@@ -551,12 +551,12 @@ class Screen:
     @property
     def size(self) -> tuple[int, int]:
         """Columns and rows."""
-        return self._terminal.glass.columns, self._terminal.glass.lines
+        return self._terminal.grid.columns, self._terminal.grid.lines
 
     @property
     def scrollback(self) -> tuple[str, ...]:
         """The lines that scrolled off the top, oldest first; a limited number."""
-        return tuple(self._terminal.glass.scrollback)
+        return tuple(self._terminal.grid.scrollback)
 
     @property
     def has_focus_mode(self) -> bool:
@@ -583,7 +583,7 @@ class Screen:
         Without `remembered`, the screen is unreadable until the program redraws it.
         """
         self._terminal.feed(painted)
-        self._terminal.take_said()
+        self._terminal.take_reports()
         self._terminal.take_answers(is_attended=False)
         self._picture = None
         if remembered is None:
@@ -605,19 +605,19 @@ class Screen:
         `ours` is the text that we typed, without white space: a question in it is not the program's.
         """
         self._catch_up()
-        terminal, glass = self._terminal, self._terminal.glass
+        terminal, grid = self._terminal, self._terminal.grid
         view, text = self._picture or self._take_picture()
         is_drawing = terminal.is_mid_frame and not self._is_silent(now_ms, FRAME_LIMIT_MS)
         is_readable = terminal.is_readable and not is_drawing
-        before = before_cursor(view, glass.columns)
+        before = before_cursor(view, grid.columns)
         draft = self._read_draft(view, before, now_ms) if is_readable else None
         rest = without_ours(before, ours)
         prompt = Prompt.OTHER
         if self._profile.read_composer is None:
             after = view.bright[view.row][view.column :] if view.row < len(view.bright) else ""
-            has_cursor = not glass.cursor.hidden
+            has_cursor = not grid.cursor.hidden
             prompt = judge_prompt(self._profile, rest, self._accepted, after=after, has_cursor=has_cursor)
-        asked = dialog_asked(self._profile, view, text, rest, glass.columns) if is_readable else None
+        asked = dialog_asked(self._profile, view, text, rest, grid.columns) if is_readable else None
         word = self._judge(view, text, draft, now_ms, asked=asked)
         return ScreenState(
             state=word.state,
@@ -637,7 +637,7 @@ class Screen:
             is_readable=is_readable,
             has_started=self.startup.is_over,
             has_paste_mode=terminal.has_paste_mode,
-            is_alternate=glass.is_alternate,
+            is_alternate=grid.is_alternate,
             title=terminal.title.strip(),
             text=text,
             before_cursor=before,
@@ -650,29 +650,29 @@ class Screen:
     def next_change_ms(self, now_ms: int) -> int | None:
         """Return the next time at which the state may change without any event, or None."""
         started_ms = self.startup.started_ms
-        moments = [started_ms + self._profile.start_limit_ms, self._own_work.change_ms or 0]
+        times_ms = [started_ms + self._profile.start_limit_ms, self._own_work.change_ms or 0]
         if self._output_ms is not None:
-            moments += [
+            times_ms += [
                 self._output_ms + limit
                 for limit in (self._profile.idle_after_ms, FRAME_LIMIT_MS, GUESS_QUIET_MS)
             ]
         if self.startup.composer_ms is not None:
-            moments.append(self.startup.composer_ms + self._profile.composer_wait_ms)
+            times_ms.append(self.startup.composer_ms + self._profile.composer_wait_ms)
         if self._keyboard.last_ms is not None:
-            moments += [self._keyboard.last_ms + limit for limit in (HUMAN_QUIET_MS, HUMAN_SHOWN_MS)]
+            times_ms += [self._keyboard.last_ms + limit for limit in (HUMAN_QUIET_MS, HUMAN_SHOWN_MS)]
         if self.startup.awaits_reader:
-            moments += [started_ms + self._profile.idle_after_ms, now_ms + READER_LOOK_MS]
-        return min((moment for moment in moments if moment > now_ms), default=None)
+            times_ms += [started_ms + self._profile.idle_after_ms, now_ms + READER_LOOK_MS]
+        return min((at_ms for at_ms in times_ms if at_ms > now_ms), default=None)
 
     def _catch_up(self) -> None:
         while self.step():
             pass
 
     def _take_picture(self) -> tuple[View, str]:
-        glass = self._terminal.glass
-        lines = tuple(glass.row_text(y) for y in range(glass.lines))
-        bright = tuple(glass.row_text(y, is_bright=True) for y in range(glass.lines))
-        view = View(lines=lines, bright=bright, row=glass.cursor.y, column=min(glass.cursor.x, glass.columns))
+        grid = self._terminal.grid
+        lines = tuple(grid.row_text(y) for y in range(grid.lines))
+        bright = tuple(grid.row_text(y, is_bright=True) for y in range(grid.lines))
+        view = View(lines=lines, bright=bright, row=grid.cursor.y, column=min(grid.cursor.x, grid.columns))
         self._picture = view, "\n".join(lines).rstrip("\n")
         return self._picture
 
@@ -680,7 +680,7 @@ class Screen:
         self._picture = None
         terminal = self._terminal
         terminal.feed(data)
-        for report in terminal.take_said():
+        for report in terminal.take_reports():
             if isinstance(report, str):
                 self._signals.hear_title(report)
             elif self._signals.hear_status(report):
@@ -693,7 +693,7 @@ class Screen:
         for sequence in skipped.told:
             self._understand(sequence)
         if skipped.is_linear and self._terminal.is_readable:
-            lines = min(skipped.lines, self._terminal.glass.lines)
+            lines = min(skipped.lines, self._terminal.grid.lines)
             self._understand(b"\r\n" * lines + b"\r\x1b[0m\x1b[2K")
         else:
             self._terminal.spoil()
@@ -703,7 +703,7 @@ class Screen:
 
     def _read_draft(self, view: View, before: str, now_ms: int) -> str | None:
         if self._profile.read_composer is None:
-            if self._terminal.glass.is_alternate and not self._terminal.has_paste_mode:
+            if self._terminal.grid.is_alternate and not self._terminal.has_paste_mode:
                 return None  # it fills the screen, and nothing proves that it accepts text
             is_silent = self._is_silent(now_ms, GUESS_QUIET_MS)
             is_left = self.leftover.is_there(before, self._outputs, is_silent=is_silent)
@@ -733,7 +733,7 @@ class Screen:
         if word is None:
             word = self._guess(text, now_ms)
         if word.state is AgentState.IDLE and not word.reason:
-            return ReportedState(AgentState.IDLE, limit_said(profile, view, text))
+            return ReportedState(AgentState.IDLE, limit_detail(profile, view, text))
         return word
 
     def _guess(self, text: str, now_ms: int) -> ReportedState:

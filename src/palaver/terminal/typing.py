@@ -83,7 +83,7 @@ class TextPosition(enum.Enum):
     """The composer is not visible, or we do not know the composer of this program."""
 
 
-def find_place(
+def find_text(
     look: ScreenState, ours: str, folded: re.Pattern[str] | None, *, can_be_part: bool
 ) -> TextPosition:
     """Return where our text is. `ours` is that text without white space.
@@ -475,7 +475,7 @@ class Typing:
 
     def _find(self, look: ScreenState) -> TextPosition:
         is_alone = look.human_key_count == self._human_keys
-        return find_place(look, self._ours, self._profile.folded_paste, can_be_part=is_alone)
+        return find_text(look, self._ours, self._profile.folded_paste, can_be_part=is_alone)
 
     def _remember(self, look: ScreenState) -> None:
         self._outputs = look.output_count

@@ -51,12 +51,12 @@ def new_terminal(cols: int = COLS, rows: int = ROWS) -> Emulator:
 
 
 def shown(terminal: Emulator) -> object:
-    glass = terminal.glass
-    cursor = None if glass.cursor.hidden else (glass.cursor.y, glass.cursor.x)
+    grid = terminal.grid
+    cursor = None if grid.cursor.hidden else (grid.cursor.y, grid.cursor.x)
     rows: list[list[Char]] = []
-    for y in range(glass.lines):
-        line = glass.buffer.get(y)
-        rows.append([BLANK if line is None else line.get(x, BLANK) for x in range(glass.columns)])
+    for y in range(grid.lines):
+        line = grid.buffer.get(y)
+        rows.append([BLANK if line is None else line.get(x, BLANK) for x in range(grid.columns)])
     return rows, cursor
 
 
@@ -119,7 +119,7 @@ def test_rows_are_printed_as_lines_with_their_colours() -> None:
     drawn, printed = Emulator(COLS, ROWS), Emulator(COLS, ROWS)
     drawn.feed("\x1b[31mred\x1b[0m é\r\n漢字".encode())
 
-    printed.feed(print_rows(screen_rows(drawn.glass, 2, COLS)))
+    printed.feed(print_rows(screen_rows(drawn.grid, 2, COLS)))
 
-    assert screen_rows(printed.glass, ROWS, COLS) == screen_rows(drawn.glass, ROWS, COLS)
-    assert printed.glass.cursor.y == 2
+    assert screen_rows(printed.grid, ROWS, COLS) == screen_rows(drawn.grid, ROWS, COLS)
+    assert printed.grid.cursor.y == 2

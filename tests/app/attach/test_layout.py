@@ -36,7 +36,7 @@ def picture_of(
     list(console.feed(keys))
     terminal = Emulator(*agent_size(cols, rows))
     terminal.feed(shown)
-    return compose(console, AgentStatus("luna", "idle"), terminal.glass, past or [], cols, rows)
+    return compose(console, AgentStatus("luna", "idle"), terminal.grid, past or [], cols, rows)
 
 
 @given(KEYS, st.integers(1, 90), st.integers(1, 30))
@@ -85,12 +85,12 @@ def test_without_room_for_two_lines_the_agent_gets_the_whole_terminal() -> None:
 def test_scrollback_ends_with_the_screen() -> None:
     terminal = Emulator(20, 3)
     terminal.feed("\r\n".join(f"line {number}" for number in range(9)).encode())
-    past = past_rows(list(terminal.glass.scrollback), terminal.glass, 20)
+    past = past_rows(list(terminal.grid.scrollback), terminal.grid, 20)
     console = Console("luna")
     console.past.page = 2
     list(console.feed(b"\x1cs"))
 
-    lines = lines_of(compose(console, AgentStatus("luna"), terminal.glass, past, 20, 5))
+    lines = lines_of(compose(console, AgentStatus("luna"), terminal.grid, past, 20, 5))
 
     assert lines[:3] == ["line 4", "line 5", "line 6"]
 
@@ -103,16 +103,16 @@ def reversed_text(picture: Picture, row: int) -> str:
 def test_matches_and_marked_lines_are_reversed() -> None:
     terminal = Emulator(20, 3)
     terminal.feed("漢 an Error\r\nno\r\nan error, error".encode())
-    past = past_rows([], terminal.glass, 20)
+    past = past_rows([], terminal.grid, 20)
     console = Console("luna")
     console.past.page = 2
     list(console.feed(b"\x1cs"))
-    console.past.show(past_lines([], terminal.glass), is_complete=True)
+    console.past.show(past_lines([], terminal.grid), is_complete=True)
 
     list(console.feed(b"/error\r"))
-    found = compose(console, AgentStatus("luna"), terminal.glass, past, 80, 5)
+    found = compose(console, AgentStatus("luna"), terminal.grid, past, 80, 5)
     list(console.feed(b"vk"))
-    marked = compose(console, AgentStatus("luna"), terminal.glass, past, 80, 5)
+    marked = compose(console, AgentStatus("luna"), terminal.grid, past, 80, 5)
 
     assert [reversed_text(found, row) for row in range(3)] == ["Error", "", "errorerror"]
     assert "scroll back 0, match 2 of 2" in lines_of(found)[3]
@@ -127,15 +127,15 @@ def test_match_that_has_moved_by_a_new_size_is_no_longer_shown() -> None:
     list(console.feed(b"/error\r"))
 
     console.past.show(["an error", "no"], is_complete=False)
-    picture = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+    picture = compose(console, AgentStatus("luna"), Emulator(60, 3).grid, [], 60, 5)
 
     assert "match" not in lines_of(picture)[3]
 
 
 def test_text_to_copy_is_not_cut_to_the_width_and_has_no_controls() -> None:
-    glass = Emulator(20, 3).glass
+    grid = Emulator(20, 3).grid
 
-    (first, *rest) = past_lines(["wide " * 20 + "\x1b[2J"], glass)
+    (first, *rest) = past_lines(["wide " * 20 + "\x1b[2J"], grid)
 
     assert first == "wide " * 20 + "␛[2J"
     assert rest == ["", "", ""]
@@ -144,14 +144,14 @@ def test_text_to_copy_is_not_cut_to_the_width_and_has_no_controls() -> None:
 def test_navigator_lists_the_agents_around_the_chosen_one() -> None:
     console = Console("luna")
     list(console.feed(b"\x1cn"))
-    waiting = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+    waiting = compose(console, AgentStatus("luna"), Emulator(60, 3).grid, [], 60, 5)
     agents = [AgentChoice(name=f"nova{number}", state="idle") for number in range(8)]
     blocked = AgentChoice(name="kira", state="blocked", detail="per\x1bmission", unread=2, has_terminal=False)
     console.offer([*agents, blocked])
     list(console.feed(b"G"))
-    shown = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+    shown = compose(console, AgentStatus("luna"), Emulator(60, 3).grid, [], 60, 5)
     console.offer([])
-    empty = compose(console, AgentStatus("luna"), Emulator(60, 3).glass, [], 60, 5)
+    empty = compose(console, AgentStatus("luna"), Emulator(60, 3).grid, [], 60, 5)
 
     assert lines_of(waiting)[0].startswith("asking the bus")
     assert lines_of(shown)[0] == "  nova6  idle"
@@ -162,7 +162,7 @@ def test_navigator_lists_the_agents_around_the_chosen_one() -> None:
 
 
 def test_old_output_cannot_control_the_terminal() -> None:
-    (row, *_) = past_rows(["a\x1b[2Jb"], Emulator(20, 3).glass, 20)
+    (row, *_) = past_rows(["a\x1b[2Jb"], Emulator(20, 3).grid, 20)
 
     assert "".join(cell.data for cell in row).startswith("a␛[2Jb")
 

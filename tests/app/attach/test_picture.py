@@ -36,9 +36,9 @@ def test_row_is_filled_with_its_own_attributes() -> None:
 def test_part_of_a_screen_has_the_requested_size_and_contains_the_cursor(
     data: bytes, height: int, width: int
 ) -> None:
-    glass = terminal_with(data).glass
+    grid = terminal_with(data).grid
 
-    rows, cursor = screen_rows(glass, height, width), cursor_in(glass, height, width)
+    rows, cursor = screen_rows(grid, height, width), cursor_in(grid, height, width)
 
     assert len(rows) == height
     assert {len(row) for row in rows} == {width}
@@ -46,19 +46,19 @@ def test_part_of_a_screen_has_the_requested_size_and_contains_the_cursor(
 
 
 def test_larger_screen_is_shown_around_its_cursor() -> None:
-    glass = terminal_with(b"1\r\n2\r\n3\r\n4\r\n5").glass
+    grid = terminal_with(b"1\r\n2\r\n3\r\n4\r\n5").grid
 
-    assert [text_of(row).strip() for row in screen_rows(glass, 3, 5)] == ["3", "4", "5"]
+    assert [text_of(row).strip() for row in screen_rows(grid, 3, 5)] == ["3", "4", "5"]
 
 
 def test_program_may_hide_its_cursor() -> None:
-    assert cursor_in(terminal_with(b"\x1b[?25l").glass, 6, 20) is None
+    assert cursor_in(terminal_with(b"\x1b[?25l").grid, 6, 20) is None
 
 
 def test_half_of_a_wide_character_is_blank() -> None:
-    glass = terminal_with("漢字\x1b[2;1H漢字\x1b[1;2Hx\x1b[1;1H".encode()).glass
+    grid = terminal_with("漢字\x1b[2;1H漢字\x1b[1;2Hx\x1b[1;1H".encode()).grid
 
-    overwritten, cut = screen_rows(glass, 2, 3)
+    overwritten, cut = screen_rows(grid, 2, 3)
 
     assert text_of(overwritten) == " x "
     assert text_of(cut) == "漢 "

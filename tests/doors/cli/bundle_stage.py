@@ -211,7 +211,7 @@ class Stage:
             connection=connection,
             asked=asked,
             parsed=parse(TABLE, words),
-            place=nowhere,
+            anchor_of=nowhere,
             caller=self.caller,
             table=TABLE,
         )

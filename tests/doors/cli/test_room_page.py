@@ -57,7 +57,7 @@ def call(*, width: int = 80, is_terminal: bool = True) -> Call:
         connection=cast(ArgvConnection, None),
         asked=asked,
         parsed=Parsed(command=NOTHING),
-        place=nowhere,
+        anchor_of=nowhere,
         caller=Caller(name="luna", standing=Standing.WORKER, kind="instance"),
         table=build_table(NOTHING, ()),
     )

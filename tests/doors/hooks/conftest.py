@@ -23,7 +23,7 @@ class Hooks:
         self.bus = bus
         self.conversations = Conversations(bus.delivery, Queries(bus.log), tasks)
         self.subagents = Subagents(bus.log, bus.broker, tasks)
-        self.desk = HookHandler(
+        self.handler = HookHandler(
             queries=Queries(bus.log),
             broker=bus.broker,
             delivery=bus.delivery,
@@ -39,7 +39,7 @@ class Hooks:
         """Call a hook; the test decides later whether its reply was sent."""
         news = read_hook("claude", event, {"session_id": "s1", **fields})
         assert news is not None
-        return await self.desk.answer(caller, "claude", news)
+        return await self.handler.answer(caller, "claude", news)
 
     async def hook(self, caller: Caller, event: str, **fields: object) -> str:
         """Call a hook whose reply is sent, and return its text after all effects are stored."""
@@ -49,7 +49,7 @@ class Hooks:
 
     async def settle(self, answer: HookReply, *, has_left: bool = True) -> None:
         """Report whether a reply was sent, and wait until the effects are stored."""
-        self.desk.settle(answer, has_left=has_left)
+        self.handler.settle(answer, has_left=has_left)
         await self.rest(answer)
 
     async def rest(self, answer: HookReply) -> None:
@@ -61,10 +61,10 @@ class Hooks:
 
 def text_of(answer: HookReply) -> str:
     """Return the text that a reply shows to the model."""
-    output = answer.said.get("hookSpecificOutput")
+    output = answer.content.get("hookSpecificOutput")
     if isinstance(output, dict):
         return str(output["additionalContext"])
-    return str(answer.said.get("reason", ""))
+    return str(answer.content.get("reason", ""))
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ class Street:
         anchored = self._parts.seats.nearest(chain)
         return SCRIPT if anchored is None else caller_for(anchored.agents[0])
 
-    def place(self, chain: Sequence[Process], claim: CallerClaim) -> Anchor:
+    def anchor_of(self, chain: Sequence[Process], claim: CallerClaim) -> Anchor:
         if self.is_taken:
             raise AlreadyJoined("luna")
         seat = Seat(pid=HARNESS, start=HARNESS * 10, boot=BOOT)
@@ -69,7 +69,7 @@ class Asking:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.street = Street(parts)
-        desk = HookHandler(
+        handler = HookHandler(
             queries=parts.queries,
             broker=parts.broker,
             delivery=parts.delivery,
@@ -80,7 +80,7 @@ class Asking:
             hints=lambda agent: "",
             tasks=parts.tasks,
         )
-        self.asking = HookAsking(parts.services, cast("CallerIdentifier", self.street), desk)
+        self.asking = HookAsking(parts.services, cast("CallerIdentifier", self.street), handler)
 
     async def hook(self, *words: str, **fields: object) -> HookReply | None:
         """Run a hook with these arguments after `pal hook`."""
@@ -139,7 +139,7 @@ async def test_session_start_seats_an_agent_at_its_harness(asking: Asking) -> No
     assert agent.seat is not None
     assert (agent.seat.pid, agent.harness, agent.session) == (HARNESS, "claude", "s1")
     assert answer.news.is_new
-    assert agent.name in str(answer.said)
+    assert agent.name in str(answer.content)
     assert (await asking.starts()).caller.name == agent.name
     assert everybody(asking) == [agent.name]
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from tests.doors.hooks.conftest import Hooks
-from tests.doors.hooks.test_desk import BASH, pair
+from tests.doors.hooks.test_handler import BASH, pair
 from tests.limits import LIMIT_S
 
 from palaver.errors import NotFound
@@ -23,7 +23,7 @@ from palaver.services.services import Services
 PID = 7
 
 
-class Desk:
+class HarnessFiles:
     """A client next to a harness: the files it is asked to read, and their content."""
 
     def __init__(self, hooks: Hooks) -> None:
@@ -72,11 +72,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def looking(hooks: Hooks) -> AsyncIterator[Desk]:
-    desk = Desk(hooks)
-    doubts = asyncio.ensure_future(desk.doubts().run())
+async def looking(hooks: Hooks) -> AsyncIterator[HarnessFiles]:
+    files = HarnessFiles(hooks)
+    doubts = asyncio.ensure_future(files.doubts().run())
     try:
-        yield desk
+        yield files
     finally:
         doubts.cancel()
         await asyncio.gather(doubts, return_exceptions=True)
@@ -91,14 +91,14 @@ async def working(hooks: Hooks) -> Caller:
 async def test_turn_stopped_by_a_person_ends(hooks: Hooks) -> None:
     await working(hooks)
 
-    async with looking(hooks) as desk:
-        desk.transcripts.tell("nova", "/x/.claude/projects/-x/s1.jsonl")
-        assert await desk.next() == f"/x/.claude/sessions/{PID}.json"
-        desk.found.put_nowait({"status": "busy"})
-        await desk.next()
-        desk.found.put_nowait({"status": "shell"})
+    async with looking(hooks) as files:
+        files.transcripts.tell("nova", "/x/.claude/projects/-x/s1.jsonl")
+        assert await files.next() == f"/x/.claude/sessions/{PID}.json"
+        files.found.put_nowait({"status": "busy"})
+        await files.next()
+        files.found.put_nowait({"status": "shell"})
 
-        await desk.becomes("idle")
+        await files.becomes("idle")
 
 
 async def delegating(hooks: Hooks) -> tuple[Caller, str]:
@@ -113,15 +113,15 @@ async def delegating(hooks: Hooks) -> tuple[Caller, str]:
 async def test_sub_agent_stopped_by_a_person_ends(hooks: Hooks) -> None:
     _, child = await delegating(hooks)
 
-    async with looking(hooks) as desk:
-        await desk.next()
-        desk.found.put_nowait({"status": "busy"})
-        await desk.next()
+    async with looking(hooks) as files:
+        await files.next()
+        files.found.put_nowait({"status": "busy"})
+        await files.next()
         assert not hooks.bus.agent(child).left
         assert hooks.bus.agent("nova").state == "idle"
-        desk.found.put_nowait({"status": "shell"})
+        files.found.put_nowait({"status": "shell"})
 
-        await desk.becomes("exited", "stopped with the turn of nova", name=child)
+        await files.becomes("exited", "stopped with the turn of nova", name=child)
     assert hooks.bus.agent("nova").state == "idle"
 
 
@@ -129,55 +129,55 @@ async def test_sub_agent_with_a_new_hook_keeps_working(hooks: Hooks) -> None:
     nova, child = await delegating(hooks)
     spoken = read_hook("claude", "PreToolUse", {"session_id": "s1", "agent_id": "a1", **BASH})
     assert spoken is not None
-    speaker = await hooks.desk.speakers.of(nova, spoken)
+    speaker = await hooks.handler.speakers.of(nova, spoken)
     assert speaker is not None
 
-    async with looking(hooks) as desk:
-        await desk.next()
-        await hooks.settle(await hooks.desk.answer(speaker[0], "claude", speaker[1]))
-        desk.found.put_nowait({"status": "idle"})
-        await desk.next()
+    async with looking(hooks) as files:
+        await files.next()
+        await hooks.settle(await hooks.handler.answer(speaker[0], "claude", speaker[1]))
+        files.found.put_nowait({"status": "idle"})
+        await files.next()
 
         assert not hooks.bus.agent(child).left
-        desk.found.put_nowait({"status": "busy"})
+        files.found.put_nowait({"status": "busy"})
 
 
 async def test_denied_dialog_is_closed(hooks: Hooks) -> None:
     nova = await working(hooks)
     await hooks.hook(nova, "PermissionRequest", **BASH)
 
-    async with looking(hooks) as desk:
-        await desk.next()
-        desk.found.put_nowait({"status": "waiting", "waitingFor": "permission prompt"})
-        await desk.next()
+    async with looking(hooks) as files:
+        await files.next()
+        files.found.put_nowait({"status": "waiting", "waitingFor": "permission prompt"})
+        await files.next()
         assert hooks.bus.agent("nova").state == "blocked"
-        desk.found.put_nowait({"status": "idle"})
+        files.found.put_nowait({"status": "idle"})
 
-        await desk.becomes("idle")
+        await files.becomes("idle")
 
 
 async def test_hook_during_the_check_wins(hooks: Hooks) -> None:
     nova = await working(hooks)
 
-    async with looking(hooks) as desk:
-        await desk.next()
+    async with looking(hooks) as files:
+        await files.next()
         await hooks.hook(nova, "PreToolUse", **BASH)
-        desk.found.put_nowait({"status": "idle"})
-        await desk.next()
+        files.found.put_nowait({"status": "idle"})
+        await files.next()
 
         assert (hooks.bus.agent("nova").state, hooks.bus.agent("nova").detail) == ("active", "Bash: ls")
-        desk.found.put_nowait({"status": "busy"})
+        files.found.put_nowait({"status": "busy"})
 
 
 async def test_missing_or_useless_session_file_changes_nothing(hooks: Hooks) -> None:
     await working(hooks)
 
-    async with looking(hooks) as desk:
+    async with looking(hooks) as files:
         nothing: list[dict[str, object] | None] = [None, {"status": "dreaming"}, {"status": "idle", "pid": 8}]
         for found in nothing:
-            await desk.next()
-            desk.found.put_nowait(found)
-        await desk.next()
+            await files.next()
+            files.found.put_nowait(found)
+        await files.next()
 
         assert hooks.bus.agent("nova").state == "active"
 
@@ -186,35 +186,35 @@ async def test_state_missed_by_an_earlier_daemon_is_checked_once(hooks: Hooks) -
     _, nova = await pair(hooks.bus)
     await hooks.bus.submit(nova, SetStatus(state="idle"))
 
-    async with looking(hooks) as desk:
-        await desk.next()
-        desk.found.put_nowait({"status": "busy"})
+    async with looking(hooks) as files:
+        await files.next()
+        files.found.put_nowait({"status": "busy"})
 
-        await desk.becomes("active", "thinking")
+        await files.becomes("active", "thinking")
 
 
 async def test_idle_or_usage_limited_agent_is_not_checked(hooks: Hooks) -> None:
     nova = await working(hooks)
     await hooks.hook(nova, "Stop")
 
-    async with looking(hooks) as desk:
+    async with looking(hooks) as files:
         await hooks.hook(nova, "StopFailure", error="billing_error")
         await hooks.hook(nova, "UserPromptSubmit", prompt="go on")
-        await desk.next()
+        await files.next()
 
-        assert desk.asked.empty()
+        assert files.asked.empty()
         assert hooks.bus.agent("nova").state == "active"
 
 
 async def test_checks_end_with_the_agent(hooks: Hooks) -> None:
     nova = await working(hooks)
-    desk = Desk(hooks)
-    doubts = asyncio.ensure_future(desk.doubts().run())
-    await desk.next()
-    desk.found.put_nowait({"status": "busy"})
+    files = HarnessFiles(hooks)
+    doubts = asyncio.ensure_future(files.doubts().run())
+    await files.next()
+    files.found.put_nowait({"status": "busy"})
 
     await hooks.bus.submit(nova, Leave())
-    desk.found.put_nowait({"status": "busy"})
+    files.found.put_nowait({"status": "busy"})
 
     async with asyncio.timeout(LIMIT_S):
         await doubts

@@ -37,11 +37,11 @@ class Asking:
 
     def __init__(self) -> None:
         self.is_decided = asyncio.Event()
-        self.desk = SimpleNamespace(settle=lambda answer, *, has_left: None)
+        self.handler = SimpleNamespace(settle=lambda answer, *, has_left: None)
         self.permissions = self
 
     async def answer(self, peer: object, asked: object) -> object:
-        return SimpleNamespace(said=None, offer=None)
+        return SimpleNamespace(content=None, offer=None)
 
     async def open(self, answer: object) -> object:
         return SimpleNamespace(leave=lambda: None)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.doors.hooks.conftest import Hooks
-from tests.doors.hooks.test_desk import BASH, grade, pair
+from tests.doors.hooks.test_handler import BASH, grade, pair
 from tests.limits import LIMIT_S
 
 from palaver.errors import Unavailable
@@ -215,10 +215,10 @@ async def test_unmarked_turn_may_be_a_sub_agents_until_it_ends(
 async def test_only_a_state_from_a_hook_counts_as_reported_by_one(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     conversation = hooks.conversations.open("nova")
-    assert not conversation.has_said(hooks.bus.agent("nova"))
+    assert not conversation.has_reported(hooks.bus.agent("nova"))
 
     await hooks.hook(nova, "UserPromptSubmit", prompt="go")
-    assert conversation.has_said(hooks.bus.agent("nova"))
+    assert conversation.has_reported(hooks.bus.agent("nova"))
 
     await hooks.bus.submit(nova, SetStatus(state="blocked", detail="dialog"))
-    assert not conversation.has_said(hooks.bus.agent("nova"))
+    assert not conversation.has_reported(hooks.bus.agent("nova"))

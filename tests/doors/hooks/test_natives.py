@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.doors.hooks.conftest import Hooks
-from tests.doors.hooks.test_desk import BASH, grade, pair
+from tests.doors.hooks.test_handler import BASH, grade, pair
 from tests.fakes import Bus, FakeLane
 from tests.limits import LIMIT_S
 

@@ -24,10 +24,10 @@ async def inside(hooks: Hooks, nova: Caller, event: str, **fields: object) -> st
     """Call a hook of the sub-agent and return its reply text, or None if it has no agent."""
     news = read_hook("claude", event, {"session_id": "s1", **INSIDE, **fields})
     assert news is not None
-    speaks = await hooks.desk.speakers.of(nova, news)
+    speaks = await hooks.handler.speakers.of(nova, news)
     if speaks is None:
         return None
-    answer = await hooks.desk.answer(speaks[0], "claude", speaks[1])
+    answer = await hooks.handler.answer(speaks[0], "claude", speaks[1])
     await hooks.settle(answer)
     return text_of(answer)
 
@@ -86,10 +86,10 @@ async def test_messages_waiting_at_its_start_are_included(hooks: Hooks) -> None:
     news = read_hook("claude", "SubagentStart", {"session_id": "s1", "agent_id": "b1", "agent_type": "x"})
     assert news is not None
 
-    speaks = await hooks.desk.speakers.of(nova, replace(news, is_woken=True))
+    speaks = await hooks.handler.speakers.of(nova, replace(news, is_woken=True))
     assert speaks is not None
     message = await hooks.bus.send(luna, "look", "@nova_x_1")
-    answer = await hooks.desk.answer(speaks[0], "claude", speaks[1])
+    answer = await hooks.handler.answer(speaks[0], "claude", speaks[1])
     await hooks.settle(answer)
 
     assert "You are nova_x_1" in text_of(answer)
@@ -131,11 +131,11 @@ async def test_hook_of_a_known_sub_agent_writes_nothing_before_its_reply(hooks: 
     news = read_hook("claude", "PostToolUse", {"session_id": "s1", **INSIDE, **BASH})
     assert news is not None
 
-    speaks = await hooks.desk.speakers.of(nova, news)
+    speaks = await hooks.handler.speakers.of(nova, news)
     assert speaks is not None
-    answer = await hooks.desk.answer(speaks[0], "claude", speaks[1])
+    answer = await hooks.handler.answer(speaks[0], "claude", speaks[1])
 
-    assert (answer.said, hooks.bus.log.last()) == ({}, before)
+    assert (answer.content, hooks.bus.log.last()) == ({}, before)
     await hooks.settle(answer)
 
 
@@ -161,9 +161,9 @@ async def test_sub_agent_ends_if_its_extending_reply_was_not_sent(hooks: Hooks) 
     message = await hooks.bus.send(luna, "one more thing", f"@{CHILD}")
     news = read_hook("claude", "SubagentStop", {"session_id": "s1", **INSIDE})
     assert news is not None
-    speaks = await hooks.desk.speakers.of(nova, news)
+    speaks = await hooks.handler.speakers.of(nova, news)
     assert speaks is not None
-    answer = await hooks.desk.answer(speaks[0], "claude", speaks[1])
+    answer = await hooks.handler.answer(speaks[0], "claude", speaks[1])
 
     await hooks.settle(answer, has_left=False)
 

@@ -23,7 +23,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 def services(stage: Stage) -> Services:
     return cast(
-        "Services", SimpleNamespace(broker=stage.broker, callers=SimpleNamespace(attendance=stage.book))
+        "Services", SimpleNamespace(broker=stage.broker, callers=SimpleNamespace(member_presence=stage.book))
     )
 
 

@@ -15,7 +15,7 @@ from tests.daemon.stage import wait_until
 from tests.holder.stage import PROGRAMS
 from tests.limits import LIMIT_S
 
-from palaver.holder.codex_start import MODULE, make_place
+from palaver.holder.codex_start import MODULE, make_server_folder
 
 
 class Beginner:
@@ -162,7 +162,7 @@ def test_folders_of_ended_servers_are_removed(tmp_path: Path) -> None:
     for folder in (old, other):
         os.utime(folder, (1, 1))
 
-    make_place(tmp_path / "native" / "codex-new" / "server.sock")
+    make_server_folder(tmp_path / "native" / "codex-new" / "server.sock")
 
     assert sorted(path.name for path in (tmp_path / "native").iterdir()) == [
         "codex-fresh",

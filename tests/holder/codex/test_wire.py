@@ -14,7 +14,7 @@ from palaver.harness.codex import wire
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
-        said = wire.said_from_json(data)
+        said = wire.message_from_json(data)
     except BadRequest:
         return
 
@@ -39,7 +39,7 @@ def test_every_written_message_names_a_method() -> None:
     ],
 )
 def test_question_is_distinguished_from_notifications_and_replies(line: bytes, is_question: bool) -> None:
-    assert wire.said_from_json(line).is_question is is_question
+    assert wire.message_from_json(line).is_question is is_question
 
 
 def test_turn_is_steered_only_by_its_id() -> None:
@@ -60,7 +60,7 @@ def test_only_threads_of_a_person_are_ours(fields: dict[str, object], is_ours: b
 
     thread = wire.result_as(msgspec.Raw(raw), wire.ThreadRead).thread
 
-    assert (thread.is_ours, thread.moment) == (is_ours, 5)
+    assert (thread.is_ours, thread.last_used) == (is_ours, 5)
 
 
 def test_reply_of_another_form_is_refused() -> None:

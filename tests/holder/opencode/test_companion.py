@@ -15,7 +15,7 @@ import pytest
 from tests.holder.stage import Stage
 from tests.limits import LIMIT_S
 
-from palaver.holder.opencode import MODULE, NOT_NEEDED, Companion, new_place, write_holder
+from palaver.holder.opencode import MODULE, NOT_NEEDED, Companion, new_endpoint_path, write_holder
 
 
 class Plugin:
@@ -140,7 +140,7 @@ async def test_companion_exits_if_the_session_already_has_an_agent(stage: Stage)
 def test_companion_exits_at_once_in_a_process_run_by_a_holder(
     tmp_path: Path, above: str, status: int
 ) -> None:
-    write_holder(new_place(str(tmp_path)))
+    write_holder(new_endpoint_path(str(tmp_path)))
     words = shlex.join([sys.executable, "-I", "-m", MODULE, "--home", str(tmp_path), "/src"])
 
     with subprocess.Popen(

@@ -22,7 +22,13 @@ from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import Began
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.http_client import HttpClient
-from palaver.holder.opencode import OpenCodeEndpoint, integrate_opencode, new_place, told_path, write_place
+from palaver.holder.opencode import (
+    OpenCodeEndpoint,
+    integrate_opencode,
+    new_endpoint_path,
+    told_path,
+    write_endpoint,
+)
 from palaver.holder.subagents import NativeLanes
 from palaver.protocol.events import request_digest
 from palaver.protocol.lines import AnswerOp, GateOp, Op, PermissionOp
@@ -434,8 +440,8 @@ async def test_lane_opens_when_the_session_to_continue_is_copied(server: FakeOpe
 
 
 async def test_agent_receives_its_name_before_it_starts(tmp_path: Path) -> None:
-    path = new_place(str(tmp_path))
-    write_place(path, OpenCodeEndpoint(port=1, user="opencode", password=PASSWORD, began=Began()))
+    path = new_endpoint_path(str(tmp_path))
+    write_endpoint(path, OpenCodeEndpoint(port=1, user="opencode", password=PASSWORD, began=Began()))
 
     make = integrate_opencode(path, Held(name="nova"), clock=FakeClock(), spawn=lambda work: None)
     made = NativeLanes(QuietBus(), make, spawn=lambda work: None, on_status=lambda: None).integration

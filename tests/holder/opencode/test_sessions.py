@@ -9,11 +9,11 @@ from palaver.harness.opencode.sessions import Sessions
 from palaver.harness.opencode.wire import (
     OpenCodeEvent,
     ReplySettings,
+    event_from_bytes,
+    events_in_messages,
     json_from_bytes,
     manner_of,
     prompt_body,
-    said_from_bytes,
-    said_in_messages,
 )
 from palaver.protocol.events import AgentState
 
@@ -278,7 +278,7 @@ def test_missed_messages_are_processed_like_events() -> None:
         },
     ]
 
-    for said in said_in_messages(found):
+    for said in events_in_messages(found):
         sessions.hear(said)
 
     assert sessions.take_seen() == {"k"}
@@ -459,4 +459,4 @@ def test_any_sequence_of_events_is_safe(words: list[OpenCodeEvent]) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"7", b"{}", b'{"type": 4}', b"\xff"])
 def test_invalid_event_is_ignored(data: bytes) -> None:
-    assert said_from_bytes(data) is None
+    assert event_from_bytes(data) is None

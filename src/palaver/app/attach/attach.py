@@ -215,11 +215,11 @@ class _RawSession:
 
         Empty for an agent on the alternate screen: leaving that screen restores the cursor of the shell.
         """
-        glass = self._screen.glass
-        if glass.is_alternate:
+        grid = self._screen.grid
+        if grid.is_alternate:
             return b""
-        used = [y for y in range(glass.lines) if glass.row_text(y)]
-        return b"\x1b[%d;1H" % (max(glass.cursor.y, *used, 0) + 1)
+        used = [y for y in range(grid.lines) if grid.row_text(y)]
+        return b"\x1b[%d;1H" % (max(grid.cursor.y, *used, 0) + 1)
 
     def report(self, name: str) -> int:
         """Report how it ended, and return the exit status."""

@@ -14,7 +14,7 @@ from palaver.app.attach.console import AgentChoice, Console, LookBack, Mode
 from palaver.app.chat.page import input_line, wrap
 from palaver.protocol.display import display_width, safe, truncate
 from palaver.protocol.text import exact
-from palaver.terminal.emulator import Glass
+from palaver.terminal.emulator import Grid
 
 # --------------------
 # The status line of the agent, fitted to the width. Pure; readable without colour.
@@ -208,34 +208,34 @@ def text_row(text: str, width: int, kind: Char = BLANK) -> Row:
     return tuple(cells)
 
 
-def screen_rows(glass: Glass, height: int, width: int) -> tuple[Row, ...]:
+def screen_rows(grid: Grid, height: int, width: int) -> tuple[Row, ...]:
     """Return the part of a screen around its cursor that fits; the area outside the screen is blank."""
-    top, left = window(glass, height, width)
-    blank = glass.default_char
+    top, left = window(grid, height, width)
+    blank = grid.default_char
     rows: list[Row] = []
     for y in range(top, top + height):
-        line = glass.buffer.get(y) if y < glass.lines else None
+        line = grid.buffer.get(y) if y < grid.lines else None
         if not line:
-            shown = blank if y < glass.lines else BLANK
+            shown = blank if y < grid.lines else BLANK
             rows.append((shown,) * width)
             continue
-        end = min(left + width, glass.columns)
+        end = min(left + width, grid.columns)
         cells = [line.get(x, blank) for x in range(left, end)]
         rows.append(_mend(cells + [BLANK] * (width - len(cells))))
     return tuple(rows)
 
 
-def window(glass: Glass, height: int, width: int) -> tuple[int, int]:
+def window(grid: Grid, height: int, width: int) -> tuple[int, int]:
     """Return the first row and column of the part that is shown."""
-    return max(glass.cursor.y - height + 1, 0), max(min(glass.cursor.x, glass.columns - 1) - width + 1, 0)
+    return max(grid.cursor.y - height + 1, 0), max(min(grid.cursor.x, grid.columns - 1) - width + 1, 0)
 
 
-def cursor_in(glass: Glass, height: int, width: int) -> tuple[int, int] | None:
+def cursor_in(grid: Grid, height: int, width: int) -> tuple[int, int] | None:
     """Return the position of the screen's cursor in that part; None if the program hides it."""
-    if glass.cursor.hidden:
+    if grid.cursor.hidden:
         return None
-    top, left = window(glass, height, width)
-    return glass.cursor.y - top, min(glass.cursor.x, glass.columns - 1) - left
+    top, left = window(grid, height, width)
+    return grid.cursor.y - top, min(grid.cursor.x, grid.columns - 1) - left
 
 
 def plain(picture: Picture) -> Picture:
@@ -333,15 +333,15 @@ _HELP_INDENT: Final = 10
 
 
 def compose(
-    console: Console, standing: AgentStatus, glass: Glass, past: Sequence[Row], cols: int, rows: int
+    console: Console, standing: AgentStatus, grid: Grid, past: Sequence[Row], cols: int, rows: int
 ) -> Picture:
     """Return the picture to show. `past` is the scroll-back followed by the screen, in scroll mode.
 
     Its rows are those of `console.past.lines`.
     """
     height = agent_size(cols, rows)[1]
-    upper = _upper(console, glass, past, height, cols)
-    cursor = cursor_in(glass, height, cols) if console.mode is Mode.KEYS else None
+    upper = _upper(console, grid, past, height, cols)
+    cursor = cursor_in(grid, height, cols) if console.mode is Mode.KEYS else None
     if not has_bar(cols, rows):
         line = _over(console, cols)
         return Picture((*upper[:-1], text_row(line, cols, REVERSED)) if line else upper, cursor)
@@ -386,15 +386,15 @@ def help_rows(cols: int) -> list[Row]:
     return [text_row(line, cols) for line in lines]
 
 
-def past_rows(lines: Sequence[str], glass: Glass, cols: int) -> list[Row]:
+def past_rows(lines: Sequence[str], grid: Grid, cols: int) -> list[Row]:
     """Return the scroll-back, oldest first, and below it the current screen."""
-    below = screen_rows(glass, glass.lines, cols)
+    below = screen_rows(grid, grid.lines, cols)
     return [*(text_row(safe(line), cols) for line in lines), *below]
 
 
-def past_lines(lines: Sequence[str], glass: Glass) -> list[str]:
+def past_lines(lines: Sequence[str], grid: Grid) -> list[str]:
     """Return the text of the rows of `past_rows`, in full width, for a search and for the clipboard."""
-    return [*map(safe, lines), *(safe(glass.row_text(y)) for y in range(glass.lines))]
+    return [*map(safe, lines), *(safe(grid.row_text(y)) for y in range(grid.lines))]
 
 
 def _past_window(past: LookBack, rows: Sequence[Row], height: int) -> list[Row]:
@@ -447,7 +447,7 @@ def agent_rows(agents: Sequence[AgentChoice] | None, choice: int, height: int, c
     return rows
 
 
-def _upper(console: Console, glass: Glass, past: Sequence[Row], height: int, cols: int) -> tuple[Row, ...]:
+def _upper(console: Console, grid: Grid, past: Sequence[Row], height: int, cols: int) -> tuple[Row, ...]:
     blank = (BLANK,) * cols
     if console.mode is Mode.HELP:
         shown = help_rows(cols)
@@ -460,7 +460,7 @@ def _upper(console: Console, glass: Glass, past: Sequence[Row], height: int, col
     if console.mode is Mode.AGENTS:
         rows = agent_rows(console.agents, console.choice, height, cols)
         return (*rows, *[blank] * (height - len(rows)))
-    return screen_rows(glass, height, cols)
+    return screen_rows(grid, height, cols)
 
 
 def _bar(console: Console, cols: int) -> tuple[Row, int]:

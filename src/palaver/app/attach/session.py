@@ -147,7 +147,7 @@ class AttachSession:
         self._past: list[Row] = []
         self._keys = KeyReader(self._console, self._do, lambda: self._end(AttachEnd()))
         self._notice_timer: asyncio.TimerHandle | None = None
-        self._said = ("", "normal")
+        self._sent = ("", "normal")
         """The last line of the bar, and its priority."""
         self._unsent: tuple[str, str] | None = None
         """A line of the bar that waits for the holder's permission to be sent as a message."""
@@ -221,7 +221,7 @@ class AttachSession:
                 case ShowAgent(name):
                     self._spawn(self._show_other(name))
                 case Say(text, priority):
-                    self._said = (text, priority)
+                    self._sent = (text, priority)
                     self._unsent = (text, priority) if priority != "normal" else None
                     self._link.control("input", text=text, priority=priority)
                 case _:
@@ -245,7 +245,7 @@ class AttachSession:
                 self._send_size()
                 self._link.control("redraw")
             case Act.SCROLL:
-                self._look_back(tuple(self._terminal.glass.scrollback), is_complete=False)
+                self._look_back(tuple(self._terminal.grid.scrollback), is_complete=False)
                 self._link.control("history")  # the holder has more: from before this viewer attached
             case Act.LIST_AGENTS:
                 self._spawn(self._list_others())
@@ -259,9 +259,9 @@ class AttachSession:
                 self._suspend()
 
     def _look_back(self, lines: Sequence[str], *, is_complete: bool) -> None:
-        glass = self._terminal.glass
-        self._past = past_rows(lines, glass, self._cols)
-        self._console.past.show(past_lines(lines, glass), is_complete=is_complete)
+        grid = self._terminal.grid
+        self._past = past_rows(lines, grid, self._cols)
+        self._console.past.show(past_lines(lines, grid), is_complete=is_complete)
 
     def _copy(self, text: str) -> None:
         """Put text on the user's clipboard, through their terminal (OSC 52)."""
@@ -340,14 +340,14 @@ class AttachSession:
                 self._spawn(self._queue(*self._unsent))
                 self._unsent = None
             case {"type": "error", "about": "history"}:  # an older holder: use only the local scroll-back
-                self._look_back(list(self._terminal.glass.scrollback), is_complete=True)
+                self._look_back(list(self._terminal.grid.scrollback), is_complete=True)
             case {"type": "error"}:
                 about = str(fields.get("about", ""))
                 console.refuse(str(fields.get("message", "")), about)
                 self._keep_notice()
                 if about == "input" and fields.get("kept") is not True:
-                    said = (str(fields.get("text", "")), str(fields.get("priority", "normal")))
-                    console.put_back(*(said if "text" in fields else self._said))
+                    sent = (str(fields.get("text", "")), str(fields.get("priority", "normal")))
+                    console.put_back(*(sent if "text" in fields else self._sent))
             case {"type": "exited"}:
                 self._on_exit(fields)
             case _:
@@ -396,10 +396,10 @@ class AttachSession:
 
     def _final_output(self) -> bytes:
         """Return the final output of an agent that has ended; a full-screen program leaves nothing."""
-        glass = self._terminal.glass
-        if glass.is_alternate:
+        grid = self._terminal.grid
+        if grid.is_alternate:
             return b""
-        rows = list(screen_rows(glass, glass.lines, self._cols))
+        rows = list(screen_rows(grid, grid.lines, self._cols))
         while rows and all(cell == BLANK for cell in rows[-1]):
             rows.pop()
         picture = Picture(tuple(rows))
@@ -425,7 +425,7 @@ class AttachSession:
     def _picture(self) -> tuple[Picture, frozenset[int], Keys]:
         """Return the picture to show now, and the modes and keys of the terminal."""
         picture = compose(
-            self._console, self._standing, self._terminal.glass, self._past, self._cols, self._rows
+            self._console, self._standing, self._terminal.grid, self._past, self._cols, self._rows
         )
         is_passthrough = self._console.mode is Mode.KEYS
         modes = frozenset(self._terminal.modes & set(KEPT_MODES)) if is_passthrough else _BAR_MODES

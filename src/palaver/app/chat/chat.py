@@ -112,8 +112,8 @@ class _Printer:
     async def do(self, line: str) -> bool:
         """Carry out a line; False if it ends the chat."""
         match parse_line(line):
-            case ChatText() as said:
-                await self._say(said)
+            case ChatText() as text:
+                await self._say(text)
             case ChatCommand(word="/quit"):
                 return False
             case ChatCommand(word="/who"):
@@ -128,9 +128,9 @@ class _Printer:
                 self._refuse(no_command(word))
         return True
 
-    async def _say(self, said: ChatText) -> None:
+    async def _say(self, text: ChatText) -> None:
         try:
-            await self._talk.say(said)
+            await self._talk.say(text)
         except Disconnected:
             raise
         except PalaverError as error:
@@ -293,8 +293,8 @@ class ChatScreen:
     async def _submitted(self, line: str) -> bool:
         """Carry out a line; False if it ends the chat."""
         match parse_line(line):
-            case ChatText() as said:
-                await self._send(line, said)
+            case ChatText() as text:
+                await self._send(line, text)
             case ChatCommand(word="/quit"):
                 return False
             case ChatCommand(word="/who"):
@@ -309,11 +309,11 @@ class ChatScreen:
                 self._say([no_command(word)])
         return True
 
-    async def _send(self, line: str, said: ChatText) -> None:
+    async def _send(self, line: str, text: ChatText) -> None:
         async with self._turn:
             last = self._talk.last
             try:
-                await self._talk.say(said)
+                await self._talk.say(text)
             except Disconnected:
                 raise
             except PalaverError as error:

@@ -51,7 +51,7 @@ class Editor:
         self.is_secret = False
         """Do not remember submitted lines."""
         self._history: list[str] = []
-        self._place = 0
+        self._position = 0
         self._draft = ""
 
     def put(self, text: str) -> None:
@@ -135,7 +135,7 @@ class Editor:
         self.put("")
         if line and not self.is_secret and self._history[-1:] != [line]:
             self._history = [*self._history, line][-_LIMIT_HISTORY:]
-        self._place = len(self._history)
+        self._position = len(self._history)
         return line
 
     def _insert(self, text: str) -> None:
@@ -178,17 +178,17 @@ class Editor:
         self.cursor = start
 
     def _earlier(self) -> None:
-        if self._place == len(self._history):
+        if self._position == len(self._history):
             self._draft = self.text
-        if self._place:
-            self._place -= 1
-            self.put(self._history[self._place])
+        if self._position:
+            self._position -= 1
+            self.put(self._history[self._position])
 
     def _later(self) -> None:
-        if self._place < len(self._history):
-            self._place += 1
-            is_draft = self._place == len(self._history)
-            self.put(self._draft if is_draft else self._history[self._place])
+        if self._position < len(self._history):
+            self._position += 1
+            is_draft = self._position == len(self._history)
+            self.put(self._draft if is_draft else self._history[self._position])
 
 
 _KEYS: Final = {

@@ -107,7 +107,7 @@ class McpPump:
         if not self._has_ended:
             waiting.register(0, select.POLLIN)
         while True:
-            ready = set() if self._is_stuck else {fd for fd, _ in waiting.poll(self._patience_ms())}
+            ready = set() if self._is_stuck else {fd for fd, _ in waiting.poll(self._silence_limit_ms())}
             if not ready:
                 is_silent = True
                 break
@@ -122,7 +122,7 @@ class McpPump:
         wire.close()
         return not is_silent
 
-    def _patience_ms(self) -> float | None:
+    def _silence_limit_ms(self) -> float | None:
         """Return how long the daemon may be silent; None without a limit."""
         if not self._has_ended and (self._has_heard or not self._pending):
             return None

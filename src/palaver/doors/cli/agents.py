@@ -232,7 +232,7 @@ async def _sit_down(call: Call) -> Outcome | None:
     if parsed.value("--name") == "":
         raise UsageError("--name requires a name; to get a free name, leave it out")
     try:
-        anchor = call.place(parsed.number("--pid"))
+        anchor = call.anchor_of(parsed.number("--pid"))
     except AlreadyJoined:
         # A client that lost the daemon repeats its request. If that request has joined, return its result.
         joined = await broker.outcome(Join, call.asked.key)

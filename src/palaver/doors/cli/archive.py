@@ -11,7 +11,7 @@ from typing import Final
 from palaver.broker.context import Archived, Imported, Redacted
 from palaver.domain.rights import is_foreign_type, require
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.events import LOG_COMMANDS, moment_from, query_from
+from palaver.doors.cli.events import LOG_COMMANDS, query_from, time_from
 from palaver.doors.cli.parser import format_argv
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
@@ -170,7 +170,7 @@ ARCHIVE_COMMANDS: Final = (
 # --------------------
 # Functions of `pal archive`, `backup`, `export`, `import` and `redact`.
 
-_PLACE: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
+_SEQ: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000
 _SHOWN: Final = 10
 """How many seqs a warning names."""
@@ -180,7 +180,7 @@ _ID_END: Final = 8
 
 async def archive(call: Call) -> int:
     """Move the events before a seq or a time into an archive file."""
-    before = min(await _place(call), call.services.queries.last() + 1)
+    before = min(await _first_kept_seq(call), call.services.queries.last() + 1)
     moved = await call.submit(Archive(before=before))
     assert isinstance(moved, Archived)
     if call.is_json:
@@ -337,18 +337,18 @@ def _events(count: int) -> str:
     return f"{count} event{'' if count == 1 else 's'}"
 
 
-async def _place(call: Call) -> int:
+async def _first_kept_seq(call: Call) -> int:
     given = call.parsed.value("--before")
     if given is None:
         raise UsageError("pal archive requires --before: pal archive --before 90d, a date or a number")
-    if found := _PLACE.fullmatch(given):
+    if found := _SEQ.fullmatch(given):
         return int(found[1])
-    moment = moment_from(call, "--before")
-    assert moment is not None  # the option has a value, see above
-    return await _first_since(call, moment)
+    since_ms = time_from(call, "--before")
+    assert since_ms is not None  # the option has a value, see above
+    return await _first_since(call, since_ms)
 
 
-async def _first_since(call: Call, moment: int) -> int:
+async def _first_since(call: Call, since_ms: int) -> int:
     """Return the first seq that is not older than a time; the seq after the last one if all are older."""
-    found = await call.services.queries.read(Query(since=moment, limit=1))
+    found = await call.services.queries.read(Query(since=since_ms, limit=1))
     return found[0].seq if found else call.services.queries.last() + 1

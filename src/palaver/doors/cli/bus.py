@@ -447,12 +447,12 @@ async def _check_secrets(call: Call) -> Finding:
         )
     if not found:
         return True, "no typed line or key looks like a secret", ""
-    places = ", ".join(f"#{seq}" for seq in found[:_SHOWN])
+    seqs = ", ".join(f"#{seq}" for seq in found[:_SHOWN])
     rest = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     commands = "; ".join(f"pal redact {seq}" for seq in found[:_SHOWN])
     return (
         False,
-        f"typed at a terminal, maybe secrets: {places}{rest}",
+        f"typed at a terminal, maybe secrets: {seqs}{rest}",
         f"check them, then remove them: {commands}",
     )
 

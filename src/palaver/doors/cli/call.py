@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 EXIT_NOTHING: Final = 3
 """Exit status of a command that waited without a result."""
 
-Place = Callable[[int | None], Anchor]
+AnchorOfPid = Callable[[int | None], Anchor]
 """Returns the anchor of a caller that joins, at the given process if there is one, or raises."""
 
 _DEFAULT_WIDTH: Final = 80
@@ -48,7 +48,7 @@ class Call:
     connection: ArgvConnection
     asked: ThinRequest
     parsed: Parsed
-    place: Place
+    anchor_of: AnchorOfPid
     caller: Caller
     table: Table
     """All commands. Completion reads it."""
@@ -174,9 +174,9 @@ class Call:
     def clock_time(self, ts_ms: int) -> str:
         """Format a time in the caller's time zone; with the date if it is not today."""
         zone = self.zone
-        moment = datetime.fromtimestamp(ts_ms / 1000, zone)
+        local_time = datetime.fromtimestamp(ts_ms / 1000, zone)
         today = datetime.fromtimestamp(self.services.clock.now_ms() / 1000, zone).date()
-        return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M")
+        return local_time.strftime("%H:%M:%S" if local_time.date() == today else "%Y-%m-%d %H:%M")
 
     @property
     def zone(self) -> tzinfo | None:
@@ -300,9 +300,9 @@ async def _room_at(call: Call, path: str) -> str:
 
 
 async def _own_room(call: Call) -> str:
-    desk, where = call.services.rooms, call.absolute(".")
-    room = await desk.own_room_here(call.caller, where) or await room_of_repeat(call)
-    room = room or await desk.room_meant(call.caller, where)
+    rooms, where = call.services.rooms, call.absolute(".")
+    room = await rooms.own_room_here(call.caller, where) or await room_of_repeat(call)
+    room = room or await rooms.room_meant(call.caller, where)
     if room is None:
         raise RoomNotFound(f"at {where} or above it, and you are in no other")
     return room

@@ -316,19 +316,19 @@ class ArgvConnection(asyncio.Protocol):
         finally:
             self._waits -= 1
 
-    def part(self, farewell: str | None) -> None:
+    def part(self, closing_text: str | None) -> None:
         """End the command because the daemon stops: a waiting one now, any other when it is done or waits.
 
-        With a farewell, the command ends with that sentence and status 1. Without one, or if the client
+        With a closing text, the command ends with that sentence and status 1. Without one, or if the client
         comes back, the client asks the next daemon.
         """
-        is_let_go = farewell is None or self.comes_back
-        self._part = self._let_go if is_let_go else lambda: self._bid(farewell or "")
+        is_let_go = closing_text is None or self.comes_back
+        self._part = self._let_go if is_let_go else lambda: self._bid(closing_text or "")
         if self._waits or self._task is None:
             self._part()
 
-    def _bid(self, farewell: str) -> None:
-        self.write_error(f"pal: {farewell}\n")
+    def _bid(self, closing_text: str) -> None:
+        self.write_error(f"pal: {closing_text}\n")
         self.exit(1)
 
     def abort(self) -> None:

@@ -213,7 +213,7 @@ async def _read(call: Call, query: Query) -> int:
     shown = 0
     if query.last is not None and query.last > _PAGE:
         end = call.services.queries.last() + 1 if query.before is None else query.before
-        after = await call.services.queries.place_before_newest(query, query.last)
+        after = await call.services.queries.seq_before_newest(query, query.last)
         query = replace(query, after=after, before=end, last=None)
     while found := await call.services.queries.read(query):
         for event in found:
@@ -251,8 +251,8 @@ async def _wait(call: Call, query: Query) -> int:
         return 0
     timeout_s = call.parsed.duration_s("--wait")
     async with following(call, query) as follower:
-        place = await follower.begin()
-        async with aclosing(call.services.queries.follow(query, after=place, with_archives=True)) as pages:
+        seq = await follower.begin()
+        async with aclosing(call.services.queries.follow(query, after=seq, with_archives=True)) as pages:
             try:
                 async with asyncio.timeout(timeout_s):
                     with call.connection.waiting():
@@ -270,10 +270,8 @@ async def _follow(call: Call, query: Query) -> int:
     """Show new events until the client ends. After SIGTERM or SIGHUP, flush them and print the cursor."""
     async with following(call, query) as follower:
         with call.connection.ending_gently():
-            place = await follower.begin()
-            async with aclosing(
-                call.services.queries.follow(query, after=place, with_archives=True)
-            ) as pages:
+            seq = await follower.begin()
+            async with aclosing(call.services.queries.follow(query, after=seq, with_archives=True)) as pages:
                 while True:
                     with call.connection.waiting():
                         found = await anext(pages, None)
@@ -281,8 +279,8 @@ async def _follow(call: Call, query: Query) -> int:
                         break
                     await follower.show(found)
         await follower.flushed()
-        if call.connection.is_asked_to_end and follower.flushed_place is not None:
-            call.say_cursor(follower.flushed_place)
+        if call.connection.is_asked_to_end and follower.flushed_seq is not None:
+            call.say_cursor(follower.flushed_seq)
     return 0
 
 
@@ -380,8 +378,8 @@ async def query_from(call: Call, *, last: int | None = None, limit: int) -> Quer
         statuses=tuple(parsed.values("--status")),
         after=parsed.number("--after") or 0,
         before=parsed.number("--before"),
-        since=moment_from(call, "--since"),
-        until=moment_from(call, "--until"),
+        since=time_from(call, "--since"),
+        until=time_from(call, "--until"),
         search=parsed.value("--search") or "",
         sql=parsed.value("--sql") or "",
         last=last,
@@ -390,7 +388,7 @@ async def query_from(call: Call, *, last: int | None = None, limit: int) -> Quer
     )
 
 
-def moment_from(call: Call, name: str) -> int | None:
+def time_from(call: Call, name: str) -> int | None:
     """Return a time: an age (10m), or a date with or without a time, in the caller's time zone."""
     given = call.parsed.value(name)
     if given is None:
@@ -402,10 +400,12 @@ def moment_from(call: Call, name: str) -> int | None:
     if seconds is not None:
         return call.services.clock.now_ms() - int(seconds * 1000)
     try:
-        moment = datetime.fromisoformat(given)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=call.zone) if call.zone is not None else moment.astimezone()
-        return int(moment.astimezone(UTC).timestamp() * 1000)
+        date_time = datetime.fromisoformat(given)
+        if date_time.tzinfo is None:
+            date_time = (
+                date_time.replace(tzinfo=call.zone) if call.zone is not None else date_time.astimezone()
+            )
+        return int(date_time.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{name} requires a time such as 10m (ago) or 2026-03-01T09:00, not {shown(given)}"
@@ -493,39 +493,39 @@ class EventFollower:
         self._query = replace(query, last=None)
         self._consumer = consumer
         self._failure: PalaverError | None = None
-        self.flushed_place: int | None = None
+        self.flushed_seq: int | None = None
         """The seq up to which everything was written out; None before `begin`."""
         self.is_resumed = False
         """The client had lost the daemon and has reconnected."""
 
     async def begin(self) -> int:
         """Return the seq to follow from, after showing which earlier events are skipped."""
-        place, most = await self._start()
+        seq, most = await self._start()
         if self._consumer is not None:
-            await self._consumer.begin(place)
+            await self._consumer.begin(seq)
         elif not self.is_resumed:
-            place = max(place, self._queries.archived())  # Only a consumer can have missed archived events.
-        self.flushed_place = place
-        if most is not None and (skipped := await self._behind(place, most)) is not None:
-            place = skipped.before - 1
-            await self._write(skipped_line(self._call, skipped), place)
+            seq = max(seq, self._queries.archived())  # Only a consumer can have missed archived events.
+        self.flushed_seq = seq
+        if most is not None and (skipped := await self._behind(seq, most)) is not None:
+            seq = skipped.before - 1
+            await self._write(skipped_line(self._call, skipped), seq)
         elif not self.is_resumed:
-            await self._write(b"", place)  # A token to resume from, even if nothing is shown.
-        return place
+            await self._write(b"", seq)  # A token to resume from, even if nothing is shown.
+        return seq
 
     async def show(self, events: Iterable[Event], last_token: bytes = b"") -> None:
         """Write events, the available ones together in one write. Waits while the client does not read."""
-        lines, size, place = [], 0, None
+        lines, size, seq = [], 0, None
         for event in events:
-            if place is not None and size >= _LIMIT_WRITE_BYTES:
-                await self._write(b"".join(lines), place)
+            if seq is not None and size >= _LIMIT_WRITE_BYTES:
+                await self._write(b"".join(lines), seq)
                 lines, size = [], 0
             line = event_line(self._call, event)
             lines.append(line)
             size += len(line)
-            place = event.seq
-        if place is not None:
-            await self._write(b"".join(lines), place, last_token)
+            seq = event.seq
+        if seq is not None:
+            await self._write(b"".join(lines), seq, last_token)
 
     async def flushed(self) -> None:
         """Wait until everything is written out, and raise if a consumer's cursor could not be stored."""
@@ -541,7 +541,7 @@ class EventFollower:
             return resumed, None
         if parsed.has("--after"):
             return query.after, most
-        kept = None if self._consumer is None else self._consumer.place()
+        kept = None if self._consumer is None else self._consumer.seq()
         if kept is not None:
             if kept > last:
                 call.warn(f"the stored seq is #{kept}, but the log ends at #{last}: continuing there")
@@ -553,22 +553,22 @@ class EventFollower:
             return 0, None
         if most is None or is_from_now:
             return last, None
-        return await self._queries.place_before_newest(query, most), None
+        return await self._queries.seq_before_newest(query, most), None
 
-    async def _behind(self, place: int, most: int) -> SkippedEvents | None:
+    async def _behind(self, seq: int, most: int) -> SkippedEvents | None:
         """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
-        if most < _FOLLOW_PAGE and place >= self._queries.archived():
+        if most < _FOLLOW_PAGE and seq >= self._queries.archived():
             # The usual case needs one short read, however long the log is.
-            asked = replace(self._query, after=place, last=most + 1, limit=most + 1)
+            asked = replace(self._query, after=seq, last=most + 1, limit=most + 1)
             if len(await self._queries.read(asked)) <= most:
                 return None
-        return await self._newest(place, most)
+        return await self._newest(seq, most)
 
-    async def _newest(self, place: int, most: int) -> SkippedEvents | None:
+    async def _newest(self, seq: int, most: int) -> SkippedEvents | None:
         """Count all matching events after a seq, archived or not. Keeps only seqs in memory."""
         newest: deque[int] = deque(maxlen=most)
-        count, end = 0, place
-        asked = replace(self._query, after=place, limit=_FOLLOW_PAGE)
+        count, end = 0, seq
+        asked = replace(self._query, after=seq, limit=_FOLLOW_PAGE)
         async with aclosing(self._queries.pages(asked)) as found:
             async for page in found:
                 count += len(page)
@@ -577,18 +577,18 @@ class EventFollower:
         if count <= most:
             return None
         before = newest[0] if newest else end + 1
-        is_archived = place < self._queries.archived()
-        return SkippedEvents(count=count - len(newest), after=place, before=before, is_archived=is_archived)
+        is_archived = seq < self._queries.archived()
+        return SkippedEvents(count=count - len(newest), after=seq, before=before, is_archived=is_archived)
 
-    async def _write(self, data: bytes, place: int, token: bytes = b"") -> None:
+    async def _write(self, data: bytes, seq: int, token: bytes = b"") -> None:
         self._check()
-        await self._call.write(data, token or str(place).encode(), flushed=partial(self._flushed, place))
+        await self._call.write(data, token or str(seq).encode(), flushed=partial(self._flushed, seq))
 
-    def _flushed(self, place: int) -> None:
-        self.flushed_place = place
+    def _flushed(self, seq: int) -> None:
+        self.flushed_seq = seq
         if self._consumer is not None and self._failure is None:
             try:
-                self._consumer.keep(place)
+                self._consumer.keep(seq)
             except PalaverError as error:
                 self._failure = error  # The next write raises it: this callback has no caller that could.
 
@@ -632,13 +632,13 @@ def skipped_line(call: Call, skipped: SkippedEvents) -> bytes:
     """
     command = shlex.join(_command(call, skipped))
     if _is_json(call):
-        said = {
+        fields = {
             "skipped": skipped.count,
             "after": skipped.after,
             "before": skipped.before,
             "command": command,
         }
-        return _encode(said) + b"\n"
+        return _encode(fields) + b"\n"
     events = f"{skipped.count} older event{'' if skipped.count == 1 else 's'}"
     line = f"… {events} left out; to see them: {call.safe(command)}"
     return f"{call.paint.dim(line)}\n".encode("utf-8", "backslashreplace")
@@ -672,5 +672,5 @@ def event_text(call: Call, event: Event, name: str = "", *, is_full: bool = Fals
     plain = f"#{event.seq} {call.clock_time(event.ts)} {kind} {sender}{to}{about}: "
     if call.width is not None and not is_full:
         text = Safe(truncate(text, max(20, call.width - len(plain))))
-    place, moment = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
-    return f"{place} {moment} {paint.green(kind)} {paint.cyan(sender)}{to}{about}: {text}"
+    seq, date_time = paint.bold(f"#{event.seq}"), paint.dim(call.clock_time(event.ts))
+    return f"{seq} {date_time} {paint.green(kind)} {paint.cyan(sender)}{to}{about}: {text}"

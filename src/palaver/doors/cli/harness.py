@@ -485,7 +485,7 @@ WAKES: Final = 2
 _HARNESS: Final = "claude"
 _WAITED: Final = b"w"
 """Token of a client that has waited with an earlier daemon, followed by the Unix time (ms) of its start."""
-_SAID: Final = b"-"
+_WRITTEN: Final = b"-"
 """Token of a client that has written its output, and lost the daemon before it received its exit status."""
 _HEAD: Final = "New messages:"
 """The first line, because the harness may put its own text before it."""
@@ -500,7 +500,7 @@ _ARRIVAL_S: Final = 30.0
 async def rewake(call: Call) -> int:
     """Wait for a message to the caller, and wake it. If the bus stops, the client waits for the next one."""
     call.connection.comes_back = True
-    if call.asked.resume == _SAID:
+    if call.asked.resume == _WRITTEN:
         return WAKES
     news = read_hook(_HARNESS, call.parsed.positionals[0], call.asked.body)
     is_start = news is not None and news.step is HookStep.START
@@ -615,7 +615,7 @@ class _Waiter:
         # Even if the client never writes the offer, other lanes wait only this long.
         self._call.connection.spawn(let_pass(services.delivery, lane, _ARRIVAL_S))
         try:
-            await self._call.write(text.encode("utf-8", "backslashreplace"), _SAID)
+            await self._call.write(text.encode("utf-8", "backslashreplace"), _WRITTEN)
             await self._call.connection.output.flushed()
         except BaseException:
             # Perhaps nothing was written: hooks prove nothing about it, and other lanes need not wait.

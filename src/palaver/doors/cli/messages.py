@@ -41,7 +41,7 @@ from palaver.protocol.events import (
     Grade,
     LifeChanged,
     MessageSent,
-    Place,
+    Seq,
     State,
     StatusChanged,
 )
@@ -63,7 +63,7 @@ from palaver.services.views import (
 )
 from palaver.state.agents import read_entry, read_tips, read_unread
 from palaver.state.fold import agent_of
-from palaver.state.rows import LedgerEntry, reply_place
+from palaver.state.rows import LedgerEntry, answered_seq
 
 # --------------------
 # Rows of the commands that send, receive and manage messages.
@@ -424,8 +424,8 @@ async def _room(call: Call, targets: Sequence[str]) -> str:
     Return an empty string if the message is not for a room. Raises RoomNotFound if the caller has no room.
     """
     named = call.parsed.value("--room")
-    is_said = any(target.startswith("#") for target in targets)
-    if named is None and not is_said and any(_is_here(target) for target in targets):
+    has_room = any(target.startswith("#") for target in targets)
+    if named is None and not has_room and any(_is_here(target) for target in targets):
         return await room_of(call)
     if named == "":
         raise UsageError("--room requires a room: its name, or a path in its workspace")
@@ -671,7 +671,7 @@ def _view(entry: LedgerEntry) -> dict[str, object]:
 # --------------------
 # Function of `pal recv`: read the caller's mailbox. Messages are stored as seen after they are flushed.
 
-_tokens: Final = msgspec.json.Decoder(list[Place])
+_tokens: Final = msgspec.json.Decoder(list[Seq])
 _encode_mail: Final = msgspec.json.Encoder().encode
 
 
@@ -686,61 +686,61 @@ async def recv(call: Call) -> int:
     if await _has_resumed(call) and not call.parsed.has("--follow"):
         return 0
     is_pushed = call.parsed.has("--follow")
-    taker = call.services.delivery.take(name, passes=mail_filter(call), is_pushed=is_pushed)
+    reader = call.services.delivery.take(name, passes=mail_filter(call), is_pushed=is_pushed)
     try:
-        return await _take(call, taker, limit)
+        return await _take(call, reader, limit)
     finally:
-        taker.close()
+        reader.close()
 
 
-async def _take(call: Call, taker: MailboxReader, limit: int) -> int:
+async def _take(call: Call, reader: MailboxReader, limit: int) -> int:
     timeout_s = call.parsed.duration_s("--timeout")
     if call.parsed.has("--follow"):
-        return await _follow(call, taker, limit, timeout_s)
+        return await _follow(call, reader, limit, timeout_s)
     if call.parsed.has("--wait") or timeout_s is not None:
-        events = await _next(call, taker, limit, _deadline(timeout_s))
+        events = await _next(call, reader, limit, _deadline(timeout_s))
     else:
-        events = taker.poll(limit)
+        events = reader.poll(limit)
         if not events and call.is_terminal and not call.is_json:
             await call.say(call.paint.dim("no messages are waiting for you"))
     if events is None:
         return EXIT_NOTHING
-    await _hand_out(call, taker, events)
+    await _hand_out(call, reader, events)
     return 0
 
 
-async def _follow(call: Call, taker: MailboxReader, limit: int, timeout_s: float | None) -> int:
+async def _follow(call: Call, reader: MailboxReader, limit: int, timeout_s: float | None) -> int:
     """Show messages as they arrive.
 
     After SIGTERM or SIGHUP, flush the shown messages, store them as seen and print the cursor.
     """
     deadline, status = _deadline(timeout_s), EXIT_NOTHING
     shown = FlushedMail(call.services.queries.last())
-    with call.connection.ending_gently(shown.place):
-        while events := await _next(call, taker, limit, deadline):
+    with call.connection.ending_gently(shown.seq):
+        while events := await _next(call, reader, limit, deadline):
             for batch in batches(events):
-                await _hand_out_singly(call, taker, batch, shown)
+                await _hand_out_singly(call, reader, batch, shown)
             status = 0
     if not call.connection.is_asked_to_end:
         return status
-    call.say_cursor(shown.place)
+    call.say_cursor(shown.seq)
     return 0
 
 
 class FlushedMail:
     """The messages that a follower has flushed: all of the present batch, and the newest seq of all."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
         self.seqs: list[int] = []
 
     def add(self, seq: int) -> None:
-        self.place = max(self.place, seq)
+        self.seq = max(self.seq, seq)
         self.seqs.append(seq)
 
 
 async def _hand_out_singly(
-    call: Call, taker: MailboxReader, batch: Sequence[Event], shown: FlushedMail
+    call: Call, reader: MailboxReader, batch: Sequence[Event], shown: FlushedMail
 ) -> None:
     """Show messages one by one, each in a separate write, and store the flushed ones as seen.
 
@@ -760,41 +760,41 @@ async def _hand_out_singly(
         raise
     finally:
         if shown.seqs:
-            await _write_down(call, taker, shown.seqs)
+            await _write_down(call, reader, shown.seqs)
 
 
 def _deadline(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
 
 
-async def _next(call: Call, taker: MailboxReader, limit: int, deadline: float | None) -> list[Event] | None:
+async def _next(call: Call, reader: MailboxReader, limit: int, deadline: float | None) -> list[Event] | None:
     """Wait for messages; return None if the deadline passes first."""
     try:
         async with asyncio.timeout_at(deadline):
             with call.connection.waiting():
-                return await taker.wait(limit)
+                return await reader.wait(limit)
     except TimeoutError:
         return None
 
 
-async def _hand_out(call: Call, taker: MailboxReader, events: Sequence[Event]) -> None:
+async def _hand_out(call: Call, reader: MailboxReader, events: Sequence[Event]) -> None:
     """Show messages batch by batch; store each batch as seen after the client has flushed it."""
     rest = count_rest(call, events)
     for batch in batches(events):
         seqs = tuple(event.seq for event in batch)
         await show_mail(call, batch, _encode_mail(seqs), rest=rest if batch[-1] is events[-1] else 0)
         await call.connection.output.flushed()
-        await _write_down(call, taker, seqs)
+        await _write_down(call, reader, seqs)
 
 
-async def _write_down(call: Call, taker: MailboxReader, seqs: Sequence[int]) -> None:
+async def _write_down(call: Call, reader: MailboxReader, seqs: Sequence[int]) -> None:
     """Store messages as seen, even if the client disconnects now. Until then no other reader takes them."""
     seen = asyncio.ensure_future(_seen(call, seqs))
     try:
         await asyncio.shield(seen)
     finally:
         await asyncio.wait([seen])
-    taker.settled(seqs)
+    reader.settled(seqs)
 
 
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
@@ -838,8 +838,8 @@ async def peek(call: Call, name: str, limit: int) -> int:
     else:
         events = await _all_behind(call, _behind(call, name, after, limit))
     if not events and (parsed.has("--wait") or timeout_s is not None):
-        place = call.services.queries.last() if after is None else after
-        events = await call.first(_behind(call, name, place, limit), timeout_s)
+        seq = call.services.queries.last() if after is None else after
+        events = await call.first(_behind(call, name, seq, limit), timeout_s)
         if events is None:
             return EXIT_NOTHING
     events = events[:limit]
@@ -859,10 +859,10 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
         raise UsageError("--follow --peek requires --after SEQ; without --peek, messages are marked as seen")
     shown = _Written(max(after, _resumed(call)))
     status = EXIT_NOTHING
-    with call.connection.ending_gently(shown.place):
-        query = _behind(call, name, shown.place, _PAGE)
+    with call.connection.ending_gently(shown.seq):
+        query = _behind(call, name, shown.seq, _PAGE)
         async with aclosing(
-            call.services.queries.follow(query, after=shown.place, with_archives=True)
+            call.services.queries.follow(query, after=shown.seq, with_archives=True)
         ) as found:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -877,7 +877,7 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
                 pass
     await call.connection.output.flushed()
     if call.connection.is_asked_to_end:
-        call.say_cursor(shown.place)
+        call.say_cursor(shown.seq)
         return 0
     return status
 
@@ -885,11 +885,11 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
 class _Written:
     """The seq up to which everything was written out."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
 
-    def move(self, place: int) -> None:
-        self.place = place
+    def move(self, seq: int) -> None:
+        self.seq = seq
 
 
 def _resumed(call: Call) -> int:
@@ -909,9 +909,9 @@ async def _all_behind(call: Call, query: Query) -> list[Event]:
     return found[: query.limit]
 
 
-def _behind(call: Call, name: str, place: int, limit: int) -> Query:
+def _behind(call: Call, name: str, seq: int, limit: int) -> Query:
     senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
-    return Query(targets=(name,), senders=senders, threads=threads, after=place, limit=limit)
+    return Query(targets=(name,), senders=senders, threads=threads, after=seq, limit=limit)
 
 
 # --------------------
@@ -980,7 +980,7 @@ def _note_shown(call: Call, events: Sequence[Event]) -> None:
     """Remember that the caller knows messages which stay unread: a message back can be their answer."""
     if call.caller.kind == INSTANCE:
         seqs = [event.seq for event in events]
-        call.services.callers.attendance.shown.add(call.caller.name, BY_COMMANDS, seqs)
+        call.services.callers.member_presence.shown.add(call.caller.name, BY_COMMANDS, seqs)
 
 
 async def receipts(call: Call) -> int:
@@ -1143,9 +1143,9 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
     sent = f"{flat(message).priority}, from {message.sender} to {', '.join(names) or 'no agent'}"
     steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
     states: list[TraceStep] = []
-    place, seen = message.seq, 0
+    seq, seen = message.seq, 0
     while seen < _LIMIT_EVENTS and (
-        page := await call.services.queries.read(Query(after=place, limit=_TRACE_PAGE))
+        page := await call.services.queries.read(Query(after=seq, limit=_TRACE_PAGE))
     ):
         for event in page:
             found = _step_of(event, message)
@@ -1153,7 +1153,7 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
                 steps.append(found)
             elif event.type in AGENT_TYPES and agent_of(event) in names:
                 states.append(_state(event))
-        place, seen = page[-1].seq, seen + len(page)
+        seq, seen = page[-1].seq, seen + len(page)
     last = max(step.seq for step in steps)
     return steps + [state for state in states if not is_over or state.seq < last]
 
@@ -1176,7 +1176,7 @@ def _step_of(event: Event, message: Event) -> TraceStep | None:
         )
     if not isinstance(event.body, MessageSent):
         return None
-    if reply_place(event) == message.seq:
+    if answered_seq(event) == message.seq:
         return TraceStep(
             ts=event.ts,
             source="log",
@@ -1258,8 +1258,8 @@ def _gate(is_open: bool, reason: str) -> str:
 
 
 def _time(call: Call, ts_ms: int) -> str:
-    moment = datetime.fromtimestamp(ts_ms / 1000, call.zone)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}"
+    local_time = datetime.fromtimestamp(ts_ms / 1000, call.zone)
+    return f"{local_time:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}"
 
 
 # --------------------

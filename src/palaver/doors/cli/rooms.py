@@ -292,7 +292,7 @@ async def leave(call: Call) -> int:
     """End the caller's membership in a room."""
     room = await room_of(call, _path(call, ""))
     answer = await call.services.rooms.leave_room(call.caller, room_id=room, key=call.asked.key)
-    return await _said(call, answer, f"you have left {room}")
+    return await _print_result(call, answer, f"you have left {room}")
 
 
 async def list_rooms(call: Call) -> int:
@@ -335,7 +335,7 @@ async def kick(call: Call) -> int:
         key=call.asked.key,
     )
     had_it = "; the stick is free" if answer.target_was_owner else ""
-    return await _said(call, answer, f"{answer.target_agent_id} was removed from {room}{had_it}")
+    return await _print_result(call, answer, f"{answer.target_agent_id} was removed from {room}{had_it}")
 
 
 async def close(call: Call) -> int:
@@ -347,7 +347,7 @@ async def close(call: Call) -> int:
     answer = await call.services.rooms.close_room(
         call.caller, room_id=room, reason=call.parsed.value("--reason") or "", key=call.asked.key
     )
-    return await _said(call, answer, f"{room} is closed; its history stays readable")
+    return await _print_result(call, answer, f"{room} is closed; its history stays readable")
 
 
 async def add_note(call: Call) -> int:
@@ -357,7 +357,7 @@ async def add_note(call: Call) -> int:
     answer = await call.services.rooms.add_note(
         call.caller, room_id=room, body=await _text(call), turn_id=turn, key=call.asked.key
     )
-    return await _said(call, answer, f"note {short_id(answer.note_id)} was added to {room}")
+    return await _print_result(call, answer, f"note {short_id(answer.note_id)} was added to {room}")
 
 
 async def list_notes(call: Call) -> int:
@@ -385,7 +385,7 @@ async def resolve_note(call: Call) -> int:
         note_id=call.parsed.positionals[0],
         key=call.asked.key,
     )
-    return await _said(call, answer, f"note {short_id(answer.note_id)} is resolved")
+    return await _print_result(call, answer, f"note {short_id(answer.note_id)} is resolved")
 
 
 def _path(call: Call, otherwise: str = ".") -> str:
@@ -399,7 +399,7 @@ async def _text(call: Call) -> str:
     return words[0] if words else await text_from_stdin(call, LIMIT_BODY_BYTES)
 
 
-async def _said(call: Call, answer: ServiceResult, sentence: str) -> int:
+async def _print_result(call: Call, answer: ServiceResult, sentence: str) -> int:
     if call.is_json:
         await call.say_json(answer)
     else:
@@ -506,8 +506,8 @@ def _artifact_words(value: object) -> str:
         return _words(value)
     lines, note = value.get("lines"), value.get("note")
     numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
-    places = ":" + ",".join(map(_words, numbers)) if numbers else ""
-    return f"{value['path']}{places}" + (f" ({note})" if note else "")
+    ranges = ":" + ",".join(map(_words, numbers)) if numbers else ""
+    return f"{value['path']}{ranges}" + (f" ({note})" if note else "")
 
 
 def _words(value: object) -> str:
@@ -629,8 +629,8 @@ def turn_lines(call: Call, turn: GrantedTurn) -> Iterator[str]:
 
 def lease_lines(call: Call, lease: GrantedTurn | LeaseView) -> Iterator[str]:
     """Show when the lease expires."""
-    moment = _moment(call, lease.lease_expires_at or 0)
-    text = f"your lease runs until {moment} and is renewed while you work"
+    until = _time(call, lease.lease_expires_at or 0)
+    text = f"your lease runs until {until} and is renewed while you work"
     return _sentence(call, text, call.paint.dim)
 
 
@@ -693,11 +693,11 @@ def _stick_sentence(call: Call, room: StickView | DeniedTurn) -> str:
     if room.owner_agent_id:
         until = room.lease_expires_at or 0
         word = "over since" if until <= call.services.clock.now_ms() else "until"
-        lease = f"lease {word} {_moment(call, until)}"
+        lease = f"lease {word} {_time(call, until)}"
         return f"{room.owner_agent_id} owns the stick: turn {room.turn_id}, {lease}"
     if room.reserved_for:
         return (
-            f"the stick is reserved for {room.reserved_for} until {_moment(call, room.claim_expires_at or 0)}"
+            f"the stick is reserved for {room.reserved_for} until {_time(call, room.claim_expires_at or 0)}"
         )
     if room.room_state == "closed":
         return "the room is closed"
@@ -719,9 +719,9 @@ def _stick_of(member: MemberView) -> str:
     return ("parked" if member.parked else "waits") if member.waiting else "-"
 
 
-def _moment(call: Call, moment_ms: int) -> str:
-    return f"{call.clock_time(moment_ms)} ({_from_now(call, moment_ms)})"
+def _time(call: Call, time_ms: int) -> str:
+    return f"{call.clock_time(time_ms)} ({_from_now(call, time_ms)})"
 
 
-def _from_now(call: Call, moment_ms: int) -> str:
-    return relative_time(moment_ms - call.services.clock.now_ms())
+def _from_now(call: Call, time_ms: int) -> str:
+    return relative_time(time_ms - call.services.clock.now_ms())

@@ -205,7 +205,7 @@ class ArgvDoor:
     """Runs command lines."""
 
     services: Services
-    doorstep: CallerIdentifier
+    identifier: CallerIdentifier
 
     async def run(self, connection: ArgvConnection, asked: ThinRequest) -> int:
         """Run a command line and return its exit status."""
@@ -240,7 +240,7 @@ class ArgvDoor:
         words = before_the_text(asked.argv)
         if not words or _HELP & set(words) or _verb(asked) in _SERVED_BY_ANY_VERSION:
             return False
-        caller = self.doorstep.who(self._chain(connection), CallerClaim(marks=marks_of(asked.environment)))
+        caller = self.identifier.who(self._chain(connection), CallerClaim(marks=marks_of(asked.environment)))
         return caller.standing is Standing.HUMAN
 
     async def _command(self, connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) -> int:
@@ -253,13 +253,13 @@ class ArgvDoor:
             connection=connection,
             asked=asked,
             parsed=parsed,
-            place=partial(self.doorstep.place, chain, claim),
+            anchor_of=partial(self.identifier.anchor_of, chain, claim),
             table=TABLE,
-            caller=self._acting(self.doorstep.who(chain, claim), parsed),
+            caller=self._acting(self.identifier.who(chain, claim), parsed),
             marked=harness_of(marks) if marks else None,
         )
         if parsed.command.path[0] not in _NO_SIGN:
-            self.services.callers.attendance.saw(call.caller.name)
+            self.services.callers.member_presence.saw(call.caller.name)
         return await HANDLERS[parsed.command.path](call)
 
     def _advice(self, connection: ArgvConnection, asked: ThinRequest, error: PalaverError) -> str:
@@ -270,9 +270,9 @@ class ArgvDoor:
         claim = CallerClaim(marks=marks_of(asked.environment))
         try:
             chain = self._chain(connection)
-            if parsed.as_name and self._can_act(self.doorstep.who(chain, claim), parsed):
+            if parsed.as_name and self._can_act(self.identifier.who(chain, claim), parsed):
                 return f"You act as {parsed.as_name} with --as; leave it out to act as yourself"
-            return self.doorstep.why_not_person(chain, claim)
+            return self.identifier.why_not_person(chain, claim)
         except WhoAreYou:
             return ""
 

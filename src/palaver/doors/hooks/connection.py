@@ -33,7 +33,7 @@ from palaver.protocol.events import request_digest
 from palaver.protocol.requests import Join
 from palaver.protocol.thin import FrameReader, ThinRequest, asked_from_bytes, frame
 from palaver.services.evidence import HookRequest
-from palaver.services.permissions import Pending, PermissionDesk
+from palaver.services.permissions import Pending, PermissionService
 from palaver.services.services import Services
 from palaver.services.views import free_session
 
@@ -55,7 +55,7 @@ class HookPermissions:
 
     def __init__(self, services: Services) -> None:
         self._requests = services.agents.permissions
-        self._permissions = PermissionDesk(
+        self._permissions = PermissionService(
             services.agents.permissions,
             broker=services.broker,
             queries=services.queries,
@@ -126,10 +126,10 @@ _SLOW_MARK: Final = "slow"
 class HookAsking:
     """The handler of hooks that arrive from hook processes."""
 
-    def __init__(self, services: Services, doorstep: CallerIdentifier, desk: HookHandler) -> None:
+    def __init__(self, services: Services, identifier: CallerIdentifier, handler: HookHandler) -> None:
         self._services = services
-        self._doorstep = doorstep
-        self.desk = desk
+        self._identifier = identifier
+        self.handler = handler
         self.permissions = HookPermissions(services)
 
     async def answer(self, peer: Peer, asked: ThinRequest) -> HookReply | None:
@@ -147,9 +147,9 @@ class HookAsking:
         harness = arguments[0]
         chain = tuple(peer.chain(self._services.callers.seats.is_anchor))
         claim = CallerClaim(marks=marks_of(asked.environment), key=news.session)
-        if self._doorstep.is_forged(chain, claim, child=news.agent_id):
+        if self._identifier.is_forged(chain, claim, child=news.agent_id):
             return None
-        caller = self._doorstep.who(chain, claim)
+        caller = self._identifier.who(chain, claim)
         if caller.kind != INSTANCE:
             caller = await self._join_session(peer, caller, claim, harness, news)
             news = replace(news, is_new=True)
@@ -160,13 +160,13 @@ class HookAsking:
             return None  # It must not get the messages that the reply may contain.
         if is_installed and self._services.broker.directory.is_launched(caller.name):
             return None  # Hooks from its launch report already; do not count each event twice.
-        found = await self.desk.speakers.of(caller, news)
+        found = await self.handler.speakers.of(caller, news)
         if found is None:
             return None
         speaker, news = found  # The agent, or the sub-agent that the hook is about.
         self.permissions.hear(speaker, news)
         request = HookRequest(asked.key.hex(), is_repeat=asked.resume is not None)
-        return await self.desk.answer(speaker, harness, news, request)
+        return await self.handler.answer(speaker, harness, news, request)
 
     async def _join_session(
         self, peer: Peer, caller: Caller, claim: CallerClaim, harness: str, news: HookNews
@@ -180,7 +180,7 @@ class HookAsking:
             return caller
         chain = tuple(peer.chain())  # All processes, as for `pal join`: a seat is chosen among them.
         try:
-            anchor = self._doorstep.place(chain, claim)
+            anchor = self._identifier.anchor_of(chain, claim)
         except (AlreadyJoined, BadRequest):
             return caller
         if anchor.harness != harness:
@@ -189,7 +189,7 @@ class HookAsking:
         request = Join(harness=harness, seat=anchor.seat, session=session, cwd=news.cwd)
         joined = await self._services.broker.submit(who_joins(caller), request)
         assert isinstance(joined, Joined)
-        return self._doorstep.who(chain, claim)
+        return self._identifier.who(chain, claim)
 
     def _is_inside(self, chain: tuple[Process, ...], caller: Caller, news: HookNews) -> bool:
         """Return whether the hook is from another session of a harness that runs inside the agent.
@@ -203,7 +203,7 @@ class HookAsking:
         if anchored is None:
             return False
         between = chain[1 : anchored.index]
-        environment_of = self._doorstep.environments.look
+        environment_of = self._identifier.environments.look
         if not any(environment_of(process).harness for process in between):
             return False
         # The harness's own second process has the same marks as the first one and is its direct child.
@@ -282,7 +282,7 @@ class HookConnection(asyncio.Protocol):
         try:
             reply = await self._asking.answer(self._peer, asked)
             if reply is not None:
-                content = _encode(reply.said) if reply.said else b""
+                content = _encode(reply.content) if reply.content else b""
                 kind = b"M" if reply.offer is not None and b"M" in asked.can else kind
                 self._unsettled = reply
                 if not content:
@@ -324,7 +324,7 @@ class HookConnection(asyncio.Protocol):
     def _settle(self, *, has_left: bool) -> asyncio.Task[None] | None:
         """Report once whether the client has written the reply out. The returned task stores it."""
         reply, self._unsettled = self._unsettled, None
-        return None if reply is None else self._asking.desk.settle(reply, has_left=has_left)
+        return None if reply is None else self._asking.handler.settle(reply, has_left=has_left)
 
     def _send_reply(self, content: bytes, kind: bytes = b"H") -> None:
         self._send(frame(kind, content))
@@ -333,7 +333,7 @@ class HookConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def part(self, farewell: str | None) -> None:
+    def part(self, closing_text: str | None) -> None:
         """End a connection without a request or with an open permission request. Others are nearly done."""
         if not self._has_asked or self._pending is not None:
             self.abort()

@@ -8,7 +8,7 @@ from typing import Final
 
 from palaver.broker.broker import Broker
 from palaver.harness.base import instructions, subagent_instructions
-from palaver.harness.claude.monitor import places_in_notice
+from palaver.harness.claude.monitor import seqs_in_notice
 from palaver.harness.codex.launch import shell_tip
 from palaver.harness.gemini.hooks import SUBAGENT_TOOL
 from palaver.harness.hooks import THINKING, HookNews, HookStep
@@ -130,7 +130,7 @@ _NO_PROCESS: Final = HookRequest()
 class HookReply:
     """The reply to a hook, and the facts to store once it is known whether the reply left."""
 
-    said: dict[str, object]
+    content: dict[str, object]
     news: HookNews
     conversation: Conversation
     caller: Caller
@@ -182,7 +182,7 @@ class HookHandler:
             if not news.agent_id:
                 await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
             proven, doubtful = conversation.hear(news)
-            dropped = conversation.trail.take_dropped() if news.is_failed else frozenset()
+            dropped = conversation.context_evidence.take_dropped() if news.is_failed else frozenset()
             if is_first and conversation.may_be_delegated:
                 has_delegated = await self._has_delegated(caller.name)
                 conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
@@ -221,13 +221,13 @@ class HookHandler:
             return ()
         if news.step is HookStep.START:
             if news.source in _NEW_CONTEXT:
-                conversation.trail.forget()
+                conversation.context_evidence.forget()
             conversation.owes_instructions = news.is_deaf
             return () if news.is_deaf else (self._instructions(conversation.agent, news),)
         is_owed = conversation.owes_instructions and news.step is HookStep.PROMPT
         conversation.owes_instructions = conversation.owes_instructions and not is_owed
         texts = (self._instructions(conversation.agent, news),) if news.is_new or is_owed else ()
-        if news.step is HookStep.PROMPT and (seqs := places_in_notice(news.prompt)):
+        if news.step is HookStep.PROMPT and (seqs := seqs_in_notice(news.prompt)):
             return (*texts, self._arrived(conversation, seqs))
         return texts
 
@@ -257,7 +257,7 @@ class HookHandler:
         if news.step is not HookStep.PROMPT or news.agent_id:
             return
         rows, agent = self._queries.rows, conversation.agent
-        entries = [(seq, read_entry(rows, seq, agent)) for seq in sorted(places_in_notice(news.prompt))]
+        entries = [(seq, read_entry(rows, seq, agent)) for seq in sorted(seqs_in_notice(news.prompt))]
         late = [
             seq
             for seq, entry in entries
@@ -324,11 +324,11 @@ class HookHandler:
             self.outcomes.forget(conversation.agent, answer.proven | answer.doubtful | answer.dropped)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
-            is_lost = news.is_failed and conversation.trail.has_open
+            is_lost = news.is_failed and conversation.context_evidence.has_open
             if (news.step is HookStep.END or is_lost) and not news.agent_id:
                 self._conversations.part(conversation)
                 await self._conversations.finish(conversation.agent)
-            if not (news.is_over and answer.said and has_left):
+            if not (news.is_over and answer.content and has_left):
                 await self.speakers.ended(answer.caller, news)
 
     async def _say(self, caller: Caller, conversation: Conversation, status: SetStatus) -> None:
@@ -339,17 +339,19 @@ class HookHandler:
         if known is None or known.left:
             return
         is_same = (known.state, known.detail) == (status.state, status.detail)
-        is_known_idle = status.state == AgentState.IDLE and bool(known.holder) and conversation.said is None
-        if is_same and (is_known_idle or conversation.said == status):
+        is_known_idle = (
+            status.state == AgentState.IDLE and bool(known.holder) and conversation.reported is None
+        )
+        if is_same and (is_known_idle or conversation.reported == status):
             # A holder reads from the screen that its agent is idle, often before the first hook says so. If a
             # request was typed meanwhile, a second status would mean that the agent had ignored it.
-            conversation.said = status
+            conversation.reported = status
             return
         if status.state == AgentState.IDLE and _is_limited_on_screen(known, conversation):
             return
         if status.state != AgentState.BLOCKED and not status.file and self._has_dialog(known, conversation):
             return
-        conversation.said = status
+        conversation.reported = status
         await self._broker.submit(caller, status)
 
     def _is_past(self, conversation: Conversation) -> bool:
@@ -358,7 +360,7 @@ class HookHandler:
 
     def _has_dialog(self, known: Agent, conversation: Conversation) -> bool:
         """Return whether the terminal shows a dialog that no hook has reported; a late hook is ignored."""
-        if known.state != AgentState.BLOCKED or conversation.has_said(known):
+        if known.state != AgentState.BLOCKED or conversation.has_reported(known):
             return False
         levels = self._delivery.levels(known.name)
         return any(not level.is_open and level.reason == DIALOG for _, level in levels)
@@ -386,7 +388,7 @@ class HookHandler:
 
 def _is_limited_on_screen(known: Agent, conversation: Conversation) -> bool:
     """Return whether only the terminal shows a reached usage limit; the end of a turn does not end it."""
-    return bool(known.holder) and is_limited(known) and not conversation.has_said(known)
+    return bool(known.holder) and is_limited(known) and not conversation.has_reported(known)
 
 
 def _same_with(known: Agent, session: str) -> Join:
@@ -405,7 +407,7 @@ def _status(answer: HookReply) -> SetStatus | None:
     news = answer.news
     if news.agent_id and news.step is not HookStep.CALL:
         return None
-    if news.step is HookStep.TURN_END and answer.said:
+    if news.step is HookStep.TURN_END and answer.content:
         return SetStatus(state=AgentState.ACTIVE, detail=THINKING)
     if news.state is None:
         return None
@@ -437,28 +439,28 @@ def hook_input(arguments: Mapping[str, object]) -> dict[str, object]:
     if of_tool:
         known = data.get("tool_input")
         data["tool_input"] = {**(known if isinstance(known, Mapping) else {}), **of_tool}
-    if isinstance(said := given.get("stop_hook_active"), str):
-        given["stop_hook_active"] = said.lower() == "true"
+    if isinstance(value := given.get("stop_hook_active"), str):
+        given["stop_hook_active"] = value.lower() == "true"
     return {**data, **given}
 
 
 async def answer_hook(
-    desk: HookHandler, caller: Caller, harness: str, event: str, data: Mapping[str, object]
+    handler: HookHandler, caller: Caller, harness: str, event: str, data: Mapping[str, object]
 ) -> HookReply | None:
     """Return the reply to a hook; None if the caller is not an agent or has another harness."""
     news = read_hook(harness, event, data)
     if news is None or caller.kind != INSTANCE or caller.harness != harness:
         return None
-    speaks = await desk.speakers.of(caller, news)
-    return None if speaks is None else await desk.answer(speaks[0], harness, speaks[1])
+    speaks = await handler.speakers.of(caller, news)
+    return None if speaks is None else await handler.answer(speaks[0], harness, speaks[1])
 
 
 async def run_hook(
-    desk: HookHandler, caller: Caller, harness: str, event: str, data: Mapping[str, object]
+    handler: HookHandler, caller: Caller, harness: str, event: str, data: Mapping[str, object]
 ) -> dict[str, object]:
     """Return the reply to a hook, and record its messages as passed to the harness; {} without a reply."""
-    answer = await answer_hook(desk, caller, harness, event, data)
+    answer = await answer_hook(handler, caller, harness, event, data)
     if answer is None:
         return {}
-    desk.settle(answer, has_left=True)
-    return answer.said
+    handler.settle(answer, has_left=True)
+    return answer.content

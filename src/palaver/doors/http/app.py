@@ -181,7 +181,7 @@ def caller_of(services: Services, token: Token) -> Caller:
     agent = services.broker.directory.find(token.name)
     if agent is None:
         raise WhoAreYou(f"this token belongs to {token.name}, which has left the bus")
-    services.callers.attendance.spoke(agent.name)
+    services.callers.member_presence.spoke(agent.name)
     return caller_for(agent, at_most=Standing[token.standing.upper()])
 
 

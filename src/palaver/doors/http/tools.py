@@ -68,7 +68,7 @@ class HttpTools:
     async def _call(self, context: Context, params: CallToolRequestParams) -> calls.ToolResult:
         token = _token(context)
         id = token.id, str(context.request_id)
-        with anyio.CancelScope() as scope, self._services.callers.attendance.speaking(token.name):
+        with anyio.CancelScope() as scope, self._services.callers.member_presence.speaking(token.name):
             self._open.setdefault(id, []).append(scope)
             try:
                 return await calls.call_tool(

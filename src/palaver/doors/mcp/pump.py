@@ -109,10 +109,10 @@ class PumpCaller:
     """The search for the caller of one pump, repeated for every call: an agent may have joined since."""
 
     def __init__(
-        self, services: Services, doorstep: CallerIdentifier, peer: Peer, asked: ThinRequest, as_name: str
+        self, services: Services, identifier: CallerIdentifier, peer: Peer, asked: ThinRequest, as_name: str
     ) -> None:
         self._services = services
-        self._doorstep = doorstep
+        self._identifier = identifier
         self._peer = peer
         self._marks = marks_of(asked.environment)
         self._as_name = as_name
@@ -142,9 +142,9 @@ class PumpCaller:
     def _look(self, session: str) -> Caller:
         chain = self._chain(is_whole=False)
         claim = CallerClaim(marks=self._marks, key=session)
-        if self._doorstep.is_forged(chain, claim):
+        if self._identifier.is_forged(chain, claim):
             raise WhoAreYou("this call names another session than the one that started this server")
-        caller = self._doorstep.who(chain, claim)
+        caller = self._identifier.who(chain, claim)
         if not self._as_name or self._as_name.removeprefix("@").lower() == caller.name:
             return caller
         target = self._services.broker.directory.find(self._as_name)
@@ -155,7 +155,7 @@ class PumpCaller:
     async def _join_session(self, caller: Caller, session: str, key: bytes) -> Caller:
         claim = CallerClaim(marks=self._marks, key=session)
         try:
-            anchor = self._doorstep.place(self._chain(is_whole=True), claim)
+            anchor = self._identifier.anchor_of(self._chain(is_whole=True), claim)
         except AlreadyJoined:
             return self._look(session)
         own = free_session(self._services, anchor.harness, anchor.session)
@@ -201,7 +201,7 @@ class PumpDoor:
     """The parts that every pump uses."""
 
     services: Services
-    doorstep: CallerIdentifier
+    identifier: CallerIdentifier
     tasks: asyncio.TaskGroup
     loader: Loader
 
@@ -277,8 +277,8 @@ class PumpConnection(asyncio.Protocol):
         self._offered = choose_tools(parsed.value("--tools"))
         self._asked = asked
         self._token = PumpToken(asked.resume)
-        services, doorstep = self._door.services, self._door.doorstep
-        self._asking = PumpCaller(services, doorstep, self._peer, asked, parsed.as_name or "")
+        services, identifier = self._door.services, self._door.identifier
+        self._asking = PumpCaller(services, identifier, self._peer, asked, parsed.as_name or "")
         self._send(wire.line_frame(0))  # a client that receives nothing assumes that the daemon hangs
         self._door.tasks.create_task(self._load())
 
@@ -418,18 +418,18 @@ class PumpConnection(asyncio.Protocol):
 
     # The end
 
-    def part(self, farewell: str | None) -> None:
+    def part(self, closing_text: str | None) -> None:
         """End waiting calls now and the others when they are done, because the daemon stops.
 
-        With a `farewell` a waiting call gets it as an error; without one the client repeats it at the next
+        With a `closing_text` a waiting call gets it as an error; without it the client repeats it at the next
         daemon.
         """
         self._is_parting = True
         for id, known in list(self._open.items()):
             if known.is_waiting:
                 del self._open[id]
-                if farewell is not None:
-                    self._settle(known.number, wire.error_line(id, wire.STOPPED, farewell))
+                if closing_text is not None:
+                    self._settle(known.number, wire.error_line(id, wire.STOPPED, closing_text))
         self._end_if_done()
 
     def _end_if_done(self) -> None:

@@ -36,7 +36,7 @@ _NOTICE: Final = re.compile(
 )
 _FRAME: Final = re.compile(r"<(?=\s*/?\s*(?:system-reminder|task-notification|event)\b)", re.IGNORECASE)
 """Tags that a message must not open or close: Claude Code uses them around the message."""
-_PLACE: Final = re.compile(
+_SEQ: Final = re.compile(
     rf"^\[(?:(?:{'|'.join(INTENTS)})(?::[^\n]{{1,300}}?)?|thread:[^\n]{{1,300}}?|new message) #(\d{{1,18}})"
     r"(?::[A-Za-z0-9]+)?\] ",
     re.MULTILINE,
@@ -90,10 +90,10 @@ def wake_lines(messages: Sequence[MessageLine]) -> list[tuple[str, bool]]:
     return [(safe, is_whole and safe == text) for text, safe, is_whole in shown]
 
 
-def places_in_notice(prompt: str) -> frozenset[int]:
+def seqs_in_notice(prompt: str) -> frozenset[int]:
     """Return the seqs of the messages whose lines a prompt shows; empty for any other prompt."""
     return frozenset(
         int(found[1])
         for notice in _NOTICE.finditer(prompt)
-        for found in _PLACE.finditer(notice["lines"] or notice["said"] or "")
+        for found in _SEQ.finditer(notice["lines"] or notice["said"] or "")
     )

@@ -18,9 +18,9 @@ from palaver.harness.transcripts import (
     items,
     joined,
     mapping,
-    moment_ms,
     read_object,
     texts_in,
+    time_ms,
     word,
 )
 from palaver.protocol.transcript import ToolCall, TranscriptEntry
@@ -48,18 +48,18 @@ class ClaudeTranscript:
 
 
 def _read(gathering: Gathering, whole: Mapping[str, object]) -> Iterator[TranscriptEntry]:
-    kind, ts = whole.get("type"), moment_ms(whole.get("timestamp"))
+    kind, ts = whole.get("type"), time_ms(whole.get("timestamp"))
     message = mapping(whole.get("message"))
     if kind == ASSISTANT and message:
         yield from _read_assistant(gathering, whole, message, ts)
     elif kind == USER and message:
         yield from _read_user(gathering, whole, message, ts)
     elif kind == SYSTEM and (text := word(whole.get("content"))):
-        yield from gathering.said(SYSTEM, text, whole, ts)
+        yield from gathering.add_text(SYSTEM, text, whole, ts)
     elif kind == "attachment":
         role, text = _read_attachment(mapping(whole.get("attachment")))
         if text:
-            yield from gathering.said(role, text, whole, ts)
+            yield from gathering.add_text(role, text, whole, ts)
 
 
 def _read_assistant(
@@ -68,7 +68,7 @@ def _read_assistant(
     content = message.get("content")
     text = texts_in(content)
     if whole.get("isApiErrorMessage") is True:
-        yield from gathering.said(SYSTEM, text, whole, ts)
+        yield from gathering.add_text(SYSTEM, text, whole, ts)
         return
     blocks = [block for block in map(mapping, items(content)) if block.get("type") == "tool_use"]
     if not text and not blocks:
@@ -97,7 +97,7 @@ def _read_user(
     if text := texts_in(content):
         is_ours = whole.get("isMeta") is True or whole.get("isCompactSummary") is True
         role = SYSTEM if is_ours or _BY_MACHINE.match(text) else USER
-        yield from gathering.said(role, text, whole, ts)
+        yield from gathering.add_text(role, text, whole, ts)
 
 
 def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
@@ -114,7 +114,7 @@ def _read_attachment(attachment: Mapping[str, object]) -> tuple[str, str]:
     return SYSTEM, ""
 
 
-def claude_places(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
+def claude_folders(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
     """Return where the transcript may be, most likely first. A sub-agent's is below that of its parent."""
     patterns = (f"*/{session}.jsonl", f"*/*/subagents/agent-{session}.jsonl")
     folders = _folders(environment)

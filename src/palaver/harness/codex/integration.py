@@ -111,7 +111,7 @@ class CodexClient:
 
     def _hear(self, data: bytes) -> None:
         try:
-            message = wire.said_from_json(data)
+            message = wire.message_from_json(data)
         except BadRequest as error:
             _logger.warning("%s", error)
             return
@@ -436,7 +436,7 @@ class CodexIntegration:
             await self._client.open()
             loaded = wire.result_as(await self._client.ask(*wire.list_loaded()), wire.LoadedThreads)
             found = [await self._read(thread) for thread in loaded.data]
-            ours = sorted((one for one in found if one is not None), key=lambda one: one.moment)
+            ours = sorted((one for one in found if one is not None), key=lambda one: one.last_used)
             for thread in ours:
                 self._threads.found(thread)
         except (PalaverError, Refused) as error:

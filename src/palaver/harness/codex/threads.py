@@ -356,8 +356,8 @@ class Threads:
         limits = _part(params, "rateLimits")
         windows = [_part(limits, name) for name in ("primary", "secondary")]
         full = [window for window in windows if as_number(window.get("usedPercent")) >= 100]
-        moments = [as_number(window.get("resetsAt")) for window in full]
-        self._resets_at = max(filter(None, moments), default=None)
+        reset_times = [as_number(window.get("resetsAt")) for window in full]
+        self._resets_at = max(filter(None, reset_times), default=None)
 
     # Queries
 

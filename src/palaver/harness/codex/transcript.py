@@ -17,9 +17,9 @@ from palaver.harness.transcripts import (
     items,
     joined,
     mapping,
-    moment_ms,
     read_object,
     texts_in,
+    time_ms,
     word,
 )
 from palaver.protocol.transcript import ToolCall, TranscriptEntry
@@ -61,16 +61,16 @@ class _Thread:
         self._turn = 0
 
     def read(self, whole: Mapping[str, object]) -> Iterator[TranscriptEntry]:
-        payload, ts = mapping(whole.get("payload")), moment_ms(whole.get("timestamp"))
+        payload, ts = mapping(whole.get("payload")), time_ms(whole.get("timestamp"))
         kind = whole.get("type")
         if kind == "response_item":
             yield from self._read_item(payload, whole, ts)
         elif kind == "compacted":
             text = word(payload.get("message")) or "The conversation was compacted."
-            yield from self._gathering.said(SYSTEM, text, whole, ts)
+            yield from self._gathering.add_text(SYSTEM, text, whole, ts)
         elif kind == "event_msg" and payload.get("type") == "turn_aborted":
             reason = word(payload.get("reason")) or "interrupted"
-            yield from self._gathering.said(SYSTEM, f"The turn was ended: {reason}.", whole, ts)
+            yield from self._gathering.add_text(SYSTEM, f"The turn was ended: {reason}.", whole, ts)
 
     def rest(self) -> Iterator[TranscriptEntry]:
         return self._gathering.rest()
@@ -104,18 +104,18 @@ class _Thread:
         if _is_setup(item, text):
             return
         if hook := _HOOK_PROMPT.fullmatch(text):
-            yield from self._gathering.said(SYSTEM, hook[1], whole, ts)
+            yield from self._gathering.add_text(SYSTEM, hook[1], whole, ts)
             return
         role = USER if item.get("role") == USER else SYSTEM
-        yield from self._gathering.said(role, text, whole, ts)
+        yield from self._gathering.add_text(role, text, whole, ts)
         if role == USER:
             self._turn += 1
 
 
 def _is_setup(item: Mapping[str, object], text: str) -> bool:
     kinds = items(mapping(item.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds"))
-    is_said_so = any(word(kind).endswith((".instructions", ".environment_context")) for kind in kinds)
-    return is_said_so or _SETUP.match(text) is not None
+    is_marked = any(word(kind).endswith((".instructions", ".environment_context")) for kind in kinds)
+    return is_marked or _SETUP.match(text) is not None
 
 
 def _read_call(kind: str, item: Mapping[str, object]) -> ToolCall:
@@ -139,7 +139,7 @@ def _read_output(output: object) -> tuple[str, bool]:
     return text[head.end() :], (head["status"] or "0") != "0"
 
 
-def codex_places(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
+def codex_folders(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
     """Return where the transcript of a thread may be, most likely first."""
     home = environment.get("HOME", "")
     folders = (environment.get("CODEX_HOME", ""), f"{home}/.codex" if home else "")

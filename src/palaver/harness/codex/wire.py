@@ -65,15 +65,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     code: int = 0
 
 
-_said: Final = msgspec.json.Decoder(CodexMessage).decode
+_decode_message: Final = msgspec.json.Decoder(CodexMessage).decode
 _encode: Final = msgspec.json.Encoder().encode
 INITIALIZED: Final = Notice(method="initialized")
 
 
-def said_from_json(data: bytes) -> CodexMessage:
+def message_from_json(data: bytes) -> CodexMessage:
     """Decode a message; raises BadRequest if it is malformed."""
     try:
-        return _said(data)
+        return _decode_message(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the app-server sent an unreadable message: {error}") from error
 
@@ -171,7 +171,7 @@ class CodexThread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return is_spawned and not self.ephemeral and self.parent_thread_id is not None
 
     @property
-    def moment(self) -> int:
+    def last_used(self) -> int:
         """When it was last used."""
         return max(self.recency_at or 0, self.created_at or 0)
 

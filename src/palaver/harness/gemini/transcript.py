@@ -18,9 +18,9 @@ from palaver.harness.transcripts import (
     items,
     joined,
     mapping,
-    moment_ms,
     read_object,
     texts_in,
+    time_ms,
     word,
 )
 from palaver.protocol.transcript import ToolCall, TranscriptEntry
@@ -95,7 +95,7 @@ class _GeminiSession:
         is_new = any(one and one not in self._seen for one in ids)
         if self._last and is_new and self._last not in ids:
             yield from self.rest()
-            ts = moment_ms(mapping(whole.get("$set")).get("lastUpdated"))
+            ts = time_ms(mapping(whole.get("$set")).get("lastUpdated"))
             yield TranscriptEntry(role=SYSTEM, text=_COMPRESSED, whole={"$set": "messages"}, ts=ts)
         for message in messages:
             if word(message.get("id")) not in self._seen:
@@ -111,7 +111,7 @@ class _GeminiSession:
             return
         self._seen.add(key)
         self._last = key
-        text, ts = texts_in(message.get("content")), moment_ms(message.get("timestamp"))
+        text, ts = texts_in(message.get("content")), time_ms(message.get("timestamp"))
         if kind == "gemini":
             yield from self.rest()
             self._open = message
@@ -145,7 +145,7 @@ def _answer(message: Mapping[str, object], late: Mapping[str, ToolCall]) -> Tran
         text=texts_in(message.get("content")),
         tools=tuple(tools),
         whole=message,
-        ts=moment_ms(message.get("timestamp")),
+        ts=time_ms(message.get("timestamp")),
     )
 
 
@@ -178,7 +178,7 @@ def _answers(content: object) -> dict[str, ToolCall]:
     return found
 
 
-def gemini_places(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
+def gemini_folders(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
     """Return where a session may be; the file names contain the start of its id."""
     homes = dict.fromkeys(filter(None, (environment.get("GEMINI_CLI_HOME"), environment.get("HOME"))))
     return tuple(

@@ -243,7 +243,7 @@ class OpenCodeIntegration:
     async def _follow(self) -> None:
         await self._server.ask("GET", wire.HEALTH, limit_s=_HEALTH_S)
         async for data in self._server.follow(wire.EVENTS, first_s=_FIRST_S, silence_s=_SILENCE_S):
-            if (event := wire.said_from_bytes(data)) is None:
+            if (event := wire.event_from_bytes(data)) is None:
                 continue
             if event.type == "server.connected":
                 # Later events stay queued in the stream until this is done.
@@ -271,7 +271,7 @@ class OpenCodeIntegration:
         sessions.questions(await self._get(wire.QUESTIONS), is_permission=False)
         for session in self._texts.sessions | sessions.asking() | {sessions.current} - {""}:
             current = sessions.current
-            for event in wire.said_in_messages(await self._messages(session)):
+            for event in wire.events_in_messages(await self._messages(session)):
                 sessions.hear(event)
             sessions.choose(current if sessions.has(current) else "")
         self._settle()

@@ -289,10 +289,10 @@ class Sessions:
     def newest(self, since_ms: int, *, by_creation: bool = False) -> str:
         """Return the root session that was last used, or created, since then; empty if there is no match."""
 
-        def moment(talk: SessionState) -> int:
+        def used_ms(talk: SessionState) -> int:
             return talk.created_ms if by_creation else talk.updated_ms
 
-        roots = {name: moment(talk) for name, talk in self._talks.items() if not talk.parent}
+        roots = {name: used_ms(talk) for name, talk in self._talks.items() if not talk.parent}
         found = max(roots, key=roots.__getitem__, default="")
         return found if found and roots[found] >= since_ms else ""
 

@@ -15,8 +15,8 @@ from palaver.harness.transcripts import (
     items,
     joined,
     mapping,
-    moment_ms,
     read_object,
+    time_ms,
     word,
 )
 from palaver.protocol.transcript import ToolCall, TranscriptEntry
@@ -51,7 +51,7 @@ def _entry(whole: Mapping[str, object]) -> TranscriptEntry | None:
         text = joined((text, f"(error: {reason})"))
     if not text and not tools:
         return None
-    ts = moment_ms(mapping(info.get("time")).get("created"))
+    ts = time_ms(mapping(info.get("time")).get("created"))
     return TranscriptEntry(role=role, text=text, tools=tools, whole=whole, ts=ts)
 
 
@@ -67,7 +67,7 @@ def _tool(part: Mapping[str, object]) -> ToolCall:
     )
 
 
-def opencode_places(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
+def opencode_folders(session: str, environment: Mapping[str, str]) -> tuple[TranscriptFolder, ...]:
     """Return where the databases are; each contains many sessions."""
     home, named = environment.get("HOME", ""), environment.get("OPENCODE_DB", "")
     data = environment.get("XDG_DATA_HOME") or (f"{home}/.local/share" if home else "")

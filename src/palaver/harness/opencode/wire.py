@@ -131,14 +131,14 @@ def json_from_bytes(data: bytes) -> object:
         return None
 
 
-def said_from_bytes(data: bytes) -> OpenCodeEvent | None:
+def event_from_bytes(data: bytes) -> OpenCodeEvent | None:
     """Decode one event; None if it is malformed."""
     found = as_map(json_from_bytes(data))
     kind = found.get("type")
     return OpenCodeEvent(kind, as_map(found.get("properties"))) if isinstance(kind, str) else None
 
 
-def said_in_messages(found: object) -> Iterator[OpenCodeEvent]:
+def events_in_messages(found: object) -> Iterator[OpenCodeEvent]:
     """Yield the messages of a session as the events that would report them."""
     for message in as_list(found):
         info = as_map(message.get("info"))
@@ -213,7 +213,7 @@ def limit_in_retry(status: Mapping[str, object], now_ms: int) -> UsageLimit | No
     is_limit = _says_so(text_in(status, "message")) or as_map(status.get("action")).get("reason") in _REASONS
     if not is_limit and not (is_named and wait_ms > LONG_WAIT_MS):
         return None
-    return UsageLimit(_moment(now_ms + wait_ms) if is_named else 0)
+    return UsageLimit(_valid_time_ms(now_ms + wait_ms) if is_named else 0)
 
 
 def limit_in_error(error: Mapping[str, object], now_ms: int) -> UsageLimit | None:
@@ -224,7 +224,7 @@ def limit_in_error(error: Mapping[str, object], now_ms: int) -> UsageLimit | Non
     is_slowed = about.get("statusCode") == _TOO_MANY and wait_ms > LONG_WAIT_MS
     if not says_so and not is_slowed and about.get("statusCode") != _PAYMENT:
         return None
-    return UsageLimit(_moment(now_ms + wait_ms) if wait_ms else 0)
+    return UsageLimit(_valid_time_ms(now_ms + wait_ms) if wait_ms else 0)
 
 
 def error_text(error: Mapping[str, object]) -> str:
@@ -252,7 +252,7 @@ def _wait_ms(headers: Mapping[str, object], now_ms: int) -> int:
         return 0
 
 
-def _moment(ms: int) -> int:
+def _valid_time_ms(ms: int) -> int:
     return ms if 0 < ms < _LATEST_MS else 0
 
 

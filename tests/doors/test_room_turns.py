@@ -50,7 +50,7 @@ def members_of(answer: RoomResult) -> list[dict[str, Any]]:
 async def test_free_stick_is_granted_at_once(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
 
-    answer = await stage.desk.wait_for_turn(luna, room_id="#work")
+    answer = await stage.rendered.wait_for_turn(luna, room_id="#work")
 
     assert (answer["status"], answer["reason"], answer["turn_id"]) == ("your_turn", "open_claim", 1)
     assert answer["lease_id"] == stage.room().lease
@@ -62,7 +62,7 @@ async def test_free_stick_is_granted_at_once(stage: Stage, work: Path) -> None:
 async def test_release_wakes_a_waiter_that_gets_the_handoff(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
 
     released = await stage.release(luna)
@@ -76,7 +76,7 @@ async def test_release_wakes_a_waiter_that_gets_the_handoff(stage: Stage, work: 
 async def test_wait_without_a_turn_ends_at_its_limit_and_names_the_owner(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=30_000))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", max_wait_ms=30_000))
     await stage.settle()
 
     await stage.timers.advance(29.9)
@@ -98,7 +98,9 @@ async def test_wait_lasts_as_requested_within_its_limit(
 ) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=asked, limit_ms=limit))
+    waiting = stage.start(
+        stage.rendered.wait_for_turn(nova, room_id="work", max_wait_ms=asked, limit_ms=limit)
+    )
     await stage.settle()
 
     await stage.timers.advance(lasts_s - 1)
@@ -111,7 +113,7 @@ async def test_wait_lasts_as_requested_within_its_limit(
 async def test_wait_without_a_limit_lasts_until_a_takeover_is_possible(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", limit_ms=None))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", limit_ms=None))
     await stage.settle()
 
     await stage.timers.advance(40 * MINUTE_S)
@@ -134,7 +136,7 @@ async def test_waiting_queries_only_after_a_notification(stage: Stage, work: Pat
         return await submit(caller, request, key=key)
 
     stage.broker.submit = counting  # type: ignore[method-assign, assignment]  # counts calls, changes nothing
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=100_000))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", max_wait_ms=100_000))
     await stage.settle()
     before = asked
 
@@ -151,7 +153,7 @@ async def test_next_waiter_gets_the_stick_after_the_grace_of_an_absent_one(stage
     await stage.release(luna)
     assert stage.room().state == "idle"
 
-    waiting = stage.start(stage.desk.wait_for_turn(rosa, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(rosa, room_id="work"))
     await stage.settle()
     assert not waiting.done()
     await stage.timers.advance(10.1)
@@ -163,7 +165,7 @@ async def test_next_waiter_gets_the_stick_after_the_grace_of_an_absent_one(stage
 async def test_cancelled_wait_leaves_no_waiter(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
     assert stage.book.is_waiting(stage.room().id, "nova")
 
@@ -179,10 +181,10 @@ async def test_cancelled_wait_leaves_no_waiter(stage: Stage, work: Path) -> None
 async def test_member_removed_while_waiting_gets_an_error(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
 
-    await stage.desk.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
+    await stage.rendered.kick_member(HUMAN, room_id="work", target_agent_id="nova", force=True)
 
     with pytest.raises(UnknownMember):
         await done(waiting)
@@ -192,21 +194,21 @@ async def test_closing_the_room_ends_the_wait(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     room = stage.room().id
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
 
-    closed = await stage.desk.close_room(HUMAN, room_id="work", reason="done")
+    closed = await stage.rendered.close_room(HUMAN, room_id="work", reason="done")
 
     assert closed["status"] == closed["room_state"] == "closed"
     assert (await done(waiting))["status"] == "closed"
-    assert (await stage.desk.wait_for_turn(nova, room_id=room))["status"] == "closed"
+    assert (await stage.rendered.wait_for_turn(nova, room_id=room))["status"] == "closed"
 
 
 async def test_idle_owner_does_not_end_a_wait_but_a_new_call_reports_it(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.submit(luna, SetStatus(state="idle"))
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", limit_ms=None))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", limit_ms=None))
     await stage.settle()
 
     await stage.timers.advance(20 * MINUTE_S)
@@ -225,17 +227,19 @@ async def test_owner_with_expired_lease_can_heartbeat_until_a_takeover(stage: St
     assert (await stage.claim(luna))["reason"] == "lease_expired"
     assert (await stage.claim(nova))["status"] == "takeover_available"
 
-    beat = await stage.desk.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
+    beat = await stage.rendered.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
 
     assert beat["status"] == "ok"
     assert beat["lease_expires_at"] == stage.clock.now_ms() + LEASE_S * 1000
     assert (await stage.claim(nova))["status"] == "not_yet"
 
     await stage.timers.advance(LEASE_S + 1)
-    taken = await stage.desk.takeover_stick(nova, room_id="work", expected_turn_id=1, reason="it is silent")
+    taken = await stage.rendered.takeover_stick(
+        nova, room_id="work", expected_turn_id=1, reason="it is silent"
+    )
     assert (taken["status"], taken["reason"], taken["revoked"]) == ("your_turn", "owner_timeout", "luna")
     with pytest.raises(TurnMismatch):
-        await stage.desk.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
+        await stage.rendered.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
 
 
 async def test_heartbeat_writes_nothing(stage: Stage, work: Path) -> None:
@@ -244,11 +248,11 @@ async def test_heartbeat_writes_nothing(stage: Stage, work: Path) -> None:
     room, last = stage.room(), stage.log.last()
 
     for _ in range(100):
-        await stage.desk.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
+        await stage.rendered.heartbeat(luna, room_id="work", lease_id=room.lease, expected_turn_id=1)
 
     assert stage.log.last() == last
     with pytest.raises(StaleLease):
-        await stage.desk.heartbeat(luna, room_id="work", lease_id="no", expected_turn_id=1)
+        await stage.rendered.heartbeat(luna, room_id="work", lease_id="no", expected_turn_id=1)
 
 
 async def test_owner_activity_renews_its_lease(stage: Stage, work: Path) -> None:
@@ -256,7 +260,7 @@ async def test_owner_activity_renews_its_lease(stage: Stage, work: Path) -> None
     await stage.claim(luna)
     await stage.timers.advance(LEASE_S - 1)
 
-    await stage.desk.get_room_state(luna, room_id="work")
+    await stage.rendered.get_room_state(luna, room_id="work")
     await stage.timers.advance(LEASE_S - 1)
     assert (await stage.claim(nova))["status"] == "not_yet"
     await stage.submit(luna, SetStatus(state="blocked"))
@@ -300,14 +304,14 @@ async def test_refused_park_leaves_the_member_unparked(stage: Stage, work: Path)
     with pytest.raises(ParkRequiresRelease):
         await stage.claim(luna, mode="parked")
 
-    state = await stage.desk.get_room_state(nova, room_id="work")
+    state = await stage.rendered.get_room_state(nova, room_id="work")
     assert [member["parked"] for member in members_of(state)] == [False, False]
 
 
 async def test_base_name_or_harness_never_selects_the_caller(stage: Stage, work: Path) -> None:
     os.makedirs(work)
     mine = await stage.join("luna", tag="api", harness="codex")
-    await stage.desk.join_path(mine, context_path=str(work))
+    await stage.rendered.join_path(mine, context_path=str(work))
     await stage.claim(mine)
     fields: dict[str, Any] = {
         "room_id": "work",
@@ -317,13 +321,13 @@ async def test_base_name_or_harness_never_selects_the_caller(stage: Stage, work:
     }
     for word in ("codex", "luna"):
         with pytest.raises(UnknownMember):
-            await stage.desk.pass_stick(mine, to_agent_id=word, **fields)
+            await stage.rendered.pass_stick(mine, to_agent_id=word, **fields)
         with pytest.raises(UnknownTarget):
-            await stage.desk.kick_member(mine, room_id="work", target_agent_id=word)
+            await stage.rendered.kick_member(mine, room_id="work", target_agent_id=word)
     other = await stage.join("nova", harness="codex")
-    await stage.desk.join_path(other, context_path=str(work))
+    await stage.rendered.join_path(other, context_path=str(work))
 
-    passed = await stage.desk.pass_stick(mine, to_agent_id="codex", **fields)
+    passed = await stage.rendered.pass_stick(mine, to_agent_id="codex", **fields)
 
     assert passed["reserved_for"] == "nova"
 
@@ -332,10 +336,10 @@ async def test_waiter_without_a_process_gets_the_stick(stage: Stage, work: Path)
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     await stage.submit(nova, Leave())
-    await stage.desk.join_path(nova, context_path=str(work))
+    await stage.rendered.join_path(nova, context_path=str(work))
     stage.present.discard("nova")
     with stage.book.speaking("nova"):
-        waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+        waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
         await stage.timers.advance(30)
 
         released = await stage.release(luna)
@@ -357,11 +361,11 @@ async def test_stick_can_be_passed_to_a_waiter_without_a_process(stage: Stage, w
     }
     await stage.timers.advance(30)
     with pytest.raises(RecipientUnreachable):
-        await stage.desk.pass_stick(luna, **fields)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", mode="parked"))
+        await stage.rendered.pass_stick(luna, **fields)
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", mode="parked"))
     await stage.settle()
 
-    await stage.desk.pass_stick(luna, **fields)
+    await stage.rendered.pass_stick(luna, **fields)
 
     assert (await done(waiting))["reason"] == "direct_pass"
 
@@ -373,7 +377,7 @@ async def test_parked_member_is_notified_once_of_a_pending_handoff(stage: Stage,
         await stage.claim(luna, mode="parked")
     await stage.release(luna)
 
-    first = await stage.desk.wait_for_turn(luna, room_id="work", mode="parked")
+    first = await stage.rendered.wait_for_turn(luna, room_id="work", mode="parked")
     second = await stage.claim(luna, mode="parked")
 
     assert (first["status"], first["reason"]) == ("not_yet", "auto_claim_disabled")
@@ -385,10 +389,10 @@ async def test_parked_member_is_notified_once_of_a_pending_handoff(stage: Stage,
 async def test_stick_passed_to_a_parked_member_is_its_turn(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", mode="parked"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", mode="parked"))
     await stage.settle()
 
-    passed = await stage.desk.pass_stick(
+    passed = await stage.rendered.pass_stick(
         luna,
         room_id="work",
         lease_id=stage.room().lease,
@@ -404,7 +408,9 @@ async def test_stick_passed_to_a_parked_member_is_its_turn(stage: Stage, work: P
 async def test_solo_claim_can_be_disabled_and_a_turn_carries_messages(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     alone = await stage.claim(luna, allow_solo_claim=False)
-    waiting = stage.start(stage.desk.wait_for_turn(luna, room_id="work", allow_solo_claim=False, events=True))
+    waiting = stage.start(
+        stage.rendered.wait_for_turn(luna, room_id="work", allow_solo_claim=False, events=True)
+    )
     await stage.settle()
     assert (alone["status"], waiting.done()) == ("not_yet", False)
 
@@ -414,7 +420,7 @@ async def test_solo_claim_can_be_disabled_and_a_turn_carries_messages(stage: Sta
 
     await stage.timers.advance(11)
     await stage.release(luna)
-    await stage.desk.send_message(nova, room_id="work", body="start with the tests", to_agent_id="luna")
+    await stage.rendered.send_message(nova, room_id="work", body="start with the tests", to_agent_id="luna")
     await stage.timers.advance(61)
     again = await stage.claim(luna, events=True)
     assert again["status"] == "your_turn"
@@ -426,17 +432,19 @@ async def test_wait_with_events_ends_with_the_first_event(stage: Stage, work: Pa
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     before = stage.log.last()
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", events=True))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", events=True))
     other = stage.start(
-        stage.desk.wait_for_turn(nova, room_id="work", events=True, is_woken_by_events=False, max_wait_ms=0)
+        stage.rendered.wait_for_turn(
+            nova, room_id="work", events=True, is_woken_by_events=False, max_wait_ms=0
+        )
     )
     await stage.settle()
     assert (waiting.done(), (await done(other))["events"]) == (False, [])
 
-    sent = await stage.desk.send_message(luna, room_id="work", body="almost done", to_agent_id="nova")
+    sent = await stage.rendered.send_message(luna, room_id="work", body="almost done", to_agent_id="nova")
     answer = await done(waiting)
     again = stage.start(
-        stage.desk.wait_for_turn(nova, room_id="work", after_event_seq=answer["cursor_event_seq"])
+        stage.rendered.wait_for_turn(nova, room_id="work", after_event_seq=answer["cursor_event_seq"])
     )
     await stage.settle()
 
@@ -452,8 +460,8 @@ async def test_repeated_wait_also_returns_events_since_its_first_start(stage: St
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     start = stage.log.last()
-    await stage.desk.leave_room(luna, room_id="work")
-    await stage.desk.join_path(luna, context_path=str(work))
+    await stage.rendered.leave_room(luna, room_id="work")
+    await stage.rendered.join_path(luna, context_path=str(work))
 
     answer = await stage.claim(nova, events=True, since_event_seq=start)
 
@@ -463,11 +471,11 @@ async def test_repeated_wait_also_returns_events_since_its_first_start(stage: St
 async def test_second_wait_of_a_member_is_refused(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    first = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    first = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
 
     with pytest.raises(DuplicateWait) as refused:
-        await stage.desk.wait_for_turn(nova, room_id="work")
+        await stage.rendered.wait_for_turn(nova, room_id="work")
 
     assert refused.value.code == "duplicate_listener"
     assert refused.value.details == {"agent_id": "nova", "room": stage.room().id}
@@ -475,11 +483,11 @@ async def test_second_wait_of_a_member_is_refused(stage: Stage, work: Path) -> N
     await stage.release(luna)
     assert (await done(first))["status"] == "your_turn"
     await stage.release(nova)
-    after = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    after = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
     after.cancel()
     await stage.settle()
-    last = stage.start(stage.desk.wait_for_turn(nova, room_id="work", max_wait_ms=1))
+    last = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", max_wait_ms=1))
     await stage.settle()
     await stage.timers.advance(1)
     assert (await done(last))["status"] == "not_yet"
@@ -489,16 +497,16 @@ async def test_repeated_wait_of_one_request_is_allowed(stage: Stage, work: Path)
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
     key = b"k" * 16
-    first = stage.start(stage.desk.wait_for_turn(nova, room_id="work", key=key))
+    first = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", key=key))
     await stage.settle()
 
-    again = stage.start(stage.desk.wait_for_turn(nova, room_id="work", key=key))
+    again = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", key=key))
     await stage.settle()
     first.cancel()
     await stage.settle()
 
     with pytest.raises(DuplicateWait):
-        await stage.desk.wait_for_turn(nova, room_id="work", key=b"o" * 16)
+        await stage.rendered.wait_for_turn(nova, room_id="work", key=b"o" * 16)
     await stage.release(luna)
     assert (await done(again))["status"] == "your_turn"
 
@@ -509,14 +517,18 @@ async def test_takeover_needs_a_reason(stage: Stage, work: Path, reason: str) ->
     turn = await stage.claim(luna)
 
     with pytest.raises(BadRequest, match="needs a reason"):
-        await stage.desk.takeover_stick(nova, room_id="work", expected_turn_id=turn["turn_id"], reason=reason)
+        await stage.rendered.takeover_stick(
+            nova, room_id="work", expected_turn_id=turn["turn_id"], reason=reason
+        )
 
 
 async def test_events_with_a_turn_are_from_others_and_from_this_turn(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     before = stage.log.last()
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work", events=True, after_event_seq=before))
+    waiting = stage.start(
+        stage.rendered.wait_for_turn(nova, room_id="work", events=True, after_event_seq=before)
+    )
     await stage.settle()
     await stage.release(luna)
 
@@ -542,7 +554,7 @@ async def test_observers_and_non_members_cannot_wait_for_a_turn(stage: Stage, wo
     with pytest.raises(UnknownMember):
         await stage.claim(script)
     with pytest.raises(RoomNotFound):
-        await stage.desk.wait_for_turn(rosa, room_id="nowhere")
+        await stage.rendered.wait_for_turn(rosa, room_id="nowhere")
     with pytest.raises(BadRequest, match="modes"):
         await stage.claim(rosa, mode="standing")
     assert stage.book.waiters(stage.room().id) == []
@@ -553,11 +565,11 @@ async def test_only_an_operator_overrides(stage: Stage, work: Path) -> None:
     await stage.claim(luna)
 
     with pytest.raises(NotAllowed):
-        await stage.desk.takeover_stick(
+        await stage.rendered.takeover_stick(
             nova, room_id="work", expected_turn_id=1, reason="now", operator_override=True
         )
-    await stage.desk.join_path(HUMAN, context_path=str(work))
-    taken = await stage.desk.takeover_stick(
+    await stage.rendered.join_path(HUMAN, context_path=str(work))
+    taken = await stage.rendered.takeover_stick(
         HUMAN, room_id="work", expected_turn_id=1, reason="now", operator_override=True
     )
 
@@ -567,7 +579,7 @@ async def test_only_an_operator_overrides(stage: Stage, work: Path) -> None:
 async def test_two_waiters_never_get_the_same_turn(stage: Stage, work: Path) -> None:
     callers = await stage.seat(work, *(f"agent{number}" for number in range(8)))
     first = await stage.claim(callers[0])
-    waits = [stage.start(stage.desk.wait_for_turn(one, room_id="work")) for one in callers[1:]]
+    waits = [stage.start(stage.rendered.wait_for_turn(one, room_id="work")) for one in callers[1:]]
     await stage.settle()
     turns = [first["turn_id"]]
 
@@ -593,7 +605,7 @@ async def test_two_waiters_never_get_the_same_turn(stage: Stage, work: Path) -> 
 async def test_owner_that_leaves_the_bus_releases_the_stick(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
 
     await stage.submit(luna, Leave())

@@ -1,4 +1,4 @@
-"""Attendance: which agents wait, send heartbeats and were seen, and what the log knows of it."""
+"""Presence of members: which agents wait, send heartbeats and were seen, and what the log knows of it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.fakes import HUMAN, START_MS, Bus, open_memory, opened_bus
 
-from palaver.domain.lease import Attendance, take_facts
+from palaver.domain.lease import MemberPresence, take_facts
 from palaver.errors import BadRequest
-from palaver.identity.presence import LIMIT_NAMES, AttendanceBook
+from palaver.identity.presence import LIMIT_NAMES, MemberPresenceBook
 from palaver.protocol.envelope import Draft
 from palaver.protocol.requests import JoinRoom, Leave, SetStatus
 
@@ -22,8 +22,8 @@ async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
 
 
 @pytest.fixture
-def book(bus: Bus) -> AttendanceBook:
-    return AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+def book(bus: Bus) -> MemberPresenceBook:
+    return MemberPresenceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
 
 
 async def _write(bus: Bus, type: str, sender: str, *to: str, **payload: object) -> None:
@@ -33,8 +33,8 @@ async def _write(bus: Bus, type: str, sender: str, *to: str, **payload: object) 
     await bus.log.commit(None, lambda rows: draft)
 
 
-def test_attendance_book_provides_the_facts_for_room_decisions(book: AttendanceBook) -> None:
-    kept: Attendance = book
+def test_presence_book_provides_the_facts_for_room_decisions(book: MemberPresenceBook) -> None:
+    kept: MemberPresence = book
 
     facts = take_facts(kept, START_MS, ROOM, ["luna"])
 
@@ -43,7 +43,7 @@ def test_attendance_book_provides_the_facts_for_room_decisions(book: AttendanceB
     assert not facts.of("luna").is_present
 
 
-async def test_agent_waits_for_as_long_as_one_of_its_calls_waits(bus: Bus, book: AttendanceBook) -> None:
+async def test_agent_waits_for_as_long_as_one_of_its_calls_waits(bus: Bus, book: MemberPresenceBook) -> None:
     with book.waiting(ROOM, "luna"):
         with book.waiting(ROOM, "luna", is_parked=True):
             assert book.is_parked(ROOM, "luna")
@@ -61,7 +61,7 @@ async def test_agent_waits_for_as_long_as_one_of_its_calls_waits(bus: Bus, book:
 
 
 async def test_agent_may_know_messages_that_it_was_shown_or_that_are_on_their_way(
-    book: AttendanceBook,
+    book: MemberPresenceBook,
 ) -> None:
     book.shown.add("luna", ROOM, [3])
     assert [book.may_know("luna", seq) for seq in (3, 4)] == [True, False]
@@ -72,7 +72,7 @@ async def test_agent_may_know_messages_that_it_was_shown_or_that_are_on_their_wa
     assert not book.may_know("nova", 3)
 
 
-async def test_room_is_notified_when_an_agent_stops_waiting(book: AttendanceBook) -> None:
+async def test_room_is_notified_when_an_agent_stops_waiting(book: MemberPresenceBook) -> None:
     told: list[str] = []
     book.changed = told.append
 
@@ -82,7 +82,9 @@ async def test_room_is_notified_when_an_agent_stops_waiting(book: AttendanceBook
     assert told == [ROOM]
 
 
-async def test_joining_counts_as_having_waited_and_leaving_clears_it(bus: Bus, book: AttendanceBook) -> None:
+async def test_joining_counts_as_having_waited_and_leaving_clears_it(
+    bus: Bus, book: MemberPresenceBook
+) -> None:
     await _write(bus, "member_joined", "luna", room=ROOM)
     await _write(bus, "member_joined", "nova", room=ROOM)
     await _write(bus, "member_joined", "rosa", room=ROOM)
@@ -97,7 +99,9 @@ async def test_joining_counts_as_having_waited_and_leaving_clears_it(bus: Bus, b
     assert book.beat_ms(ROOM, "luna") is None
 
 
-async def test_member_removed_while_it_waits_is_not_waiting_any_more(bus: Bus, book: AttendanceBook) -> None:
+async def test_member_removed_while_it_waits_is_not_waiting_any_more(
+    bus: Bus, book: MemberPresenceBook
+) -> None:
     with book.waiting(ROOM, "nova"):
         await _write(bus, "kick", "human", "nova", room=ROOM)
 
@@ -107,7 +111,7 @@ async def test_member_removed_while_it_waits_is_not_waiting_any_more(bus: Bus, b
 
 
 async def test_events_of_an_agent_are_a_sign_of_it_except_an_idle_status(
-    bus: Bus, book: AttendanceBook
+    bus: Bus, book: MemberPresenceBook
 ) -> None:
     luna = await bus.join("luna")
     bus.clock.advance(1)
@@ -122,7 +126,7 @@ async def test_events_of_an_agent_are_a_sign_of_it_except_an_idle_status(
     assert book.seen_ms("luna") == bus.clock.now_ms()
 
 
-async def test_events_about_an_agent_are_not_a_sign_of_it(bus: Bus, book: AttendanceBook) -> None:
+async def test_events_about_an_agent_are_not_a_sign_of_it(bus: Bus, book: MemberPresenceBook) -> None:
     luna = await bus.join("luna")
     event = await bus.send(HUMAN, "hello", "@luna")
     bus.clock.advance(1)
@@ -133,7 +137,7 @@ async def test_events_about_an_agent_are_not_a_sign_of_it(bus: Bus, book: Attend
     assert book.seen_ms("luna") == START_MS
 
 
-async def test_request_is_a_sign_of_an_agent(bus: Bus, book: AttendanceBook) -> None:
+async def test_request_is_a_sign_of_an_agent(bus: Bus, book: MemberPresenceBook) -> None:
     assert book.seen_ms("luna") is None
 
     book.saw("luna")
@@ -141,7 +145,7 @@ async def test_request_is_a_sign_of_an_agent(bus: Bus, book: AttendanceBook) -> 
     assert book.seen_ms("luna") == START_MS
 
 
-async def test_agent_is_absent_since_its_bye_unless_it_is_present(bus: Bus, book: AttendanceBook) -> None:
+async def test_agent_is_absent_since_its_bye_unless_it_is_present(bus: Bus, book: MemberPresenceBook) -> None:
     luna = await bus.join("luna")
     await bus.join("nova")
     bus.clock.advance(5)
@@ -156,7 +160,7 @@ async def test_agent_is_absent_since_its_bye_unless_it_is_present(bus: Bus, book
     assert book.is_present("nova")
 
 
-async def test_only_an_agent_that_reported_idle_is_idle(bus: Bus, book: AttendanceBook) -> None:
+async def test_only_an_agent_that_reported_idle_is_idle(bus: Bus, book: MemberPresenceBook) -> None:
     luna = await bus.join("luna")
     assert book.idle_since_ms("luna") is None
 
@@ -172,7 +176,7 @@ async def test_only_an_agent_that_reported_idle_is_idle(bus: Bus, book: Attendan
 async def test_present_agent_is_active_as_long_as_it_reported_so(bus: Bus) -> None:
     luna = await bus.join("luna")
     await bus.submit(luna, SetStatus(state="active"))
-    book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+    book = MemberPresenceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
     assert (book.is_active("luna"), book.is_active("nova")) == (True, False)
     bus.present.discard("luna")
     assert not book.is_active("luna")
@@ -188,7 +192,7 @@ async def test_present_agent_is_active_as_long_as_it_reported_so(bus: Bus) -> No
 
 
 async def test_agent_with_a_token_is_present_during_a_call_and_shortly_after(
-    bus: Bus, book: AttendanceBook
+    bus: Bus, book: MemberPresenceBook
 ) -> None:
     luna = await bus.join("luna")
     await bus.submit(luna, Leave())
@@ -212,7 +216,7 @@ async def test_agent_with_a_token_is_present_during_a_call_and_shortly_after(
     assert silent == ["luna", "luna"]
 
 
-async def test_waiting_agent_is_present(bus: Bus, book: AttendanceBook) -> None:
+async def test_waiting_agent_is_present(bus: Bus, book: MemberPresenceBook) -> None:
     with book.waiting(ROOM, "luna"):
         assert book.is_present("luna")
 
@@ -220,7 +224,7 @@ async def test_waiting_agent_is_present(bus: Bus, book: AttendanceBook) -> None:
 
 
 def test_agent_with_a_token_may_have_been_active_until_the_start(bus: Bus) -> None:
-    book = AttendanceBook(
+    book = MemberPresenceBook(
         bus.log, clock=bus.clock, is_present=bus.present.__contains__, has_token={"luna"}.__contains__
     )
     bus.clock.advance(7)
@@ -232,7 +236,7 @@ def test_agent_with_a_token_may_have_been_active_until_the_start(bus: Bus) -> No
 
 def test_agent_with_a_live_process_counts_its_token_only_when_used(bus: Bus) -> None:
     bus.present.add("luna")
-    book = AttendanceBook(
+    book = MemberPresenceBook(
         bus.log, clock=bus.clock, is_present=bus.present.__contains__, has_token={"luna"}.__contains__
     )
 
@@ -241,7 +245,7 @@ def test_agent_with_a_live_process_counts_its_token_only_when_used(bus: Bus) -> 
     assert book.token_ms("luna") == START_MS
 
 
-def test_refused_wait_does_not_park(book: AttendanceBook) -> None:
+def test_refused_wait_does_not_park(book: MemberPresenceBook) -> None:
     with pytest.raises(BadRequest), book.waiting(ROOM, "luna", is_parked=True):
         raise BadRequest("no")
     assert not book.is_parked(ROOM, "luna")
@@ -252,7 +256,7 @@ def test_refused_wait_does_not_park(book: AttendanceBook) -> None:
     assert book.is_parked(ROOM, "luna")
 
 
-def test_name_that_was_silent_longest_is_dropped_at_the_limit(book: AttendanceBook) -> None:
+def test_name_that_was_silent_longest_is_dropped_at_the_limit(book: MemberPresenceBook) -> None:
     book.saw("luna")
     book.saw("nova")
     book.saw("luna")
@@ -265,7 +269,7 @@ def test_name_that_was_silent_longest_is_dropped_at_the_limit(book: AttendanceBo
 
 
 async def test_late_kick_event_does_not_clear_an_agent_that_has_returned(
-    bus: Bus, book: AttendanceBook
+    bus: Bus, book: MemberPresenceBook
 ) -> None:
     await _write(bus, "kick", "human", "nova", room=ROOM)
     await _write(bus, "member_joined", "nova", room=ROOM)
@@ -275,14 +279,14 @@ async def test_late_kick_event_does_not_clear_an_agent_that_has_returned(
     assert book.last_wait_ms(ROOM, "nova") == START_MS
 
 
-async def test_event_with_an_unreadable_room_is_ignored(bus: Bus, book: AttendanceBook) -> None:
+async def test_event_with_an_unreadable_room_is_ignored(bus: Bus, book: MemberPresenceBook) -> None:
     await _write(bus, "member_joined", "luna", room=7)
     await _write(bus, "claim", "luna", "luna", room=ROOM)
 
     assert book.last_wait_ms(ROOM, "luna") is None
 
 
-async def test_closed_room_is_cleared_and_others_are_not(bus: Bus, book: AttendanceBook) -> None:
+async def test_closed_room_is_cleared_and_others_are_not(bus: Bus, book: MemberPresenceBook) -> None:
     for room in (ROOM, "other-cd34"):
         await _write(bus, "member_joined", "luna", room=room)
         book.beat(room, "luna")
@@ -297,7 +301,7 @@ async def test_closed_room_is_cleared_and_others_are_not(bus: Bus, book: Attenda
     assert not book.is_news("other-cd34", "luna", 7)
 
 
-async def test_closed_book_ignores_events(bus: Bus, book: AttendanceBook) -> None:
+async def test_closed_book_ignores_events(bus: Bus, book: MemberPresenceBook) -> None:
     book.close()
 
     await _write(bus, "member_joined", "luna", room=ROOM)
@@ -318,7 +322,7 @@ async def test_last_event_of_an_absent_agent_is_remembered_after_a_restart(bus: 
     await _write(bus, "status", "rosa", state="idle")
     bus.clock.advance(60)
 
-    book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+    book = MemberPresenceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
     await book.recall()
 
     assert book.seen_ms("luna") == START_MS + 60_000
@@ -329,7 +333,7 @@ async def test_last_event_of_an_absent_agent_is_remembered_after_a_restart(bus: 
 async def test_present_agent_has_not_been_seen_yet_after_a_restart(bus: Bus) -> None:
     await bus.broker.submit(await bus.join("luna"), JoinRoom(places=("/work",)))
 
-    book = AttendanceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
+    book = MemberPresenceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
     await book.recall()
 
     assert book.seen_ms("luna") is None

@@ -24,7 +24,7 @@ async def hook(hooks: Hooks, caller: Caller, event: str, **fields: object) -> st
     """Call a hook of Gemini CLI whose reply is sent, and return its text."""
     news = read_hook("gemini", event, {"session_id": "s1", **fields})
     assert news is not None
-    answer = await hooks.desk.answer(caller, "gemini", news)
+    answer = await hooks.handler.answer(caller, "gemini", news)
     await hooks.settle(answer)
     return text_of(answer)
 

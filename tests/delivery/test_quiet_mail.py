@@ -98,14 +98,14 @@ async def test_reader_gets_all_mail_in_order(bus: Bus, nova: Caller) -> None:
 
 
 async def test_reader_gets_quiet_mail_after_a_message_it_has_seen(bus: Bus, nova: Caller) -> None:
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
     await bus.send(HUMAN, "one", "@nova")
-    assert texts_of(await taker.wait(10)) == ["one"]
+    assert texts_of(await reader.wait(10)) == ["one"]
 
     await _whisper(bus, "two", "nova")
 
-    assert texts_of(await taker.wait(10)) == ["two"]
-    taker.close()
+    assert texts_of(await reader.wait(10)) == ["two"]
+    reader.close()
 
 
 async def test_quiet_mail_is_acknowledged_and_counted_like_other_mail(bus: Bus, nova: Caller) -> None:

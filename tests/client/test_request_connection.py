@@ -10,7 +10,7 @@ from tests.client.fake import FakeDaemon, FakePeer
 from tests.limits import LIMIT_S
 
 import palaver
-from palaver.client.connection import Lifeline
+from palaver.client.connection import RequestConnection
 from palaver.client.wire import ReplyLine
 from palaver.errors import BadText, Disconnected, DiskFull, MessageTooLarge, NameTaken, PalaverError
 from palaver.protocol.lines import JoinOp, ListOp, SendOp
@@ -32,14 +32,16 @@ class Heard:
 
 
 @asynccontextmanager
-async def joined(fake: FakeDaemon, home: Path, heard: Heard) -> AsyncIterator[tuple[Lifeline, FakePeer]]:
-    lifeline = Lifeline(str(home), JOIN, heard.pushes.append, heard.on_broken)
-    opening = asyncio.ensure_future(lifeline.open())
+async def joined(
+    fake: FakeDaemon, home: Path, heard: Heard
+) -> AsyncIterator[tuple[RequestConnection, FakePeer]]:
+    connection = RequestConnection(str(home), JOIN, heard.pushes.append, heard.on_broken)
+    opening = asyncio.ensure_future(connection.open())
     peer = await fake.accept()
     await peer.welcome()
     await opening
-    yield lifeline, peer
-    await lifeline.close()
+    yield connection, peer
+    await connection.close()
 
 
 @pytest.fixture
@@ -81,8 +83,8 @@ async def test_cancelled_join_closes_the_connection(fake: FakeDaemon, home: Path
 async def test_join_on_a_lost_connection_is_retried_with_the_same_secret(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    lifeline = Lifeline(str(home), JOIN, heard.pushes.append, heard.on_broken)
-    opening = asyncio.ensure_future(lifeline.open())
+    connection = RequestConnection(str(home), JOIN, heard.pushes.append, heard.on_broken)
+    opening = asyncio.ensure_future(connection.open())
     first = await fake.accept()
     asked = await first.next()
     first.close()
@@ -92,9 +94,9 @@ async def test_join_on_a_lost_connection_is_retried_with_the_same_secret(
     await opening
 
     assert asked["secret"] == again["secret"] == "s3cret"
-    assert lifeline.joined.name == "luna"
+    assert connection.joined.name == "luna"
     second.close()
-    await lifeline.close()
+    await connection.close()
 
 
 async def test_join_is_given_up_when_the_daemon_is_lost_every_time(fake: FakeDaemon, home: Path) -> None:
@@ -110,8 +112,8 @@ async def test_join_is_given_up_when_the_daemon_is_lost_every_time(fake: FakeDae
 async def test_connection_that_fails_right_after_the_join_is_not_used(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    lifeline = Lifeline(str(home), JOIN, heard.pushes.append, heard.on_broken)
-    opening = asyncio.ensure_future(lifeline.open())
+    connection = RequestConnection(str(home), JOIN, heard.pushes.append, heard.on_broken)
+    opening = asyncio.ensure_future(connection.open())
     peer = await fake.accept()
     asked = await peer.next()
     peer.say_raw(b'{"req":%d,"ok":{"name":"luna","device":"BOXE"}}\n!\n' % asked["req"])
@@ -120,18 +122,18 @@ async def test_connection_that_fails_right_after_the_join_is_not_used(
     await second.welcome()
     await opening
 
-    answer = lifeline.ask(ListOp())
+    answer = connection.ask(ListOp())
     second.answer(await second.next())
     await answer
     second.close()
-    await lifeline.close()
+    await connection.close()
 
 
 async def test_unanswered_requests_are_repeated_in_order_after_the_join(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        answers = [lifeline.ask(SendOp(text=str(number), to=("nova",))) for number in range(4)]
+    async with joined(fake, home, heard) as (connection, peer):
+        answers = [connection.ask(SendOp(text=str(number), to=("nova",))) for number in range(4)]
         asked = [await peer.next() for _ in range(4)]
         peer.answer(asked[1], seq=2)
         await answers[1]
@@ -152,15 +154,15 @@ async def test_unanswered_requests_are_repeated_in_order_after_the_join(
 async def test_calls_without_a_daemon_follow_the_waiting_ones(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        answers = [lifeline.ask(SendOp(text="1"))]
+    async with joined(fake, home, heard) as (connection, peer):
+        answers = [connection.ask(SendOp(text="1"))]
         await peer.next()
         peer.close()
         back = await fake.accept()
-        answers.append(lifeline.ask(SendOp(text="2")))  # the join is not answered yet
+        answers.append(connection.ask(SendOp(text="2")))  # the join is not answered yet
 
         await back.welcome()
-        answers.append(lifeline.ask(SendOp(text="3")))
+        answers.append(connection.ask(SendOp(text="3")))
         lines = [await back.next() for _ in range(3)]
 
         assert [line["text"] for line in lines] == ["1", "2", "3"]
@@ -173,8 +175,8 @@ async def test_calls_without_a_daemon_follow_the_waiting_ones(
 async def test_cancelled_call_is_not_repeated_and_its_result_is_dropped(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        cancelled, late = lifeline.ask(SendOp(text="cancelled")), lifeline.ask(SendOp(text="late"))
+    async with joined(fake, home, heard) as (connection, peer):
+        cancelled, late = connection.ask(SendOp(text="cancelled")), connection.ask(SendOp(text="late"))
         first = await peer.next()
         cancelled.cancel()
         late.cancel()
@@ -183,7 +185,7 @@ async def test_cancelled_call_is_not_repeated_and_its_result_is_dropped(
 
         back = await fake.accept()
         await back.welcome()
-        kept = lifeline.ask(SendOp(text="kept"))
+        kept = connection.ask(SendOp(text="kept"))
         line = await back.next()
         back.answer(line, seq=2)
         await kept
@@ -195,8 +197,8 @@ async def test_cancelled_call_is_not_repeated_and_its_result_is_dropped(
 async def test_request_refused_by_a_stopping_daemon_goes_to_the_next_one(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        answer = lifeline.ask(ListOp())
+    async with joined(fake, home, heard) as (connection, peer):
+        answer = connection.ask(ListOp())
         peer.refuse(await peer.next(), "shutting_down", "the daemon is on its way out")
         peer.close()
 
@@ -209,8 +211,8 @@ async def test_request_refused_by_a_stopping_daemon_goes_to_the_next_one(
 
 
 async def test_listening_restarts_with_every_connection(fake: FakeDaemon, home: Path, heard: Heard) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        lifeline.is_listening = True
+    async with joined(fake, home, heard) as (connection, peer):
+        connection.is_listening = True
         peer.close()
 
         back = await fake.accept()
@@ -221,8 +223,10 @@ async def test_listening_restarts_with_every_connection(fake: FakeDaemon, home: 
 
 
 async def test_assigned_full_name_is_requested_again(fake: FakeDaemon, home: Path, heard: Heard) -> None:
-    lifeline = Lifeline(str(home), JoinOp(tag="api", secret="x"), heard.pushes.append, heard.on_broken)
-    opening = asyncio.ensure_future(lifeline.open())
+    connection = RequestConnection(
+        str(home), JoinOp(tag="api", secret="x"), heard.pushes.append, heard.on_broken
+    )
+    opening = asyncio.ensure_future(connection.open())
     peer = await fake.accept()
     first = await peer.welcome("api-roto")
     await opening
@@ -232,14 +236,14 @@ async def test_assigned_full_name_is_requested_again(fake: FakeDaemon, home: Pat
 
     assert (first.get("name"), first["tag"]) == (None, "api")
     assert (again["name"], again.get("tag")) == ("api-roto", None)
-    await lifeline.close()
+    await connection.close()
 
 
 async def test_lost_name_is_reported_and_may_be_requested_again(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        waiting = lifeline.ask(ListOp())
+    async with joined(fake, home, heard) as (connection, peer):
+        waiting = connection.ask(ListOp())
         await peer.next()
         peer.close()
         thief = await fake.accept()
@@ -247,7 +251,7 @@ async def test_lost_name_is_reported_and_may_be_requested_again(
 
         with pytest.raises(NameTaken):
             await waiting
-        again = lifeline.ask(ListOp())
+        again = connection.ask(ListOp())
         back = await fake.accept()
         await back.welcome()
         back.answer(await back.next(), agents=[])
@@ -258,8 +262,8 @@ async def test_lost_name_is_reported_and_may_be_requested_again(
 
 
 async def test_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path, heard: Heard) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        answer = lifeline.ask(ListOp())
+    async with joined(fake, home, heard) as (connection, peer):
+        answer = connection.ask(ListOp())
         peer.refuse(await peer.next(), "disk_full", "there is no room")
 
         with pytest.raises(DiskFull, match="there is no room"):
@@ -271,8 +275,8 @@ async def test_daemon_that_does_not_read_delays_calls_and_loses_none(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
     text = "x" * 90_000
-    async with joined(fake, home, heard) as (lifeline, peer):
-        answers = [lifeline.ask(SendOp(text=text, id=str(number))) for number in range(300)]  # 27 MB
+    async with joined(fake, home, heard) as (connection, peer):
+        answers = [connection.ask(SendOp(text=text, id=str(number))) for number in range(300)]  # 27 MB
 
         lines = [await peer.next() for _ in range(300)]
         for line in lines:
@@ -286,13 +290,13 @@ async def test_daemon_that_does_not_read_delays_calls_and_loses_none(
 async def test_unsendable_request_is_raised_at_once_and_harms_nothing(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
+    async with joined(fake, home, heard) as (connection, peer):
         with pytest.raises(MessageTooLarge):
-            lifeline.ask(SendOp(text="x" * 11_000_000))
+            connection.ask(SendOp(text="x" * 11_000_000))
         with pytest.raises(BadText):
-            lifeline.ask(SendOp(text="\ud800"))
+            connection.ask(SendOp(text="\ud800"))
 
-        answer = lifeline.ask(ListOp())
+        answer = connection.ask(ListOp())
         peer.answer(await peer.next())
 
         await answer
@@ -313,9 +317,9 @@ async def test_foreign_listener_is_reported(fake: FakeDaemon, home: Path) -> Non
 async def test_closing_sends_leave_and_fails_waiting_calls(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        waiting = lifeline.ask(ListOp())
-        closing = asyncio.ensure_future(lifeline.close())
+    async with joined(fake, home, heard) as (connection, peer):
+        waiting = connection.ask(ListOp())
+        closing = asyncio.ensure_future(connection.close())
         asked = [await peer.next(), await peer.next()]
 
         peer.answer(asked[1])
@@ -325,19 +329,19 @@ async def test_closing_sends_leave_and_fails_waiting_calls(
         with pytest.raises(Disconnected, match="closed"):
             await waiting
         with pytest.raises(Disconnected, match="async with"):
-            lifeline.ask(ListOp())
+            connection.ask(ListOp())
 
 
 async def test_closing_during_a_reconnect_ends_the_attempt(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        waiting = lifeline.ask(ListOp())
+    async with joined(fake, home, heard) as (connection, peer):
+        waiting = connection.ask(ListOp())
         peer.close()
         back = await fake.accept()
         await back.next()
 
-        await lifeline.close()
+        await connection.close()
 
         assert await back.at_end() == b""
         with pytest.raises(Disconnected, match="closed"):
@@ -346,8 +350,8 @@ async def test_closing_during_a_reconnect_ends_the_attempt(
 
 
 async def test_cancelled_close_still_closes(fake: FakeDaemon, home: Path, heard: Heard) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        closing = asyncio.ensure_future(lifeline.close())
+    async with joined(fake, home, heard) as (connection, peer):
+        closing = asyncio.ensure_future(connection.close())
         assert (await peer.next())["op"] == "leave"
 
         closing.cancel()
@@ -360,8 +364,8 @@ async def test_cancelled_close_still_closes(fake: FakeDaemon, home: Path, heard:
 async def test_daemon_lost_during_leave_does_not_block_the_close(
     fake: FakeDaemon, home: Path, heard: Heard
 ) -> None:
-    async with joined(fake, home, heard) as (lifeline, peer):
-        closing = asyncio.ensure_future(lifeline.close())
+    async with joined(fake, home, heard) as (connection, peer):
+        closing = asyncio.ensure_future(connection.close())
         await peer.next()
 
         peer.close()

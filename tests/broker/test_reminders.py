@@ -7,11 +7,11 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import NotAllowed
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
-from palaver.protocol.requests import FireNag, Leave, SetStatus
+from palaver.protocol.requests import FireReminder, Leave, SetStatus
 
 
 async def nag(bus: Bus, request: Event) -> Event | None:
-    return await bus.submit(SYSTEM_CALLER, FireNag(agent="nova", request=request.seq))
+    return await bus.submit(SYSTEM_CALLER, FireReminder(agent="nova", request=request.seq))
 
 
 async def goes_idle(bus: Bus, nova: Caller, *seqs: int) -> None:
@@ -93,4 +93,4 @@ async def test_only_the_bus_reminds(bus: Bus) -> None:
     luna = await bus.join("luna")
 
     with pytest.raises(NotAllowed):
-        await bus.submit(luna, FireNag(agent="nova", request=1))
+        await bus.submit(luna, FireReminder(agent="nova", request=1))

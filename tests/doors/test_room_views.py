@@ -2,7 +2,7 @@
 
 from msgspec import to_builtins
 from msgspec.structs import replace
-from tests.domain.room_parts import NOW_MS, POLICY, held_by, moment, released, room_of
+from tests.domain.room_parts import NOW_MS, POLICY, held_by, released, room_of, snapshot
 
 from palaver.broker.context import Turn
 from palaver.domain.lease import Sight
@@ -14,7 +14,7 @@ OWNED = held_by(room_of("ann", "bob"), "ann")
 
 
 def shown(room: Room) -> RoomView:
-    return room_view(room, moment(room).facts, POLICY, lambda name: None, caller="ann", cursor=0)
+    return room_view(room, snapshot(room).facts, POLICY, lambda name: None, caller="ann", cursor=0)
 
 
 def test_pending_handoff_is_shown_while_the_room_is_open() -> None:
@@ -31,7 +31,7 @@ def test_only_an_owned_stick_has_a_lease() -> None:
 
 
 def test_room_line_counts_present_members() -> None:
-    facts = moment(OWNED, bob=Sight()).facts
+    facts = snapshot(OWNED, bob=Sight()).facts
 
     line = room_line(OWNED, facts, POLICY, "bob")
 
@@ -41,7 +41,7 @@ def test_room_line_counts_present_members() -> None:
 
 
 def test_own_turn_shows_the_lease_and_other_results_show_the_owner() -> None:
-    facts = moment(OWNED).facts
+    facts = snapshot(OWNED).facts
 
     mine = turn_view(Turn(status="your_turn", room=OWNED, turn=1, lease="lease"), facts, POLICY)
     other = turn_view(Turn(status="not_yet", room=OWNED, turn=1, hint="wait"), facts, POLICY)
@@ -53,7 +53,7 @@ def test_own_turn_shows_the_lease_and_other_results_show_the_owner() -> None:
 
 
 def test_json_of_rooms_and_turns_has_its_fields_in_order() -> None:
-    facts = moment(OWNED).facts
+    facts = snapshot(OWNED).facts
     stick = (
         "room_id room_state turn_id owner_agent_id lease_expires_at reserved_for claim_expires_at conditions"
     )

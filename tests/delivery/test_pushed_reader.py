@@ -28,12 +28,12 @@ async def send_all(bus: Bus) -> None:
 async def test_paused_agent_is_pushed_only_interrupts(bus: Bus) -> None:
     await bus.join("nova")
     await bus.submit(HUMAN, Pause(name="nova"))
-    taker = bus.delivery.take("nova", is_pushed=True)
+    reader = bus.delivery.take("nova", is_pushed=True)
 
     await send_all(bus)
 
-    assert texts_of(taker.poll(9)) == ["interrupt"]
-    assert taker.poll(9) == []
+    assert texts_of(reader.poll(9)) == ["interrupt"]
+    assert reader.poll(9) == []
 
 
 async def test_message_is_in_hand_until_its_reader_confirms_it(bus: Bus) -> None:
@@ -57,29 +57,29 @@ async def test_reported_status_holds_back_the_priorities_it_does_not_let_pass(
 ) -> None:
     nova = await bus.join("nova")
     await bus.submit(nova, SetStatus(state=state))
-    taker = bus.delivery.take("nova", is_pushed=True)
+    reader = bus.delivery.take("nova", is_pushed=True)
 
     await send_all(bus)
 
-    assert texts_of(taker.poll(9)) == pushed
+    assert texts_of(reader.poll(9)) == pushed
 
 
 async def test_agent_without_a_reported_status_is_pushed_everything(bus: Bus) -> None:
     await bus.join("nova")
-    taker = bus.delivery.take("nova", is_pushed=True)
+    reader = bus.delivery.take("nova", is_pushed=True)
 
     await send_all(bus)
 
-    assert texts_of(taker.poll(9)) == list(PRIORITY_WORDS)
+    assert texts_of(reader.poll(9)) == list(PRIORITY_WORDS)
 
 
 async def test_person_is_pushed_everything(bus: Bus) -> None:
     nova = await bus.join("nova")
-    taker = bus.delivery.take("human", is_pushed=True)
+    reader = bus.delivery.take("human", is_pushed=True)
 
     await bus.send(nova, "hello", "@human", priority="idle")
 
-    assert texts_of(taker.poll(9)) == ["hello"]
+    assert texts_of(reader.poll(9)) == ["hello"]
 
 
 async def test_fetching_reader_gets_mail_that_is_held_back_from_a_pushed_one(bus: Bus) -> None:
@@ -96,9 +96,9 @@ async def test_fetching_reader_gets_mail_that_is_held_back_from_a_pushed_one(bus
 async def test_end_of_a_pause_takes_effect_at_once(bus: Bus) -> None:
     await bus.join("nova")
     await bus.submit(HUMAN, Pause(name="nova"))
-    taker = bus.delivery.take("nova", is_pushed=True)
+    reader = bus.delivery.take("nova", is_pushed=True)
     await bus.send(HUMAN, "hello", "@nova")
-    waiting = asyncio.ensure_future(taker.wait(9))
+    waiting = asyncio.ensure_future(reader.wait(9))
     await asyncio.sleep(0)
     was_waiting = not waiting.done()
 
@@ -113,9 +113,9 @@ async def test_end_of_a_pause_takes_effect_at_once(bus: Bus) -> None:
 async def test_status_change_takes_effect_at_once(bus: Bus, state: str) -> None:
     nova = await bus.join("nova")
     await bus.submit(nova, SetStatus(state="active"))
-    taker = bus.delivery.take("nova", is_pushed=True)
+    reader = bus.delivery.take("nova", is_pushed=True)
     await bus.send(HUMAN, "later", "@nova", priority="idle")
-    waiting = asyncio.ensure_future(taker.wait(9))
+    waiting = asyncio.ensure_future(reader.wait(9))
     await asyncio.sleep(0)
     was_waiting = not waiting.done()
 
@@ -134,12 +134,12 @@ async def test_status_change_does_not_read_the_backlog_again(bus: Bus) -> None:
         looked_at.append(event.seq)
         return False
 
-    taker = bus.delivery.take("nova", passes=passes, is_pushed=True)
+    reader = bus.delivery.take("nova", passes=passes, is_pushed=True)
     await asyncio.gather(*(send_all(bus) for _ in range(10)))
 
     for state in ("active", "blocked", "idle", "active", "idle"):
         await bus.submit(nova, SetStatus(state=state))
-        taker.poll(9)
+        reader.poll(9)
 
     assert len(looked_at) == len(set(looked_at)) == 40
 
@@ -166,7 +166,7 @@ def test_only_allowed_mail_is_pushed_and_finally_all_of_it(
 
 
 async def _play(bus: Bus, nova: Caller, sequence: list[tuple[str, object]]) -> None:
-    taker = bus.delivery.take("nova", is_pushed=True)
+    reader = bus.delivery.take("nova", is_pushed=True)
     sent: list[int] = []
     pushed: list[int] = []
     state, is_paused = "idle", False
@@ -181,29 +181,29 @@ async def _play(bus: Bus, nova: Caller, sequence: list[tuple[str, object]]) -> N
             await bus.submit(HUMAN, Pause(name="nova") if is_paused else Unpause(name="nova"))
         else:
             assert isinstance(value, int)
-            for event in taker.poll(value):
+            for event in reader.poll(value):
                 priority = parse_priority(str(event.payload["text"]))
                 idle = state not in ("active", "starting")
                 assert can_pass(priority, idle=idle, blocked=state == "blocked", paused=is_paused)
                 pushed.append(event.seq)
     await bus.submit(nova, SetStatus(state="idle"))
     await bus.submit(HUMAN, Unpause(name="nova"))
-    pushed += [event.seq for event in taker.poll(100)]
+    pushed += [event.seq for event in reader.poll(100)]
     assert sorted(pushed) == sent
 
 
 async def next_notice(bus: Bus, name: str) -> str:
     """Wait for the next message to a name; return its text."""
-    taker = bus.delivery.take(name)
+    reader = bus.delivery.take(name)
     async with asyncio.timeout(LIMIT_S):
-        (event,) = await taker.wait(1)
-    taker.close()
+        (event,) = await reader.wait(1)
+    reader.close()
     return texts_of([event])[0]
 
 
-async def follow(taker: QueueReader) -> None:
+async def follow(reader: QueueReader) -> None:
     """Take messages until the reader is closed."""
-    while await taker.wait(9):
+    while await reader.wait(9):
         pass
 
 
@@ -212,11 +212,11 @@ async def test_reader_that_waits_again_reports_a_request_that_it_has_read(bus: B
     request = await bus.send(luna, "?", "@nova", intent="request")
     await bus.ack(nova, request.seq)
 
-    taker = bus.delivery.take("nova")
-    waiting = asyncio.create_task(taker.wait(9))
+    reader = bus.delivery.take("nova")
+    waiting = asyncio.create_task(reader.wait(9))
 
     assert await next_notice(bus, "luna") == f"@luna nova is now idle (request #{request.seq})"
-    taker.close()
+    reader.close()
     assert await waiting == []
 
 
@@ -224,8 +224,8 @@ async def test_pushed_reader_has_time_for_its_answer(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first = await bus.send(luna, "?", "@nova", intent="request")
     await bus.ack(nova, first.seq)
-    taker = bus.delivery.take("nova", is_pushed=True)
-    waiting = asyncio.create_task(follow(taker))
+    reader = bus.delivery.take("nova", is_pushed=True)
+    waiting = asyncio.create_task(follow(reader))
     await asyncio.sleep(0)
 
     assert bus.delivery.next_wait_s() == READ_S
@@ -242,7 +242,7 @@ async def test_pushed_reader_has_time_for_its_answer(bus: Bus) -> None:
 
     assert bus.texts("luna")[1:] == [f"@luna nova is now idle (request #{second.seq})"]
     assert bus.delivery.next_wait_s() is None
-    taker.close()
+    reader.close()
     await waiting
 
 
@@ -250,10 +250,10 @@ async def test_pushed_reader_that_has_ended_is_not_idle(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "?", "@nova", intent="request")
     await bus.ack(nova, request.seq)
-    taker = bus.delivery.take("nova", is_pushed=True)
-    waiting = asyncio.create_task(taker.wait(9))
+    reader = bus.delivery.take("nova", is_pushed=True)
+    waiting = asyncio.create_task(reader.wait(9))
     await asyncio.sleep(0)
-    taker.close()
+    reader.close()
     await waiting
 
     bus.clock.advance(READ_S)
@@ -267,14 +267,14 @@ async def test_failed_report_of_a_waiting_reader_is_made_by_the_next_wait(bus: B
     request = await bus.send(luna, "?", "@nova", intent="request")
     await bus.ack(nova, request.seq)
     bus.failure = DiskFull("full")
-    taker = bus.delivery.take("nova")
-    waiting = asyncio.create_task(taker.wait(9))
+    reader = bus.delivery.take("nova")
+    waiting = asyncio.create_task(reader.wait(9))
     async with asyncio.timeout(LIMIT_S):
         await bus.has_failed.wait()
     bus.failure = None
 
-    taker.wake()
+    reader.wake()
 
     assert await next_notice(bus, "luna") == f"@luna nova is now idle (request #{request.seq})"
-    taker.close()
+    reader.close()
     await waiting

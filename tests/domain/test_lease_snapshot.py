@@ -1,7 +1,7 @@
-"""A moment: candidates for the stick, recent waiters, and the remaining time."""
+"""A room snapshot: candidates for the stick, recent waiters, and the remaining time."""
 
 import pytest
-from tests.domain.room_parts import NOW_MS, POLICY, moment, room_of
+from tests.domain.room_parts import NOW_MS, POLICY, room_of, snapshot
 
 from palaver.domain.lease import Sight, member_of
 from palaver.errors import UnknownMember
@@ -11,7 +11,7 @@ LATER_MS = NOW_MS + 2 * POLICY.waiter_grace_ms
 
 
 def test_absent_or_parked_members_would_not_take_the_stick() -> None:
-    now = moment(ROOM, bob=Sight(), cid=Sight(is_present=True, is_parked=True))
+    now = snapshot(ROOM, bob=Sight(), cid=Sight(is_present=True, is_parked=True))
 
     assert [member.name for member in now.others()] == ["ann"]
     assert list(now.others("ann")) == []
@@ -29,7 +29,7 @@ def test_absent_or_parked_members_would_not_take_the_stick() -> None:
     ids=["only-here", "waits", "waited", "waited-long-ago", "away"],
 )
 def test_current_or_recent_waiter_is_next(sight: Sight, is_next: bool) -> None:
-    now = moment(ROOM, LATER_MS, bob=sight, cid=Sight())
+    now = snapshot(ROOM, LATER_MS, bob=sight, cid=Sight())
 
     found = now.next_waiter("ann")
 
@@ -37,7 +37,7 @@ def test_current_or_recent_waiter_is_next(sight: Sight, is_next: bool) -> None:
 
 
 def test_remaining_time_is_zero_when_over_and_none_without_a_limit() -> None:
-    now = moment(ROOM)
+    now = snapshot(ROOM)
 
     assert [now.left_ms(at) for at in (None, NOW_MS + 5, NOW_MS, NOW_MS - 5)] == [None, 5, 0, 0]
 

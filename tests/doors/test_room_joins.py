@@ -50,7 +50,7 @@ async def count(stage: Stage, type: str) -> int:
 async def test_join_returns_room_members_limits_and_cursor(stage: Stage, work: Path) -> None:
     luna = await stage.join("luna", harness="codex")
 
-    answer = await stage.desk.join_path(luna, context_path=str(work / "src"))
+    answer = await stage.rendered.join_path(luna, context_path=str(work / "src"))
 
     assert answer["room_id"] == stage.room().id
     assert str(answer["room_id"]).startswith("work-")
@@ -64,20 +64,20 @@ async def test_join_returns_room_members_limits_and_cursor(stage: Stage, work: P
 
 async def test_fifty_joins_resumes_and_reconnects_are_one_join(stage: Stage, work: Path) -> None:
     luna = await stage.join("luna", harness="codex", session="s1")
-    await stage.desk.join_path(luna, context_path=str(work))
-    await stage.desk.send_message(HUMAN, room_id="work", body="unread")
+    await stage.rendered.join_path(luna, context_path=str(work))
+    await stage.rendered.send_message(HUMAN, room_id="work", body="unread")
 
     for number in range(50):
         stage.present.discard("luna")
         await stage.submit(luna, SetStatus(state="active", detail="compacting"))
         await stage.broker.submit(luna, Join(name="luna", harness="codex", session="s1", runtime=str(number)))
         stage.present.add("luna")
-        answer = await stage.desk.join_path(luna, context_path=str(work / "src"))
+        answer = await stage.rendered.join_path(luna, context_path=str(work / "src"))
 
     assert await count(stage, "member_joined") == 1
     assert await count(stage, "member_left") == 0
     assert answer["is_new"] is False
-    read = await stage.desk.wait_for_events(
+    read = await stage.rendered.wait_for_events(
         luna, room_id="work", after_event_seq=int(str(answer["cursor_event_seq"])), max_wait_ms=0
     )
     assert [event["payload"]["body"] for event in read["events"]] == ["unread"]
@@ -90,9 +90,9 @@ async def test_join_below_a_room_joins_it_unless_new_is_forced(stage: Stage, wor
     (inner / ".git" / "HEAD").touch()
     nova = await stage.join("nova")
 
-    above = await stage.desk.join_path(nova, context_path=str(inner))
-    nested = await stage.desk.join_path(nova, context_path=str(inner), force_new=True)
-    again = await stage.desk.join_path(luna, context_path=str(inner))
+    above = await stage.rendered.join_path(nova, context_path=str(inner))
+    nested = await stage.rendered.join_path(nova, context_path=str(inner), force_new=True)
+    again = await stage.rendered.join_path(luna, context_path=str(inner))
 
     assert above["canonical_path"] == str(work)
     assert above["warning"] == f"Joined ancestor room {work} above this workspace root {inner}"
@@ -109,16 +109,16 @@ async def test_forced_new_room_is_at_the_given_folder_and_covers_subfolders(stag
     os.makedirs(inner / "deep")
     nova, rosa = await stage.join("nova"), await stage.join("rosa")
 
-    nested = await stage.desk.join_path(nova, context_path=str(inner), force_new=True)
-    below = await stage.desk.join_path(rosa, context_path=str(inner / "deep"))
-    beside = await stage.desk.join_path(rosa, context_path=str(work / "services"))
+    nested = await stage.rendered.join_path(nova, context_path=str(inner), force_new=True)
+    below = await stage.rendered.join_path(rosa, context_path=str(inner / "deep"))
+    beside = await stage.rendered.join_path(rosa, context_path=str(work / "services"))
 
     assert nested["canonical_path"] == below["canonical_path"] == str(inner)
     assert str(nested["warning"]).startswith(f"Created nested room inside {work}")
     assert "warning" not in below
     assert beside["canonical_path"] == str(work)
-    assert await stage.desk.room_here(rosa, str(inner / "deep")) == nested["room_id"]
-    around = await stage.desk.list_rooms(rosa, context_path=str(inner))
+    assert await stage.rendered.room_here(rosa, str(inner / "deep")) == nested["room_id"]
+    around = await stage.rendered.list_rooms(rosa, context_path=str(inner))
     assert [room["room_id"] for room in around["rooms"]] == [nested["room_id"], beside["room_id"]]
 
 
@@ -126,24 +126,24 @@ async def test_invalid_paths_and_scripts_cannot_create_rooms(stage: Stage, work:
     luna = await stage.join("luna")
 
     with pytest.raises(NotAPlace):
-        await stage.desk.join_path(luna, context_path="/")
+        await stage.rendered.join_path(luna, context_path="/")
     with pytest.raises(NotAPlace):
-        await stage.desk.join_path(luna, context_path="work")
+        await stage.rendered.join_path(luna, context_path="work")
     with pytest.raises(WhoAreYou):
-        await stage.desk.join_path(SCRIPT, context_path=str(work))
+        await stage.rendered.join_path(SCRIPT, context_path=str(work))
 
 
 async def test_room_list_shows_all_rooms_or_those_around_a_path(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     other = work.parent / "other"
     await stage.seat(other, "nova")
-    await stage.desk.close_room(HUMAN, room_id="other")
+    await stage.rendered.close_room(HUMAN, room_id="other")
 
-    open_ones = await stage.desk.list_rooms(luna)
-    everything = await stage.desk.list_rooms(luna, include_closed=True)
-    around = await stage.desk.list_rooms(luna, context_path=str(work / "src"))
-    at_other = await stage.desk.list_rooms(luna, context_path=str(other))
-    closed = await stage.desk.list_rooms(luna, context_path=str(other), include_closed=True)
+    open_ones = await stage.rendered.list_rooms(luna)
+    everything = await stage.rendered.list_rooms(luna, include_closed=True)
+    around = await stage.rendered.list_rooms(luna, context_path=str(work / "src"))
+    at_other = await stage.rendered.list_rooms(luna, context_path=str(other))
+    closed = await stage.rendered.list_rooms(luna, context_path=str(other), include_closed=True)
 
     line = open_ones["rooms"][0]
     assert len(open_ones["rooms"]) == 1
@@ -158,8 +158,8 @@ async def test_room_and_history_remain_after_the_last_member_leaves(stage: Stage
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
 
-    first = await stage.desk.leave_room(luna, room_id="work")
-    last = await stage.desk.leave_room(nova, room_id="#work")
+    first = await stage.rendered.leave_room(luna, room_id="work")
+    last = await stage.rendered.leave_room(nova, room_id="#work")
 
     assert first == {
         "status": "left",
@@ -168,12 +168,12 @@ async def test_room_and_history_remain_after_the_last_member_leaves(stage: Stage
         "remaining_members": 1,
     }
     assert last["remaining_members"] == 0
-    state = await stage.desk.get_room_state(luna, room_id="work")
+    state = await stage.rendered.get_room_state(luna, room_id="work")
     assert state["conditions"] == ["dormant"]
-    history = await stage.desk.get_room_events(luna, room_id="work")
+    history = await stage.rendered.get_room_events(luna, room_id="work")
     assert len(history["events"]) == 5
     with pytest.raises(UnknownMember):
-        await stage.desk.leave_room(luna, room_id="work")
+        await stage.rendered.leave_room(luna, room_id="work")
 
 
 async def test_members_are_removed_by_the_rules(stage: Stage, work: Path) -> None:
@@ -182,16 +182,16 @@ async def test_members_are_removed_by_the_rules(stage: Stage, work: Path) -> Non
     await stage.claim(nova)
 
     with pytest.raises(CannotKickSelf):
-        await stage.desk.kick_member(luna, room_id="work", target_agent_id="luna")
+        await stage.rendered.kick_member(luna, room_id="work", target_agent_id="luna")
     with pytest.raises(UnknownMember):
-        await stage.desk.kick_member(mona, room_id="work", target_agent_id="nova")
+        await stage.rendered.kick_member(mona, room_id="work", target_agent_id="nova")
     with pytest.raises(UnknownTarget):
-        await stage.desk.kick_member(luna, room_id="work", target_agent_id="ghost")
+        await stage.rendered.kick_member(luna, room_id="work", target_agent_id="ghost")
     with pytest.raises(TargetActive):
-        await stage.desk.kick_member(luna, room_id="work", target_agent_id="nova")
+        await stage.rendered.kick_member(luna, room_id="work", target_agent_id="nova")
     with pytest.raises(NotAllowed):
-        await stage.desk.kick_member(luna, room_id="work", target_agent_id="nova", force=True)
-    answer = await stage.desk.kick_member(
+        await stage.rendered.kick_member(luna, room_id="work", target_agent_id="nova", force=True)
+    answer = await stage.rendered.kick_member(
         HUMAN, room_id="work", target_agent_id="@nova", force=True, reason="asleep"
     )
 
@@ -211,9 +211,9 @@ async def test_only_an_operator_closes_and_the_next_room_is_new(stage: Stage, wo
     first = stage.room().id
 
     with pytest.raises(NotAllowed):
-        await stage.desk.close_room(luna, room_id="work")
-    closed = await stage.desk.close_room(HUMAN, room_id="work", reason="done")
-    again = await stage.desk.join_path(luna, context_path=str(work))
+        await stage.rendered.close_room(luna, room_id="work")
+    closed = await stage.rendered.close_room(HUMAN, room_id="work", reason="done")
+    again = await stage.rendered.join_path(luna, context_path=str(work))
 
     assert (closed["status"], closed["room_id"]) == ("closed", first)
     assert again["room_id"] == f"{first}-2"
@@ -226,15 +226,15 @@ async def test_room_here_is_the_deepest_room_of_the_caller(stage: Stage, work: P
     inner.mkdir()
     (inner / "package.json").touch()
     mona = await stage.join("mona")
-    nested = await stage.desk.join_path(nova, context_path=str(inner), force_new=True)
-    outer = (await stage.desk.get_room_state(luna, room_id="work"))["room_id"]
+    nested = await stage.rendered.join_path(nova, context_path=str(inner), force_new=True)
+    outer = (await stage.rendered.get_room_state(luna, room_id="work"))["room_id"]
 
-    assert await stage.desk.room_here(luna, str(inner)) == outer
-    assert await stage.desk.room_here(nova, str(inner)) == nested["room_id"]
-    assert await stage.desk.room_here(mona, str(inner)) == nested["room_id"]
-    assert await stage.desk.room_here(mona, str(work)) == outer
-    assert await stage.desk.room_here(luna, str(work.parent)) is None
-    assert await stage.desk.room_here(luna, "/") is None
+    assert await stage.rendered.room_here(luna, str(inner)) == outer
+    assert await stage.rendered.room_here(nova, str(inner)) == nested["room_id"]
+    assert await stage.rendered.room_here(mona, str(inner)) == nested["room_id"]
+    assert await stage.rendered.room_here(mona, str(work)) == outer
+    assert await stage.rendered.room_here(luna, str(work.parent)) is None
+    assert await stage.rendered.room_here(luna, "/") is None
 
 
 async def test_default_room_is_the_only_room_of_the_caller(stage: Stage, work: Path) -> None:
@@ -242,27 +242,27 @@ async def test_default_room_is_the_only_room_of_the_caller(stage: Stage, work: P
     mona = await stage.join("mona")
     other = work.parent / "other"
     other.mkdir()
-    room = (await stage.desk.get_room_state(luna, room_id="work"))["room_id"]
-    theirs = (await stage.desk.join_path(mona, context_path=str(other)))["room_id"]
+    room = (await stage.rendered.get_room_state(luna, room_id="work"))["room_id"]
+    theirs = (await stage.rendered.join_path(mona, context_path=str(other)))["room_id"]
 
-    assert await stage.desk.own_room_here(luna, str(work)) == room
-    assert await stage.desk.own_room_here(luna, str(other)) is None
-    assert await stage.desk.own_room_here(luna, "/") is None
-    assert await stage.desk.room_meant(luna, str(other)) == room
-    assert await stage.desk.room_meant(luna, "/") == room
-    assert await stage.desk.room_meant(await stage.join("rosa"), str(other)) == theirs
-    assert await stage.desk.room_meant(SCRIPT, "/") is None
+    assert await stage.rendered.own_room_here(luna, str(work)) == room
+    assert await stage.rendered.own_room_here(luna, str(other)) is None
+    assert await stage.rendered.own_room_here(luna, "/") is None
+    assert await stage.rendered.room_meant(luna, str(other)) == room
+    assert await stage.rendered.room_meant(luna, "/") == room
+    assert await stage.rendered.room_meant(await stage.join("rosa"), str(other)) == theirs
+    assert await stage.rendered.room_meant(SCRIPT, "/") is None
 
 
 async def test_caller_in_several_rooms_elsewhere_must_name_one(stage: Stage, work: Path) -> None:
     (luna,) = await stage.seat(work, "luna")
     other = work.parent / "other"
     other.mkdir()
-    await stage.desk.join_path(luna, context_path=str(other))
-    rooms = sorted(str(room["room_id"]) for room in (await stage.desk.list_rooms(luna))["rooms"])
+    await stage.rendered.join_path(luna, context_path=str(other))
+    rooms = sorted(str(room["room_id"]) for room in (await stage.rendered.list_rooms(luna))["rooms"])
 
     with pytest.raises(BadRequest) as refused:
-        await stage.desk.room_meant(luna, "/")
+        await stage.rendered.room_meant(luna, "/")
 
     assert all(room in str(refused.value) for room in rooms)
 
@@ -271,10 +271,10 @@ async def test_default_room_of_a_person_is_the_room_here(stage: Stage, work: Pat
     await stage.seat(work, "luna")
     other = work.parent / "other"
     other.mkdir()
-    theirs = (await stage.desk.join_path(HUMAN, context_path=str(other)))["room_id"]
+    theirs = (await stage.rendered.join_path(HUMAN, context_path=str(other)))["room_id"]
 
-    assert await stage.desk.room_meant(HUMAN, str(work)) == stage.room("work").id
-    assert await stage.desk.room_meant(HUMAN, "/") == theirs
+    assert await stage.rendered.room_meant(HUMAN, str(work)) == stage.room("work").id
+    assert await stage.rendered.room_meant(HUMAN, "/") == theirs
 
 
 async def test_room_state_shows_the_status_of_every_member(stage: Stage, work: Path) -> None:
@@ -282,10 +282,10 @@ async def test_room_state_shows_the_status_of_every_member(stage: Stage, work: P
     await stage.claim(luna)
     stage.present -= {"nova", "rosa"}
     await stage.submit(rosa, Leave())
-    await stage.desk.join_path(rosa, context_path=str(work))
+    await stage.rendered.join_path(rosa, context_path=str(work))
     stage.clock.advance(601)
 
-    state: Any = await stage.desk.get_room_state(nova, room_id="work")
+    state: Any = await stage.rendered.get_room_state(nova, room_id="work")
 
     assert {one["agent_id"]: one["status"] for one in state["members"]} == {
         "luna": "active",
@@ -295,13 +295,13 @@ async def test_room_state_shows_the_status_of_every_member(stage: Stage, work: P
     assert (state["owner_agent_id"], state["room_state"]) == ("luna", "owned")
     assert [one["is_owner"] for one in state["members"]] == [True, False, False]
     with pytest.raises(RoomNotFound):
-        await stage.desk.get_room_state(nova, room_id="nowhere")
+        await stage.rendered.get_room_state(nova, room_id="nowhere")
 
 
 async def test_human_member_has_no_agent_state(stage: Stage, work: Path) -> None:
     await stage.seat(work, "luna")
 
-    answer: Any = await stage.desk.join_path(HUMAN, context_path=str(work))
+    answer: Any = await stage.rendered.join_path(HUMAN, context_path=str(work))
 
     person = next(one for one in answer["members"] if one["agent_id"] == "human")
     assert (person["state"], person["harness"]) == (None, "human")
@@ -312,7 +312,7 @@ async def test_room_state_shows_a_pending_handoff_with_its_author(stage: Stage, 
     await stage.claim(luna)
     await stage.release(luna)
 
-    state: Any = await stage.desk.get_room_state(luna, room_id="work")
+    state: Any = await stage.rendered.get_room_state(luna, room_id="work")
 
     assert state["pending_handoff"]["from_agent_id"] == "luna"
     assert state["pending_handoff"]["handoff"]["status"] == "tests pass"
@@ -321,25 +321,27 @@ async def test_room_state_shows_a_pending_handoff_with_its_author(stage: Stage, 
 
 async def test_agent_list_shows_all_and_inbox_only_the_callers_messages(stage: Stage) -> None:
     luna = await stage.join("luna")
-    agents = await stage.desk.list_agents(luna)
+    agents = await stage.rendered.list_agents(luna)
     sent = [(await stage.send(HUMAN, str(number), "@luna")).seq for number in range(2)]
 
-    everything = await stage.desk.inbox(luna, limit=10_000)
-    newest = await stage.desk.inbox(luna, limit=-1)
+    everything = await stage.rendered.inbox(luna, limit=10_000)
+    newest = await stage.rendered.inbox(luna, limit=-1)
 
     assert [agent["name"] for agent in agents["agents"]] == ["luna"]
     assert [message["seq"] for message in everything["messages"]] == sent
     assert [message["seq"] for message in newest["messages"]] == sent[1:]
     with pytest.raises(WhoAreYou):
-        await stage.desk.inbox(SCRIPT)
+        await stage.rendered.inbox(SCRIPT)
 
 
 async def test_same_request_key_returns_the_same_result(stage: Stage, work: Path) -> None:
     luna: Caller = caller(await stage_join(stage))
 
-    first = await stage.desk.join_path(luna, context_path=str(work), key=b"k" * 16)
-    again = await stage.desk.join_path(luna, context_path=str(work), key=b"k" * 16)
-    sent = [await stage.desk.send_message(luna, room_id="work", body="once", key=b"m" * 16) for _ in range(2)]
+    first = await stage.rendered.join_path(luna, context_path=str(work), key=b"k" * 16)
+    again = await stage.rendered.join_path(luna, context_path=str(work), key=b"k" * 16)
+    sent = [
+        await stage.rendered.send_message(luna, room_id="work", body="once", key=b"m" * 16) for _ in range(2)
+    ]
 
     assert first["room_id"] == again["room_id"]
     assert sent[0] == sent[1]

@@ -11,7 +11,7 @@ from tests.fakes import FakeClock
 from tests.limits import LIMIT_S
 
 from palaver.harness.programs import GENERIC
-from palaver.holder.terminal_host import Station
+from palaver.holder.terminal_host import TerminalHost
 from palaver.protocol.agent_socket import ViewerFrameReader
 from palaver.terminal.pty import Pty
 
@@ -21,9 +21,9 @@ FLOOD = b"".join(b"line %05d of an endless build\r\n" % number for number in ran
 
 @dataclass
 class Flooded:
-    """A station, the program's end of its terminal, and the clock of both."""
+    """A terminal host, the program's end of its terminal, and the clock of both."""
 
-    station: Station
+    host: TerminalHost
     program: int
     clock: FakeClock
 
@@ -36,7 +36,7 @@ class Flooded:
     async def until(self, text: str) -> None:
         """Wait until the last line of output on the screen contains the text."""
         async with asyncio.timeout(LIMIT_S):
-            while text not in self.station.screen.terminal.glass.display[-2]:  # noqa: ASYNC110 - the loop parses
+            while text not in self.host.screen.terminal.grid.display[-2]:  # noqa: ASYNC110 - the loop parses
                 await asyncio.sleep(0)
 
 
@@ -49,7 +49,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 async def flooded() -> AsyncIterator[Flooded]:
     pty, program = Pty.open(80, 24)
     clock = FakeClock()
-    station = Station(
+    host = TerminalHost(
         pty,
         os.getpid(),
         GENERIC,
@@ -60,29 +60,29 @@ async def flooded() -> AsyncIterator[Flooded]:
         on_size=lambda _cols, _rows: None,
         on_stop=lambda: None,
     )
-    yield Flooded(station, program, clock)
-    station.close()
+    yield Flooded(host, program, clock)
+    host.close()
     os.close(program)
     pty.close()
 
 
 async def test_flood_is_read_in_full_and_parsed_only_when_it_has_ended(flooded: Flooded) -> None:
-    glass = flooded.station.screen._terminal.glass  # the public view would parse everything first
+    grid = flooded.host.screen._terminal.grid  # the public view would parse everything first
 
     await flooded.write(FLOOD)
 
-    assert glass.scrolled < 3_000  # the first 64 KiB, and a screen for each time output was skipped
-    assert flooded.station.is_flooded
+    assert grid.scrolled < 3_000  # the first 64 KiB, and a screen for each time output was skipped
+    assert flooded.host.is_flooded
 
     flooded.clock.advance(1)
     await flooded.until(f"line {LINES - 1:05d}")
-    assert not flooded.station.is_flooded
+    assert not flooded.host.is_flooded
 
 
 async def test_viewer_that_missed_output_sees_the_newest_screen_in_a_flood(flooded: Flooded) -> None:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    flooded.station.viewers.adopt(ours)
+    flooded.host.viewers.adopt(ours)
     await flooded.write(FLOOD)
     shown = ViewerFrameReader()
     received = b""

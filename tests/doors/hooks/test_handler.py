@@ -39,7 +39,7 @@ async def test_start_text_promises_a_wake_up_only_with_a_waking_lane(hooks: Hook
     assert news is not None
 
     alone = await hooks.hook(nova, "SessionStart", source="startup")
-    beside = await hooks.desk.answer(nova, "claude", replace(news, is_woken=True))
+    beside = await hooks.handler.answer(nova, "claude", replace(news, is_woken=True))
     await hooks.settle(beside)
     hooks.bus.open_lane("nova", LaneKind.TERMINAL)
     held = await hooks.hook(nova, "SessionStart", source="startup")
@@ -79,7 +79,7 @@ async def test_reply_without_messages_is_empty_and_writes_nothing_first(hooks: H
 
     answer = await hooks.answer(nova, "PostToolUse", **BASH)
 
-    assert answer.said == {}
+    assert answer.content == {}
     assert hooks.bus.log.last() == before
     await hooks.settle(answer)
 
@@ -345,7 +345,7 @@ async def test_concurrent_hooks_keep_the_newest_state_and_every_edit(hooks: Hook
             ("Stop", {}),
         ):
             answer = await hooks.answer(nova, event, **fields)
-            hooks.desk.settle(answer, has_left=True)
+            hooks.handler.settle(answer, has_left=True)
         await hooks_started()
     await hooks.rest(answer)
 
@@ -371,9 +371,9 @@ async def test_long_message_is_cut_with_a_hint_to_the_full_text(hooks: Hooks) ->
 async def test_usage_limit_is_reported_with_its_reset_time(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     terminal = hooks.bus.open_lane("nova", LaneKind.TERMINAL)
-    said = "You've hit your session limit · resets 3pm (UTC)"
+    content = "You've hit your session limit · resets 3pm (UTC)"
 
-    await hooks.hook(nova, "StopFailure", error="rate_limit", last_assistant_message=said)
+    await hooks.hook(nova, "StopFailure", error="rate_limit", last_assistant_message=content)
     await hooks.bus.send(luna, "when you can", "@nova", priority="interrupt")
 
     agent = hooks.bus.agent("nova")

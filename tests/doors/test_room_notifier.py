@@ -20,7 +20,7 @@ async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
 
 
 @pytest.fixture
-def bell(bus: Bus) -> RoomNotifier:
+def notifier(bus: Bus) -> RoomNotifier:
     return RoomNotifier(bus.log, lambda name: ["work"] if name == "luna" else [])
 
 
@@ -36,8 +36,8 @@ async def rings(listener: Listener) -> None:
         await listener.wait(None)
 
 
-async def test_room_event_wakes_all_waiters_of_that_room(bus: Bus, bell: RoomNotifier) -> None:
-    with bell.listening("work") as here, bell.listening("work") as too:
+async def test_room_event_wakes_all_waiters_of_that_room(bus: Bus, notifier: RoomNotifier) -> None:
+    with notifier.listening("work") as here, notifier.listening("work") as too:
         await write(bus, "work")
 
         await rings(here)
@@ -45,9 +45,9 @@ async def test_room_event_wakes_all_waiters_of_that_room(bus: Bus, bell: RoomNot
 
 
 async def test_listener_ignores_events_before_its_look_and_keeps_later_ones(
-    bus: Bus, bell: RoomNotifier
+    bus: Bus, notifier: RoomNotifier
 ) -> None:
-    with bell.listening("work") as here:
+    with notifier.listening("work") as here:
         await write(bus, "work")
         here.look()
         waiting = asyncio.ensure_future(here.wait(None))
@@ -60,9 +60,9 @@ async def test_listener_ignores_events_before_its_look_and_keeps_later_ones(
             await waiting
 
 
-async def test_agent_event_wakes_only_the_rooms_of_that_agent(bus: Bus, bell: RoomNotifier) -> None:
+async def test_agent_event_wakes_only_the_rooms_of_that_agent(bus: Bus, notifier: RoomNotifier) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
-    with bell.listening("work") as here, bell.listening("other") as there:
+    with notifier.listening("work") as here, notifier.listening("other") as there:
         silent = asyncio.ensure_future(there.wait(None))
         await bus.submit(nova, SetStatus(state="active"))
         await bus.submit(luna, SetStatus(state="active"))
@@ -89,8 +89,8 @@ async def test_wait_ends_at_its_limit_and_cancels_its_timer(bus: Bus) -> None:
         asyncio.get_running_loop().call_soon(call)  # type: ignore[arg-type]  # the callback of a listener
         return timer
 
-    bell = RoomNotifier(bus.log, lambda name: [], call_later)
-    with bell.listening("work") as here:
+    notifier = RoomNotifier(bus.log, lambda name: [], call_later)
+    with notifier.listening("work") as here:
         async with asyncio.timeout(LIMIT_S):
             await here.wait(2500)
 
@@ -98,14 +98,14 @@ async def test_wait_ends_at_its_limit_and_cancels_its_timer(bus: Bus) -> None:
     assert timer.is_off
 
 
-async def test_finished_waiters_are_not_kept(bus: Bus, bell: RoomNotifier) -> None:
-    with bell.listening("work"):
+async def test_finished_waiters_are_not_kept(bus: Bus, notifier: RoomNotifier) -> None:
+    with notifier.listening("work"):
         pass
-    with bell.listening("work") as here:
-        bell.ring("work")
+    with notifier.listening("work") as here:
+        notifier.ring("work")
         await rings(here)
     await write(bus, 7)
-    bell.close()
+    notifier.close()
     await write(bus, "work")
 
-    assert bell._waiting == {}
+    assert notifier._waiting == {}

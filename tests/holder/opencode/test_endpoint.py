@@ -12,11 +12,11 @@ from palaver.holder.opencode import (
     OpenCodeEndpoint,
     free_port,
     is_held,
-    new_place,
-    read_place,
+    new_endpoint_path,
+    read_endpoint,
     told_path,
+    write_endpoint,
     write_holder,
-    write_place,
     write_told,
 )
 from palaver.identity.process import read_process
@@ -27,17 +27,17 @@ PLACE = OpenCodeEndpoint(
 
 
 def test_server_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
-    path = new_place(str(tmp_path))
+    path = new_endpoint_path(str(tmp_path))
 
-    write_place(path, PLACE)
+    write_endpoint(path, PLACE)
 
-    assert read_place(path) == PLACE
+    assert read_endpoint(path) == PLACE
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_instructions_contain_the_name(tmp_path: Path) -> None:
-    path = new_place(str(tmp_path))
+    path = new_endpoint_path(str(tmp_path))
 
     write_told(path, "luna")
 
@@ -45,7 +45,7 @@ def test_instructions_contain_the_name(tmp_path: Path) -> None:
 
 
 def test_holder_of_a_server_file_can_be_found_again(tmp_path: Path) -> None:
-    path = new_place(str(tmp_path))
+    path = new_endpoint_path(str(tmp_path))
 
     write_holder(path)
 
@@ -57,8 +57,8 @@ def test_holder_of_a_server_file_can_be_found_again(tmp_path: Path) -> None:
 
 
 def test_only_direct_children_of_a_holder_are_held(tmp_path: Path) -> None:
-    path = new_place(str(tmp_path))
-    new_place(str(tmp_path))  # one without a holder yet
+    path = new_endpoint_path(str(tmp_path))
+    new_endpoint_path(str(tmp_path))  # one without a holder yet
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         before = is_held(str(tmp_path), child.pid)
         write_holder(path)
@@ -75,23 +75,23 @@ def test_unreadable_server_file_is_ignored(tmp_path: Path) -> None:
     broken = tmp_path / "server.json"
     broken.write_text("{")
 
-    assert read_place(broken) is None
-    assert read_place(tmp_path / "nothing") is None
+    assert read_endpoint(broken) is None
+    assert read_endpoint(tmp_path / "nothing") is None
 
 
 def test_folders_of_ended_servers_are_removed_with_the_next_one(tmp_path: Path) -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
-        alive, gone, young = (new_place(str(tmp_path)) for _ in range(3))
-        write_place(
+        alive, gone, young = (new_endpoint_path(str(tmp_path)) for _ in range(3))
+        write_endpoint(
             alive, OpenCodeEndpoint(port=listening.getsockname()[1], user="", password="", began=Began())
         )
-        write_place(gone, OpenCodeEndpoint(port=free_port(), user="", password="", began=Began()))
+        write_endpoint(gone, OpenCodeEndpoint(port=free_port(), user="", password="", began=Began()))
         for path in (alive, gone):
             os.utime(path.parent, (1, 1))
 
-        made = new_place(str(tmp_path))
+        made = new_endpoint_path(str(tmp_path))
 
     left = {path.name for path in made.parent.parent.iterdir()}
     assert left == {alive.parent.name, young.parent.name, made.parent.name}

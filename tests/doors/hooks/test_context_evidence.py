@@ -6,90 +6,95 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.hooks import HookNews, HookStep
-from palaver.services.evidence import Trail
+from palaver.services.evidence import ContextEvidence
 
 
 def news(step: HookStep, agent_id: str = "") -> HookNews:
     return HookNews(event=step.value, step=step, agent_id=agent_id)
 
 
-def walk(trail: Trail, *steps: HookStep) -> list[list[int]]:
+def walk(context_evidence: ContextEvidence, *steps: HookStep) -> list[list[int]]:
     """Return the messages that each hook proves."""
-    return [sorted(trail.hear(news(step))) for step in steps]
+    return [sorted(context_evidence.hear(news(step))) for step in steps]
 
 
 def test_message_with_a_prompt_is_proven_by_the_first_tool_call() -> None:
-    trail = Trail()
-    trail.give(HookStep.PROMPT, [7])
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.PROMPT, [7])
 
-    assert walk(trail, HookStep.CALL, HookStep.CALL) == [[7], []]
+    assert walk(context_evidence, HookStep.CALL, HookStep.CALL) == [[7], []]
 
 
 def test_message_with_a_result_is_not_proven_by_a_parallel_call() -> None:
-    trail = Trail()
-    trail.give(HookStep.RESULT, [7])
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.RESULT, [7])
 
-    assert walk(trail, HookStep.CALL, HookStep.RESULT, HookStep.BATCH, HookStep.CALL) == [[], [], [], [7]]
+    assert walk(context_evidence, HookStep.CALL, HookStep.RESULT, HookStep.BATCH, HookStep.CALL) == [
+        [],
+        [],
+        [],
+        [7],
+    ]
 
 
 def test_without_a_batch_hook_the_turn_end_proves_a_result() -> None:
-    trail = Trail()
-    trail.give(HookStep.RESULT, [7])
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.RESULT, [7])
 
-    assert walk(trail, HookStep.CALL, HookStep.RESULT, HookStep.TURN_END) == [[], [], [7]]
+    assert walk(context_evidence, HookStep.CALL, HookStep.RESULT, HookStep.TURN_END) == [[], [], [7]]
 
 
 def test_message_that_extends_a_turn_is_proven_by_its_next_end() -> None:
-    trail = Trail()
-    trail.hear(news(HookStep.TURN_END))
-    trail.give(HookStep.TURN_END, [7])
+    context_evidence = ContextEvidence()
+    context_evidence.hear(news(HookStep.TURN_END))
+    context_evidence.give(HookStep.TURN_END, [7])
 
-    assert walk(trail, HookStep.TURN_END) == [[7]]
+    assert walk(context_evidence, HookStep.TURN_END) == [[7]]
 
 
 def test_sub_agent_hooks_prove_nothing() -> None:
-    trail = Trail()
-    trail.give(HookStep.PROMPT, [7])
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.PROMPT, [7])
 
-    assert trail.hear(news(HookStep.CALL, "a1")) == frozenset()
-    assert walk(trail, HookStep.TURN_END) == [[7]]
+    assert context_evidence.hear(news(HookStep.CALL, "a1")) == frozenset()
+    assert walk(context_evidence, HookStep.TURN_END) == [[7]]
 
 
 def test_message_of_a_prompt_without_a_response_is_doubtful() -> None:
-    trail = Trail()
-    trail.give(HookStep.PROMPT, [7])
-    assert trail.take_doubtful() == frozenset()
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.PROMPT, [7])
+    assert context_evidence.take_doubtful() == frozenset()
 
-    assert walk(trail, HookStep.PROMPT) == [[]]
+    assert walk(context_evidence, HookStep.PROMPT) == [[]]
 
-    assert trail.take_doubtful() == {7}
-    assert trail.take_doubtful() == frozenset()
-    assert walk(trail, HookStep.CALL, HookStep.TURN_END) == [[], []]
+    assert context_evidence.take_doubtful() == {7}
+    assert context_evidence.take_doubtful() == frozenset()
+    assert walk(context_evidence, HookStep.CALL, HookStep.TURN_END) == [[], []]
 
 
 def test_result_between_two_prompts_shows_that_the_first_was_sent() -> None:
-    trail = Trail()
-    trail.give(HookStep.PROMPT, [7])
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.PROMPT, [7])
 
-    assert walk(trail, HookStep.RESULT, HookStep.PROMPT, HookStep.CALL) == [[], [], [7]]
-    assert trail.take_doubtful() == frozenset()
+    assert walk(context_evidence, HookStep.RESULT, HookStep.PROMPT, HookStep.CALL) == [[], [], [7]]
+    assert context_evidence.take_doubtful() == frozenset()
 
 
 def test_forgotten_message_is_never_proven() -> None:
-    trail = Trail()
-    trail.give(HookStep.PROMPT, [7])
-    trail.give(HookStep.RESULT, [8])
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.PROMPT, [7])
+    context_evidence.give(HookStep.RESULT, [8])
 
-    trail.forget()
+    context_evidence.forget()
 
-    assert walk(trail, HookStep.TURN_END) == [[]]
+    assert walk(context_evidence, HookStep.TURN_END) == [[]]
 
 
 def test_tracked_messages_are_limited_and_the_oldest_is_dropped() -> None:
-    trail = Trail()
-    trail.give(HookStep.PROMPT, range(1, 1002))
+    context_evidence = ContextEvidence()
+    context_evidence.give(HookStep.PROMPT, range(1, 1002))
 
-    (proven,) = walk(trail, HookStep.CALL)
+    (proven,) = walk(context_evidence, HookStep.CALL)
 
     assert proven[0] == 2
     assert len(proven) == 1000
@@ -132,19 +137,19 @@ def turns(draw: st.DrawFn) -> list[tuple[HookStep, bool]]:
 def test_only_messages_in_a_request_are_proven(
     hooks: Sequence[tuple[HookStep, bool]], given_at: set[int]
 ) -> None:
-    trail, model = Trail(), Model()
+    context_evidence, model = ContextEvidence(), Model()
     for place, (step, is_asked) in enumerate(hooks):
         if step is HookStep.PROMPT and place and hooks[place - 1][0] is HookStep.PROMPT:
             model.pending.discard(place - 1)
-        proven = trail.hear(news(step))
+        proven = context_evidence.hear(news(step))
         assert proven <= model.asked
         if place in given_at and step is not HookStep.CALL:
-            trail.give(step, [place])
+            context_evidence.give(step, [place])
             model.pending.add(place)
             if step is HookStep.TURN_END:
                 model.ask()  # the turn continues
         if is_asked:
             model.ask()
 
-    last = trail.hear(news(HookStep.TURN_END)) if model.asked else frozenset()
+    last = context_evidence.hear(news(HookStep.TURN_END)) if model.asked else frozenset()
     assert last <= model.asked | model.pending

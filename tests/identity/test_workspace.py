@@ -13,7 +13,7 @@ from tests.limits import LIMIT_S
 
 from palaver.errors import NotAPlace, TooSlow
 from palaver.identity import workspace as places
-from palaver.identity.workspace import MARKERS, Places, Workspace, find_place, home_folders
+from palaver.identity.workspace import MARKERS, Workspace, Workspaces, find_workspace, home_folders
 
 
 @pytest.fixture
@@ -43,18 +43,18 @@ def _repository(folder: Path) -> Path:
 
 
 def _find(path: Path, home: Path) -> Path:
-    return Path(find_place(str(path), [str(home)]).path)
+    return Path(find_workspace(str(path), [str(home)]).path)
 
 
 def _above(path: Path, home: Path) -> list[Path]:
-    return [Path(one) for one in find_place(str(path), [str(home)]).above]
+    return [Path(one) for one in find_workspace(str(path), [str(home)]).above]
 
 
 def test_folder_without_a_marker_is_its_own_workspace(home: Path) -> None:
     folder = home / "work" / "deep" / "er"
     folder.mkdir(parents=True)
 
-    place = find_place(str(folder), [str(home)])
+    place = find_workspace(str(folder), [str(home)])
 
     assert place.chain == (str(folder), str(home / "work" / "deep"), str(home / "work"))
 
@@ -100,9 +100,9 @@ def test_linked_worktree_belongs_to_the_main_checkout(home: Path) -> None:
     _git(main, "worktree", "add", "-q", str(home / "elsewhere" / "tree"))
     (home / "elsewhere" / "tree" / "src").mkdir()
 
-    place = find_place(str(home / "elsewhere" / "tree" / "src"), [str(home)])
+    place = find_workspace(str(home / "elsewhere" / "tree" / "src"), [str(home)])
 
-    assert place.path == find_place(str(main), [str(home)]).path == str(main)
+    assert place.path == find_workspace(str(main), [str(home)]).path == str(main)
     assert str(home / "elsewhere") in place.above
 
 
@@ -110,7 +110,7 @@ def test_worktree_inside_the_main_checkout_belongs_to_it_too(home: Path) -> None
     main = _repository(home / "main")
     _git(main, "worktree", "add", "-q", str(main / "trees" / "one"))
 
-    place = find_place(str(main / "trees" / "one"), [str(home)])
+    place = find_workspace(str(main / "trees" / "one"), [str(home)])
 
     assert place == Workspace(str(main), (), (str(main / "trees" / "one"),))
 
@@ -124,12 +124,13 @@ def test_exact_folder_is_a_workspace_inside_its_checkout(home: Path) -> None:
     services, src = str(main / "services"), str(home / "src")
 
     places = [
-        find_place(str(path), [str(home)], is_exact=True) for path in (inner, inner / "a.py", home / "short")
+        find_workspace(str(path), [str(home)], is_exact=True)
+        for path in (inner, inner / "a.py", home / "short")
     ]
 
     assert places == [Workspace(str(inner), (services, str(main), src))] * 3
-    assert find_place(str(inner), [str(home)]) == Workspace(str(main), (src,), (str(inner), services))
-    assert find_place(str(main), [str(home)], is_exact=True) == Workspace(str(main), (src,))
+    assert find_workspace(str(inner), [str(home)]) == Workspace(str(main), (src,), (str(inner), services))
+    assert find_workspace(str(main), [str(home)], is_exact=True) == Workspace(str(main), (src,))
 
 
 def test_exact_worktree_is_a_workspace_inside_its_main_checkout(home: Path) -> None:
@@ -139,12 +140,12 @@ def test_exact_worktree_is_a_workspace_inside_its_main_checkout(home: Path) -> N
     inner = tree / "src"
     inner.mkdir()
 
-    deep = find_place(str(inner), [str(home)], is_exact=True)
-    exact = find_place(str(tree), [str(home)], is_exact=True)
+    deep = find_workspace(str(inner), [str(home)], is_exact=True)
+    exact = find_workspace(str(tree), [str(home)], is_exact=True)
 
     assert deep == Workspace(str(inner), (str(tree), str(main), str(home / "trees")))
     assert exact == Workspace(str(tree), (str(main), str(home / "trees")))
-    assert find_place(str(inner), [str(home)]).inside == (str(inner), str(tree))
+    assert find_workspace(str(inner), [str(home)]).inside == (str(inner), str(tree))
 
 
 def test_exact_folder_with_an_unprintable_name_is_refused(home: Path) -> None:
@@ -152,9 +153,9 @@ def test_exact_folder_with_an_unprintable_name_is_refused(home: Path) -> None:
     odd = main / "a\nb"
     odd.mkdir()
 
-    assert find_place(str(odd), [str(home)]) == Workspace(str(main))
+    assert find_workspace(str(odd), [str(home)]) == Workspace(str(main))
     with pytest.raises(NotAPlace, match="cannot be displayed"):
-        find_place(str(odd), [str(home)], is_exact=True)
+        find_workspace(str(odd), [str(home)], is_exact=True)
 
 
 def test_worktrees_of_a_bare_repository_share_it(home: Path) -> None:
@@ -193,7 +194,7 @@ def test_home_folder_and_its_parents_are_refused(home: Path, named: str) -> None
 
 def test_root_is_refused_even_without_a_home() -> None:
     with pytest.raises(NotAPlace):
-        find_place("/", [])
+        find_workspace("/", [])
 
 
 def test_repository_at_home_is_not_the_workspace_of_its_subfolders(home: Path) -> None:
@@ -261,7 +262,7 @@ def test_folder_instead_of_a_git_file_is_not_read(home: Path) -> None:
 @pytest.mark.parametrize("written", ["", "work", "./work", "~/work", "/with\0nothing"])
 def test_relative_path_is_refused(written: str) -> None:
     with pytest.raises(NotAPlace, match="the absolute path"):
-        find_place(written, [])
+        find_workspace(written, [])
 
 
 def test_missing_path_is_refused(home: Path) -> None:
@@ -283,7 +284,7 @@ def test_folder_with_an_unprintable_name_is_refused_in_printable_text(home: Path
     os.mkdir(folder)
 
     with pytest.raises(NotAPlace, match="cannot be displayed") as caught:
-        find_place(os.fsdecode(folder), [str(home)])
+        find_workspace(os.fsdecode(folder), [str(home)])
 
     assert str(caught.value).encode("ascii")
 
@@ -291,7 +292,7 @@ def test_folder_with_an_unprintable_name_is_refused_in_printable_text(home: Path
 @given(st.text(max_size=80))
 def test_any_input_is_a_workspace_or_refused(written: str) -> None:
     try:
-        found = find_place(f"/{written}", ["/nobody"])
+        found = find_workspace(f"/{written}", ["/nobody"])
     except NotAPlace:
         return
 
@@ -322,7 +323,7 @@ def test_unknown_user_has_the_home_of_the_environment(
 async def test_find_does_not_block_the_loop(home: Path) -> None:
     (home / "work").mkdir()
 
-    found = await Places([str(home)]).find(str(home / "work"))
+    found = await Workspaces([str(home)]).find(str(home / "work"))
 
     assert found == Workspace(str(home / "work"))
 
@@ -332,7 +333,7 @@ async def test_home_of_the_caller_is_refused_too_but_not_its_parent(home: Path) 
     (own / "project").mkdir(parents=True)
     (own / "package.json").touch()
     (home / "link").symlink_to(own)
-    places = Places([str(home)])
+    places = Workspaces([str(home)])
 
     inside = await places.find(str(own / "project"), home=str(home / "link"))
     above = await places.find(str(home / "work"), home=str(own))
@@ -346,7 +347,7 @@ async def test_home_of_the_caller_is_refused_too_but_not_its_parent(home: Path) 
 
 async def test_error_is_passed_from_the_thread_unchanged(home: Path) -> None:
     with pytest.raises(NotAPlace):
-        await Places([str(home)]).find(str(home))
+        await Workspaces([str(home)]).find(str(home))
 
 
 async def test_hanging_file_system_uses_its_thread_and_blocks_no_other_request(
@@ -354,15 +355,15 @@ async def test_hanging_file_system_uses_its_thread_and_blocks_no_other_request(
 ) -> None:
     (home / "work").mkdir()
     go_on = threading.Event()
-    real = places.find_place
+    real = places.find_workspace
 
     def hangs(path: str, homes: tuple[str, ...], *, is_exact: bool, home: str) -> Workspace:
         if path.endswith("stuck"):
             go_on.wait(LIMIT_S)
         return real(path, homes, is_exact=is_exact, home=home)
 
-    monkeypatch.setattr(places, "find_place", hangs)
-    found = Places([str(home)], limit_s=0.05, threads=2)
+    monkeypatch.setattr(places, "find_workspace", hangs)
+    found = Workspaces([str(home)], limit_s=0.05, threads=2)
 
     with pytest.raises(TooSlow, match="does not respond"):
         await found.find(str(home / "stuck"))
@@ -383,7 +384,7 @@ async def test_hanging_file_system_uses_its_thread_and_blocks_no_other_request(
 
 async def test_cancelled_request_releases_its_thread(home: Path) -> None:
     (home / "work").mkdir()
-    found = Places([str(home)], threads=1)
+    found = Workspaces([str(home)], threads=1)
     asked = asyncio.ensure_future(found.find(str(home / "work")))
     await asyncio.sleep(0)
 

@@ -14,9 +14,9 @@ async def test_mail_comes_in_the_order_of_priority_and_seq(bus: Bus) -> None:
     for word in ("idle", "idle-first", "normal", "interrupt"):
         for number in (1, 2):
             await bus.send(luna, f"{word} {number}", "@nova", priority=word)
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
 
-    taken = [texts_of(taker.poll(3)) for _ in range(4)]
+    taken = [texts_of(reader.poll(3)) for _ in range(4)]
 
     assert taken == [
         ["interrupt 1", "interrupt 2", "normal 1"],
@@ -32,9 +32,9 @@ async def test_small_and_large_mailboxes_are_read_in_the_same_order(bus: Bus, co
     priorities = ("idle", "normal", "interrupt", "idle-first")
     for number in range(count):
         await bus.send(luna, str(number), "@nova", priority=priorities[number % 4])
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
 
-    taken = texts_of(taker.poll(count))
+    taken = texts_of(reader.poll(count))
 
     in_order = [list(range(first, count, 4)) for first in (2, 1, 3, 0)]
     in_order[2].reverse()  # the newest comes first
@@ -75,26 +75,26 @@ async def test_unacknowledged_mail_is_open_again_when_its_reader_ends(bus: Bus) 
 async def test_settled_mail_without_a_record_is_open_again(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
-    taker = bus.delivery.take("nova")
-    taker.poll(9)
+    reader = bus.delivery.take("nova")
+    reader.poll(9)
 
-    taker.settled([event.seq, 99])
+    reader.settled([event.seq, 99])
 
-    assert texts_of(taker.poll(9)) == ["a"]
+    assert texts_of(reader.poll(9)) == ["a"]
 
 
 async def test_waiting_reader_is_woken_by_new_mail_and_by_its_end(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
 
-    task = asyncio.ensure_future(taker.wait(9))
+    task = asyncio.ensure_future(reader.wait(9))
     await asyncio.sleep(0)
     await bus.send(luna, "a", "@nova")
     async with asyncio.timeout(LIMIT_S):
         first = await task
-    task = asyncio.ensure_future(taker.wait(9))
+    task = asyncio.ensure_future(reader.wait(9))
     await asyncio.sleep(0)
-    taker.close()
+    reader.close()
     async with asyncio.timeout(LIMIT_S):
         last = await task
 
@@ -119,10 +119,10 @@ async def test_filter_checks_each_message_once(bus: Bus) -> None:
         looked_at.append(event.seq)
         return False
 
-    taker = bus.delivery.take("nova", passes=passes)
+    reader = bus.delivery.take("nova", passes=passes)
     for priority in ("normal", "idle-first") * 10:
         await bus.send(luna, "x", "@nova", priority=priority)
-        assert taker.poll(9) == []
+        assert reader.poll(9) == []
 
     assert len(looked_at) == len(set(looked_at)) == 20
 
@@ -130,10 +130,10 @@ async def test_filter_checks_each_message_once(bus: Bus) -> None:
 async def test_long_backlog_is_read_page_by_page_and_each_message_once(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     await asyncio.gather(*(bus.send(luna, str(number), "@nova") for number in range(450)))
-    taker = bus.delivery.take("nova")
+    reader = bus.delivery.take("nova")
 
     taken: list[str] = []
-    while events := taker.poll(70):
+    while events := reader.poll(70):
         taken += texts_of(events)
 
     assert sorted(map(int, taken)) == list(range(450))
@@ -144,22 +144,22 @@ async def test_filter_finds_its_message_after_a_long_backlog(bus: Bus) -> None:
     await asyncio.gather(*(bus.send(luna, str(number), "@nova") for number in range(250)))
     await bus.send(luna, "the last", "@nova")
 
-    taker = bus.delivery.take("nova", passes=lambda event: event.payload["text"] == "the last")
+    reader = bus.delivery.take("nova", passes=lambda event: event.payload["text"] == "the last")
 
-    assert texts_of(taker.poll(9)) == ["the last"]
+    assert texts_of(reader.poll(9)) == ["the last"]
 
 
 async def test_mail_queued_again_is_seen_by_a_reader_that_had_passed_it(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     event = await bus.send(luna, "a", "@nova")
     await bus.report("nova", "submitted", event.seq)
-    taker = bus.delivery.take("nova")
-    before = taker.poll(9)
+    reader = bus.delivery.take("nova")
+    before = reader.poll(9)
 
     await bus.report("nova", "queued", event.seq)
 
     assert before == []
-    assert texts_of(taker.poll(9)) == ["a"]
+    assert texts_of(reader.poll(9)) == ["a"]
 
 
 @pytest.mark.parametrize("state", ["held", "submitted"])
@@ -183,27 +183,27 @@ async def test_expired_mail_is_not_taken(bus: Bus) -> None:
 async def test_mail_acknowledged_elsewhere_leaves_every_hand(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     first, second = await bus.send(luna, "a", "@nova"), await bus.send(luna, "b", "@nova")
-    taker = bus.delivery.take("nova")
-    taker.poll(9)
+    reader = bus.delivery.take("nova")
+    reader.poll(9)
 
     await bus.ack(nova, first.seq)
     await bus.send(nova, "yes", reply_to=str(second.seq))
-    taker.settled([first.seq])
+    reader.settled([first.seq])
 
     assert (bus.state(first, "nova"), bus.state(second, "nova")) == ("seen", "answered")
     await bus.ack(nova, second.seq)
-    taker.close()
+    reader.close()
     assert bus.texts("nova") == []
 
 
 async def test_answered_mail_without_an_acknowledgement_is_open_again(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     asked = await bus.send(luna, "a", "@nova")
-    taker = bus.delivery.take("nova")
-    taker.poll(9)
+    reader = bus.delivery.take("nova")
+    reader.poll(9)
 
     await bus.send(nova, "yes", reply_to=str(asked.seq))
-    taker.close()
+    reader.close()
 
     assert bus.texts("nova") == ["a"]
     assert bus.state(asked, "nova") == "answered"
@@ -223,13 +223,13 @@ async def test_lane_does_not_carry_mail_that_was_already_answered(bus: Bus) -> N
 async def test_reader_with_a_window_gets_more_only_as_it_settles(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     sent = [await bus.send(luna, text, "@nova") for text in "abcde"]
-    taker = bus.delivery.take("nova", window=2)
+    reader = bus.delivery.take("nova", window=2)
 
-    first = texts_of(taker.poll(9))
-    held_back = taker.poll(9)
+    first = texts_of(reader.poll(9))
+    held_back = reader.poll(9)
     await bus.ack(nova, sent[0].seq)
-    taker.settled([sent[0].seq])
+    reader.settled([sent[0].seq])
     async with asyncio.timeout(LIMIT_S):
-        second = texts_of(await taker.wait(9))
+        second = texts_of(await reader.wait(9))
 
     assert (first, held_back, second) == (["a", "b"], [], ["c"])

@@ -52,7 +52,7 @@ def types(answer: RoomResult) -> list[str]:
 async def test_message_is_a_room_event_and_mail_for_its_recipient(stage: Stage, work: Path) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
 
-    sent = await stage.desk.send_message(
+    sent = await stage.rendered.send_message(
         luna, room_id="work", body="look", to_agent_id="nova", delivery_hint="interrupt"
     )
 
@@ -72,8 +72,10 @@ async def test_message_to_the_room_goes_to_all_other_members(stage: Stage, work:
     luna, *_ = await stage.seat(work, "luna", "nova", "rosa")
     await stage.join("mona")
 
-    sent = await stage.desk.send_message(luna, room_id="work", body="hello")
-    some = await stage.desk.send_message(luna, room_id="work", body="you two", to_agent_id=["rosa", "@NOVA"])
+    sent = await stage.rendered.send_message(luna, room_id="work", body="hello")
+    some = await stage.rendered.send_message(
+        luna, room_id="work", body="you two", to_agent_id=["rosa", "@NOVA"]
+    )
 
     assert sent["delivered_to"] == ["nova", "rosa"]
     assert some["delivered_to"] == ["rosa", "nova"]
@@ -108,7 +110,7 @@ async def test_invalid_message_is_refused_and_not_stored(
     last = stage.log.last()
 
     with pytest.raises(error):
-        await stage.desk.send_message(luna, **{"room_id": "work", **fields})
+        await stage.rendered.send_message(luna, **{"room_id": "work", **fields})
 
     assert stage.log.last() == last
 
@@ -117,7 +119,7 @@ async def test_first_of_several_mistakes_is_reported(stage: Stage, work: Path) -
     luna, _ = await stage.seat(work, "luna", "nova")
     mona = await stage.join("mona")
     await stage.seat(work.with_name("shut"), "rosa")
-    await stage.desk.close_room(HUMAN, room_id="shut")
+    await stage.rendered.close_room(HUMAN, room_id="shut")
     shut = stage.log.last()
     fields: dict[str, Any] = {"room_id": "", "body": "", "delivery_hint": "loud", "to_agent_id": "ghost"}
     told: list[str] = []
@@ -134,7 +136,7 @@ async def test_first_of_several_mistakes_is_reported(stage: Stage, work: Path) -
     ):
         fields |= mended
         with pytest.raises(RequestError) as caught:
-            await stage.desk.send_message(asking, **fields)
+            await stage.rendered.send_message(asking, **fields)
         told.append(f"{caught.value.code}: {caught.value}")
 
     assert [one.partition(":")[0] for one in told] == [
@@ -157,24 +159,24 @@ async def test_first_of_several_mistakes_is_reported(stage: Stage, work: Path) -
 async def test_every_tool_refuses_an_empty_room_id(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     await stage.claim(luna)
-    desk, last = stage.desk, stage.log.last()
+    rendered, last = stage.rendered, stage.log.last()
     lease: dict[str, Any] = {"lease_id": stage.room().lease, "expected_turn_id": 1}
 
     for asked in (
-        desk.leave_room(luna, room_id=""),
-        desk.kick_member(luna, room_id="", target_agent_id="luna"),
-        desk.close_room(HUMAN, room_id=""),
-        desk.get_room_state(luna, room_id=""),
-        desk.wait_for_turn(luna, room_id=""),
-        desk.heartbeat(luna, room_id="", **lease),
-        desk.release_stick(luna, room_id="", handoff=HANDOFF, **lease),
-        desk.pass_stick(luna, room_id="", to_agent_id="nova", handoff=HANDOFF, **lease),
-        desk.takeover_stick(luna, room_id="", expected_turn_id=1, reason="x"),
-        desk.wait_for_events(luna, room_id=""),
-        desk.get_room_events(luna, room_id=""),
-        desk.add_note(luna, room_id="", body="x"),
-        desk.list_notes(luna, room_id=""),
-        desk.resolve_note(luna, room_id="", note_id="x"),
+        rendered.leave_room(luna, room_id=""),
+        rendered.kick_member(luna, room_id="", target_agent_id="luna"),
+        rendered.close_room(HUMAN, room_id=""),
+        rendered.get_room_state(luna, room_id=""),
+        rendered.wait_for_turn(luna, room_id=""),
+        rendered.heartbeat(luna, room_id="", **lease),
+        rendered.release_stick(luna, room_id="", handoff=HANDOFF, **lease),
+        rendered.pass_stick(luna, room_id="", to_agent_id="nova", handoff=HANDOFF, **lease),
+        rendered.takeover_stick(luna, room_id="", expected_turn_id=1, reason="x"),
+        rendered.wait_for_events(luna, room_id=""),
+        rendered.get_room_events(luna, room_id=""),
+        rendered.add_note(luna, room_id="", body="x"),
+        rendered.list_notes(luna, room_id=""),
+        rendered.resolve_note(luna, room_id="", note_id="x"),
     ):
         with pytest.raises(RoomNotFound):
             await asked
@@ -191,12 +193,12 @@ async def test_message_sent_while_its_room_closes_is_refused(stage: Stage, work:
         """Close the room after the check of the message and before its commit."""
         if key == f"stick/{room}":
             stage.log.commit = commit  # type: ignore[method-assign]  # simulates a race
-            await stage.desk.close_room(HUMAN, room_id=room)
+            await stage.rendered.close_room(HUMAN, room_id=room)
         return await commit(key, decide, **options)
 
     stage.log.commit = closing  # type: ignore[method-assign]  # see above
     with pytest.raises(RoomClosed):
-        await stage.desk.send_message(luna, room_id=room, body="too late")
+        await stage.rendered.send_message(luna, room_id=room, body="too late")
 
     assert stage.texts("nova") == []
 
@@ -206,9 +208,9 @@ async def test_body_at_the_limit_is_sent_unchanged_and_a_blank_one_is_refused(
 ) -> None:
     luna, _ = await stage.seat(work, "luna", "nova")
 
-    await stage.desk.send_message(luna, room_id="work", body="x" * 4096)
+    await stage.rendered.send_message(luna, room_id="work", body="x" * 4096)
     with pytest.raises(InvalidBody):
-        await stage.desk.send_message(luna, room_id="work", body=" \n ")
+        await stage.rendered.send_message(luna, room_id="work", body=" \n ")
 
     assert stage.texts("nova") == ["x" * 4096]
 
@@ -218,24 +220,24 @@ async def test_only_members_and_people_send_messages_in_a_room(stage: Stage, wor
     mona = await stage.join("mona")
 
     with pytest.raises(UnknownMember):
-        await stage.desk.send_message(mona, room_id="work", body="hi")
+        await stage.rendered.send_message(mona, room_id="work", body="hi")
     with pytest.raises(UnknownMember):
-        await stage.desk.send_message(SCRIPT, room_id="work", body="hi")
-    await stage.desk.send_message(HUMAN, room_id="work", body="scope down")
+        await stage.rendered.send_message(SCRIPT, room_id="work", body="hi")
+    await stage.rendered.send_message(HUMAN, room_id="work", body="scope down")
 
     assert stage.texts("luna") == ["scope down"]
 
 
 async def test_closed_room_takes_no_messages_but_history_is_readable(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
-    await stage.desk.send_message(luna, room_id="work", body="hello")
+    await stage.rendered.send_message(luna, room_id="work", body="hello")
     room = stage.room().id
-    await stage.desk.close_room(HUMAN, room_id="work")
+    await stage.rendered.close_room(HUMAN, room_id="work")
 
     with pytest.raises(RoomClosed):
-        await stage.desk.send_message(luna, room_id=room, body="hi")
-    read = await stage.desk.get_room_events(nova, room_id=room)
-    waited = await stage.desk.wait_for_events(nova, room_id=room, after_event_seq=10**6, max_wait_ms=0)
+        await stage.rendered.send_message(luna, room_id=room, body="hi")
+    read = await stage.rendered.get_room_events(nova, room_id=room)
+    waited = await stage.rendered.wait_for_events(nova, room_id=room, after_event_seq=10**6, max_wait_ms=0)
 
     assert types(read) == ["member_joined", "member_joined", "message_sent", "close"]
     assert waited == {"events": [], "cursor_event_seq": 10**6}
@@ -245,18 +247,18 @@ async def test_harness_name_selects_one_member_or_is_ambiguous(stage: Stage, wor
     [luna] = await stage.seat(work, "luna")
     for name in ("nova", "rosa"):
         codex = await stage.join(name, harness="codex")
-        await stage.desk.join_path(codex, context_path=str(work))
+        await stage.rendered.join_path(codex, context_path=str(work))
 
     with pytest.raises(AmbiguousRecipient):
-        await stage.desk.wait_for_events(luna, room_id="work", target_agent_id="codex")
+        await stage.rendered.wait_for_events(luna, room_id="work", target_agent_id="codex")
     with pytest.raises(AmbiguousRecipient) as caught:
-        await stage.desk.send_message(luna, room_id="work", body="hi", to_agent_id="codex")
+        await stage.rendered.send_message(luna, room_id="work", body="hi", to_agent_id="codex")
     stage.present.discard("rosa")
-    sent = await stage.desk.send_message(luna, room_id="work", body="hi", to_agent_id="codex")
+    sent = await stage.rendered.send_message(luna, room_id="work", body="hi", to_agent_id="codex")
 
     assert caught.value.candidates == ["nova", "rosa"]
     assert sent["delivered_to"] == ["nova"]
-    to_codex = await stage.desk.wait_for_events(
+    to_codex = await stage.rendered.wait_for_events(
         luna, room_id="work", after_event_seq=0, target_agent_id="codex", from_agent_id="LUNA"
     )
     assert bodies(to_codex) == ["hi"]
@@ -264,10 +266,10 @@ async def test_harness_name_selects_one_member_or_is_ambiguous(stage: Stage, wor
 
 async def test_matching_events_return_at_once_with_the_last_as_cursor(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
-    first = await stage.desk.send_message(luna, room_id="work", body="one", to_agent_id="nova")
-    await stage.desk.send_message(nova, room_id="work", body="mine", to_agent_id="luna")
+    first = await stage.rendered.send_message(luna, room_id="work", body="one", to_agent_id="nova")
+    await stage.rendered.send_message(nova, room_id="work", body="mine", to_agent_id="luna")
 
-    answer = await stage.desk.wait_for_events(nova, room_id="work", after_event_seq=0)
+    answer = await stage.rendered.wait_for_events(nova, room_id="work", after_event_seq=0)
 
     assert types(answer) == ["member_joined", "message_sent"]
     assert answer["cursor_event_seq"] == first["event_seq"]
@@ -276,17 +278,17 @@ async def test_matching_events_return_at_once_with_the_last_as_cursor(stage: Sta
 async def test_only_a_matching_event_ends_the_wait(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     waiting = stage.start(
-        stage.desk.wait_for_events(
+        stage.rendered.wait_for_events(
             nova, room_id="work", after_event_seq=stage.log.last(), event_type="message_sent"
         )
     )
     await stage.settle()
 
     await stage.claim(luna)
-    await stage.desk.send_message(nova, room_id="work", body="my own")
+    await stage.rendered.send_message(nova, room_id="work", body="my own")
     await stage.settle()
     assert not waiting.done()
-    await stage.desk.send_message(luna, room_id="work", body="yours")
+    await stage.rendered.send_message(luna, room_id="work", body="yours")
 
     assert bodies(await done(waiting)) == ["yours"]
 
@@ -294,7 +296,7 @@ async def test_only_a_matching_event_ends_the_wait(stage: Stage, work: Path) -> 
 async def test_wait_without_a_match_ends_at_its_limit_with_the_same_cursor(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
     waiting = stage.start(
-        stage.desk.wait_for_events(luna, room_id="work", after_event_seq=7, max_wait_ms=500_000)
+        stage.rendered.wait_for_events(luna, room_id="work", after_event_seq=7, max_wait_ms=500_000)
     )
     await stage.settle()
 
@@ -308,10 +310,10 @@ async def test_wait_without_a_match_ends_at_its_limit_with_the_same_cursor(stage
 
 async def test_cursor_stays_at_the_last_match_despite_later_events(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
-    sent = await stage.desk.send_message(luna, room_id="work", body="one")
+    sent = await stage.rendered.send_message(luna, room_id="work", body="one")
     await stage.claim(luna)
 
-    answer = await stage.desk.wait_for_events(
+    answer = await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=0, event_type=["message_sent"]
     )
 
@@ -322,11 +324,11 @@ async def test_pages_are_limited_and_the_next_page_continues(stage: Stage, work:
     luna, nova = await stage.seat(work, "luna", "nova")
     after = stage.log.last()
     for number in range(7):
-        await stage.desk.send_message(luna, room_id="work", body=str(number))
+        await stage.rendered.send_message(luna, room_id="work", body=str(number))
 
     found: list[str] = []
     while True:
-        answer = await stage.desk.wait_for_events(
+        answer = await stage.rendered.wait_for_events(
             nova, room_id="work", after_event_seq=after, limit=3, max_wait_ms=0
         )
         if not answer["events"]:
@@ -339,15 +341,15 @@ async def test_pages_are_limited_and_the_next_page_continues(stage: Stage, work:
 
 async def test_default_cursor_starts_at_the_oldest_unread_message(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
-    read = await stage.desk.send_message(luna, room_id="work", body="read")
+    read = await stage.rendered.send_message(luna, room_id="work", body="read")
     await stage.ack(nova, int(str(read["event_seq"])))
-    await stage.desk.send_message(luna, room_id="work", body="unread")
+    await stage.rendered.send_message(luna, room_id="work", body="unread")
 
-    first = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
-    await stage.desk.wait_for_events(
+    first = await stage.rendered.wait_for_events(nova, room_id="work", max_wait_ms=0)
+    await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=int(str(first["cursor_event_seq"])), max_wait_ms=0
     )
-    second = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
+    second = await stage.rendered.wait_for_events(nova, room_id="work", max_wait_ms=0)
 
     assert bodies(first) == ["unread"]
     assert second == {"events": [], "cursor_event_seq": stage.log.last()}
@@ -355,12 +357,12 @@ async def test_default_cursor_starts_at_the_oldest_unread_message(stage: Stage, 
 
 async def test_cursor_in_room_state_is_before_unread_messages(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
-    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    await stage.rendered.send_message(luna, room_id="work", body="look", to_agent_id="nova")
     await stage.claim(luna)
 
-    state = await stage.desk.get_room_state(nova, room_id="work")
-    joined = await stage.desk.join_path(nova, context_path=str(work))
-    answer = await stage.desk.wait_for_events(
+    state = await stage.rendered.get_room_state(nova, room_id="work")
+    joined = await stage.rendered.join_path(nova, context_path=str(work))
+    answer = await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=int(str(state["cursor_event_seq"])), max_wait_ms=0
     )
 
@@ -370,15 +372,15 @@ async def test_cursor_in_room_state_is_before_unread_messages(stage: Stage, work
 
 async def test_cursor_acknowledges_only_shown_messages(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
-    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    await stage.rendered.send_message(luna, room_id="work", body="look", to_agent_id="nova")
     await stage.claim(luna)
-    claims = await stage.desk.wait_for_events(
+    claims = await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=0, event_type="claim", target_agent_id="any", max_wait_ms=0
     )
     assert types(claims) == ["claim"]
 
     for after in (int(str(claims["cursor_event_seq"])), stage.log.last()):
-        await stage.desk.wait_for_events(nova, room_id="work", after_event_seq=after, max_wait_ms=0)
+        await stage.rendered.wait_for_events(nova, room_id="work", after_event_seq=after, max_wait_ms=0)
 
     assert stage.texts("nova") == ["look"]
 
@@ -387,14 +389,14 @@ async def test_cursor_acknowledges_only_shown_messages(stage: Stage, work: Path)
 async def test_cursor_acknowledges_messages_shown_by_any_tool(stage: Stage, work: Path, way: str) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     await stage.claim(luna)
-    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    await stage.rendered.send_message(luna, room_id="work", body="look", to_agent_id="nova")
     if way == "wait_for_turn":
         shown = await stage.claim(nova, events=True)
     else:
-        shown = await getattr(stage.desk, way)(nova, room_id="work", after_event_seq=0)
+        shown = await getattr(stage.rendered, way)(nova, room_id="work", after_event_seq=0)
     assert bodies(shown) == stage.texts("nova") == ["look"]
 
-    await stage.desk.wait_for_events(
+    await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=int(str(shown["cursor_event_seq"])), max_wait_ms=0
     )
 
@@ -403,32 +405,32 @@ async def test_cursor_acknowledges_messages_shown_by_any_tool(stage: Stage, work
 
 async def test_messages_shown_before_a_restart_are_not_acknowledged(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
-    await stage.desk.send_message(luna, room_id="work", body="look", to_agent_id="nova")
-    shown = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
+    await stage.rendered.send_message(luna, room_id="work", body="look", to_agent_id="nova")
+    shown = await stage.rendered.wait_for_events(nova, room_id="work", max_wait_ms=0)
     stage.book.shown = ShownMessages()
 
-    await stage.desk.wait_for_events(
+    await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=int(str(shown["cursor_event_seq"])), max_wait_ms=0
     )
 
     assert stage.texts("nova") == ["look"]
-    assert bodies(await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)) == ["look"]
+    assert bodies(await stage.rendered.wait_for_events(nova, room_id="work", max_wait_ms=0)) == ["look"]
 
 
 async def test_cursor_acknowledges_only_the_callers_own_shown_messages(stage: Stage, work: Path) -> None:
     luna, nova, _ = await stage.seat(work, "luna", "nova", "rosa")
     for text, to in (("to nova", "nova"), ("to rosa", "rosa"), ("to all", None)):
-        await stage.desk.send_message(luna, room_id="work", body=text, to_agent_id=to)
+        await stage.rendered.send_message(luna, room_id="work", body=text, to_agent_id=to)
     await stage.send(HUMAN, "elsewhere", "@nova")
 
-    claims = await stage.desk.wait_for_events(
+    claims = await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=stage.log.last(), event_type="claim", max_wait_ms=0
     )
     assert claims["events"] == []
     assert stage.texts("nova") == ["to nova", "to all", "elsewhere"]
-    shown = await stage.desk.wait_for_events(nova, room_id="work", max_wait_ms=0)
+    shown = await stage.rendered.wait_for_events(nova, room_id="work", max_wait_ms=0)
     assert bodies(shown) == ["to nova", "to all"]
-    await stage.desk.wait_for_events(
+    await stage.rendered.wait_for_events(
         nova, room_id="work", after_event_seq=stage.log.last(), event_type="claim", max_wait_ms=0
     )
 
@@ -440,12 +442,12 @@ async def test_ten_thousand_waits_change_nothing(stage: Stage, work: Path) -> No
     luna, nova, rosa = await stage.seat(work, "luna", "nova", "rosa")
     await stage.claim(luna)
     await stage.timers.advance(11)
-    waiting = stage.start(stage.desk.wait_for_turn(nova, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_turn(nova, room_id="work"))
     await stage.settle()
     last, room = stage.log.last(), stage.room()
 
     for _ in range(10_000):
-        await stage.desk.wait_for_events(rosa, room_id="work", after_event_seq=last, max_wait_ms=0)
+        await stage.rendered.wait_for_events(rosa, room_id="work", after_event_seq=last, max_wait_ms=0)
 
     assert stage.log.last() == last
     assert stage.room() == room
@@ -456,8 +458,8 @@ async def test_ten_thousand_waits_change_nothing(stage: Stage, work: Path) -> No
 async def test_message_to_oneself_is_delivered(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
 
-    sent = await stage.desk.send_message(luna, room_id="work", body="remember", to_agent_id="luna")
-    answer = await stage.desk.wait_for_events(luna, room_id="work", max_wait_ms=0)
+    sent = await stage.rendered.send_message(luna, room_id="work", body="remember", to_agent_id="luna")
+    answer = await stage.rendered.wait_for_events(luna, room_id="work", max_wait_ms=0)
 
     assert sent["delivered_to"] == ["luna"]
     assert bodies(answer) == stage.texts("luna") == ["remember"]
@@ -466,10 +468,12 @@ async def test_message_to_oneself_is_delivered(stage: Stage, work: Path) -> None
 async def test_target_any_shows_all_events_and_one_agent_can_be_the_target(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
     mona = await stage.join("mona")
-    await stage.desk.send_message(luna, room_id="work", body="to nova", to_agent_id="nova")
+    await stage.rendered.send_message(luna, room_id="work", body="to nova", to_agent_id="nova")
 
-    seen = await stage.desk.wait_for_events(mona, room_id="work", after_event_seq=0, target_agent_id="any")
-    to_nova = await stage.desk.wait_for_events(
+    seen = await stage.rendered.wait_for_events(
+        mona, room_id="work", after_event_seq=0, target_agent_id="any"
+    )
+    to_nova = await stage.rendered.wait_for_events(
         SCRIPT, room_id="work", after_event_seq=0, target_agent_id="nova", from_agent_id="@luna"
     )
 
@@ -477,20 +481,20 @@ async def test_target_any_shows_all_events_and_one_agent_can_be_the_target(stage
     assert bodies(to_nova) == ["to nova"]
     assert stage.texts("nova") == ["to nova"]
     with pytest.raises(AgentIdRequired):
-        await stage.desk.wait_for_events(SCRIPT, room_id="work")
+        await stage.rendered.wait_for_events(SCRIPT, room_id="work")
     with pytest.raises(InvalidEventTypeFilter):
-        await stage.desk.wait_for_events(nova, room_id="work", event_type=[])
+        await stage.rendered.wait_for_events(nova, room_id="work", event_type=[])
     with pytest.raises(RoomNotFound):
-        await stage.desk.wait_for_events(nova, room_id="missing")
+        await stage.rendered.wait_for_events(nova, room_id="missing")
     with pytest.raises(BadRequest, match="target_agent_id is empty"):
-        await stage.desk.wait_for_events(nova, room_id="work", target_agent_id="", max_wait_ms=0)
+        await stage.rendered.wait_for_events(nova, room_id="work", target_agent_id="", max_wait_ms=0)
     with pytest.raises(BadRequest, match="from_agent_id is empty"):
-        await stage.desk.wait_for_events(nova, room_id="work", from_agent_id="", max_wait_ms=0)
+        await stage.rendered.wait_for_events(nova, room_id="work", from_agent_id="", max_wait_ms=0)
 
 
 async def test_cancelled_wait_for_events_leaves_no_timer(stage: Stage, work: Path) -> None:
     [luna] = await stage.seat(work, "luna")
-    waiting = stage.start(stage.desk.wait_for_events(luna, room_id="work"))
+    waiting = stage.start(stage.rendered.wait_for_events(luna, room_id="work"))
     await stage.settle()
 
     waiting.cancel()
@@ -508,7 +512,7 @@ async def test_twenty_followers_of_a_busy_room_lose_and_repeat_nothing(stage: St
         found: list[str] = []
         after = start
         while len(found) < count:
-            answer = await stage.desk.wait_for_events(
+            answer = await stage.rendered.wait_for_events(
                 followers[number],
                 room_id="work",
                 after_event_seq=after,
@@ -523,7 +527,7 @@ async def test_twenty_followers_of_a_busy_room_lose_and_repeat_nothing(stage: St
     async with asyncio.TaskGroup() as sending:
         for number in range(count):
             text = f"{number}"
-            sending.create_task(stage.desk.send_message(writers[number % 2], room_id="work", body=text))
+            sending.create_task(stage.rendered.send_message(writers[number % 2], room_id="work", body=text))
     async with asyncio.timeout(60):
         read = await asyncio.gather(*reading)
 
@@ -536,11 +540,11 @@ async def test_history_is_read_in_pages(stage: Stage, work: Path) -> None:
     await stage.claim(luna)
     await stage.send(luna, "elsewhere", "@nova")
 
-    first = await stage.desk.get_room_events(luna, room_id="work", limit=2)
-    rest = await stage.desk.get_room_events(
+    first = await stage.rendered.get_room_events(luna, room_id="work", limit=2)
+    rest = await stage.rendered.get_room_events(
         luna, room_id="work", after_event_seq=int(str(first["cursor_event_seq"])), limit=0
     )
-    end = await stage.desk.get_room_events(luna, room_id="work", after_event_seq=stage.log.last())
+    end = await stage.rendered.get_room_events(luna, room_id="work", after_event_seq=stage.log.last())
 
     assert types(first) == ["member_joined", "member_joined"]
     assert types(rest) == ["claim"]
@@ -550,23 +554,23 @@ async def test_history_is_read_in_pages(stage: Stage, work: Path) -> None:
 async def test_notes_last_until_they_are_resolved(stage: Stage, work: Path) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")
 
-    first = await stage.desk.add_note(luna, room_id="work", body="  watch the parser  ")
-    second = await stage.desk.add_note(nova, room_id="work", body="and the tests", turn_id=0)
-    settled = await stage.desk.resolve_note(nova, room_id="work", note_id=str(first["note_id"]))
+    first = await stage.rendered.add_note(luna, room_id="work", body="  watch the parser  ")
+    second = await stage.rendered.add_note(nova, room_id="work", body="and the tests", turn_id=0)
+    settled = await stage.rendered.resolve_note(nova, room_id="work", note_id=str(first["note_id"]))
 
     assert (first["body"], first["author_agent_id"], first["turn_id"]) == ("watch the parser", "luna", None)
     assert (settled["resolved_by_agent_id"], settled["note_id"]) == ("nova", first["note_id"])
-    assert await stage.desk.list_notes(luna, room_id="work") == {
+    assert await stage.rendered.list_notes(luna, room_id="work") == {
         "room_id": stage.room().id,
         "notes": [second],
     }
-    everything = await stage.desk.list_notes(luna, room_id="work", include_resolved=True, limit=0)
+    everything = await stage.rendered.list_notes(luna, room_id="work", include_resolved=True, limit=0)
     assert everything["notes"] == [settled]
-    behind = await stage.desk.list_notes(
+    behind = await stage.rendered.list_notes(
         luna, room_id="work", include_resolved=True, after_note_id=str(first["note_id"])
     )
     assert behind["notes"] == [second]
     with pytest.raises(InvalidCursor):
-        await stage.desk.list_notes(luna, room_id="work", after_note_id="unknown")
+        await stage.rendered.list_notes(luna, room_id="work", after_note_id="unknown")
     with pytest.raises(NotFound):
-        await stage.desk.resolve_note(nova, room_id="work", note_id="unknown")
+        await stage.rendered.resolve_note(nova, room_id="work", note_id="unknown")

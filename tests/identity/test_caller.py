@@ -163,7 +163,7 @@ def street() -> Iterator[_Street]:
         street.close()
 
 
-def _doorstep(*agents: Agent) -> CallerIdentifier:
+def _identifier(*agents: Agent) -> CallerIdentifier:
     return CallerIdentifier(SeatIndex(boot_id(), agents))
 
 
@@ -189,7 +189,7 @@ def test_command_in_the_foreground_of_a_terminal_is_the_human(street: _Street, l
 
     visit = street.visit()
 
-    assert _doorstep().who(visit.chain, visit.claim) == HUMAN
+    assert _identifier().who(visit.chain, visit.claim) == HUMAN
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_caller_that_only_resembles_the_human_is_a_script(street: _Street, line:
 
     visit = street.visit()
 
-    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+    assert _identifier().who(visit.chain, visit.claim) == SCRIPT
 
 
 def test_orphan_keeps_terminal_and_foreground_and_loses_its_parents(street: _Street) -> None:
@@ -243,7 +243,7 @@ def test_harness_that_clears_every_mark_is_known_by_its_name(street: _Street) ->
 
     visit = street.visit()
 
-    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+    assert _identifier().who(visit.chain, visit.claim) == SCRIPT
 
 
 def test_caller_in_a_terminal_of_a_holder_is_not_the_human(street: _Street) -> None:
@@ -263,7 +263,7 @@ def test_terminal_only_as_input_does_not_make_the_human(street: _Street) -> None
     )
     visit = street.visit()
 
-    caller = _doorstep().who(visit.chain, visit.claim)
+    caller = _identifier().who(visit.chain, visit.claim)
 
     assert caller == SCRIPT
     child.kill()
@@ -277,7 +277,7 @@ def test_parent_that_ended_before_the_check_makes_the_caller_a_script(street: _S
     visit = street.visit()
     gone = replace(visit.chain[1], pid=2**22 + 1, session=0)
 
-    caller = _doorstep().who([visit.chain[0], gone, *visit.chain[1:]], visit.claim)
+    caller = _identifier().who([visit.chain[0], gone, *visit.chain[1:]], visit.claim)
 
     assert caller == SCRIPT
 
@@ -298,7 +298,7 @@ def test_caller_learns_why_it_is_not_a_person(street: _Street, line: str, senten
     street.terminal().type(line.format(probe=street.probe))
     visit = street.visit()
 
-    found = _doorstep().why_not_person(visit.chain, visit.claim)
+    found = _identifier().why_not_person(visit.chain, visit.claim)
 
     assert sentence in found
     assert bool(found) == bool(sentence)
@@ -312,8 +312,8 @@ def test_shell_that_is_or_was_an_agent_learns_to_use_a_new_one(street: _Street) 
     luna = _agent("luna", shell)
     left = msgspec.structs.replace(luna, left=True)
 
-    is_agent = _doorstep(luna).why_not_person(visit.chain, visit.claim)
-    was_agent = _doorstep(luna, left).why_not_person(visit.chain, visit.claim)
+    is_agent = _identifier(luna).why_not_person(visit.chain, visit.claim)
+    was_agent = _identifier(luna, left).why_not_person(visit.chain, visit.claim)
 
     assert "belongs to the agent luna" in is_agent
     assert "in a new shell" in is_agent
@@ -325,7 +325,7 @@ def test_shell_that_is_or_was_an_agent_learns_to_use_a_new_one(street: _Street) 
 
 
 def _held(holder: Process, *others: Agent, role: str = "worker") -> CallerIdentifier:
-    """Return a doorstep with a holder that runs luna, in a process that never connects."""
+    """Return an identifier with a holder that runs luna, in a process that never connects."""
     child = replace(holder, pid=2**22 + 1, ppid=holder.pid, start=holder.start + 1)
     luna = msgspec.structs.replace(_agent("luna", child, role=role), holder="hash")
     found = {child.pid: child, holder.pid: holder}
@@ -354,23 +354,23 @@ def test_adopted_process_with_the_key_of_a_sub_agent_is_that_sub_agent(street: _
     seat = Seat(pid=2**22 + 1, start=shell.start + 1, boot=boot_id(), key="a1")
     child = Agent(name="luna_x_1", base="luna_x_1", parent="luna", harness="codex", seat=seat, session="a1")
 
-    doorstep = _held(shell, child)
+    identifier = _held(shell, child)
 
-    assert doorstep.who(visit.chain, visit.claim).name == "luna_x_1"
-    assert doorstep.who(visit.chain, replace(visit.claim, key="other")).name == "luna"
+    assert identifier.who(visit.chain, visit.claim).name == "luna_x_1"
+    assert identifier.who(visit.chain, replace(visit.claim, key="other")).name == "luna"
 
 
 def test_process_below_another_holding_program_is_a_script(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
     visit = street.visit()
-    doorstep = _doorstep()
-    before = doorstep.who(visit.chain, visit.claim)
+    identifier = _identifier()
+    before = identifier.who(visit.chain, visit.claim)
 
-    doorstep.holders.meet(next(process for process in visit.chain if process.pid == terminal.shell))
+    identifier.holders.meet(next(process for process in visit.chain if process.pid == terminal.shell))
 
     assert before == HUMAN
-    assert doorstep.who(visit.chain, visit.claim) == SCRIPT
+    assert identifier.who(visit.chain, visit.claim) == SCRIPT
 
 
 def test_process_below_an_unknown_holder_is_not_the_human(street: _Street) -> None:
@@ -382,20 +382,20 @@ def test_process_below_an_unknown_holder_is_not_the_human(street: _Street) -> No
 
     visit = street.visit()
 
-    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+    assert _identifier().who(visit.chain, visit.claim) == SCRIPT
 
 
 def test_operator_program_that_holds_agents_has_worker_rights(street: _Street) -> None:
     child = street.run(f"sh -c '{street.probe}; true'; true")
     visit = street.visit()
     above = [process.pid for process in visit.chain].index(child.pid)
-    doorstep = _doorstep(_agent("boss", visit.chain[above], role="operator"))
-    itself = doorstep.who(visit.chain, visit.claim)
+    identifier = _identifier(_agent("boss", visit.chain[above], role="operator"))
+    itself = identifier.who(visit.chain, visit.claim)
 
-    doorstep.holders.meet(visit.chain[above - 1])
+    identifier.holders.meet(visit.chain[above - 1])
 
     assert itself.standing is Standing.OPERATOR
-    assert doorstep.who(visit.chain, visit.claim).standing is Standing.WORKER
+    assert identifier.who(visit.chain, visit.claim).standing is Standing.WORKER
 
 
 def test_mark_below_a_holder_selects_only_agents_below_it(street: _Street) -> None:
@@ -405,10 +405,10 @@ def test_mark_below_a_holder_selects_only_agents_below_it(street: _Street) -> No
     assert outside is not None
     inner, nova = _agent("inner", beside), _agent("nova", outside)
     unseated = Agent(name="kira", base="kira", harness="claude", session="s")
-    doorstep = _held(holder, inner, nova, unseated, role="observer")
+    identifier = _held(holder, inner, nova, unseated, role="observer")
 
     def who(marks: dict[str, str]) -> tuple[str, Standing]:
-        caller = doorstep.who(visit.chain, CallerClaim(marks=marks))
+        caller = identifier.who(visit.chain, CallerClaim(marks=marks))
         return caller.name, caller.standing
 
     def mark(agent: Agent) -> dict[str, str]:
@@ -425,13 +425,13 @@ def test_process_adopted_by_a_holder_sits_below_it_and_not_at_it(street: _Street
     visit = street.visit()
     inner, holder = visit.chain[1:3]
 
-    anchor = _held(holder).place(visit.chain, visit.claim)
+    anchor = _held(holder).anchor_of(visit.chain, visit.claim)
 
     assert anchor.seat.pid == inner.pid
     with pytest.raises(BadRequest, match="has exited"):
-        _held(inner).place(visit.chain, visit.claim)
+        _held(inner).anchor_of(visit.chain, visit.claim)
     with pytest.raises(BadRequest, match="not a parent of this process"):
-        _held(inner).place(visit.chain, visit.claim, holder.pid)
+        _held(inner).anchor_of(visit.chain, visit.claim, holder.pid)
 
 
 # Without a terminal
@@ -445,7 +445,7 @@ def test_caller_without_a_terminal_is_a_script(street: _Street, script: str) -> 
 
     visit = street.visit()
 
-    assert _doorstep().who(visit.chain, visit.claim) == SCRIPT
+    assert _identifier().who(visit.chain, visit.claim) == SCRIPT
 
 
 def test_nested_shells_below_an_anchor_are_the_agent(street: _Street) -> None:
@@ -453,7 +453,7 @@ def test_nested_shells_below_an_anchor_are_the_agent(street: _Street) -> None:
     visit = street.visit()
     anchor = next(process for process in visit.chain if process.pid == child.pid)
 
-    caller = _doorstep(_agent("luna", anchor)).who(visit.chain, visit.claim)
+    caller = _identifier(_agent("luna", anchor)).who(visit.chain, visit.claim)
 
     assert (caller.name, caller.standing) == ("luna", Standing.WORKER)
 
@@ -464,7 +464,7 @@ def test_background_job_of_an_agent_is_the_agent(street: _Street) -> None:
     anchor = read_process(child.pid)
     assert anchor is not None
 
-    assert _doorstep(_agent("luna", anchor)).who(visit.chain, visit.claim).name == "luna"
+    assert _identifier(_agent("luna", anchor)).who(visit.chain, visit.claim).name == "luna"
 
 
 def test_process_with_a_reused_pid_is_not_the_agent(street: _Street) -> None:
@@ -472,7 +472,9 @@ def test_process_with_a_reused_pid_is_not_the_agent(street: _Street) -> None:
     visit = street.visit()
     former = replace(visit.chain[1], start=visit.chain[1].start - 1)
 
-    assert _doorstep(_agent("luna", former)).who(visit.chain, visit.claim) == replace(SCRIPT, is_orphan=True)
+    assert _identifier(_agent("luna", former)).who(visit.chain, visit.claim) == replace(
+        SCRIPT, is_orphan=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -486,7 +488,7 @@ def test_seat_mark_identifies_a_process_without_anchor_or_environment(street: _S
     street.run(script.format(probe=street.probe), {SEAT_MARK: seat_mark(boss.seat, "boss")})
 
     visit = street.visit()
-    caller = _doorstep(boss).who(visit.chain, visit.claim)
+    caller = _identifier(boss).who(visit.chain, visit.claim)
 
     assert (caller.name, caller.standing) == ("boss", Standing.WORKER)
 
@@ -499,7 +501,7 @@ def test_pane_of_the_tmux_of_a_person_is_the_human(street: _Street) -> None:
 
     visit = street.visit()
 
-    assert _doorstep().who(visit.chain, visit.claim) == HUMAN
+    assert _identifier().who(visit.chain, visit.claim) == HUMAN
 
 
 def test_pane_of_a_tmux_started_by_an_agent_belongs_to_the_agent(street: _Street) -> None:
@@ -508,8 +510,8 @@ def test_pane_of_a_tmux_started_by_an_agent_belongs_to_the_agent(street: _Street
     street.tmux({"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "s1"})
 
     visit = street.visit()
-    unknown = _doorstep().who(visit.chain, visit.claim)
-    known = _doorstep(_agent("luna", ours, role="operator", harness="claude", session="s1"))
+    unknown = _identifier().who(visit.chain, visit.claim)
+    known = _identifier(_agent("luna", ours, role="operator", harness="claude", session="s1"))
     caller = known.who(visit.chain, visit.claim)
 
     assert unknown == SCRIPT
@@ -526,44 +528,44 @@ def test_harness_inside_another_is_the_inner_one(street: _Street) -> None:
     visits = [street.visit(), street.visit()]
     outside, inside = sorted(visits, key=lambda visit: len(visit.chain))
 
-    doorstep = _doorstep()
-    outer = doorstep.place(outside.chain, outside.claim)
-    doorstep.seats.put(_joined("outer", outer))
-    nested = doorstep.place(inside.chain, inside.claim)
-    doorstep.seats.put(_joined("inner", nested))
+    identifier = _identifier()
+    outer = identifier.anchor_of(outside.chain, outside.claim)
+    identifier.seats.put(_joined("outer", outer))
+    nested = identifier.anchor_of(inside.chain, inside.claim)
+    identifier.seats.put(_joined("inner", nested))
 
     assert (outer.harness, outer.session, outer.seat.pid) == ("claude", "c1", child.pid)
     assert (nested.harness, nested.session) == ("codex", "x1")
-    assert doorstep.who(outside.chain, outside.claim).name == "outer"
-    assert doorstep.who(inside.chain, inside.claim).name == "inner"
+    assert identifier.who(outside.chain, outside.claim).name == "outer"
+    assert identifier.who(inside.chain, inside.claim).name == "inner"
 
 
 def test_sessions_of_one_process_are_separated_by_their_key(street: _Street) -> None:
     street.run(f"CODEX_THREAD_ID=x1 {street.probe} & CODEX_THREAD_ID=x2 {street.probe} & wait")
-    doorstep = _doorstep()
+    identifier = _identifier()
     visits = [street.visit(), street.visit()]
 
     for visit in visits:
-        anchor = doorstep.place(visit.chain, visit.claim)
-        doorstep.seats.put(_joined(f"agent_{anchor.session}", anchor))
+        anchor = identifier.anchor_of(visit.chain, visit.claim)
+        identifier.seats.put(_joined(f"agent_{anchor.session}", anchor))
 
     assert visits[0].chain[1] == visits[1].chain[1]
     for visit in visits:
         session = visit.claim.marks["CODEX_THREAD_ID"]
-        assert doorstep.who(visit.chain, visit.claim).name == f"agent_{session}"
+        assert identifier.who(visit.chain, visit.claim).name == f"agent_{session}"
         with pytest.raises(WhoAreYou, match="agent_x1, agent_x2"):
-            doorstep.who(visit.chain, CallerClaim())
-        assert doorstep.who(visit.chain, CallerClaim(key="x3")).kind == "external"
+            identifier.who(visit.chain, CallerClaim())
+        assert identifier.who(visit.chain, CallerClaim(key="x3")).kind == "external"
 
 
 def test_second_join_names_the_existing_agent(street: _Street) -> None:
     street.terminal().type(f"sh -c '{street.probe}; true'")
     visit = street.visit()
-    doorstep = _doorstep()
-    doorstep.seats.put(_joined("luna", doorstep.place(visit.chain, visit.claim)))
+    identifier = _identifier()
+    identifier.seats.put(_joined("luna", identifier.anchor_of(visit.chain, visit.claim)))
 
     with pytest.raises(AlreadyJoined, match="luna"):
-        doorstep.place(visit.chain, visit.claim)
+        identifier.anchor_of(visit.chain, visit.claim)
 
 
 @pytest.mark.parametrize(
@@ -594,7 +596,9 @@ def test_harness_without_an_agent_has_no_operator_rights(
     anchor = read_process(child.pid)
     assert anchor is not None
 
-    caller = _doorstep(_agent("boss", anchor, role="operator", harness="codex")).who(visit.chain, visit.claim)
+    caller = _identifier(_agent("boss", anchor, role="operator", harness="codex")).who(
+        visit.chain, visit.claim
+    )
 
     assert (caller.name, caller.standing) == ("boss", standing)
 
@@ -605,7 +609,7 @@ def test_harness_started_by_a_shell_of_an_operator_has_worker_rights(street: _St
     anchor = read_process(child.pid)
     assert anchor is not None
 
-    caller = _doorstep(_agent("boss", anchor, role="operator", harness="")).who(visit.chain, visit.claim)
+    caller = _identifier(_agent("boss", anchor, role="operator", harness="")).who(visit.chain, visit.claim)
 
     assert (caller.name, caller.standing) == ("boss", Standing.WORKER)
 
@@ -614,9 +618,9 @@ def test_ended_process_below_an_operator_counts_as_a_harness(street: _Street) ->
     street.run(f"{street.probe}; true")
     caller, anchor, *above = street.visit().chain
     gone = replace(anchor, pid=2**22 + 1)
-    doorstep = _doorstep(_agent("boss", anchor, role="operator"))
+    identifier = _identifier(_agent("boss", anchor, role="operator"))
 
-    lowered = doorstep.who([caller, gone, anchor, *above], CallerClaim())
+    lowered = identifier.who([caller, gone, anchor, *above], CallerClaim())
 
     assert (lowered.name, lowered.standing) == ("boss", Standing.WORKER)
 
@@ -625,7 +629,7 @@ def test_anchor_itself_has_all_of_its_rights(street: _Street) -> None:
     street.run(street.probe, {"CLAUDECODE": "1"})
     visit = street.visit()
 
-    caller = _doorstep(_agent("boss", visit.chain[0], role="operator")).who(visit.chain, visit.claim)
+    caller = _identifier(_agent("boss", visit.chain[0], role="operator")).who(visit.chain, visit.claim)
 
     assert caller.standing is Standing.OPERATOR
 
@@ -640,13 +644,13 @@ def test_session_that_runs_a_second_time_is_not_the_first_one(street: _Street) -
     elsewhere = read_process(os.getpid())
     assert elsewhere is not None
     first = _agent("first", elsewhere, harness="claude", session="s1")
-    doorstep = _doorstep(first)
+    identifier = _identifier(first)
 
-    assert doorstep.who(visit.chain, visit.claim).name == SCRIPT.name
-    assert doorstep.who(visit.chain, CallerClaim()).name == SCRIPT.name
+    assert identifier.who(visit.chain, visit.claim).name == SCRIPT.name
+    assert identifier.who(visit.chain, CallerClaim()).name == SCRIPT.name
     assert first.seat is not None
     by_seat = CallerClaim(marks={SEAT_MARK: seat_mark(first.seat, "first")})
-    assert doorstep.who(visit.chain, by_seat).name == "first"
+    assert identifier.who(visit.chain, by_seat).name == "first"
 
 
 def test_process_of_one_session_cannot_name_another_session(street: _Street) -> None:
@@ -658,18 +662,18 @@ def test_process_of_one_session_cannot_name_another_session(street: _Street) -> 
     two = _agent("two", anchor, harness="codex", key="x2", session="x2")
     child_seat = _agent("one", anchor, key="c1").seat
     mine = msgspec.structs.replace(one, name="one_sub_1", parent="one", seat=child_seat)
-    doorstep = _doorstep(one, two, mine)
+    identifier = _identifier(one, two, mine)
 
-    assert doorstep.is_forged(visit.chain, CallerClaim(key="x2"))
-    assert doorstep.is_forged(visit.chain, CallerClaim(key="new"))
-    assert not doorstep.is_forged(visit.chain, CallerClaim(key="x1"))
-    assert not doorstep.is_forged(visit.chain, CallerClaim(key="c1"))
-    assert not doorstep.is_forged(visit.chain, CallerClaim())
+    assert identifier.is_forged(visit.chain, CallerClaim(key="x2"))
+    assert identifier.is_forged(visit.chain, CallerClaim(key="new"))
+    assert not identifier.is_forged(visit.chain, CallerClaim(key="x1"))
+    assert not identifier.is_forged(visit.chain, CallerClaim(key="c1"))
+    assert not identifier.is_forged(visit.chain, CallerClaim())
     inside = CallerClaim(key="x1", marks={"CODEX_THREAD_ID": "c1"})
-    assert doorstep.is_forged(visit.chain, inside)
-    assert not doorstep.is_forged(visit.chain, inside, child="c1")
-    assert not _doorstep(two).is_forged(visit.chain, CallerClaim(key="x2"))
-    assert not _doorstep().is_forged(visit.chain, CallerClaim(key="x2"))
+    assert identifier.is_forged(visit.chain, inside)
+    assert not identifier.is_forged(visit.chain, inside, child="c1")
+    assert not _identifier(two).is_forged(visit.chain, CallerClaim(key="x2"))
+    assert not _identifier().is_forged(visit.chain, CallerClaim(key="x2"))
 
 
 def test_marks_of_the_anchor_itself_are_not_forged(street: _Street) -> None:
@@ -677,9 +681,9 @@ def test_marks_of_the_anchor_itself_are_not_forged(street: _Street) -> None:
     anchor = read_process(child.pid)
     assert anchor is not None
     visit = street.visit()
-    doorstep = _doorstep(*(_agent(key, anchor, harness="codex", key=key) for key in ("x1", "x2")))
+    identifier = _identifier(*(_agent(key, anchor, harness="codex", key=key) for key in ("x1", "x2")))
 
-    assert not doorstep.is_forged(visit.chain, replace(visit.claim, key="x2"))
+    assert not identifier.is_forged(visit.chain, replace(visit.claim, key="x2"))
 
 
 def test_session_without_a_key_cannot_be_forged(street: _Street) -> None:
@@ -689,34 +693,34 @@ def test_session_without_a_key_cannot_be_forged(street: _Street) -> None:
     visit = street.visit()
     luna = _agent("luna", anchor, harness="claude", session="before-clear")
 
-    assert not _doorstep(luna).is_forged(visit.chain, replace(visit.claim, key="after-clear"))
+    assert not _identifier(luna).is_forged(visit.chain, replace(visit.claim, key="after-clear"))
 
 
 def test_caller_without_a_process_is_a_script() -> None:
-    assert _doorstep().who([], CallerClaim()) == replace(SCRIPT, is_orphan=True)
+    assert _identifier().who([], CallerClaim()) == replace(SCRIPT, is_orphan=True)
 
 
 def test_terminal_that_an_agent_also_uses_is_not_of_the_human(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
     visit = street.visit()
-    doorstep = _doorstep()
-    before = doorstep.who(visit.chain, visit.claim)
+    identifier = _identifier()
+    before = identifier.who(visit.chain, visit.claim)
 
     other = visit.chain[0]
-    doorstep.agent_terminals = AgentTerminals(boot_id(), lambda pid: other)
-    doorstep.agent_terminals.put(_agent("luna", other))
+    identifier.agent_terminals = AgentTerminals(boot_id(), lambda pid: other)
+    identifier.agent_terminals.put(_agent("luna", other))
 
-    assert (before, doorstep.who(visit.chain, visit.claim)) == (HUMAN, SCRIPT)
+    assert (before, identifier.who(visit.chain, visit.claim)) == (HUMAN, SCRIPT)
 
 
 def test_only_the_person_makes_the_shell_of_a_terminal_an_agent(street: _Street) -> None:
     terminal = street.terminal()
     terminal.type(street.probe)
     person = street.visit()
-    doorstep = _doorstep()
+    identifier = _identifier()
     shell = next(process for process in person.chain if process.pid == process.session)
 
-    assert doorstep.place(person.chain, person.claim, shell.pid).seat.pid == shell.pid
+    assert identifier.anchor_of(person.chain, person.claim, shell.pid).seat.pid == shell.pid
     with pytest.raises(BadRequest, match="only that person can make it an agent"):
-        doorstep.place(person.chain, CallerClaim(marks={"CLAUDECODE": "1"}), shell.pid)
+        identifier.anchor_of(person.chain, CallerClaim(marks={"CLAUDECODE": "1"}), shell.pid)

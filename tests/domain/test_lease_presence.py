@@ -1,6 +1,6 @@
-"""A snapshot of attendance: taken once, and constant afterwards."""
+"""A snapshot of member presence: taken once, and constant afterwards."""
 
-from tests.fakes import FakeAttendance
+from tests.fakes import FakeMemberPresence
 
 from palaver.domain.lease import Sight, Unattended, take_facts
 
@@ -8,7 +8,7 @@ ROOM = "repo-abcd"
 
 
 def test_snapshot_contains_everything_known_of_a_member() -> None:
-    kept = FakeAttendance({"ann"})
+    kept = FakeMemberPresence({"ann"})
     kept.started_ms = 5
     kept.gone["ann"], kept.seen["ann"], kept.idle["ann"] = 1, 2, 3
     kept.active.add("ann")
@@ -37,7 +37,7 @@ def test_snapshot_contains_everything_known_of_a_member() -> None:
 
 def test_snapshot_does_not_change_when_a_member_leaves() -> None:
     present = {"ann"}
-    facts = take_facts(FakeAttendance(present), 9, ROOM, ["ann"])
+    facts = take_facts(FakeMemberPresence(present), 9, ROOM, ["ann"])
 
     present.clear()
 
@@ -45,12 +45,12 @@ def test_snapshot_does_not_change_when_a_member_leaves() -> None:
 
 
 def test_name_outside_the_snapshot_is_away() -> None:
-    facts = take_facts(FakeAttendance({"ann"}), 9, ROOM, [])
+    facts = take_facts(FakeMemberPresence({"ann"}), 9, ROOM, [])
 
     assert facts.of("ann") == Sight()
 
 
-def test_without_attendance_members_are_present_or_not_and_never_wait() -> None:
+def test_without_a_source_members_are_present_or_not_and_never_wait() -> None:
     nothing = Unattended({"ann"}.__contains__)
 
     facts = take_facts(nothing, 9, ROOM, ["ann", "bob"])
