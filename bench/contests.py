@@ -14,6 +14,7 @@ from bench.stage import Stage
 
 _FLAT = Goal(limit=1.3)
 _HALF = Goal(limit=0.5)
+_WAITING = Goal(limit=0.4)
 _FLOODERS = 8
 _HOOKED = "hooked"
 _DAEMON_LIMIT_MB = 80
@@ -106,8 +107,8 @@ def latencies(small: Pair, rounds: Rounds) -> list[Figure]:
     waiting = waiting_latency(receptions, rounds.latency, rounds.warm_up)
     following = following_latency(receptions, rounds.following, rounds.warm_up)
     return [
-        _figure("send to a waiting receiver's line, p50", waiting, _HALF),
-        _figure("send to a waiting receiver's line, p99", waiting, _HALF, p99=True),
+        _figure("send to a waiting receiver's line, p50", waiting, _WAITING),
+        _figure("send to a waiting receiver's line, p99", waiting, _WAITING, p99=True),
         _figure("send to a following receiver's line, p50", following, None),
         _figure("send to a following receiver's line, p99", following, None, p99=True),
     ]
@@ -138,7 +139,7 @@ def _rate_figures(
     best = max(theirs.values())
     n = rounds.flood * rounds.repeats
     at_least_3 = Goal(limit=3, is_at_most=False)
-    at_least_25 = Goal(limit=25, is_at_most=False)
+    at_least_50 = Goal(limit=50, is_at_most=False)
     return [
         Figure("sends, 1 process at a time", "/s", n, ours["one"], theirs["one"], at_least_3),
         Figure(f"sends, {_FLOODERS} processes at a time", "/s", n, ours["many"], theirs["many"], at_least_3),
@@ -148,7 +149,7 @@ def _rate_figures(
             rounds.sdk * rounds.repeats,
             ours["sdk"],
             best,
-            at_least_25,
+            at_least_50,
         ),
     ]
 
