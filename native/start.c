@@ -1,5 +1,6 @@
 #include "start.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -304,16 +305,22 @@ static void end_look(const char *marker)
         fail("the bus is not running, and %s does not exist; 'pal up' creates it", home);
 }
 
-/* Whether the home is a directory in which no bus was ever started. */
+/* Whether the home is a directory with other files, in which no bus was ever started. */
 static bool is_other_folder(void)
 {
-    struct stat found;
     char *lock = path_in_home("start.lock"), *log = path_in_home("log.sqlite");
-    bool is_other = !stat(home, &found) && S_ISDIR(found.st_mode) && access(lock, F_OK) && access(log, F_OK);
+    bool has_bus = !access(lock, F_OK) || !access(log, F_OK), has_files = false;
+    DIR *folder = has_bus ? NULL : opendir(home);
+    struct dirent *entry;
 
     free(lock);
     free(log);
-    return is_other;
+    if (!folder)
+        return false;
+    while (!has_files && (entry = readdir(folder)))
+        has_files = strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
+    closedir(folder);
+    return has_files;
 }
 
 static void pause_before_repeat(int repeats)

@@ -417,6 +417,13 @@ def test_only_up_makes_a_home_of_another_folder(pal: Pal, at_terminal: Callable[
     assert pal.run("send", "--home", str(other)).out == b"served\n"
 
 
+def test_empty_folder_can_be_named(pal: Pal) -> None:
+    other = pal.home / "empty"
+    other.mkdir()
+
+    assert pal.run("send", "--home", str(other)).out == b"served\n"
+
+
 def test_restored_home_can_be_named(pal: Pal) -> None:
     other = pal.home / "restored"
     other.mkdir()

@@ -91,12 +91,15 @@ class DaemonReach:
         return start.start(self._home, person=person, spawned=self._note_spawned)
 
     def _check_named_home(self) -> None:
-        """Refuse a home in which no bus was ever started: only `pal up` creates one there."""
+        """Refuse a missing folder, or one with other files and no bus: only `pal up` creates one there."""
         way = f"to create a bus there, run 'pal up --home {self._home}'"
         if not os.path.exists(self._home):  # noqa: PTH110 - pathlib is slow to import
             raise NoHope(f"{self._home} does not exist; {way}")
-        names = ("start.lock", "log.sqlite")
-        if os.path.isdir(self._home) and not any(os.path.exists(f"{self._home}/{name}") for name in names):  # noqa: PTH110, PTH112 - as above
+        try:
+            names = set(os.listdir(self._home))  # noqa: PTH208 - as above
+        except OSError:
+            return  # no folder, or an unreadable one: the start says why it fails
+        if names and names.isdisjoint(("start.lock", "log.sqlite")):
             raise NoHope(f"{self._home} is not the home of a bus; {way}")
 
     def _end_look(self) -> None:
