@@ -6,9 +6,8 @@ other is lines of JSON. A process of another user is refused.
 
 import asyncio
 import logging
-import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -40,12 +39,6 @@ from palaver.services.services import Services
 _BACKLOG: Final = 512
 _FAMILY: Final = MAGIC[:3]
 _MAGICS: Final = (MAGIC, PUMP_MAGIC, HOOK_MAGIC)
-_ACCEPTED_AT_ONCE: Final = 16
-"""Connections accepted in one step of the event loop; the others wait for the next step."""
-_FIRST_BYTES: Final = 64 * 1024
-"""Most bytes that are read of a new connection before it has a transport."""
-_RETRY_S: Final = 1.0
-"""Seconds until connections are accepted again after the system has refused one."""
 _SILENT_LIMIT_S: Final = 1.0
 """Seconds that a connection which will be refused may stay silent."""
 _FULL: Final = (
@@ -78,7 +71,7 @@ class UnixDoor:
         self._path = services.daemon.home / "daemon.sock"
         self._file: tuple[int, int] | None = None
         self._again = SocketAgain(self._path)
-        self._listener: SocketListener | None = None
+        self._server: asyncio.Server | None = None
         self._is_shut = False
         self._ids = count(1)
         self._connections: set[_Connection] = set()
@@ -89,9 +82,10 @@ class UnixDoor:
 
     async def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
-        listening = bind_socket(self._path)
+        listener = bind_socket(self._path)
         self._file = file_id(self._path)
-        self._listener = SocketListener(listening, self._admit)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: _Doorway(self), sock=listener, backlog=_BACKLOG)
 
     def look_after(self) -> None:
         """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
@@ -99,7 +93,7 @@ class UnixDoor:
             self._tasks.create_task(self._open_again())
 
     async def _open_again(self) -> None:
-        before = self._listener
+        before = self._server
         try:
             await self.open()
         except OSError as error:
@@ -115,8 +109,8 @@ class UnixDoor:
     def shut(self) -> None:
         """Accept no more connections. Open ones stay."""
         self._is_shut = True
-        if self._listener is not None:
-            self._listener.close()
+        if self._server is not None:
+            self._server.close()
         remove_socket(self._path, self._file)
 
     async def close(self, closing_text: str | None) -> None:
@@ -139,38 +133,11 @@ class UnixDoor:
             connection.abort()
         self._unsubscribe()
 
-    def _admit(self, connection: socket.socket) -> None:
-        """Identify the peer of a new connection, and read its first bytes if they are there already.
-
-        Most clients have sent their whole request by then, and a command starts at once: the transport for
-        its output is made meanwhile.
-        """
-        peer, first = None, b""
-        # The highest numbers are a reserve: for the daemon's own files, and to refuse callers with a reason.
-        if connection.fileno() < self.first_reserved_file:
-            peer = peer_of(connection)
-            # The descriptor of the process can be the first one of the reserve.
-            if peer.pidfd is not None and peer.pidfd >= self.first_reserved_file:
-                peer.close()
-                peer = None
-            # Without data, or after a reset: the transport waits for data, and reports the reset.
-            with suppress(OSError):
-                first = connection.recv(_FIRST_BYTES)
-        protocol: ArgvConnection | _Doorway = _Doorway(self, peer, first)
-        if peer is not None and peer.uid == os.geteuid() and first.startswith(MAGIC):
-            protocol = self._command(peer)
-            protocol.data_received(first[len(MAGIC) :])
-        self._tasks.create_task(_connect(connection, protocol))
-
-    def _command(self, peer: Peer) -> ArgvConnection:
-        command = ArgvConnection(peer, self._argv.run, self._tasks, self._ended)
-        self._connections.add(command)
-        return command
-
     def welcome(self, peer: Peer, transport: asyncio.Transport, first: bytes) -> asyncio.Protocol:
         """Select the protocol by the first bytes, and return the connection object."""
         if first[: len(MAGIC)] == MAGIC:
-            command = self._command(peer)
+            command = ArgvConnection(peer, self._argv.run, self._tasks, self._ended)
+            self._connections.add(command)
             command.attach(transport, first[len(MAGIC) :])
             return command
         if first[: len(PUMP_MAGIC)] == PUMP_MAGIC:
@@ -234,78 +201,31 @@ class UnixDoor:
             self._nobody_left.set()
 
 
-class SocketListener:
-    """Accepts connections on a bound socket, and closes it in the end."""
-
-    def __init__(
-        self, listening: socket.socket, admit: Callable[[socket.socket], None], retry_s: float = _RETRY_S
-    ) -> None:
-        """`admit` is called with each new connection, which does not block, and owns it from then on."""
-        self._socket = listening
-        self._admit = admit
-        self._retry_s = retry_s
-        self._retry: asyncio.TimerHandle | None = None
-        listening.listen(_BACKLOG)
-        listening.setblocking(False)
-        self._start()
-
-    def close(self) -> None:
-        """Accept no more connections. A second call does nothing."""
-        if self._retry is not None:
-            self._retry.cancel()
-        if self._socket.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(self._socket)
-            self._socket.close()
-
-    def _start(self) -> None:
-        asyncio.get_running_loop().add_reader(self._socket, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                connection, _ = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # No descriptor or memory is left. The socket stays readable: without a pause this would loop.
-                _logger.error("no connection can be accepted for %g s: %s", self._retry_s, error)
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._socket)
-                self._retry = loop.call_later(self._retry_s, self._start)
-                return
-            connection.setblocking(False)
-            self._admit(connection)
-
-
-async def _connect(connection: socket.socket, protocol: "ArgvConnection | _Doorway") -> None:
-    """Connect a protocol to its transport, or end it."""
-    try:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
-    except BaseException:
-        connection.close()
-        protocol.connection_lost(None)
-        raise
-
-
 class _Doorway(asyncio.Protocol):
     """A new connection until its first bytes select a protocol. A silent connection stays here."""
 
-    def __init__(self, door: UnixDoor, peer: Peer | None, first: bytes) -> None:
-        """Take the bytes that were read already. A connection without a peer is refused: the door is full."""
+    def __init__(self, door: UnixDoor) -> None:
         self._door = door
         self._transport: asyncio.Transport | None = None
-        self._peer = peer
+        self._peer: Peer | None = None
         self._leaving: asyncio.TimerHandle | None = None
-        self._first = first
+        self._first = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if self._peer is None:
+        connection = transport.get_extra_info("socket")
+        # The highest numbers are a reserve: for the daemon's own files, and to refuse callers with a reason.
+        is_full = connection.fileno() >= self._door.first_reserved_file
+        if not is_full:
+            self._peer = peer_of(connection)
+            # Many connections are accepted before the first of them reaches this line.
+            is_full = self._peer.pidfd is not None and self._peer.pidfd >= self._door.first_reserved_file
+        if is_full:
             # Refuse it once its protocol is known, and close it if it stays silent.
             self._leaving = asyncio.get_running_loop().call_later(_SILENT_LIMIT_S, transport.abort)
-        if self._first:
-            self.data_received(b"")
+            if self._peer is not None:
+                self._peer.close()
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None

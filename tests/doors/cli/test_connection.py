@@ -26,13 +26,9 @@ class Wire(asyncio.Transport):
         self._is_closed = True
 
 
-def unconnected() -> ArgvConnection:
-    return ArgvConnection(cast(Peer, None), cast(Run, None), asyncio.TaskGroup(), lambda one: None)
-
-
 def connected() -> tuple[ArgvConnection, Wire]:
     wire = Wire()
-    connection = unconnected()
+    connection = ArgvConnection(cast(Peer, None), cast(Run, None), asyncio.TaskGroup(), lambda one: None)
     connection.attach(wire, b"")
     return connection, wire
 
@@ -106,45 +102,3 @@ async def test_line_may_end_with_the_input() -> None:
     connection.data_received(frame(b"D", b"y") + frame(b"Z"))
 
     assert await reading == b"y"
-
-
-async def test_command_that_ends_before_its_transport_is_sent_whole() -> None:
-    wire = Wire()
-    connection = unconnected()
-    await connection.output.write(b"sent #1\n")
-    connection.exit(0)
-    connection.write_error("late\n")
-
-    connection.connection_made(wire)
-
-    assert wire.writes == [output_frame(1, b"+1", b"sent #1\n") + frame(b"Q", b"\0")]
-    assert wire.is_closing()
-
-
-async def test_flush_waits_for_the_transport() -> None:
-    wire = Wire()
-    connection = unconnected()
-    await connection.output.write(b"line\n")
-    waiting = asyncio.ensure_future(connection.output.flushed())
-    turn = asyncio.Event()
-    asyncio.get_running_loop().call_soon(turn.set)
-    await turn.wait()
-
-    connection.connection_made(wire)
-    connection.data_received(frame(b"A", b"\0\0\0\1"))
-    await waiting
-
-    assert wire.writes == [output_frame(1, b"+1", b"line\n")]
-    assert not wire.is_closing()
-
-
-async def test_connection_cut_before_its_transport_sends_nothing() -> None:
-    wire = Wire()
-    connection = unconnected()
-    await connection.output.write(b"line\n")
-
-    connection.abort()
-    connection.connection_made(wire)
-
-    assert wire.writes == []
-    assert wire.is_closing()

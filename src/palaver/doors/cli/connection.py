@@ -144,7 +144,6 @@ class ArgvConnection(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
-        self._is_closed = False
         self._task: asyncio.Task[None] | None = None
         self._incoming: _Incoming | None = None
         self._has_line = False
@@ -167,17 +166,9 @@ class ArgvConnection(asyncio.Protocol):
 
     def attach(self, transport: asyncio.Transport, rest: bytes) -> None:
         """Take over a transport, and the bytes that were already read after the magic number."""
-        self.connection_made(transport)
+        self._transport = transport
         if rest:
             self.data_received(rest)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the frames of a command that began before it had a transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._go()
-        if self._is_closed:
-            transport.close()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -333,8 +324,6 @@ class ArgvConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Cut the connection at once. Unsent data is lost."""
-        self._is_closed = True
-        self._unsent.clear()
         if self._transport is not None:
             self._transport.abort()
 
@@ -390,25 +379,20 @@ class ArgvConnection(asyncio.Protocol):
 
     def _send(self, data: bytes) -> None:
         """Queue a frame. All frames of one step of the event loop are sent in one write."""
-        if self._is_closed:
-            return
         self._has_sent = True
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._go)
         self._unsent.append(data)
 
     def _go(self) -> None:
-        if self._transport is None:
-            return  # `connection_made` sends the frames.
         data = b"".join(self._unsent)
         self._unsent.clear()
-        if data and not self._transport.is_closing():
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             # The client may have been woken on this processor: let it run before the work for other clients.
             os.sched_yield()
 
     def _close(self) -> None:
         self._go()
-        self._is_closed = True
         if self._transport is not None:
             self._transport.close()
