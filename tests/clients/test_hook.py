@@ -9,6 +9,7 @@ import signal
 import stat
 import struct
 import subprocess
+import sys
 import termios
 import time
 from typing import TYPE_CHECKING
@@ -420,3 +421,17 @@ def test_monitor_without_a_daemon_ends_with_the_harness(pal: Pal, daemon: Daemon
     ended, _, _ = select.select([pidfd], [], [], LIMIT_S)
     assert ended
     os.close(pidfd)
+
+
+def test_alarm_of_the_python_hook_rings_again() -> None:
+    # A signal that arrives just before a blocking call does not interrupt it. No test can hit that moment.
+    script = (
+        "import signal; from palaver.app.thin.hook import HookTimeLimit; "
+        "HookTimeLimit([b'hook', b'claude', b'Stop']); print(*signal.getitimer(signal.ITIMER_REAL))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+
+    left_s, again_s = map(float, done.stdout.split())
+    assert left_s > 0
+    assert again_s == pytest.approx(0.1)

@@ -33,6 +33,8 @@ _LONG_LIMIT_S = 2.0  # at the start of a session, when a name may have to be ass
 _TRY_S = 0.05  # while the daemon is known to be slow
 _SLOW_S = 30.0  # how long a mark counts as fresh
 _PERSON_LIMIT_S = 3700  # while a person is asked, and only if the daemon says so
+_RING_AGAIN_S = 0.1  # a signal just before a blocking call does not interrupt that call: the next one does
+_EARLY_S = 0.001  # the clock of the timer may differ from the one that we read
 _PIECE_BYTES = 65536
 _AGAIN_S = 0.02  # between two looks for the next daemon
 _WAIT_FIRST_S = 0.05
@@ -54,19 +56,19 @@ class HookTimeLimit:
         signal.signal(signal.SIGALRM, lambda *_: self._ring())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # the parent process may have blocked it
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        signal.setitimer(signal.ITIMER_REAL, _TRY_S)
+        self._ring_after(_TRY_S)
 
     def begin_asking(self, home: str) -> None:
         """Start waiting for the daemon. A slow input has already used up the first short try."""
         self._mark = f"{home}/slow"
         if self._has_tried and self._is_known_slow():
             self._left_s = 0
-            signal.setitimer(signal.ITIMER_REAL, _TRY_S)
+            self._ring_after(_TRY_S)
 
     def wait_for_person(self, limit_s: int) -> None:
         """Wait for a person up to `limit_s`; a timeout then leaves no mark. There is always a limit."""
         self._mark = self.outcome = ""
-        signal.setitimer(signal.ITIMER_REAL, max(1, min(limit_s, _PERSON_LIMIT_S)))
+        self._ring_after(max(1, min(limit_s, _PERSON_LIMIT_S)))
         self._has_tried = True
 
     def await_daemon(self, *, is_there: bool, home: str) -> None:
@@ -91,7 +93,13 @@ class HookTimeLimit:
             _touch(f"{self.outcome}.lost")
         os._exit(0)
 
+    def _ring_after(self, seconds: float) -> None:
+        self._due_s = time.monotonic() + seconds - _EARLY_S
+        signal.setitimer(signal.ITIMER_REAL, seconds, _RING_AGAIN_S)
+
     def _ring(self) -> None:
+        if time.monotonic() < self._due_s:
+            return  # a repeat that came with its signal, before the timer was set anew
         if self._has_told:
             self._is_late = True
             return
@@ -99,7 +107,7 @@ class HookTimeLimit:
             self.give_up()
         if not self._has_tried:
             self._has_tried = True
-            signal.setitimer(signal.ITIMER_REAL, self._left_s)
+            self._ring_after(self._left_s)
             return
         if self._mark:
             _touch(self._mark)
