@@ -478,7 +478,7 @@ class MemberPresenceBook:
         return wait is not None and wait.is_parked
 
     def may_know(self, name: str, seq: int) -> bool:
-        """Whether a reader or lane has a message for it, or a tool has shown the message to it."""
+        """Whether a reader or lane has a message for it, or a tool or command has shown the message to it."""
         return self.is_in_hand(name, seq) or self.shown.has_any(name, seq)
 
     def waiters(self, room: str) -> list[str]:

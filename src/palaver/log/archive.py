@@ -17,9 +17,9 @@ from palaver.log.records import (
     COLUMNS,
     Blobs,
     EventRow,
-    indexed_terms,
-    indexed_text,
+    read_indexed,
     readable_events,
+    remove_from_indexes,
     searched_text,
 )
 from palaver.log.redaction import redact_archives
@@ -43,8 +43,6 @@ _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BETWEEN: Final = f"{_SELECT} WHERE seq > ? AND seq < ? ORDER BY seq LIMIT {_COPIED_AT_ONCE}"
 _UP_TO: Final = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_REMOVED_AT_ONCE}"
 _REMEMBER: Final = "INSERT OR IGNORE INTO archived (seq, id, sender, request_key) VALUES (?, ?, ?, ?)"
-_UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
-_UNFIND: Final = "INSERT INTO events_terms (events_terms, rowid, terms) VALUES ('delete', ?, ?)"
 
 _by_last = attrgetter("last")
 
@@ -228,14 +226,8 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
 
 
 def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: list[bytes | None]) -> None:
-    # The index may not be up to date. The words of a lost blob cannot be removed from it: a search finds a
-    # seq there without an event.
-    row = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
-    last_indexed = 0 if row is None else int(row[0])
-    indexed = [event for event in events if event.seq <= last_indexed and event.missing_blob is None]
-    texts = [(event.seq, text) for event in indexed if (text := indexed_text(event.payload))]
-    connection.executemany(_UNSEARCH, texts)
-    connection.executemany(_UNFIND, [(event.seq, indexed_terms(event)) for event in indexed])
+    last_indexed = read_indexed(connection)
+    remove_from_indexes(connection, [event for event in events if event.seq <= last_indexed])
     names = [
         (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
     ]

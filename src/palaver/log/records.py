@@ -457,3 +457,37 @@ def count_unreadable(path: Path, blobs: Blobs) -> int:
             count += len(rows) - sum(1 for _ in readable_events(rows, blobs))
             seq = rows[-1][0]
     return count
+
+
+# --------------------
+# The full-text index and the index of terms: add events to both, or remove events from both.
+
+
+def read_indexed(connection: sqlite3.Connection) -> int:
+    """Return the seq of the last indexed event; 0 if there is none. Later events are in neither index."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def add_to_indexes(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    """Add events to both indexes, in the open transaction."""
+    texts, terms = _indexed(events)
+    insert_many(connection, "INSERT INTO events_fts (rowid, text)", texts)
+    insert_many(connection, "INSERT INTO events_terms (rowid, terms)", terms)
+
+
+def remove_from_indexes(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    """Remove indexed events from both indexes, in the open transaction.
+
+    FTS5 needs the old words for that. Those of a lost blob are not known any more and stay: they lead to a
+    seq without an event.
+    """
+    texts, terms = _indexed([event for event in events if event.missing_blob is None])
+    head = "INSERT INTO {0} ({0}, rowid, {1}) VALUES ('delete', ?, ?)"
+    connection.executemany(head.format("events_fts", "text"), texts)
+    connection.executemany(head.format("events_terms", "terms"), terms)
+
+
+def _indexed(events: Sequence[Event]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    texts = [(event.seq, text) for event in events if (text := indexed_text(event.payload))]
+    return texts, [(event.seq, indexed_terms(event)) for event in events]

@@ -27,11 +27,12 @@ from palaver.log.records import (
     COLUMNS,
     Blobs,
     EventRow,
+    add_to_indexes,
     decode_event_row,
     encode_event_row,
-    indexed_terms,
-    indexed_text,
+    read_indexed,
     readable_events,
+    remove_from_indexes,
 )
 from palaver.log.storage import connect_reader
 from palaver.protocol.envelope import Event, decode_event, encode_event
@@ -47,10 +48,6 @@ _decode_seqs: Final = msgspec.json.Decoder(tuple[int, ...]).decode
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BY_SEQ: Final = f"{_SELECT} WHERE seq = ?"
-_UNSEARCH: Final = "INSERT INTO events_fts (events_fts, rowid, text) VALUES ('delete', ?, ?)"
-_SEARCH: Final = "INSERT INTO events_fts (rowid, text) VALUES (?, ?)"
-_UNFIND: Final = "INSERT INTO events_terms (events_terms, rowid, terms) VALUES ('delete', ?, ?)"
-_FIND: Final = "INSERT INTO events_terms (rowid, terms) VALUES (?, ?)"
 
 
 def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int], scrub: Scrub) -> int:
@@ -60,8 +57,7 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            value = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
-            last_indexed = 0 if value is None else int(value[0])
+            last_indexed = read_indexed(connection)
             for row in old:
                 _replace(connection, blobs, row, scrub, last_indexed=last_indexed)
             connection.execute("COMMIT")
@@ -112,16 +108,10 @@ def _replace(
 ) -> None:
     event = decode_event_row(row, blobs)
     scrubbed = scrub(event)
-    # The index is updated later than the events: it contains only those up to `last_indexed`.
+    # The indexes are updated later than the events: they contain only those up to `last_indexed`.
     if event.seq <= last_indexed:
-        # FTS5 needs the old text to remove its words. The text of a lost blob is not known any more.
-        if event.missing_blob is None:
-            if text := indexed_text(event.payload):
-                connection.execute(_UNSEARCH, (event.seq, text))
-            connection.execute(_UNFIND, (event.seq, indexed_terms(event)))
-        if text := indexed_text(scrubbed.payload):
-            connection.execute(_SEARCH, (event.seq, text))
-        connection.execute(_FIND, (event.seq, indexed_terms(scrubbed)))
+        remove_from_indexes(connection, [event])
+        add_to_indexes(connection, [scrubbed])
     *_, payload, blob, _, _ = encode_event_row(scrubbed, None, blobs)
     connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
 

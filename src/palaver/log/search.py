@@ -18,9 +18,8 @@ from palaver.errors import BadQuery
 from palaver.log.records import (
     COLUMNS,
     Blobs,
-    indexed_terms,
-    indexed_text,
-    insert_many,
+    add_to_indexes,
+    read_indexed,
     readable_events,
     space_cjk,
     term_of,
@@ -96,14 +95,6 @@ LIMIT_INDEXED: Final = 5000
 
 _EVENTS_AT_ONCE: Final = 1000
 _BEHIND: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
-_INSERT: Final = "INSERT INTO events_fts (rowid, text)"
-_INSERT_TERMS: Final = "INSERT INTO events_terms (rowid, terms)"
-
-
-def read_indexed(connection: sqlite3.Connection) -> int:
-    """Return the seq of the last indexed event; 0 if there is none."""
-    row = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
-    return 0 if row is None else int(row[0])
 
 
 class Words:
@@ -113,7 +104,7 @@ class Words:
         """`last` is the seq of the newest event."""
         self._connection = connection
         self._blobs = blobs
-        self._indexed = self._reached = self._stored()
+        self._indexed = self._reached = read_indexed(connection)
         self._last = last
 
     @property
@@ -137,33 +128,25 @@ class Words:
             self._connection.rollback()
             self._reached = self._indexed
             raise
-        # Not earlier: another thread takes this for what a search finds.
+        # Not before the commit: from now on another thread searches without waiting for the index.
         self._indexed = self._reached
 
     def take_in(self, last: int) -> None:
         """Index missing events up to a seq, in the open transaction."""
         seq = self._indexed
         while rows := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
-            self._insert(list(readable_events(rows, self._blobs)))
+            add_to_indexes(self._connection, list(readable_events(rows, self._blobs)))
             seq = rows[-1][0]
         self._reach(last)
 
     def add(self, events: Sequence[Event], last: int) -> None:
         """Index the events of a batch, after all indexed events, in the open transaction."""
-        self._insert(events)
+        add_to_indexes(self._connection, events)
         self._reach(last)
 
     def forget(self) -> None:
         """Read the last indexed seq again, as after a rollback."""
-        self._indexed = self._reached = self._stored()
-
-    def _insert(self, events: Sequence[Event]) -> None:
-        texts = [(event.seq, text) for event in events if (text := indexed_text(event.payload))]
-        insert_many(self._connection, _INSERT, texts)
-        insert_many(self._connection, _INSERT_TERMS, [(event.seq, indexed_terms(event)) for event in events])
-
-    def _stored(self) -> int:
-        return read_indexed(self._connection)
+        self._indexed = self._reached = read_indexed(self._connection)
 
     def _reach(self, last: int) -> None:
         self._connection.execute(

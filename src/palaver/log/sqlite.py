@@ -34,9 +34,17 @@ from palaver.log.api import (
 )
 from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
 from palaver.log.batch import Batches, last_seq
-from palaver.log.records import COLUMNS, Blobs, SqliteRows, count_blobs, count_unreadable, readable_events
+from palaver.log.records import (
+    COLUMNS,
+    Blobs,
+    SqliteRows,
+    count_blobs,
+    count_unreadable,
+    read_indexed,
+    readable_events,
+)
 from palaver.log.redaction import find_containing, read_mark, read_unfinished
-from palaver.log.search import check_search, read_indexed, statements_from, wanted
+from palaver.log.search import check_search, statements_from, wanted
 from palaver.log.sql_guard import TIME_LIMIT_S, GuardProcess
 from palaver.log.storage import (
     FILE_NAME,
