@@ -1,5 +1,8 @@
 """Groups: several agents started, tagged, paused and stopped with one command, through the real client."""
 
+import shutil
+from typing import Any
+
 import pytest
 from tests.daemon.stage import Home, Shell, check_output, run_as_person, run_script_as_person
 from tests.daemon.tmux import HAS_TMUX, pane
@@ -51,6 +54,83 @@ def test_group_whose_program_fails_prints_why_and_fails(bus: Home) -> None:
     assert failed.status == 1
     assert failed.err.count("exited during its start") == 2
     assert failed.out == ""
+
+
+def stand_ins(home: Home, *programs: str) -> dict[str, str]:
+    """Return a PATH of programs that run until they are stopped, without any other harness."""
+    folder = home.path.parent / "bin"
+    folder.mkdir()
+    for program in ("bash", "cat", "env", "setsid", "sh"):
+        found = shutil.which(program)
+        assert found
+        (folder / program).symlink_to(found)
+    (folder / "pal").symlink_to(home.client)
+    for program in programs:
+        (folder / program).write_text("#!/bin/sh\necho ready\nexec cat\n")
+        (folder / program).chmod(0o755)
+    return {"PATH": str(folder)}
+
+
+def start(home: Home, path: dict[str, str], *words: str) -> list[Any]:
+    return check_output(run_as_person(home, "start", *words, "--json", env=path)).lines
+
+
+def test_one_command_starts_agents_of_two_kinds(bus: Home) -> None:
+    path = stand_ins(bus, "claude", "gemini")
+
+    started = start(bus, path, "claude:2", "gemini", "--tag", "api", "--role", "observer")
+
+    agents = {one["name"]: one for one in bus.ok("list", "--json").lines}
+    assert [agents[one["name"]]["harness"] for one in started] == ["claude", "claude", "gemini"]
+    assert all(one["tag"] == "api" and one["role"] == "observer" for one in agents.values())
+    assert len(agents) == 3
+    check_output(run_as_person(bus, "stop", "--tag", "api"))
+    assert names(bus) == set()
+
+
+def test_one_agent_is_started_in_the_background_too(bus: Home) -> None:
+    (started,) = start(bus, stand_ins(bus, "claude"), "Claude")
+
+    assert names(bus) == {started["name"]}
+
+
+def test_no_agent_starts_if_one_harness_is_missing(bus: Home) -> None:
+    path = stand_ins(bus, "claude")
+
+    refused = run_as_person(bus, "start", "claude", "codex", env=path)
+
+    assert refused.status == 127
+    assert "no such program; to install it: npm install -g @openai/codex\n" in refused.err
+    assert names(bus) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "HARNESS"),
+        (("banana:2",), "unknown harness 'banana:2'; choose from claude, codex, gemini, opencode, such as"),
+        (("nova",), "unknown harness 'nova'; it is an agent: 'pal resume nova' restarts it"),
+        (("claude", "codex:0"), "'codex:0' has no valid number; write codex:N, with 1 to 20"),
+        (("claude:",), "'claude:' has no valid number"),
+        (("claude:²",), "'claude:²' has no valid number"),
+        (("claude:21",), "'claude:21' has no valid number"),
+        (("claude:15", "codex:6"), "21 agents are too many; start at most 20 at once"),
+        (("claude", "--name", "luna"), "pal start has no option '--name'"),
+    ],
+)
+def test_wrong_start_is_refused(bus: Home, nova: Shell, words: tuple[str, ...], sentence: str) -> None:
+    refused = bus.pal("start", *words)
+
+    assert refused.status == 2
+    assert sentence in refused.err
+    assert names(bus) == {"nova"}
+
+
+def test_agent_of_a_group_gets_no_higher_role_from_an_agent(bus: Home, nova: Shell) -> None:
+    refused = nova.pal("start", "claude", "--role", "operator", "--json")
+
+    assert refused.error["error"] == "not_allowed"
+    assert "only a person can assign the role operator" in refused.error["message"]
 
 
 def test_several_names_are_killed_and_a_wrong_one_kills_none(bus: Home) -> None:

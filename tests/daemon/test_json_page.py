@@ -24,6 +24,7 @@ SAME_AS = {
     ("codex",): ("run",),
     ("gemini",): ("run",),
     ("opencode",): ("run",),
+    ("start",): ("run",),
     ("fork",): ("run",),
     ("release",): ("receipts",),
     ("redeliver",): ("receipts",),

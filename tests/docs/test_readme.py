@@ -15,7 +15,7 @@ from tests.docs.story import README, STORY, Numbers, steps
 TABLE = sections(README, "##")["Commands"]
 
 HARNESSES = {
-    f"pal {name}" for name in ("claude", "codex", "opencode", "gemini", "claude --count 3 --tag api")
+    f"pal {name}" for name in ("claude", "codex", "opencode", "gemini", "start claude:2 codex --tag api")
 }
 """Started by the tests with real harnesses."""
 IN_STORY = {"pal stick wait", "pal stick pass"}

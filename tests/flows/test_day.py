@@ -1,4 +1,4 @@
-"""A day with three real agents: a person starts them as a group, asks, gets answers, and stops the group.
+"""A day with three real agents: a person starts them with one command, asks, gets answers, and stops them.
 
 It needs Claude Code and Codex, so `make test-harness` runs it; without PALAVER_HARNESS it is skipped.
 """
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     not os.environ.get("PALAVER_HARNESS"), reason="runs real harnesses: make test-harness"
 )
 
-START = "pal claude --count 2 --tag api && pal codex --tag api --detach"
+START = "pal start claude:2 codex --tag api"
 QUESTION = "are the tests green?"
 ANSWER = "41 of 41 are green"
 ASKED = re.compile(r"\[request #(\d+)\] human → (\S+) \(\+2 others\): ")

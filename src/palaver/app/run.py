@@ -76,6 +76,15 @@ class RunOrder:
     def is_json(self) -> bool:
         return "--json" in self.flags
 
+    @property
+    def is_each(self) -> bool:
+        """Whether `command` is a list of harnesses, one for each ticket."""
+        return "--each" in self.flags
+
+    def of(self, harness: str) -> "RunOrder":
+        """Return the order for one of these harnesses."""
+        return replace(self, options={**self.options, "--launch": harness}, command=(harness,))
+
 
 def parse_order(words: Sequence[str]) -> RunOrder:
     """Parse the daemon's arguments. A program wrote them, so errors are not explained."""
@@ -104,10 +113,12 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         cwd = order.options.get("--cwd") or os.getcwd()  # noqa: PTH109 - keeps bytes that are not UTF-8
     except FileNotFoundError:
         return _complain("the working directory was removed; change to another one", order, 1)
-    if (status := _check_command(order, kept, cwd)) is not None:
-        return status
-    if len(tickets) > 1:
-        return _run_group(order, tickets, home, kept, cwd, holder)
+    orders = [order.of(harness) for harness in order.command] if order.is_each else [order] * len(tickets)
+    for one in orders:
+        if (status := _check_command(one, kept, cwd)) is not None:
+            return status
+    if order.is_each or len(tickets) > 1:
+        return _run_group(orders, tickets, home, kept, cwd, holder)
     if order.has_window:
         from palaver.app.window import check_window, open_window  # rarely needed, and a start waits for it
 
@@ -194,7 +205,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
 
 
 def _run_group(
-    order: RunOrder,
+    orders: Sequence[RunOrder],
     tickets: Sequence[str],
     home: str,
     environment: Mapping[str, str],
@@ -202,9 +213,10 @@ def _run_group(
     holder: HolderProcess,
 ) -> int:
     """Start several agents in the background and print their names. Return 1 if one could not be started."""
-    harness, cols_rows = order.options.get("--launch"), _size()
+    cols, rows = _size()
     starts = []
-    for ticket in tickets:
+    for order, ticket in zip(orders, tickets, strict=True):
+        harness = order.options.get("--launch")
         # Each one is prepared separately: some harnesses need an own port and password.
         made = Launch(argv=order.command, environment=dict(environment))
         if harness:
@@ -224,8 +236,8 @@ def _run_group(
             home=home,
             ticket=ticket,
             program=_program(made.argv, made.environment, cwd, made.last_signal),
-            cols=cols_rows[0],
-            rows=cols_rows[1],
+            cols=cols,
+            rows=rows,
             native=made.native,
             prompt=order.options.get("--prompt", ""),
             is_harness=harness is not None,
@@ -233,10 +245,10 @@ def _run_group(
         )
         starts.append(start)
     status = 0
-    for ready in start_holders(starts, holder):
+    for order, ready in zip(orders, start_holders(starts, holder), strict=True):
         if isinstance(ready, PalaverError):
             status = _complain(ready, order, 1)
-        elif ready.ended is not None and (ready.ended or harness):
+        elif ready.ended is not None and (ready.ended or "--launch" in order.options):
             status = _complain_of_end(ready, order)
         else:
             _say_name(ready.name, order)

@@ -65,7 +65,7 @@ def test_extra_argument_is_shown_with_the_usage() -> None:
         ("ps", "did you mean 'pal list'?"),
         ("log", "did you mean 'pal events'?"),
         ("reply", "did you mean 'pal send --reply-to ID'?"),
-        ("start", "did you mean 'pal claude' or 'pal run' or 'pal up'?"),
+        ("spawn", "did you mean 'pal start' or 'pal run'?"),
         ("READ", "did you mean 'pal recv' or 'pal show ID'?"),
         ("watch", "did you mean 'pal events --follow'?"),
         ("lsit", "did you mean 'pal list'?"),

@@ -75,6 +75,7 @@ def test_option_values_are_offered_with_a_space_or_an_equals_sign() -> None:
     assert words("send", "--intent=re") == ["--intent=request"]
     assert words("--as", "lu") == ["luna", "lux"]
     assert words("join", "--harness", "co") == ["codex"]
+    assert words("start", "claude:2", "co") == ["codex"]
 
 
 def test_value_without_known_candidates_offers_nothing() -> None:

@@ -136,6 +136,31 @@ HARNESS_COMMANDS: Final = (
         see=(("Gemini CLI", "gemini.md"),),
     ),
     Command(
+        path=("start",),
+        group=_GROUP,
+        summary="Start several agents, also of different kinds.",
+        description=(
+            "They run in the background, each with a free name, and their names are printed in the order of "
+            "the arguments. 'pal attach NAME' shows one of them. If a harness is not installed, none is "
+            "started. To choose a name or arguments for a harness, start it with its own command, such as "
+            "'pal claude'."
+        ),
+        positionals=(
+            Positional(
+                name="HARNESS[:N]",
+                help="A harness, and how many agents of it (default: 1). At most 20 agents in all.",
+                many=True,
+                completes="harnesses",
+            ),
+        ),
+        options=(TAG, ROLE),
+        examples=(
+            ("pal start claude:2 codex --tag api", "two of one kind and one of another, as the group @api-"),
+            ("pal stop --tag api", "stop them again"),
+        ),
+        see=(("groups", "terminals.md#groups"),),
+    ),
+    Command(
         path=("hook",),
         group=_GROUP,
         summary="Forward a harness hook to the bus and print the reply.",

@@ -86,6 +86,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("codex",): harness.codex,
     ("opencode",): harness.opencode,
     ("gemini",): harness.gemini,
+    ("start",): terminals.start,
     ("hook",): harness.hook,
     ("monitor",): harness.monitor,
     ("rewake",): harness.rewake,

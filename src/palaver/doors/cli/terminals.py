@@ -10,6 +10,7 @@ from typing import Final
 
 from palaver.domain.rights import has_started, may_resume, require
 from palaver.doors.cli.call import Call
+from palaver.doors.cli.parser import shown
 from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional
 from palaver.errors import (
     BadRequest,
@@ -299,16 +300,54 @@ async def run(call: Call) -> int:
 
 def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
     """Check the request, and let the client start a harness as an agent, with its integration."""
-    parsed = call.parsed
-    require(call.caller, Standing.WORKER, harness)
-    argv = (*LAUNCHED, harness, *args)
-    _check_command(argv, call.asked.cwd)
-    role = parsed.value("--role") or "worker"
-    _check_role(call, role)
-    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    name, tag = (call.parsed.value("--name") or "").lower(), (call.parsed.value("--tag") or "").lower()
+    ticket = _ticket_for(call, harness, args, name, tag)
     if name:
         _check_free(call, full_name(name, tag))
-    ticket = Ticket(
+    return _let_run(call, ticket, is_again=False)
+
+
+async def start(call: Call) -> int:
+    """Check the request, and let the client start harnesses as agents in the background."""
+    harnesses = [harness for word in call.parsed.positionals for harness in _harnesses_from(call, word)]
+    if len(harnesses) > _LIMIT_COUNT:
+        raise UsageError(f"{len(harnesses)} agents are too many; start at most {_LIMIT_COUNT} at once")
+    tag = (call.parsed.value("--tag") or "").lower()
+    kinds = {harness: _ticket_for(call, harness, (), "", tag) for harness in harnesses}
+    tickets = [call.services.callers.tickets.mint(kinds[harness]) for harness in harnesses]
+    may_ask = _is_person(call) and any(harness in ASKING for harness in harnesses)
+    call.connection.run_here(
+        *("__run", "--ticket", " ".join(tickets), "--detach", "--each"),
+        *("--hooks", _hooks_of(call, is_again=False), "--commands", _commands_of(call, may_ask=may_ask)),
+        *(["--json"] if call.is_json else []),
+        *("--", *harnesses),
+    )
+    return 0
+
+
+def _harnesses_from(call: Call, word: str) -> list[str]:
+    """Return a harness as often as its word says: `claude:2` twice, and `codex` once. Raises UsageError."""
+    harness, colon, count = word.lower().partition(":")
+    if harness not in HARNESS_WORDS:
+        hint = f"choose from {', '.join(sorted(HARNESS_WORDS))}, such as claude:2"
+        if call.services.broker.directory.find(word) is not None:
+            hint = f"it is an agent: 'pal resume {word}' restarts it"
+        raise UsageError(f"unknown harness {shown(word)}; {hint}")
+    if not colon:
+        return [harness]
+    if not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= _LIMIT_COUNT:
+        raise UsageError(f"{shown(word)} has no valid number; write {harness}:N, with 1 to {_LIMIT_COUNT}")
+    return [harness] * int(count)
+
+
+def _ticket_for(call: Call, harness: str, args: tuple[str, ...], name: str, tag: str) -> Ticket:
+    """Return the right to start a harness as an agent, if the caller may do that."""
+    require(call.caller, Standing.WORKER, call.parsed.command.path[0])
+    argv = (*LAUNCHED, harness, *args)
+    _check_command(argv, call.asked.cwd)
+    role = call.parsed.value("--role") or "worker"
+    _check_role(call, role)
+    return Ticket(
         by=call.caller,
         asker=_asker(call),
         name=name,
@@ -318,7 +357,6 @@ def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
         argv=argv,
         cwd=call.asked.cwd,
     )
-    return _let_run(call, ticket, is_again=False)
 
 
 async def resume(call: Call) -> int:
@@ -472,11 +510,12 @@ def _hooks_of(call: Call, *, is_again: bool) -> str:
 
     On resume no question is asked: the earlier decision still applies.
     """
-    if not call.services.daemon.settings.codex_hooks or (not is_again and call.parsed.has("--no-hooks")):
+    has_options = not is_again and "--hooks" in call.parsed.command.option_names
+    if not call.services.daemon.settings.codex_hooks or (has_options and call.parsed.has("--no-hooks")):
         return "off"
     if is_again or not _is_person(call):
         return "known"
-    return "again" if call.parsed.has("--hooks") else "ask"
+    return "again" if has_options and call.parsed.has("--hooks") else "ask"
 
 
 def _commands_of(call: Call, *, may_ask: bool) -> str:
