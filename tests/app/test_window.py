@@ -1,10 +1,12 @@
-"""Showing an agent in a new window: the command of each terminal, and a real window of tmux."""
+"""Showing an agent in a new window: the command of each terminal, and real windows of those that are here."""
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,83 @@ def test_agent_is_shown_in_a_new_window_of_tmux(tmux: Tmux, home: Home) -> None:
     assert home.ok("list", "--json").lines[0]["name"] == "luna"
     tmux.run("send-keys", "-t", "first", "pal attach luna --window", "Enter")
     wait_until(lambda: "luna" in tmux.titles())
+
+
+# With the terminals of a desktop, on a display in memory
+
+DESKTOP: dict[str, list[str]] = {
+    "kitty": ["kitty"],
+    "kitty, with remote control": [
+        *("kitty", "-o", "allow_remote_control=socket-only", "--listen-on", "unix:{home}/kitty"),
+    ],
+    "GNOME Terminal": ["dbus-run-session", "--", "gnome-terminal", "--wait", "--"],
+}
+"""How a person opens the first window of each terminal, without the program that runs in it."""
+
+
+class Display:
+    """The windows of a display, and a person's keyboard."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def xdotool(self, *words: str) -> str:
+        """Run one command; a search that finds nothing prints nothing."""
+        environment = {"PATH": os.environ["PATH"], "DISPLAY": self.name}
+        done = subprocess.run(["xdotool", *words], env=environment, capture_output=True, check=False)
+        return done.stdout.decode()
+
+    def window(self, title: str) -> str:
+        """Return the id of the window with this title; empty if there is none."""
+        return self.xdotool("search", "--onlyvisible", "--name", f"^{title}$").strip()
+
+
+@contextmanager
+def display() -> Iterator[Display]:
+    """Run a display. The programs on it end with it."""
+    reading, writing = os.pipe()
+    server = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(writing), "-screen", "0", "1280x800x24", "-nolisten", "tcp"],
+        pass_fds=[writing],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(writing)
+    try:
+        with open(reading, "rb") as file:
+            number = file.readline().decode().strip()
+        yield Display(f":{number}")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize("name", DESKTOP)
+def test_agent_is_shown_in_a_new_window_of_a_desktop(name: str, person: Person, home: Home) -> None:
+    words = [word.format(home=home.path) for word in DESKTOP[name]]
+    needed = {"Xvfb", "xdotool", words[0], "kitty" if "kitty" in words else "gnome-terminal"}
+    if missing := sorted(program for program in needed if shutil.which(program) is None):
+        pytest.skip(f"A WINDOW OF {name} WAS NOT TESTED: install {', '.join(missing)}")
+    (home.path.parent / "start.sh").write_text(
+        f"pal run --window --name luna -- {lines()} >said.new 2>&1\nmv said.new said\nexec cat\n"
+    )
+    said = home.path.parent / "said"
+
+    with display() as screen:
+        person.run(f"DISPLAY={screen.name} {shlex.join(words)} sh start.sh >terminal.log 2>&1")
+        wait_until(said.exists)
+        assert said.read_text() == "luna\n"
+        wait_until(lambda: screen.window("luna"))
+
+        def has_answered() -> bool:
+            # Keys before the screen of the agent is there are lost, so they are typed again.
+            screen.xdotool("windowfocus", "--sync", screen.window("luna"), "type", "hello\n")
+            return "got 'hello'" in home.ok("peek", "luna").out
+
+        wait_until(has_answered)
+
+    person.until(b"status ")
+    assert home.ok("list", "--names").out == "luna\n"
 
 
 def test_without_a_known_terminal_nothing_is_started(home: Home) -> None:
