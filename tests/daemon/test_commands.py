@@ -65,6 +65,7 @@ TRIED_ELSEWHERE = frozenset(
         "rewake",
         "room",
         "run",
+        "start",
         "stick",
         "stop",
         "tag",
@@ -83,6 +84,7 @@ HARNESS_PLACES = (
     ("doctor", "--harness"),
     ("install",),
     ("uninstall",),
+    ("start",),
     ("hook",),
 )
 """The words after which a harness is expected; the last takes only harnesses with hooks."""
@@ -383,4 +385,5 @@ def test_completion_lists_the_tags_of_agents_and_the_harnesses(home: Home) -> No
     assert tags == ["@api-nova", "@api-\tall agents with the tag api", "@all\teverybody"]
     assert all({"claude", "codex", "gemini", "opencode"} <= set(found) for found in harnesses[:-1])
     assert harnesses[0] == ["aider", "claude", "codex", "copilot", "gemini", "opencode", "qwen"]
+    assert harnesses[-2] == ["claude", "codex", "gemini", "opencode"]
     assert harnesses[-1] == ["claude", "codex", "gemini"]

@@ -17,6 +17,7 @@ NAMES = {
     "threads": ["pr-123", "a b", "$(reboot)", "`x`", "x;y", "~root", "%1", "größe"],
     "ids": ["42\tcan you review this?", "43"],
     "harnesses": ["claude", "codex"],
+    "launchable": ["claude", "codex"],
 }
 
 

@@ -16,6 +16,7 @@ from palaver.doors.cli.subscriptions import asked_for, subscriptions_of
 from palaver.errors import UsageError
 from palaver.harness.programs import GENERIC
 from palaver.harness.registry import PROFILES
+from palaver.protocol.agents import HARNESS_WORDS
 from palaver.protocol.display import safe_for_agent
 from palaver.protocol.events import MessageSent
 from palaver.protocol.query import Query
@@ -82,6 +83,8 @@ async def complete_words(call: Call) -> int:
             return sorted({agent.tag for agent in here if agent.tag})
         if kind == "harnesses":
             return sorted(PROFILES.keys() - {GENERIC.name})
+        if kind == "launchable":
+            return list(HARNESS_WORDS)
         if kind == "threads":
             bodies = (event.body for event in recent)
             return sorted({body.thread for body in bodies if isinstance(body, MessageSent) and body.thread})

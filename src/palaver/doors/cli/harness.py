@@ -150,7 +150,7 @@ HARNESS_COMMANDS: Final = (
                 name="HARNESS[:N]",
                 help="A harness, and how many agents of it (default: 1). At most 20 agents in all.",
                 many=True,
-                completes="harnesses",
+                completes="launchable",
             ),
         ),
         options=(TAG, ROLE),

@@ -20,6 +20,7 @@ Completes = Literal[
     "directories",
     "ids",
     "harnesses",
+    "launchable",
     "commands",
     "settings",
     "rooms",
@@ -30,7 +31,10 @@ Completes = Literal[
     "tasks",
     "permissions",
 ]
-"""The kind of values that completion offers. `agents` have not left; `targets` are agents and groups."""
+"""The kind of values that completion offers. `agents` have not left; `targets` are agents and groups.
+
+`launchable` are the harnesses that have their own command, such as `pal claude`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
