@@ -20,6 +20,16 @@ async def test_status_is_stored_with_its_details(bus: Bus) -> None:
     assert (agent.state, agent.detail, agent.since) == ("idle", "waits", bus.clock.now_ms())
 
 
+async def test_edited_file_is_stored_with_its_full_path(bus: Bus) -> None:
+    luna = await bus.join("luna", cwd="/home/ann/shop")
+
+    for file in ("src/../a.py", "/home/ann/shop/a.py"):
+        event = await bus.submit(luna, SetStatus(state="active", file=file))
+
+        assert event is not None
+        assert event.payload["file"] == "/home/ann/shop/a.py"
+
+
 async def test_exited_status_is_a_bye(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
 

@@ -1,6 +1,7 @@
 """Agents: join, rename, report a state, and leave. Each name is decided on the single key `agent/<name>`."""
 
 import hashlib
+import posixpath
 from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Final
@@ -429,6 +430,9 @@ async def set_status(context: Context, caller: Caller, request: SetStatus, key: 
         if value := getattr(request, name):
             check_text(value, f"the {name}", 4096)
             payload[name] = value
+    if request.file and (known := context.directory.get(caller.name)):
+        # Some harnesses name a file as the model did. Edits of one file are found by its full path.
+        payload["file"] = posixpath.normpath(posixpath.join(known.cwd, request.file))
     if state == AgentState.EXITED:
         return await leave_bus(context, caller.name, request.detail or "exited", key, by=caller.by)
     written = await _write(context, caller, "status", payload, key)

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.daemon.stage import JsonLine, run_as_person, write_settings
+from tests.daemon.stage import JsonLine, check_output, run_as_person, write_settings
+from tests.harness.real.codex_stage import shell_call
 from tests.harness.real.duo_stage import CLAUDE, CODEX, Duo, claude_says, duo
-from tests.harness.real.harness_stage import reply
+from tests.harness.real.harness_stage import reply, tool
 from tests.harness.real.install import installed
 
 pytestmark = pytest.mark.harness
@@ -14,6 +15,7 @@ ASKED = ("is the build green?", "which test fails?", "thanks, I mend it")
 SAID = ("no, one test fails", "the third one", "tell me when it is done")
 QUESTIONS = tuple(f"question {number:02}" for number in range(30))
 ANSWERS = tuple(f"answer {number:02}" for number in range(30))
+PATCH = "*** Begin Patch\n*** Update File: shop/plan.md\n@@\n-one\n+two\n*** End Patch"
 MANUAL = ("--permission-mode", "manual", "--allowedTools=Bash")
 
 
@@ -80,6 +82,25 @@ def test_talk_of_sixty_messages_reaches_its_end(patient: Duo) -> None:
     assert {text: patient.codex.count(f"{CODEX}: {text}", read_by_codex) for text in QUESTIONS} == (
         dict.fromkeys(QUESTIONS, 1)
     )
+
+
+def test_both_members_of_a_room_are_notified_when_they_edit_one_file(both: Duo) -> None:
+    plan = both.claude.project / "shop" / "plan.md"
+    plan.parent.mkdir()
+    both.claude.start("--permission-mode", "acceptEdits", name=CLAUDE)
+    both.codex.start("-s", "danger-full-access", "-a", "never", name=CODEX)
+    for name in (CLAUDE, CODEX):
+        check_output(run_as_person(both.home, "--as", name, "room", "join", str(plan.parent)))
+    both.claude.script.add(reply("", tool("Write", file_path=str(plan), content="one\n")))
+    both.codex.script.add(reply("", shell_call(f"apply_patch <<'EOF'\n{PATCH}\nEOF")))
+
+    both.home.ok("send", f"@{CLAUDE}", "--", "write the plan")
+    both.claude.until(plan.exists)
+    both.home.ok("send", f"@{CODEX}", "--", "change the plan")
+
+    both.claude.told(f"you and {CODEX} edited {plan} within 30 seconds")
+    both.codex.told(f"you and {CLAUDE} edited {plan} within 30 seconds")
+    assert plan.read_text() == "two\n"
 
 
 def test_no_processes_or_files_are_left_after_both_are_stopped(both: Duo) -> None:

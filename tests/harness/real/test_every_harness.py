@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.daemon.stage import JsonLine, Shell, run_script_as_person
+from tests.daemon.stage import JsonLine, Shell, check_output, run_as_person, run_script_as_person
 from tests.harness.real.behaviours import (
     leaves_a_dialog_as_it_is,
     leaves_a_draft_as_it_was,
@@ -21,9 +21,9 @@ from tests.harness.real.behaviours import (
 from tests.harness.real.claude_stage import claude_stage
 from tests.harness.real.codex_stage import codex_stage
 from tests.harness.real.gemini_stage import gemini_stage
-from tests.harness.real.harness_stage import HarnessStage, reply, send
+from tests.harness.real.harness_stage import HarnessStage, reply, send, tool
 from tests.harness.real.install import installed
-from tests.harness.real.opencode_stage import opencode_stage
+from tests.harness.real.opencode_stage import OpenCodeStage, opencode_stage
 
 pytestmark = pytest.mark.harness
 
@@ -63,6 +63,13 @@ def stage(request: pytest.FixtureRequest) -> Iterator[HarnessStage]:
     """A home with a running bus in which this harness can be started."""
     with STAGES[request.param](installed(request.param)) as made:
         yield made
+
+
+EDITS = {
+    "opencode": tool("write", filePath="shop/plan.md", content="x\n"),
+    "gemini": tool("write_file", file_path="shop/plan.md", content="x\n"),
+}
+"""Calls with a part of the path. The others report the full path, and are in test_conversation.py."""
 
 
 def statuses(stage: HarnessStage) -> list[JsonLine]:
@@ -256,3 +263,23 @@ def test_resumed_conversation_keeps_its_name(stage: HarnessStage, how: str) -> N
     assert "first answer" in asked
     assert asked.count("begin the work") == 1
     stage.until_seen(place)
+
+
+@pytest.mark.parametrize("stage", EDITS, indirect=True)
+def test_both_agents_are_notified_when_they_edit_one_file(stage: HarnessStage) -> None:
+    if isinstance(stage, OpenCodeStage):
+        stage.settings.write_text(stage.settings.read_text().replace('"ask"', '"allow"'))
+    plan = stage.project / "shop" / "plan.md"
+    plan.parent.mkdir()
+    luna = stage.friend()
+    stage.begin()
+    luna.ok("room", "join", str(plan.parent))
+    check_output(run_as_person(stage.home, "--as", "nova", "room", "join", str(plan.parent)))
+    stage.script.add(reply("", EDITS[stage.harness]))
+
+    luna.ok("status", "set", "active", "--file", str(plan))
+    send(luna, "@nova", "--", "write the plan")
+
+    stage.told(f"you and luna edited {plan} within 30 seconds")
+    assert f"you and nova edited {plan} within 30 seconds" in luna.ok("recv", "--wait", "--timeout", "30").out
+    assert plan.read_text() == "x\n"
