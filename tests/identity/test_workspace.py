@@ -95,6 +95,23 @@ def test_nearest_marker_is_the_top_of_a_project(home: Path, marker: str) -> None
     assert _above(inner, home) == [home / "outer"]
 
 
+@pytest.mark.parametrize("marker", MARKERS)
+def test_folder_is_a_marker_only_of_a_version_control_system(home: Path, marker: str) -> None:
+    inner = home / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (home / "outer" / marker).mkdir()
+
+    assert _find(inner, home) == (home / "outer" if marker in (".hg", ".jj", ".svn") else inner)
+
+
+def test_link_to_a_file_is_a_marker(home: Path) -> None:
+    inner = home / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (home / "outer" / "CLAUDE.md").symlink_to("docs/AGENTS.md")
+
+    assert _find(inner, home) == home / "outer"
+
+
 def test_linked_worktree_belongs_to_the_main_checkout(home: Path) -> None:
     main = _repository(home / "main")
     _git(main, "worktree", "add", "-q", str(home / "elsewhere" / "tree"))

@@ -45,6 +45,9 @@ MARKERS: Final = (
 )
 """Files that mark the top of a project without git, also those with instructions for agents."""
 
+_OF_FOLDERS: Final = frozenset({".hg", ".jj", ".svn"})
+"""The markers that are folders. A folder with the name of another marker is not a marker."""
+
 _GIT: Final = ".git"
 _LIMIT_FILE_BYTES: Final = 4096
 _LIMIT_PATH_BYTES: Final = 4096
@@ -238,7 +241,10 @@ def _main_checkout(checkout: Path) -> Path | None:
 
 
 def _is_marked(folder: Path) -> bool:
-    return any(os.path.lexists(folder / marker) for marker in MARKERS)
+    return any(
+        os.path.lexists(folder / marker) and (marker in _OF_FOLDERS or not (folder / marker).is_dir())
+        for marker in MARKERS
+    )
 
 
 def _real(path: Path) -> Path:
