@@ -33,6 +33,21 @@ def test_doctor_of_a_stopped_bus_says_so_and_checks_the_harnesses(bus: Home) -> 
     assert not (bus.path / "daemon.sock").exists()
 
 
+def test_doctor_names_the_home_that_it_was_given(home: Home) -> None:
+    other = home.path.parent / "other"
+
+    missing = home.pal("doctor", "--home", str(other))
+    home.ok("up", "--home", str(other))
+    home.ok("down", "--home", str(other))
+    stopped = home.pal("doctor", "--home", str(other))
+    unnamed = home.pal("doctor")
+
+    assert f"the home does not exist; 'pal up --home {other}' creates it\n" in missing.out
+    assert f"'pal up --home {other}' starts it\n" in stopped.out
+    assert "the home does not exist; 'pal up' creates it\n" in unnamed.out
+    assert not home.path.exists()
+
+
 def test_looking_at_a_home_that_does_not_exist_creates_nothing(home: Home) -> None:
     refused = home.pal("status", "--json")
 

@@ -63,6 +63,7 @@ def main() -> int:
 
         return doctor.doctor_without_bus(
             Path(os.environ["PALAVER_HOME"]),
+            is_home_named=parsed.home is not None,
             harnesses=parsed.values("--harness"),
             is_self_test=parsed.has("--self-test"),
             is_json=parsed.form == "json",

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -216,13 +217,16 @@ def _tried(found: Found, environment: Mapping[str, str], *, is_loud: bool) -> Fo
     return msgspec.structs.replace(found, tried=tried)
 
 
-def doctor_without_bus(home: Path, *, harnesses: Sequence[str], is_self_test: bool, is_json: bool) -> int:
+def doctor_without_bus(
+    home: Path, *, is_home_named: bool, harnesses: Sequence[str], is_self_test: bool, is_json: bool
+) -> int:
     """Check the harnesses while the bus is stopped, and say so.
 
-    The status is 1, because the log was not checked.
+    `is_home_named`: the user gave the home with --home. The status is 1, because the log was not checked.
     """
     what = f"the bus is not running (home {home}); its log was not checked"
-    advice = "'pal up' starts it"
+    up = f"pal up --home {shlex.quote(str(home))}" if is_home_named else "pal up"
+    advice = f"'{up}' starts it" if home.exists() else f"the home does not exist; '{up}' creates it"
     order = DoctorOrder(
         checks=[{"ok": False, "check": what, "advice": advice}],
         is_json=is_json,
