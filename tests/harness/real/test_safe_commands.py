@@ -4,6 +4,7 @@ Each program runs in the permission mode that it has without an option.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -41,6 +42,32 @@ UNSAFE = (
     "pal sendx {made} || touch {made}",
 )
 """Each would make the file `made`: by another command on the line, or by a command outside of the list."""
+
+READING = (
+    "pal send @human --file {secret}",
+    "pal send @human --file={relative}",
+    "pal send @human --file link",
+    "pal send @human --file folder/secret.txt",
+    "pal send @human --file folder/../secret.txt",
+    "pal send @human --file /proc/self/root{secret}",
+    "pal send --home {other} @human --file {secret}",
+    "cd {folder} && pal send @human --file secret.txt",
+    "cd folder && pal send @human --file secret.txt",
+    "pal send @human - < {secret}",
+    "pal send @human --stdin < link",
+    'pal send @human -- "$(cat {secret})"',
+    'pal send @human -- "$(<{secret})"',
+    "pal bundle create stolen --files {secret}",
+    "pal bundle create stolen --files link",
+    "pal bundle create stolen --root {folder} --files secret.txt",
+    "pal bundle create stolen --root folder --files folder/secret.txt",
+    "pal note add --stdin < {secret}",
+    "pal status --home {folder}",
+    "pal room join --home {other}",
+    "pal list --home {other}",
+    "pal up --home {other}",
+)
+"""Each would store a file from outside the working directory, or make a bus of another folder."""
 
 STAGES: dict[str, Callable[[Path], AbstractContextManager[HarnessStage]]] = {
     "claude": claude_stage,
@@ -92,6 +119,32 @@ def test_safe_command_runs_and_nothing_that_is_added_to_it(stage: HarnessStage) 
     assert [path.name for path in made if path.exists()] == []
     assert stage.home.ok("config", "get", "hints").out == "\n"
     assert "nova" in stage.requests(len(safe) + 1)[len(safe)].conversation  # the output of `pal list`
+
+
+@every("claude", "gemini")
+def test_safe_command_reads_no_file_outside_and_makes_no_other_bus(
+    stage: HarnessStage, tmp_path: Path
+) -> None:
+    folder, other = tmp_path / "outside", tmp_path / "other"
+    folder.mkdir()
+    secret = folder / "secret.txt"
+    secret.write_text("the secret of the user\n")
+    (stage.project / "notes.txt").write_text("notes of the project\n")
+    (stage.project / "link").symlink_to(secret)
+    (stage.project / "folder").symlink_to(folder)
+    relative = os.path.relpath(secret, stage.project)
+    values = {"secret": secret, "relative": relative, "folder": folder, "other": other}
+    commands = ["pal send @human --file notes.txt", *(command.format(**values) for command in READING)]
+    stage.script.add(*(reply("", stage.shell(command)) for command in commands), reply("the end"))
+
+    result = stage.run_headless("--name", "nova", "-p", "go")
+
+    assert "the end" in result.out
+    assert said_to_human(stage) == ["notes of the project\n"]
+    assert stage.home.events("--type", "bundle") == []
+    assert stage.home.events("--type", "note_added") == []
+    assert [path.name for path in folder.iterdir()] == ["secret.txt"]
+    assert not other.exists()
 
 
 @every("claude", "codex", "gemini")
