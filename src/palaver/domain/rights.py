@@ -44,7 +44,7 @@ _REQUESTS: Final = frozenset(
 )
 """Types that others may submit, as requests."""
 
-RESERVED_FAMILIES: Final = ("session.", "trigger.", "schedule.")
+RESERVED_FAMILIES: Final = ("path.", "session.", "trigger.", "schedule.")
 
 
 def check_foreign_type(type: str) -> None:

@@ -24,6 +24,14 @@ UNPAUSED: Final = "agent.unpaused"
 
 SETTING: Final = "setting.changed"
 
+PATH_SUBSCRIBED: Final = "path.subscribed"
+PATH_UNSUBSCRIBED: Final = "path.unsubscribed"
+SESSION_CREATED: Final = "session.created"
+SESSION_REMOVED: Final = "session.removed"
+DEAD_CLEARED: Final = "dead.cleared"
+PATH_TYPES: Final = frozenset({PATH_SUBSCRIBED, PATH_UNSUBSCRIBED, SESSION_CREATED, SESSION_REMOVED})
+"""Types that change path subscriptions or sessions."""
+
 TAG_KEY: Final = "tag"
 HINTS_KEY: Final = "hints"
 """Settings that are stored for each agent."""
@@ -141,10 +149,14 @@ class MessageSent(EventBody, frozen=True, kw_only=True):
     bare: bool = False
     expects_reply: bool = False
     nag: ReminderNotice | None = None
-    command: Unwritten[str | None] = None
-    payload: Unwritten[dict[str, object] | None] = None
-    source: Unwritten[str | None] = None
-    external_id: Unwritten[str | None] = None
+    command: str | None = None
+    """The command of a routed message, which has a `payload` instead of a text."""
+    payload: object = None
+    """Any JSON value, of a routed message."""
+    source: str | None = None
+    external_id: str | None = None
+    handled: dict[str, tuple[str, ...]] = {}
+    """Agents whose copy is only for pull, because sessions of them have one too: their session ids."""
 
 
 class TaskCreated(EventBody, frozen=True, kw_only=True):
@@ -302,6 +314,45 @@ class SubscriptionRemoved(EventBody, frozen=True, kw_only=True):
 
     id: Always[str | None] = None
     reason: Always[str] = ""
+
+
+class PathSubscribed(EventBody, frozen=True, kw_only=True):
+    """A new path subscription of an agent, or of one of its sessions."""
+
+    agent: str
+    pattern: str
+    session: str = ""
+
+
+class PathUnsubscribed(EventBody, frozen=True, kw_only=True):
+    """The end of a path subscription."""
+
+    agent: str
+    pattern: str
+    session: str = ""
+
+
+class SessionCreated(EventBody, frozen=True, kw_only=True):
+    """A new session of an agent, or a change of its title or harness session."""
+
+    agent: str
+    session: str
+    title: str = ""
+    harness_session: str = ""
+    """The harness's own id of the session."""
+
+
+class SessionRemoved(EventBody, frozen=True, kw_only=True):
+    """The end of a session and of its subscriptions."""
+
+    agent: str
+    session: str
+
+
+class DeadLettersCleared(EventBody, frozen=True, kw_only=True):
+    """The list of dead letters up to a seq was cleared. The messages stay in the log."""
+
+    up_to: int
 
 
 class SettingChanged(EventBody, frozen=True, kw_only=True):
@@ -757,6 +808,11 @@ BODIES: Final[Mapping[str, type[EventBody]]] = {
     ANSWERED: PermissionAnswered,
     "sub.added": SubscriptionAdded,
     "sub.removed": SubscriptionRemoved,
+    PATH_SUBSCRIBED: PathSubscribed,
+    PATH_UNSUBSCRIBED: PathUnsubscribed,
+    SESSION_CREATED: SessionCreated,
+    SESSION_REMOVED: SessionRemoved,
+    DEAD_CLEARED: DeadLettersCleared,
     SETTING: SettingChanged,
     "redacted": TextRemoved,
 }

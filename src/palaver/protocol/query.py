@@ -78,6 +78,8 @@ class Query(Filter, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     """Unix milliseconds, both ends included."""
+    is_dead: bool = False
+    """Only messages with a path that no subscription matched."""
     search: str = ""
     sql: str = ""
     last: int | None = None

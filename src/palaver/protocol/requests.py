@@ -17,6 +17,7 @@ from palaver.protocol.events import (
     ClosePermission,
     DeliveryReport,
 )
+from palaver.protocol.paths import Content, PathRequest
 from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
 
@@ -304,6 +305,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """The full name of the only recipient, even if others share its base name. Then `to` is empty."""
     is_bare: bool = False
     """A person wrote it at the agent's terminal: it is typed as it is, without a head."""
+    content: Content | None = None
+    """A command with a payload, for a message that is routed by a path. Then `text` is empty."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -365,6 +368,8 @@ class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
     grade: str
     tips: tuple[str, ...] = ()
     """The one-time tips that were shown with them."""
+    session: str = ""
+    """The session of the caller whose mail it is; empty for the agent's own."""
     must_be_own: bool = False
     """Refuse messages that were never sent to the caller; otherwise they are ignored."""
 
@@ -494,6 +499,7 @@ Request = (
     | UpdateTask
     | CompleteTask
     | BeginSubagent
+    | PathRequest
 )
 
 Submit = Callable[[Request], Awaitable[object]]

@@ -17,6 +17,7 @@ from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations
 from palaver.services.holders import CompanionBook, HeldAgents
 from palaver.services.messages import Delivering
+from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
@@ -103,3 +104,4 @@ class Services:
     callers: CallerBooks
     agents: AgentBooks
     rooms: RoomService
+    paths: PathService

@@ -15,13 +15,18 @@ from palaver.protocol.agents import Agent, split_subagent_name
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
     BYE,
+    DEAD_CLEARED,
     HELLO,
     HINTS_KEY,
     LIFE,
     NOTE_ADDED,
     NOTE_RESOLVED,
+    PATH_SUBSCRIBED,
+    PATH_UNSUBSCRIBED,
     PAUSED,
     ROOM_TYPES,
+    SESSION_CREATED,
+    SESSION_REMOVED,
     SETTING,
     TAG_KEY,
     UNPAUSED,
@@ -50,6 +55,13 @@ from palaver.state.agents import (
 )
 from palaver.state.bundles import made_bundle
 from palaver.state.ledger import moved_by_report, opened_by_envelope, opened_by_message
+from palaver.state.paths import (
+    fold_dead_cleared,
+    fold_path_subscribed,
+    fold_path_unsubscribed,
+    fold_session_created,
+    fold_session_removed,
+)
 from palaver.state.rooms import add_note, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.tasks import fold_task
@@ -232,5 +244,10 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     SETTING: _setting,
     "status": _status,
     LIFE: _life,
+    PATH_SUBSCRIBED: fold_path_subscribed,
+    PATH_UNSUBSCRIBED: fold_path_unsubscribed,
+    SESSION_CREATED: fold_session_created,
+    SESSION_REMOVED: fold_session_removed,
+    DEAD_CLEARED: fold_dead_cleared,
     REDACTED_TYPE: lambda rows, event: [],
 }

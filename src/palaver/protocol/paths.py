@@ -1,0 +1,281 @@
+"""Path subscriptions, sessions and dead letters: requests, and the objects that path clients read. Pure.
+
+A session has a mailbox of its own, named `agent+session`. Path clients are the clients of the WebSocket door,
+of the SDK and of the commands about paths; they read any message as a `RoutedMessage`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from palaver.errors import BadRequest, cut_name
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import MessageSent, State
+
+MAIN: Final = "main"
+"""The default session, which every agent has."""
+PLUS: Final = "+"
+"""Between the agent and the session in the name of a mailbox. No agent name contains it."""
+_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@#-]{0,63}")
+
+LIMIT_SUBSCRIPTIONS: Final = 1000
+"""Path subscriptions of one agent, with those of its sessions."""
+
+INTERNAL: Final = "internal"
+OUTSIDE: Final = "external"
+"""The sources of a routed message that names none: from an agent, or from a program."""
+PENDING: Final = "pending"
+DELIVERED: Final = "delivered"
+NO_SUBSCRIBERS: Final = "no_subscribers"
+AUTO_SUBSCRIBED: Final = "auto-subscribed"
+"""The note for an agent that subscribes to its own path."""
+DEFAULT_COMMAND: Final = "message"
+
+_PENDING_STATES: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
+
+
+def mailbox_of(agent: str, session: str = "") -> str:
+    """Return the name of a mailbox: that of an agent, or of one of its sessions."""
+    return f"{agent}{PLUS}{session}" if session else agent
+
+
+def split_mailbox(mailbox: str) -> tuple[str, str]:
+    """Return the agent and the session of a mailbox; the session is empty for the agent's own mailbox."""
+    agent, _, session = mailbox.partition(PLUS)
+    return agent, session
+
+
+def check_session(session: str) -> str:
+    """Return the id of a session, or refuse it."""
+    if not _SESSION.fullmatch(session):
+        raise BadRequest(
+            f"{cut_name(session)!r} cannot be a session id: use 1 to 64 letters, digits and the characters "
+            "_ . : @ # -, and begin with a letter or digit"
+        )
+    return session
+
+
+# --------------------
+# Requests.
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What a routed message carries instead of a text."""
+
+    command: str = DEFAULT_COMMAND
+    payload: object = None
+    """Any JSON value."""
+    source: str = INTERNAL
+    external_id: str = ""
+
+
+class SubscribePath(msgspec.Struct, frozen=True, kw_only=True):
+    """Subscribe an agent, or one of its sessions, to a pattern of paths. A missing session is created."""
+
+    agent: str
+    pattern: str
+    session: str = ""
+
+
+class UnsubscribePath(msgspec.Struct, frozen=True, kw_only=True):
+    """End a path subscription. A missing one is not an error."""
+
+    agent: str
+    pattern: str
+    session: str = ""
+
+
+class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Create a session of an agent, or change the title or the harness session of an existing one."""
+
+    agent: str
+    session: str
+    title: str | None = None
+    """None keeps the title that it has."""
+    harness_session: str | None = None
+    """The harness's own id of the session; None keeps the one that it has."""
+
+
+class RemoveSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove a session and its subscriptions."""
+
+    agent: str
+    session: str
+
+
+class ClearDeadLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove all present dead letters from the list. The messages stay in the log."""
+
+
+PathRequest: TypeAlias = SubscribePath | UnsubscribePath | CreateSession | RemoveSession | ClearDeadLetters
+
+
+# --------------------
+# The objects that path clients read. Their JSON keys are those of the source of this protocol.
+
+
+class PathSubscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One path subscription."""
+
+    pattern: str
+    added_at: int
+
+
+class SessionId(msgspec.Struct, frozen=True, order=True, rename="camel"):
+    """A session of an agent."""
+
+    agent_id: str
+    session_id: str
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session, with its subscriptions. Times are Unix milliseconds."""
+
+    id: str
+    title: str
+    is_default: bool
+    subscriptions: tuple[PathSubscription, ...]
+    created_at: int
+    last_used_at: int
+    harness_session: str | UnsetType = UNSET
+
+
+class RoutedMessage(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={"sender": "from", "external_id": "externalId", "handled_by": "handledBy"},
+):
+    """A message as path clients read it: one copy of it, in one mailbox."""
+
+    id: str
+    sender: str
+    path: str
+    command: str
+    payload: object
+    status: str
+    timestamp: int
+    source: str
+    external_id: str | None
+    handled: bool | UnsetType = UNSET
+    """Whether sessions of the agent have a copy too. Only in the copy of an agent."""
+    handled_by: tuple[SessionId, ...] | UnsetType = UNSET
+    intent: str | UnsetType = UNSET
+    thread: str | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    seq: int | UnsetType = UNSET
+
+
+class DeadLetter(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "from", "external_id": "externalId"}
+):
+    """A message whose path no subscription matched."""
+
+    id: str
+    sender: str
+    path: str
+    command: str
+    payload: object
+    timestamp: int
+    source: str
+    external_id: str | None
+    reason: str = NO_SUBSCRIBERS
+    seq: int
+
+
+class RouteResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a routed message went."""
+
+    delivered: bool
+    delivered_to: tuple[str, ...]
+    delivered_to_sessions: tuple[SessionId, ...]
+    message_id: str
+    unmatched: bool
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """A routed message together with where it went."""
+
+    message: RoutedMessage
+    result: RouteResult
+
+
+def route_result(id: str, delivered_to: Sequence[str]) -> RouteResult:
+    """Return where a message went, from the names of the mailboxes."""
+    mailboxes = [split_mailbox(mailbox) for mailbox in delivered_to]
+    return RouteResult(
+        delivered=bool(mailboxes),
+        delivered_to=tuple(agent for agent, session in mailboxes if not session),
+        delivered_to_sessions=tuple(SessionId(agent, session) for agent, session in mailboxes if session),
+        message_id=id,
+        unmatched=not mailboxes,
+    )
+
+
+def routed_message(
+    event: Event, mailbox: str = "", state: str = State.QUEUED, *, with_seq: bool = False
+) -> RoutedMessage:
+    """Return the copy of a message in a mailbox, as path clients read it; without one, the sender's copy.
+
+    `state` is its state in the ledger.
+    """
+    agent, session = split_mailbox(mailbox)
+    message = event.body if isinstance(event.body, MessageSent) else MessageSent()
+    handled: bool | UnsetType = UNSET
+    handled_by: tuple[SessionId, ...] | UnsetType = UNSET
+    if agent and not session:
+        sessions = message.handled.get(agent, ())
+        handled = bool(sessions)
+        handled_by = tuple(SessionId(agent, one) for one in sessions) if sessions else UNSET
+    command, payload = content_of(event)
+    return RoutedMessage(
+        id=event.id,
+        sender=event.sender,
+        path=message.path or f"agent/{agent or _first(message.delivered_to)}",
+        command=command,
+        payload=payload,
+        status=PENDING if state in _PENDING_STATES else DELIVERED,
+        timestamp=event.ts,
+        source=message.source or INTERNAL,
+        external_id=message.external_id,
+        handled=handled,
+        handled_by=handled_by,
+        intent=message.intent or UNSET,
+        thread=message.thread or UNSET,
+        reply_to=message.reply_to or UNSET,
+        seq=event.seq if with_seq else UNSET,
+    )
+
+
+def dead_letter(event: Event) -> DeadLetter:
+    """Return a dead letter as path clients read it."""
+    message = event.body if isinstance(event.body, MessageSent) else MessageSent()
+    command, payload = content_of(event)
+    return DeadLetter(
+        id=event.id,
+        sender=event.sender,
+        path=_first(message.dead),
+        command=command,
+        payload=payload,
+        timestamp=event.ts,
+        source=message.source or INTERNAL,
+        external_id=message.external_id,
+        seq=event.seq,
+    )
+
+
+def content_of(event: Event) -> tuple[str, object]:
+    """Return the command and the payload of any message. A text is the payload of the command `message`."""
+    message = event.body
+    if not isinstance(message, MessageSent):
+        return event.type, event.payload
+    if message.command:
+        return message.command, {} if message.payload is None else message.payload
+    return DEFAULT_COMMAND, {"text": message.text}
+
+
+def _first(names: Sequence[str]) -> str:
+    return names[0] if names else ""

@@ -1,0 +1,237 @@
+"""Messages by path: route, receive, history, subscriptions, sessions and dead letters. Shared by all doors.
+
+A caller writes and takes only in its own name. Everybody may read: routing is not privacy.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from palaver.broker.broker import Broker
+from palaver.broker.context import Sent
+from palaver.domain.rights import require_own_mail
+from palaver.domain.routing import own_paths
+from palaver.errors import BadRequest, NotFound, NotYou, WhoAreYou, cut_name
+from palaver.protocol.address import check_path
+from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import Grade, MessageSent, State
+from palaver.protocol.message import EXTERNAL, HUMAN, MESSAGE
+from palaver.protocol.paths import (
+    AUTO_SUBSCRIBED,
+    ClearDeadLetters,
+    Content,
+    CreateSession,
+    DeadLetter,
+    Delivered,
+    PathSubscription,
+    RemoveSession,
+    RoutedMessage,
+    Session,
+    SubscribePath,
+    UnsubscribePath,
+    dead_letter,
+    mailbox_of,
+    route_result,
+    routed_message,
+)
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Acknowledge, Send
+from palaver.services.messages import Delivering
+from palaver.services.queries import Queries
+from palaver.state.agents import read_entry
+from palaver.state.paths import (
+    read_agent_session,
+    read_agent_sessions,
+    read_cleared,
+    read_path_subscriptions,
+)
+
+LIMIT_MESSAGES: Final = 1000
+DEFAULT_MESSAGES: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """How many messages a reader wants, and from which time. Times are Unix ms, both ends included."""
+
+    limit: int = DEFAULT_MESSAGES
+    since: int | None = None
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.limit <= LIMIT_MESSAGES:
+            raise BadRequest(f"limit must be between 0 and {LIMIT_MESSAGES}, not {self.limit}")
+
+    def has(self, event: Event) -> bool:
+        """Return whether an event is from the time of the range."""
+        return (self.since is None or event.ts >= self.since) and (
+            self.until is None or event.ts <= self.until
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribed:
+    """The path subscriptions of an agent or session after a change, and a note about the change."""
+
+    pattern: str
+    """In its canonical spelling."""
+    subscriptions: tuple[PathSubscription, ...]
+    note: str = ""
+
+
+ALL: Final = Range()
+
+
+class PathService:
+    """The use cases of paths. `services.paths` in every door."""
+
+    def __init__(self, broker: Broker, queries: Queries, delivery: Delivering) -> None:
+        self._broker = broker
+        self._queries = queries
+        self._delivery = delivery
+
+    # Writing
+
+    async def route(
+        self, caller: Caller, path: str, content: Content, *, id: str = "", key: bytes | None = None
+    ) -> Delivered:
+        """Send a message to a path. Without a subscriber it is a dead letter, which is not an error."""
+        request = Send(text="", to=(as_path(path),), content=content, id=id, is_confirmed=True)
+        sent = await self._broker.submit(caller, request, key=key)
+        assert isinstance(sent, Sent)
+        assert sent.event is not None  # it is not a dry run
+        return Delivered(
+            message=routed_message(sent.event),
+            result=route_result(sent.event.id, sent.delivered_to),
+        )
+
+    async def subscribe(self, caller: Caller, agent: str, pattern: str, *, session: str = "") -> Subscribed:
+        """Subscribe an agent or one of its sessions to a pattern. A repeat changes nothing."""
+        checked = as_pattern(pattern)
+        request = SubscribePath(agent=agent, pattern=checked, session=session)
+        await self._broker.submit(caller, request)
+        is_own = not session and checked in own_paths(agent)
+        return self._subscribed(agent, session, checked, AUTO_SUBSCRIBED if is_own else "")
+
+    async def unsubscribe(self, caller: Caller, agent: str, pattern: str, *, session: str = "") -> Subscribed:
+        """End a path subscription. A missing one is not an error."""
+        checked = as_pattern(pattern)
+        await self._broker.submit(caller, UnsubscribePath(agent=agent, pattern=checked, session=session))
+        return self._subscribed(agent, session, checked)
+
+    def _subscribed(self, agent: str, session: str, pattern: str, note: str = "") -> Subscribed:
+        found = self.subscriptions(agent, session=session)
+        return Subscribed(pattern=pattern, subscriptions=found, note=note)
+
+    async def create_session(self, caller: Caller, request: CreateSession) -> Session:
+        """Create a session, or change an existing one."""
+        await self._broker.submit(caller, request)
+        return self.session(request.agent, request.session)
+
+    async def remove_session(self, caller: Caller, agent: str, session: str) -> None:
+        """Remove a session and its subscriptions. Raises NotFound."""
+        await self._broker.submit(caller, RemoveSession(agent=agent, session=session))
+
+    async def clear_dead_letters(self, caller: Caller) -> None:
+        """Empty the list of dead letters. The messages stay in the log."""
+        await self._broker.submit(caller, ClearDeadLetters())
+
+    # Taking
+
+    async def receive(
+        self, caller: Caller, agent: str, *, session: str = "", wanted: Range = ALL
+    ) -> list[RoutedMessage]:
+        """Take the waiting messages of a mailbox, each once, in the order of `pal recv`."""
+        if caller.kind == EXTERNAL:
+            raise WhoAreYou("a script has no mailbox; join with 'pal join', or choose an agent with --as NAME")
+        if caller.name != agent:
+            raise NotYou(agent, caller.name)
+        require_own_mail(caller)
+        mailbox = mailbox_of(agent, session)
+        reader = self._delivery.take(mailbox, passes=wanted.has)
+        try:
+            events = reader.poll(wanted.limit) if wanted.limit else []
+            if events:
+                seqs = tuple(event.seq for event in events)
+                request = Acknowledge(messages=seqs, session=session, lane="receive", grade=Grade.HANDED)
+                await self._broker.submit(caller, request)
+        finally:
+            reader.close()
+        return [routed_message(event, mailbox, State.SEEN) for event in events]
+
+    # Reading
+
+    async def history(
+        self, agent: str, *, session: str = "", wanted: Range = ALL
+    ) -> list[RoutedMessage]:
+        """Return the messages that a mailbox has received, taken or not, the newest first."""
+        mailbox = mailbox_of(agent, session)
+        events = await self._newest(Query(targets=(mailbox,)), wanted)
+        return [self._copy(event, mailbox) for event in events]
+
+    async def dead_letters(self, wanted: Range = ALL) -> list[DeadLetter]:
+        """Return the dead letters since the list was cleared, the newest first."""
+        query = Query(types=(MESSAGE,), is_dead=True, after=read_cleared(self._queries.rows))
+        return [dead_letter(event) for event in await self._newest(query, wanted)]
+
+    async def _newest(self, query: Query, wanted: Range) -> list[Event]:
+        if not wanted.limit:
+            return []
+        bounded = replace(query, since=wanted.since, until=wanted.until, last=wanted.limit)
+        return (await self._queries.read(bounded))[::-1]
+
+    def _copy(self, event: Event, mailbox: str) -> RoutedMessage:
+        entry = read_entry(self._queries.rows, event.seq, mailbox)
+        return routed_message(event, mailbox, State.QUEUED if entry is None else entry.state)
+
+    def subscriptions(self, agent: str, *, session: str = "") -> tuple[PathSubscription, ...]:
+        """Return the path subscriptions of an agent or session, without the automatic one."""
+        return read_path_subscriptions(self._queries.rows, mailbox_of(agent, session))
+
+    def sessions(self, agent: str) -> tuple[Session, ...]:
+        """Return the sessions of an agent, `main` first. Raises NotFound for an unknown agent."""
+        self._check_agent(agent)
+        return read_agent_sessions(self._queries.rows, agent)
+
+    def session(self, agent: str, session: str) -> Session:
+        """Return one session. Raises NotFound."""
+        self._check_agent(agent)
+        found = read_agent_session(self._queries.rows, agent, session)
+        if found is None:
+            raise NotFound(f"session {cut_name(session)} of {agent}", f"'pal session list {agent}' shows them")
+        return found
+
+    def _check_agent(self, agent: str) -> None:
+        if agent != HUMAN and self._broker.directory.get(agent) is None:
+            raise NotFound(f"agent {cut_name(agent)}", "'pal list' shows the agents")
+
+    async def routed(self, *, after: int | None = None) -> AsyncGenerator[tuple[int, Delivered], None]:
+        """Yield every delivery of a routed message after a seq, then each new one: its seq and its message.
+
+        Without `after`, begin with the next one.
+        """
+        query = Query(types=(MESSAGE,))
+        begin = self._queries.last() if after is None else after
+        async for events in self._queries.follow(query, after=begin):
+            for event in events:
+                body = event.body
+                if isinstance(body, MessageSent) and body.path and body.delivered_to:
+                    result = route_result(event.id, body.delivered_to)
+                    yield event.seq, Delivered(message=routed_message(event), result=result)
+
+
+def as_path(path: str) -> str:
+    """Return the canonical spelling of a path, in a form that is read as a path. Raises BadRequest."""
+    if not path.strip("/"):
+        raise BadRequest("path is required")
+    return f"/{check_path(path)}"
+
+
+def as_pattern(pattern: str) -> str:
+    """Return the canonical spelling of a pattern. Raises BadRequest."""
+    if not pattern.strip("/"):
+        raise BadRequest("pattern is required")
+    return check_path(pattern)
