@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.domain import routing
-from palaver.domain.routing import Directory, Resolved, is_recipient, no_rooms, nobody, resolve
+from palaver.domain.routing import Directory, Resolved, is_recipient, no_rooms, resolve
 from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient
 from palaver.protocol.agents import Agent
 
@@ -292,15 +292,15 @@ def test_broadcast_path_without_other_agents_is_dead() -> None:
 
 
 def test_foreign_path_also_reaches_a_subscribed_sender() -> None:
-    def subscribers(path: str) -> list[str]:
-        return ["luna", "nova"] if path == "slack/t/#g" else []
+    directory = Directory([_agent("luna"), _agent("nova")])
+    for name in ("luna", "nova"):
+        directory.subscribe(name, "slack/t/#g")
 
     resolved = resolve(
         ["slack/t/#g", "slack/other", "luna"],
-        Directory([_agent("luna")]),
+        directory,
         sender="luna",
         is_present=lambda _: False,
-        subscribers=subscribers,
     )
 
     assert resolved.recipients == ("luna", "nova")
@@ -308,9 +308,61 @@ def test_foreign_path_also_reaches_a_subscribed_sender() -> None:
     assert resolved.scope == "mentions"
 
 
-def test_defaults_have_no_rooms_and_no_subscribers() -> None:
+def test_session_comes_first_and_adds_its_agent_as_handled() -> None:
+    directory = Directory([_agent("luna"), _agent("nova")])
+    directory.subscribe("luna+mon", "slack/**")
+    directory.subscribe("luna+all", "slack/t/*")
+    directory.subscribe("nova", "slack/t/#g")
+
+    resolved = _absent(directory, "slack/t/#g", sender="script")
+
+    assert resolved.recipients == ("luna+all", "luna+mon", "luna", "nova")
+    assert resolved.handled == {"luna": ("all", "mon")}
+
+
+def test_agent_that_the_sender_names_too_has_an_ordinary_copy() -> None:
+    directory = Directory([_agent("luna")])
+    directory.subscribe("luna+mon", "slack/**")
+
+    resolved = resolve(["@luna", "slack/t"], directory, sender="script", is_present=lambda _: False)
+
+    assert (resolved.recipients, resolved.handled) == (("luna", "luna+mon"), {})
+
+
+def test_broadcast_path_excludes_the_sender_and_its_sessions() -> None:
+    directory = Directory([_agent("luna"), _agent("nova")])
+    directory.subscribe("luna+mon", "agent/**")
+    directory.subscribe("luna", "agent/**")
+
+    assert _absent(directory, "agent/nova", sender="luna").recipients == ("nova",)
+    assert _absent(directory, "agent/luna", sender="luna").recipients == ("luna+mon", "luna")
+    assert _absent(directory, "agent/LUNA", sender="luna").recipients == ("luna+mon", "luna")
+    assert _absent(directory, "agent/nova", sender="nova").recipients == ("luna+mon", "luna", "nova")
+
+
+def test_path_with_wildcards_reaches_absent_subscribers_but_only_present_agents_by_their_own_path() -> None:
+    directory = Directory([_agent("luna"), _agent("nova"), _agent("kira")])
+    directory.subscribe("luna", "agent/all/now")
+    directory.subscribe("nova+mon", "agent/all/**")
+
+    assert _absent(directory, "agent/**", sender="script").recipients == ("nova+mon", "luna", "nova")
+
+
+def test_subscription_ends_when_it_is_removed() -> None:
+    directory = Directory([_agent("luna")])
+    directory.subscribe("luna", "slack/**")
+    directory.unsubscribe("luna", "slack/**")
+    directory.unsubscribe("luna", "never/was")
+
+    assert _absent(directory, "slack/t", sender="script").dead == ("slack/t",)
+
+
+def _absent(directory: Directory, path: str, *, sender: str) -> Resolved:
+    return resolve([path], directory, sender=sender, is_present=lambda _: False)
+
+
+def test_there_are_no_rooms_by_default() -> None:
     assert no_rooms("x") is None
-    assert list(nobody("x")) == []
 
 
 names = st.sampled_from(["luna", "api-luna", "luna:BOXE", "nova", "api-nova", "kira_1", "vigo"])

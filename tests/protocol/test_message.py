@@ -3,6 +3,7 @@ import pytest
 
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import build_payload, flat, is_lost, readable_text
+from palaver.protocol.paths import Content
 
 
 def _event(payload: dict[str, object], type: str = "message", to: tuple[str, ...] = ("@nova",)) -> Event:
@@ -22,10 +23,7 @@ _full = build_payload(
     priority="idle",
     expires=99,
     path="slack/x",
-    command="analyze",
-    payload={"t": 1},
-    source="slack",
-    external_id="ts-1",
+    content=Content(command="analyze", payload={"t": 1}, source="slack", external_id="ts-1"),
 )
 
 
@@ -37,7 +35,7 @@ def test_payload_contains_every_given_field() -> None:
 
 
 def test_payload_leaves_out_empty_fields_except_two_lists() -> None:
-    payload = build_payload(text="x", scope="broadcast", sender_kind="human", thread="", payload={})
+    payload = build_payload(text="x", scope="broadcast", sender_kind="human", thread="")
 
     assert payload == {
         "text": "x",
@@ -46,6 +44,13 @@ def test_payload_leaves_out_empty_fields_except_two_lists() -> None:
         "sender_kind": "human",
         "delivered_to": [],
     }
+
+
+def test_payload_keeps_an_empty_list_of_a_routed_message() -> None:
+    payload = build_payload(text="", scope="path", sender_kind="human", content=Content(payload=[]))
+
+    assert (payload["command"], payload["payload"]) == ("message", [])
+    assert flat(_event(payload)).payload == []
 
 
 def test_flat_view_has_its_keys_in_order() -> None:

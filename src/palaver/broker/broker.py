@@ -13,6 +13,7 @@ from palaver.broker import (
     envelopes,
     ledger,
     messages,
+    paths,
     permissions,
     redaction,
     rooms,
@@ -32,8 +33,24 @@ from palaver.log.api import Log
 from palaver.protocol.agents import BeginSubagent, Caller, Standing
 from palaver.protocol.bundles import CreateBundle
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import AGENT_TYPES, AnswerPermission, AskPermission, ClosePermission
+from palaver.protocol.events import (
+    AGENT_TYPES,
+    PATH_TYPES,
+    AnswerPermission,
+    AskPermission,
+    ClosePermission,
+    PathSubscribed,
+    PathUnsubscribed,
+)
 from palaver.protocol.message import SYSTEM
+from palaver.protocol.paths import (
+    ClearDeadLetters,
+    CreateSession,
+    RemoveSession,
+    SubscribePath,
+    UnsubscribePath,
+    mailbox_of,
+)
 from palaver.protocol.requests import (
     Acknowledge,
     AddNote,
@@ -77,6 +94,7 @@ from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, 
 from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
 from palaver.state.agents import read_agent, read_agents
 from palaver.state.fold import agent_of
+from palaver.state.paths import read_all_path_subscriptions
 
 
 def _written_by(context: Context, event: Event) -> Written:
@@ -144,6 +162,11 @@ TABLE: Final[Mapping[type, Row]] = {
     AskPermission: Row("permission", Standing.HUMAN, permissions.ask, is_internal=True),
     ClosePermission: Row("close permission", Standing.HUMAN, permissions.close, is_internal=True),
     FireReminder: Row("nag", Standing.HUMAN, subscriptions.fire_reminder, is_internal=True),
+    SubscribePath: Row("sub add", Standing.OBSERVER, paths.subscribe),
+    UnsubscribePath: Row("sub rm", Standing.OBSERVER, paths.unsubscribe),
+    CreateSession: Row("session create", Standing.OBSERVER, paths.create_session),
+    RemoveSession: Row("session rm", Standing.OBSERVER, paths.remove_session),
+    ClearDeadLetters: Row("dead --clear", Standing.WORKER, paths.clear_dead_letters),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 
@@ -182,7 +205,9 @@ class Broker:
         )
         for agent in read_agents(log.rows):
             self.directory.put(agent)
-        self._unsubscribe = log.subscribe(self._follow, AGENT_TYPES)
+        for mailbox, pattern in read_all_path_subscriptions(log.rows):
+            self.directory.subscribe(mailbox, pattern)
+        self._unsubscribe = log.subscribe(self._follow, AGENT_TYPES | PATH_TYPES)
 
     async def submit(self, caller: Caller, request: Request, *, key: bytes | None = None) -> Outcome:
         """Decide a request and write its events.
@@ -233,6 +258,11 @@ class Broker:
     def _follow(self, events: Sequence[Event]) -> None:
         """Update the directory from the state. Runs before the commit that wrote the events returns."""
         for event in events:
+            match event.body:
+                case PathSubscribed(agent=name, session=session, pattern=pattern):
+                    self.directory.subscribe(mailbox_of(name, session), pattern)
+                case PathUnsubscribed(agent=name, session=session, pattern=pattern):
+                    self.directory.unsubscribe(mailbox_of(name, session), pattern)
             is_news = event.type in AGENT_TYPES
             if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
                 self.directory.put(agent)

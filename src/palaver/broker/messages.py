@@ -66,13 +66,14 @@ from palaver.protocol.message import (
     is_lost,
     is_raw,
 )
+from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content
 from palaver.protocol.priority import Priority, format_priority, parse_priority
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
 from palaver.protocol.subscriptions import FireWatch
 from palaver.protocol.tasks import TASK_TYPES
-from palaver.protocol.text import check_text, check_thread
+from palaver.protocol.text import LIMIT_BODY_BYTES, check_text, check_thread
 from palaver.state.agents import read_entry
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
@@ -444,6 +445,8 @@ def find_message(log: Log, reference: str) -> Event:
 LIMIT_UNASKED: Final = 5
 """An agent under a harness may broadcast to this many agents without confirming it."""
 _EVERYONE: Final = format_address(Everyone())
+_LIMIT_CONTENT_BYTES: Final = 1024
+"""Bytes of the command, the source and the external id of a routed message, each."""
 LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
 
 
@@ -536,7 +539,8 @@ async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedS
     mentions = find_mentions(request.text) if request.has_mentions else []
     in_room = resolve_room_message(context, caller, request, mentions)
     check_text(request.text)
-    if not request.text.strip() and not request.raw:
+    content = None if request.content is None else _checked_content(request.content)
+    if not request.text.strip() and not request.raw and content is None:
         raise BadRequest("the message is empty; nothing was sent")
     reply = _check_reply(context, request)
     thread = request.thread or reply.thread
@@ -564,8 +568,11 @@ async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedS
         priority=None if priority == "normal" else priority,
         expires=_expires(request, now),
         path=resolved.paths[0] if resolved.paths else None,
+        content=content,
     )
     payload |= keys_payload(request)
+    if resolved.handled:
+        payload["handled"] = {agent: list(sessions) for agent, sessions in resolved.handled.items()}
     if not reply.place and (answered := _implied_request(context, caller, resolved, now)):
         payload["answers"] = answered
     if in_room is not None:
@@ -591,6 +598,28 @@ async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedS
         resolved=resolved,
         on=in_room.key,
         decide=in_room.unless_closed(draft),
+    )
+
+
+def _checked_content(content: Content) -> Content:
+    """Return the content of a routed message with its defaults, or refuse it.
+
+    A payload that JavaScript takes as false becomes an empty object; an empty list is kept.
+    """
+    for what, word in (("command", content.command), ("source", content.source), ("id", content.external_id)):
+        check_text(word, f"the {what}", _LIMIT_CONTENT_BYTES)
+    payload = content.payload
+    # `0 == False`, and a list or an object is never equal to one of these.
+    if payload is None or payload in (False, ""):
+        payload = {}
+    size_bytes = len(encode_payload({"payload": payload}))
+    if size_bytes > LIMIT_BODY_BYTES:
+        raise MessageTooLarge("the payload", size_bytes, LIMIT_BODY_BYTES)
+    return Content(
+        command=content.command or DEFAULT_COMMAND,
+        payload=payload,
+        source=content.source or INTERNAL,
+        external_id=content.external_id,
     )
 
 
@@ -748,11 +777,16 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     )
     # A repeated command does not create its bundle again, and in a room the bus decides the priority.
     return (
-        (new_message.text, new_message.intent, new_message.thread, new_message.reply_to, new_message.room)
-        == (known.text, known.intent, known.thread, known.reply_to, known.room)
+        _said(new_message) == _said(known)
         and (not new_message.bundle_id or new_message.bundle_id == known.bundle_id)
         and (known.room is not None or new_message.priority == known.priority)
     )
+
+
+def _said(message: MessageSent) -> tuple[object, ...]:
+    """Return the fields of a message that its sender set."""
+    topic = (message.text, message.intent, message.thread, message.reply_to, message.room)
+    return (*topic, message.command, message.payload, message.source, message.external_id)
 
 
 def _without_assignees(payload: dict[str, object]) -> dict[str, object]:

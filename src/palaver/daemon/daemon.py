@@ -67,6 +67,7 @@ from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.holders import HeldAgents
+from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.reports import take_up_reports
@@ -624,6 +625,7 @@ class Daemon:
                 consumers=Consumers(self._home / "consumers"),
             ),
             rooms=rooms,
+            paths=PathService(broker, queries, delivery),
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)

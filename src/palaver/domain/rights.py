@@ -1,8 +1,10 @@
 """Required standings, and reserved event types. Pure: knows no requests, only standings and types."""
 
+from collections.abc import Collection
 from typing import Final
 
 from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType
+from palaver.protocol.address import AGENT, MANY, ONE, split_path
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing
 
 RESERVED_TYPES: Final = frozenset(
@@ -59,6 +61,19 @@ def is_foreign_type(type: str) -> bool:
     """Return whether a type belongs to another program; its events are stored and routed unread."""
     is_ours = type in RESERVED_TYPES or type in _REQUESTS or type.startswith(RESERVED_FAMILIES)
     return not is_ours
+
+
+def reaches_others(pattern: str, own: Collection[str]) -> bool:
+    """Return whether a pattern can match the `agent/…` path of another agent. `own` are the caller's paths.
+
+    The paths below an agent's own path belong to its sub-agents, which act for it.
+    """
+    segments = split_path(pattern)
+    if segments[0] == MANY:
+        return True
+    if segments[0] not in (AGENT, ONE) or len(segments) == 1:
+        return False
+    return f"{AGENT}/{segments[1]}" not in own
 
 
 def can(standing: Standing, needed: Standing) -> bool:

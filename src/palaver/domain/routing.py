@@ -1,8 +1,8 @@
 """Resolve addresses to agents: names, prefixes, groups, threads and paths. Pure."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from palaver.protocol.address import (
 )
 from palaver.protocol.agents import LAUNCHED, LIMIT_NAME, Agent
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
+from palaver.protocol.paths import split_mailbox
 
 # --------------------
 # All named agents, found by any part of their name. Pure: the caller knows who is present.
@@ -34,6 +35,13 @@ _LOOKED_AT: Final = 500
 # The character after the underscore: bisecting for it skips all names that continue with an underscore.
 _AFTER_UNDERSCORE: Final = chr(ord("_") + 1)
 _LAST: Final = chr(0x10FFFF)
+
+
+class _Subscriber(NamedTuple):
+    """A mailbox in the index of paths. `is_own`: by the agent's own path instead of a subscription."""
+
+    mailbox: str
+    is_own: bool = False
 
 
 class Directory:
@@ -49,7 +57,7 @@ class Directory:
         self._by_role: dict[str, dict[str, None]] = {}
         self._bases: list[str] = []
         self._names: list[str] = []
-        self._paths: PathIndex[str] = PathIndex()
+        self._paths: PathIndex[_Subscriber] = PathIndex()
         self.named: dict[tuple[tuple[str, ...], str], Resolved] = {}
         """Recipients of names, by the tokens and the sender. Valid until an agent is added or removed."""
         for agent in agents:
@@ -77,7 +85,7 @@ class Directory:
         self._by_role.setdefault(agent.role, {})[agent.name] = None
         insort(self._names, agent.name)
         for path in own_paths(agent.name, agent.parent):
-            self._paths.add(path, agent.name)
+            self._paths.add(path, _Subscriber(agent.name, is_own=True))
 
     def drop(self, name: str) -> None:
         """Remove an agent; an unknown name is not an error. Its tag stays known."""
@@ -97,7 +105,7 @@ class Directory:
         del self._by_role[agent.role][agent.name]
         del self._names[bisect_left(self._names, agent.name)]
         for path in own_paths(agent.name, agent.parent):
-            self._paths.remove(path, agent.name)
+            self._paths.remove(path, _Subscriber(agent.name, is_own=True))
 
     def get(self, full_name: str) -> Agent | None:
         """Return the agent with this full name."""
@@ -155,9 +163,26 @@ class Directory:
         agent = self._agents.get(name)
         return own_paths(name, "" if agent is None else agent.parent)
 
-    def by_path(self, path: str) -> set[str]:
-        """Return the names of the agents whose paths match a delivery path."""
-        return self._paths.match(path)
+    def subscribe(self, mailbox: str, pattern: str) -> None:
+        """Add a path subscription of an agent or session; a repeat has no effect."""
+        self._paths.add(pattern, _Subscriber(mailbox))
+
+    def unsubscribe(self, mailbox: str, pattern: str) -> None:
+        """Remove a path subscription; a missing one is not an error."""
+        self._paths.remove(pattern, _Subscriber(mailbox))
+
+    def by_path(self, path: str, *, is_present: Callable[[str], bool] = lambda name: True) -> set[str]:
+        """Return the mailboxes that a delivery path reaches.
+
+        A path with wildcards reaches present agents by their own paths. Subscriptions also count for absent
+        ones.
+        """
+        is_direct = not has_wildcard(path)
+        return {
+            one.mailbox
+            for one in self._paths.match(path)
+            if is_direct or not one.is_own or is_present(one.mailbox)
+        }
 
     def bases_with(self, prefix: str, limit: int) -> list[str]:
         """Return the first base names with a prefix, sorted. An underscore stops a prefix.
@@ -250,11 +275,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
     """Paths without a recipient."""
-
-
-def nobody(_: str) -> Iterable[str]:
-    """Return no subscribers: the default if there are no subscriptions."""
-    return ()
+    handled: Mapping[str, tuple[str, ...]] = {}
+    """Agents that a path reached together with sessions of them: the ids of those sessions."""
 
 
 def no_rooms(_: str | None) -> Sequence[str] | None:
@@ -270,13 +292,11 @@ def resolve(
     is_present: Callable[[str], bool],
     mentions: Sequence[str] = (),
     rooms: Callable[[str | None], Sequence[str] | None] = no_rooms,
-    subscribers: Callable[[str], Iterable[str]] = nobody,
 ) -> Resolved:
     """Find the recipients of the tokens; no tokens at all is a broadcast.
 
     `mentions` are tokens found in a text; they have the same meaning, but cannot be prefixes. `rooms` returns
-    the members of a room, or None for an unknown room. `subscribers` returns the names that subscribed to a
-    path, in addition to the agents' own paths.
+    the members of a room, or None for an unknown room.
 
     Raises `UnknownRecipient` with every unknown token, or `AmbiguousRecipient` for a prefix of several base
     names; then nothing may be sent.
@@ -285,7 +305,7 @@ def resolve(
     key = (tuple(tokens), sender)
     if not mentions and (known := directory.named.get(key)) is not None:
         return known
-    search = _Search(directory, sender, is_present, rooms, subscribers)
+    search = _Search(directory, sender, is_present, rooms)
     if not tokens and not mentions:
         return Resolved(recipients=tuple(search.group(directory.all())))
     for token in tokens:
@@ -322,18 +342,17 @@ class _Search:
         sender: str,
         is_present: Callable[[str], bool],
         rooms: Callable[[str | None], Sequence[str] | None],
-        subscribers: Callable[[str], Iterable[str]],
     ) -> None:
         self._directory = directory
         self._sender = sender
         self._is_present = is_present
         self._rooms = rooms
-        self._subscribers = subscribers
         # Dictionaries as ordered sets: no repeats, in the order of insertion.
         self._tokens: dict[str, Address] = {}
         self._recipients: dict[str, None] = {}
         self._empty: dict[str, None] = {}
         self._dead: dict[str, None] = {}
+        self._by_name: set[str] = set()
         self._unknown: dict[str, list[str]] = {}
         self._ambiguous: AmbiguousRecipient | None = None
 
@@ -345,6 +364,7 @@ class _Search:
         found = self._find(address, written, can_be_prefix=can_be_prefix)
         if found:
             self._recipients.update(dict.fromkeys(found))
+            self._by_name.update(() if isinstance(address, Path) else found)
         elif found is None:
             is_room = isinstance(address, RoomAddress)
             self._unknown[written] = [] if is_room else self._directory.nearest(token.strip("@-"))
@@ -379,7 +399,17 @@ class _Search:
             empty_groups=tuple(self._empty),
             paths=paths,
             dead=tuple(self._dead),
+            handled=self._handled() if paths else {},
         )
+
+    def _handled(self) -> dict[str, tuple[str, ...]]:
+        """Return the agents whose sessions have a copy too, unless the sender addressed the agent itself."""
+        sessions: dict[str, list[str]] = {}
+        for mailbox in self._recipients:
+            agent, session = split_mailbox(mailbox)
+            if session and agent not in self._by_name:
+                sessions.setdefault(agent, []).append(session)
+        return {agent: tuple(found) for agent, found in sessions.items()}
 
     def group(self, agents: Iterable[Agent]) -> list[str]:
         """Return the present members of a group without the sender."""
@@ -434,9 +464,13 @@ class _Search:
         ]
 
     def _on_path(self, path: str) -> list[str]:
-        found = self._directory.by_path(path).union(self._subscribers(path))
-        if path.startswith(f"{AGENT}/") and path not in self._directory.paths_of(self._sender):
-            found.discard(self._sender)
-        if has_wildcard(path):
-            found = {name for name in found if self._is_present(name)}
-        return sorted(found)
+        """Return the mailboxes that a path reaches: sessions first, then agents. A session adds its agent."""
+        is_other = path.startswith(f"{AGENT}/") and path not in self._directory.paths_of(self._sender)
+        sessions, agents = set(), set()
+        for mailbox in self._directory.by_path(path, is_present=self._is_present):
+            agent, session = split_mailbox(mailbox)
+            if not (is_other and agent == self._sender):
+                agents.add(agent)
+                if session:
+                    sessions.add(mailbox)
+        return [*sorted(sessions), *sorted(agents)]

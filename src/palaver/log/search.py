@@ -277,6 +277,7 @@ def _add_filters(made: _Conditions, query: Query, *, is_found_by_type: bool) -> 
         _add_sieve(made, ("payload",), names)
     _add_sieve(made, ("payload",), [one.partition(":")[0] for one in query.replies_to])
     _add_sieve(made, ("payload",), map(_longest_part, query.files))
+    _add_sieve(made, ("payload",), ('"dead":',) if query.is_dead else ())
     states = [word for stored in query.statuses for word in _same_state(stored)]
     _add_sieve(made, ("payload",), states, types=(BYE,) if EXITED in states else ())
 

@@ -9,6 +9,7 @@ from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import BUNDLE, bundle_summary
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
+from palaver.protocol.paths import Content
 
 MESSAGE: Final = "message"
 
@@ -45,10 +46,7 @@ def build_payload(
     priority: str | None = None,
     expires: int | None = None,
     path: str | None = None,
-    command: str | None = None,
-    payload: Mapping[str, object] | None = None,
-    source: str | None = None,
-    external_id: str | None = None,
+    content: Content | None = None,
 ) -> dict[str, object]:
     """Return a message's payload without empty fields, except `mentions` and `delivered_to`."""
     made: dict[str, object] = {
@@ -66,13 +64,12 @@ def build_payload(
         ("priority", priority),
         ("expires", expires),
         ("path", path),
-        ("command", command),
-        ("payload", payload),
-        ("source", source),
-        ("external_id", external_id),
     ):
         if value:
             made[key] = value
+    if content is not None:
+        made |= {"command": content.command, "payload": content.payload, "source": content.source}
+        made |= {"external_id": content.external_id} if content.external_id else {}
     return made
 
 
@@ -115,7 +112,7 @@ class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     type: str | None = None
     """The type of a foreign envelope, whose content is in `payload`."""
     command: str | None = None
-    payload: Mapping[str, object] | None = None
+    payload: object = None
     path: str | None = None
     source: str | None = None
     external_id: str | None = None
@@ -164,7 +161,7 @@ def flat(
         priority=message.priority or "normal",
         room=room or message.room,
         command=message.command or None,
-        payload=message.payload or None,
+        payload=message.payload,
         path=message.path or None,
         source=message.source or None,
         external_id=message.external_id or None,

@@ -16,6 +16,7 @@ from palaver.protocol.events import (
     MessageSent,
 )
 from palaver.protocol.message import MESSAGE
+from palaver.protocol.paths import PLUS, mailbox_of, split_mailbox
 
 Passes = Callable[[Event], bool]
 """Returns whether a reader wants an event."""
@@ -89,6 +90,8 @@ class Query(Filter, frozen=True, kw_only=True):
     """Also return imported events. Only for a reader that shows history: no decision may depend on them."""
 
 
+_DEAD: Final = frozenset({"dead"})
+
 STORED_TYPES: Final = {"message_sent": "message"}
 """Aliases of event types."""
 
@@ -129,6 +132,7 @@ def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iter
         (_folded(query.tools), _tools),
         (frozenset(query.replies_to), replied_to),
         (_folded(query.participants), participants_of),
+        (_DEAD if query.is_dead else frozenset(), _dead),
     )
     return tuple((wanted, found) for wanted, found in filters if wanted)
 
@@ -148,7 +152,13 @@ def _stored(words: Iterable[str], aliases: dict[str, str]) -> frozenset[str]:
 
 
 def _folded(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name.lower().removeprefix("@") for name in names)
+    return frozenset(_fold(name) if PLUS in name else name.lower().removeprefix("@") for name in names)
+
+
+def _fold(mailbox: str) -> str:
+    """Fold the name of the agent in a mailbox of a session. The id of the session keeps its case."""
+    agent, session = split_mailbox(mailbox)
+    return mailbox_of(agent.lower().removeprefix("@"), session)
 
 
 def _types(event: Event) -> Iterable[str]:
@@ -194,6 +204,10 @@ def _intents(event: Event) -> Iterable[str]:
     return words_of(event, "intent")
 
 
+def _dead(event: Event) -> frozenset[str]:
+    return _DEAD if event.type == MESSAGE and words_of(event, "dead") else frozenset()
+
+
 def _tools(event: Event) -> Iterable[str]:
     return _folded(words_of(event, "tool"))
 
@@ -223,6 +237,7 @@ def index_words(event: Event) -> list[str]:
         ("r", replied_to(event)),
         ("s", states_of(event)),
         ("f", words_of(event, "file")),
+        ("d", _dead(event)),
     )
     return [f"{kind}{word}" for kind, words in kinds for word in words]
 
@@ -234,6 +249,7 @@ def wanted_words(query: Query) -> list[str]:
     """
     files = () if any(map(is_file_pattern, query.files)) else query.files
     kinds: tuple[tuple[str, Iterable[str]], ...] = (
+        ("d", _DEAD if query.is_dead else ()),
         ("r", query.replies_to),
         ("f", files),
         ("t", _folded(query.tools)),

@@ -146,7 +146,9 @@ class PathService:
     ) -> list[RoutedMessage]:
         """Take the waiting messages of a mailbox, each once, in the order of `pal recv`."""
         if caller.kind == EXTERNAL:
-            raise WhoAreYou("a script has no mailbox; join with 'pal join', or choose an agent with --as NAME")
+            raise WhoAreYou(
+                "a script has no mailbox; join with 'pal join', or choose an agent with --as NAME"
+            )
         if caller.name != agent:
             raise NotYou(agent, caller.name)
         require_own_mail(caller)
@@ -164,9 +166,7 @@ class PathService:
 
     # Reading
 
-    async def history(
-        self, agent: str, *, session: str = "", wanted: Range = ALL
-    ) -> list[RoutedMessage]:
+    async def history(self, agent: str, *, session: str = "", wanted: Range = ALL) -> list[RoutedMessage]:
         """Return the messages that a mailbox has received, taken or not, the newest first."""
         mailbox = mailbox_of(agent, session)
         events = await self._newest(Query(targets=(mailbox,)), wanted)
@@ -201,7 +201,9 @@ class PathService:
         self._check_agent(agent)
         found = read_agent_session(self._queries.rows, agent, session)
         if found is None:
-            raise NotFound(f"session {cut_name(session)} of {agent}", f"'pal session list {agent}' shows them")
+            raise NotFound(
+                f"session {cut_name(session)} of {agent}", f"'pal session list {agent}' shows them"
+            )
         return found
 
     def _check_agent(self, agent: str) -> None:

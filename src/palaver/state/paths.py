@@ -1,9 +1,9 @@
 """Path subscriptions, sessions of agents, and dead letters, as rows of the fold. Pure.
 
-    path           when a mailbox was subscribed to a pattern; keys are `mailbox/pattern`
-    path_count     the number of path subscriptions of an agent, with those of its sessions
-    agent_session  sessions; the key is the mailbox, so that no key of a session begins with `agent/`
-    dead_cleared   the seq up to which the list of dead letters was cleared
+path           when a mailbox was subscribed to a pattern; keys are `mailbox/pattern`
+path_count     the number of path subscriptions of an agent, with those of its sessions
+agent_session  sessions; the key is the mailbox, so that no key of a session begins with `agent/`
+dead_cleared   the seq up to which the list of dead letters was cleared
 """
 
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def read_agent_session(rows: Rows, agent: str, session: str) -> Session | None:
 
 
 def session_of_harness(rows: Rows, agent: str, harness_session: str) -> str:
-    """Return the id of the session that an agent runs in now, from the harness's own id: `main` if none fits."""
+    """Return the session with a harness's own id: that is where its agent runs. `main` if none has it."""
     if harness_session:
         for session in read_agent_sessions(rows, agent):
             if session.harness_session == harness_session:
@@ -151,9 +151,7 @@ def fold_session_created(rows: Rows, event: Event) -> list[Change]:
     mailbox = mailbox_of(body.agent, body.session)
     value = rows.get(_SESSIONS, mailbox)
     created = event.ts if value is None else _decode_session(value).created
-    row = _SessionRow(
-        title=body.title, created=created, used=event.ts, harness_session=body.harness_session
-    )
+    row = _SessionRow(title=body.title, created=created, used=event.ts, harness_session=body.harness_session)
     return [(_SESSIONS, mailbox, encode_row(row))]
 
 
