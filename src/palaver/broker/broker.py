@@ -41,6 +41,7 @@ from palaver.protocol.events import (
     ClosePermission,
     PathSubscribed,
     PathUnsubscribed,
+    SessionRemoved,
 )
 from palaver.protocol.message import SYSTEM
 from palaver.protocol.paths import (
@@ -263,6 +264,8 @@ class Broker:
                     self.directory.subscribe(mailbox_of(name, session), pattern)
                 case PathUnsubscribed(agent=name, session=session, pattern=pattern):
                     self.directory.unsubscribe(mailbox_of(name, session), pattern)
+                case SessionRemoved(agent=name, session=session):
+                    self.directory.remove_session(mailbox_of(name, session))
             is_news = event.type in AGENT_TYPES
             if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
                 self.directory.put(agent)

@@ -58,6 +58,7 @@ class Directory:
         self._bases: list[str] = []
         self._names: list[str] = []
         self._paths: PathIndex[_Subscriber] = PathIndex()
+        self._patterns: dict[str, set[str]] = {}
         self.named: dict[tuple[tuple[str, ...], str], Resolved] = {}
         """Recipients of names, by the tokens and the sender. Valid until an agent is added or removed."""
         for agent in agents:
@@ -166,10 +167,17 @@ class Directory:
     def subscribe(self, mailbox: str, pattern: str) -> None:
         """Add a path subscription of an agent or session; a repeat has no effect."""
         self._paths.add(pattern, _Subscriber(mailbox))
+        self._patterns.setdefault(mailbox, set()).add(pattern)
 
     def unsubscribe(self, mailbox: str, pattern: str) -> None:
         """Remove a path subscription; a missing one is not an error."""
         self._paths.remove(pattern, _Subscriber(mailbox))
+        self._patterns.get(mailbox, set()).discard(pattern)
+
+    def remove_session(self, mailbox: str) -> None:
+        """Remove all path subscriptions of a session."""
+        for pattern in self._patterns.pop(mailbox, ()):
+            self._paths.remove(pattern, _Subscriber(mailbox))
 
     def by_path(self, path: str, *, is_present: Callable[[str], bool] = lambda name: True) -> set[str]:
         """Return the mailboxes that a delivery path reaches.

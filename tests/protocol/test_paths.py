@@ -1,0 +1,118 @@
+"""Mailboxes of sessions, and messages as path clients read them."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.errors import BadRequest
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import State
+from palaver.protocol.paths import (
+    SessionId,
+    check_session,
+    content_of,
+    dead_letter,
+    mailbox_of,
+    route_result,
+    routed_message,
+    split_mailbox,
+)
+
+
+def event(payload: dict[str, object], type: str = "message") -> Event:
+    return Event(
+        seq=7, id="i", type=type, sender="writer", to=("slack/x",), ts=3, device="BOXE", payload=payload
+    )
+
+
+ROUTED: dict[str, object] = {
+    "text": "",
+    "scope": "path",
+    "mentions": [],
+    "sender_kind": "instance",
+    "delivered_to": ["luna+mon", "luna", "nova"],
+    "path": "slack/x",
+    "command": "new",
+    "payload": {"a": 1},
+    "source": "slack",
+    "external_id": "e",
+    "handled": {"luna": ["mon"]},
+}
+
+
+@given(st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True), st.from_regex(r"[A-Za-z0-9][\w.:@#-]{0,20}", True))
+def test_mailbox_is_split_into_its_agent_and_session(agent: str, session: str) -> None:
+    assert split_mailbox(mailbox_of(agent, session)) == (agent, session)
+    assert split_mailbox(mailbox_of(agent)) == (agent, "")
+    assert not mailbox_of(agent, session).startswith(f"{agent}/")
+
+
+def test_session_id_is_returned_or_refused() -> None:
+    assert check_session("slack:C12-3_a.b@c#d") == "slack:C12-3_a.b@c#d"
+    with pytest.raises(BadRequest, match="'a/b' cannot be a session id"):
+        check_session("a/b")
+
+
+def test_copy_of_an_agent_says_which_sessions_handled_it() -> None:
+    shown = msgspec.to_builtins(routed_message(event(ROUTED), "luna"))
+
+    assert shown == {
+        "id": "i",
+        "from": "writer",
+        "path": "slack/x",
+        "command": "new",
+        "payload": {"a": 1},
+        "status": "pending",
+        "timestamp": 3,
+        "source": "slack",
+        "externalId": "e",
+        "handled": True,
+        "handledBy": [{"agentId": "luna", "sessionId": "mon"}],
+    }
+
+
+def test_copy_of_another_agent_is_not_handled_and_that_of_a_session_says_nothing() -> None:
+    other = msgspec.to_builtins(routed_message(event(ROUTED), "nova", State.SEEN, with_seq=True))
+    session = msgspec.to_builtins(routed_message(event(ROUTED), "luna+mon", State.HELD))
+
+    assert (other["handled"], "handledBy" in other, other["status"], other["seq"]) == (
+        False,
+        False,
+        "delivered",
+        7,
+    )
+    assert ("handled" in session, session["status"]) == (False, "pending")
+
+
+def test_text_from_another_door_is_the_payload_of_the_command_message() -> None:
+    text = event({"text": "hi", "delivered_to": ["luna"], "intent": "request", "thread": "t", "reply_to": "4"})
+
+    shown = msgspec.to_builtins(routed_message(text))
+
+    assert (shown["path"], shown["command"], shown["payload"]) == ("agent/luna", "message", {"text": "hi"})
+    assert (shown["intent"], shown["thread"], shown["reply_to"]) == ("request", "t", "4")
+    assert (shown["source"], shown["externalId"]) == ("internal", None)
+
+
+def test_foreign_envelope_is_a_command_with_its_payload() -> None:
+    assert content_of(event({"x": 1}, "org.build")) == ("org.build", {"x": 1})
+    assert routed_message(event({"x": 1}, "org.build"), "luna").path == "agent/luna"
+    assert routed_message(event({"x": 1}, "org.build")).path == "agent/"
+    assert content_of(event({"command": "go"})) == ("go", {})
+
+
+def test_dead_letter_has_a_reason_and_no_status() -> None:
+    shown = msgspec.to_builtins(dead_letter(event({**ROUTED, "dead": ["slack/x"]})))
+
+    assert list(shown) == "id from path command payload timestamp source externalId reason seq".split()
+    assert (shown["path"], shown["reason"]) == ("slack/x", "no_subscribers")
+    assert dead_letter(event({}, "org.build")).path == ""
+
+
+def test_result_separates_agents_from_sessions() -> None:
+    found = route_result("i", ["luna+mon", "luna", "nova"])
+
+    assert (found.delivered, found.unmatched, found.delivered_to) == (True, False, ("luna", "nova"))
+    assert found.delivered_to_sessions == (SessionId("luna", "mon"),)
+    assert route_result("i", []).unmatched
