@@ -145,7 +145,10 @@ async def test_read_returns_matching_events_in_seq_order(log: Log) -> None:
 
 
 names = st.sampled_from(
-    ["luna", "LUNA", "@nova", "api-luna", "luna:BOXE", "a_b", "ö", 'quo"te', "r", "idle", "@", "[bus]"]
+    [
+        *("luna", "LUNA", "@nova", "api-luna", "luna:BOXE", "a_b", "ö", 'quo"te', "r", "idle", "@", "[bus]"),
+        *("luna+Mon", "LUNA+Mon", "luna+mon"),
+    ]
 )
 some_names = st.lists(names, max_size=2).map(tuple)
 queries = st.builds(
@@ -168,6 +171,7 @@ queries = st.builds(
         names | st.sampled_from(["lu*", "*una", "[l]una", "?", "*", "q?o*", "a_*"]), max_size=2
     ).map(tuple),
     statuses=st.lists(st.sampled_from(["idle", "listening", "exited", "inactive"]), max_size=2).map(tuple),
+    is_dead=st.sampled_from([False, False, True]),
     after=st.integers(0, 5),
     before=st.none() | st.integers(0, 30),
     last=st.none() | st.integers(0, 5),
@@ -186,7 +190,7 @@ matchable = st.builds(
         optional=dict.fromkeys(
             (
                 *("to", "from", "agent", "mentions", "delivered_to", "thread", "room", "intent", "file"),
-                *("state", "tool", "reply_to"),
+                *("state", "tool", "reply_to", "dead"),
             ),
             some_values,
         ),

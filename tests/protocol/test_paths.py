@@ -41,7 +41,10 @@ ROUTED: dict[str, object] = {
 }
 
 
-@given(st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True), st.from_regex(r"[A-Za-z0-9][\w.:@#-]{0,20}", True))
+@given(
+    st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True),
+    st.from_regex(r"[A-Za-z0-9][\w.:@#-]{0,20}", fullmatch=True),
+)
 def test_mailbox_is_split_into_its_agent_and_session(agent: str, session: str) -> None:
     assert split_mailbox(mailbox_of(agent, session)) == (agent, session)
     assert split_mailbox(mailbox_of(agent)) == (agent, "")
@@ -68,7 +71,7 @@ def test_copy_of_an_agent_says_which_sessions_handled_it() -> None:
         "source": "slack",
         "externalId": "e",
         "handled": True,
-        "handledBy": [{"agentId": "luna", "sessionId": "mon"}],
+        "handledBy": ({"agentId": "luna", "sessionId": "mon"},),
     }
 
 
@@ -86,7 +89,9 @@ def test_copy_of_another_agent_is_not_handled_and_that_of_a_session_says_nothing
 
 
 def test_text_from_another_door_is_the_payload_of_the_command_message() -> None:
-    text = event({"text": "hi", "delivered_to": ["luna"], "intent": "request", "thread": "t", "reply_to": "4"})
+    text = event(
+        {"text": "hi", "delivered_to": ["luna"], "intent": "request", "thread": "t", "reply_to": "4"}
+    )
 
     shown = msgspec.to_builtins(routed_message(text))
 
@@ -105,7 +110,18 @@ def test_foreign_envelope_is_a_command_with_its_payload() -> None:
 def test_dead_letter_has_a_reason_and_no_status() -> None:
     shown = msgspec.to_builtins(dead_letter(event({**ROUTED, "dead": ["slack/x"]})))
 
-    assert list(shown) == "id from path command payload timestamp source externalId reason seq".split()
+    assert list(shown) == [
+        "id",
+        "from",
+        "path",
+        "command",
+        "payload",
+        "timestamp",
+        "source",
+        "externalId",
+        "reason",
+        "seq",
+    ]
     assert (shown["path"], shown["reason"]) == ("slack/x", "no_subscribers")
     assert dead_letter(event({}, "org.build")).path == ""
 
