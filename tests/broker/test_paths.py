@@ -181,6 +181,24 @@ async def test_person_has_subscriptions_of_its_own(bus: Bus) -> None:
     assert (await route(bus, await bus.join("luna"), "news/1")).payload["delivered_to"] == ["human"]
 
 
+async def test_person_has_no_automatic_subscription(bus: Bus) -> None:
+    await subscribe(bus, HUMAN, "agent/human")
+
+    assert (await route(bus, await bus.join("luna"), "agent/human")).payload["delivered_to"] == ["human"]
+    assert await bus.submit(HUMAN, UnsubscribePath(agent="human", pattern="agent/human")) is not None
+
+
+async def test_agent_under_a_harness_confirms_a_path_that_reaches_many(bus: Bus) -> None:
+    luna = await bus.join("luna", harness="claude")
+    for number in range(6):
+        await bus.join(f"nova{number}")
+
+    with pytest.raises(BadRequest, match="6 agents; to confirm, add --yes"):
+        await route(bus, luna, "agent/**")
+    confirmed = Send(text="", to=("agent/**",), content=Content(), is_confirmed=True)
+    assert await bus.submit(luna, confirmed) is not None
+
+
 async def test_agent_has_a_limit_of_subscriptions_with_its_sessions(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from palaver.broker.rooms import stick_key
 from palaver.broker.watches import fire_watch
 from palaver.domain.brakes import chain_of
 from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
+from palaver.domain.paths import has_wildcard
 from palaver.domain.rights import is_foreign_type, may_resume
 from palaver.domain.routing import Directory, Resolved, is_recipient, resolve
 from palaver.errors import (
@@ -922,7 +923,7 @@ def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:
     `sent` has its recipients; a dry run of the same request returns them too.
     """
     count = len(sent.delivered_to)
-    is_broadcast = not sent.to or _EVERYONE in sent.to
+    is_broadcast = not sent.to or _EVERYONE in sent.to or any(map(has_wildcard, sent.to))
     is_asked_for = request.is_confirmed or request.is_dry_run
     if caller.harness and is_broadcast and count > LIMIT_UNASKED and not is_asked_for:
         raise BadRequest(f"this would go to {count} agents; to confirm, add --yes. Nothing was sent")

@@ -63,7 +63,7 @@ async def subscribe(context: Context, caller: Caller, request: SubscribePath, ke
     """Write a path subscription, unless there is one already or it is the agent's own path."""
     _check_owner(context, caller, request.agent)
     pattern = check_path(request.pattern)
-    own = context.directory.paths_of(request.agent)
+    own = _own_paths(context, request.agent)
     if not request.session and pattern in own:
         return Written(event=None)
     if reaches_others(pattern, own):
@@ -93,7 +93,7 @@ async def unsubscribe(
     """Write the end of a path subscription, if there is one."""
     _check_owner(context, caller, request.agent)
     pattern = check_path(request.pattern)
-    if not request.session and pattern in context.directory.paths_of(request.agent):
+    if not request.session and pattern in _own_paths(context, request.agent):
         raise BadRequest("Cannot unsubscribe from auto-subscription")
     mailbox = mailbox_of(request.agent, request.session)
     body = PathUnsubscribed(agent=request.agent, pattern=pattern, session=request.session)
@@ -175,6 +175,11 @@ def _check_owner(context: Context, caller: Caller, agent: str, *, allows_operato
         raise NotYou(agent, caller.name)
     if agent != HUMAN and context.directory.get(agent) is None:
         raise UnknownRecipient({agent: context.directory.nearest(agent)})
+
+
+def _own_paths(context: Context, agent: str) -> tuple[str, ...]:
+    """Return the paths to which an agent is subscribed automatically. The person has none."""
+    return () if agent == HUMAN else context.directory.paths_of(agent)
 
 
 async def _commit(context: Context, agent: str, decide: Decide, key: bytes | None) -> Written:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from palaver.broker.broker import Broker
 from palaver.broker.context import Sent
 from palaver.domain.rights import require_own_mail
-from palaver.domain.routing import own_paths
 from palaver.errors import BadRequest, NotFound, NotYou, WhoAreYou, cut_name
 from palaver.protocol.address import check_path
 from palaver.protocol.agents import Caller
@@ -96,10 +95,20 @@ class PathService:
     # Writing
 
     async def route(
-        self, caller: Caller, path: str, content: Content, *, id: str = "", key: bytes | None = None
+        self,
+        caller: Caller,
+        path: str,
+        content: Content,
+        *,
+        id: str = "",
+        is_confirmed: bool = True,
+        key: bytes | None = None,
     ) -> Delivered:
-        """Send a message to a path. Without a subscriber it is a dead letter, which is not an error."""
-        request = Send(text="", to=(as_path(path),), content=content, id=id, is_confirmed=True)
+        """Send a message to a path. Without a subscriber it is a dead letter, which is not an error.
+
+        With `is_confirmed` false, an agent under a harness cannot reach many agents by a path with wildcards.
+        """
+        request = Send(text="", to=(as_path(path),), content=content, id=id, is_confirmed=is_confirmed)
         sent = await self._broker.submit(caller, request, key=key)
         assert isinstance(sent, Sent)
         assert sent.event is not None  # it is not a dry run
@@ -113,7 +122,7 @@ class PathService:
         checked = as_pattern(pattern)
         request = SubscribePath(agent=agent, pattern=checked, session=session)
         await self._broker.submit(caller, request)
-        is_own = not session and checked in own_paths(agent)
+        is_own = not session and agent != HUMAN and checked in self._broker.directory.paths_of(agent)
         return self._subscribed(agent, session, checked, AUTO_SUBSCRIBED if is_own else "")
 
     async def unsubscribe(self, caller: Caller, agent: str, pattern: str, *, session: str = "") -> Subscribed:
