@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec import structs
-from tests.fakes import HUMAN, SCRIPT, Bus
+from tests.fakes import HUMAN, SCRIPT, Bus, caller
 
 from palaver.broker import paths
 from palaver.broker.broker import Broker
@@ -189,7 +189,7 @@ async def test_person_has_no_automatic_subscription(bus: Bus) -> None:
 
 
 async def test_agent_under_a_harness_confirms_a_path_that_reaches_many(bus: Bus) -> None:
-    luna = await bus.join("luna", harness="claude")
+    luna = caller(bus.agent((await bus.join("luna", harness="claude")).name), harness="claude")
     for number in range(6):
         await bus.join(f"nova{number}")
 
