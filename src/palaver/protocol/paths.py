@@ -201,6 +201,9 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
 
     message: RoutedMessage
     result: RouteResult
+    seq: int
+    is_repeat: bool = False
+    """It was sent before, with the same id: nothing was written now."""
 
 
 def route_result(id: str, delivered_to: Sequence[str]) -> RouteResult:

@@ -115,6 +115,8 @@ class PathService:
         return Delivered(
             message=routed_message(sent.event),
             result=route_result(sent.event.id, sent.delivered_to),
+            seq=sent.event.seq,
+            is_repeat=sent.is_repeat,
         )
 
     async def subscribe(self, caller: Caller, agent: str, pattern: str, *, session: str = "") -> Subscribed:
@@ -140,9 +142,11 @@ class PathService:
         await self._broker.submit(caller, request)
         return self.session(request.agent, request.session)
 
-    async def remove_session(self, caller: Caller, agent: str, session: str) -> None:
+    async def remove_session(
+        self, caller: Caller, agent: str, session: str, *, key: bytes | None = None
+    ) -> None:
         """Remove a session and its subscriptions. Raises NotFound."""
-        await self._broker.submit(caller, RemoveSession(agent=agent, session=session))
+        await self._broker.submit(caller, RemoveSession(agent=agent, session=session), key=key)
 
     async def clear_dead_letters(self, caller: Caller) -> None:
         """Empty the list of dead letters. The messages stay in the log."""
@@ -175,11 +179,13 @@ class PathService:
 
     # Reading
 
-    async def history(self, agent: str, *, session: str = "", wanted: Range = ALL) -> list[RoutedMessage]:
+    async def history(
+        self, agent: str, *, session: str = "", wanted: Range = ALL, with_seq: bool = False
+    ) -> list[RoutedMessage]:
         """Return the messages that a mailbox has received, taken or not, the newest first."""
         mailbox = mailbox_of(agent, session)
         events = await self._newest(Query(targets=(mailbox,)), wanted)
-        return [self._copy(event, mailbox) for event in events]
+        return [self._copy(event, mailbox, with_seq=with_seq) for event in events]
 
     async def dead_letters(self, wanted: Range = ALL) -> list[DeadLetter]:
         """Return the dead letters since the list was cleared, the newest first."""
@@ -192,9 +198,10 @@ class PathService:
         bounded = replace(query, since=wanted.since, until=wanted.until, last=wanted.limit)
         return (await self._queries.read(bounded))[::-1]
 
-    def _copy(self, event: Event, mailbox: str) -> RoutedMessage:
+    def _copy(self, event: Event, mailbox: str, *, with_seq: bool) -> RoutedMessage:
         entry = read_entry(self._queries.rows, event.seq, mailbox)
-        return routed_message(event, mailbox, State.QUEUED if entry is None else entry.state)
+        state = State.QUEUED if entry is None else entry.state
+        return routed_message(event, mailbox, state, with_seq=with_seq)
 
     def subscriptions(self, agent: str, *, session: str = "") -> tuple[PathSubscription, ...]:
         """Return the path subscriptions of an agent or session, without the automatic one."""
@@ -231,7 +238,7 @@ class PathService:
                 body = event.body
                 if isinstance(body, MessageSent) and body.path and body.delivered_to:
                     result = route_result(event.id, body.delivered_to)
-                    yield event.seq, Delivered(message=routed_message(event), result=result)
+                    yield event.seq, Delivered(message=routed_message(event), result=result, seq=event.seq)
 
 
 def as_path(path: str) -> str:
