@@ -33,6 +33,8 @@ NO_SUBSCRIBERS: Final = "no_subscribers"
 AUTO_SUBSCRIBED: Final = "auto-subscribed"
 """The note for an agent that subscribes to its own path."""
 DEFAULT_COMMAND: Final = "message"
+BROADCAST_PATH: Final = "agent/**"
+"""The paths of all agents."""
 
 _PENDING_STATES: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
 
@@ -122,6 +124,15 @@ class PathSubscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     pattern: str
     added_at: int
+
+
+class Subscribed(msgspec.Struct, frozen=True, kw_only=True):
+    """The path subscriptions of an agent or session after a change, and a note about the change."""
+
+    pattern: str
+    """In its canonical spelling."""
+    subscriptions: tuple[PathSubscription, ...]
+    note: str = ""
 
 
 class SessionId(msgspec.Struct, frozen=True, order=True, rename="camel"):
@@ -251,6 +262,15 @@ def routed_message(
         reply_to=message.reply_to or UNSET,
         seq=event.seq if with_seq else UNSET,
     )
+
+
+def delivered_of(event: Event) -> Delivered | None:
+    """Return a message that was delivered by its path, and where it went; None for any other event."""
+    body = event.body
+    if not isinstance(body, MessageSent) or not body.path or not body.delivered_to:
+        return None
+    result = route_result(event.id, body.delivered_to)
+    return Delivered(message=routed_message(event), result=result, seq=event.seq)
 
 
 def dead_letter(event: Event) -> DeadLetter:

@@ -3,20 +3,20 @@
 A caller writes and takes only in its own name. Everybody may read: routing is not privacy.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
 from palaver.broker.broker import Broker
-from palaver.broker.context import Sent
+from palaver.broker.context import Outcome, Sent, Written
 from palaver.domain.rights import require_own_mail
 from palaver.errors import BadRequest, NotFound, NotYou, WhoAreYou, cut_name
 from palaver.protocol.address import check_path
 from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import Grade, MessageSent, State
+from palaver.protocol.envelope import Event, encode_event
+from palaver.protocol.events import DeliveryReport, Grade, State
 from palaver.protocol.message import EXTERNAL, HUMAN, MESSAGE
 from palaver.protocol.paths import (
     AUTO_SUBSCRIBED,
@@ -29,15 +29,18 @@ from palaver.protocol.paths import (
     RemoveSession,
     RoutedMessage,
     Session,
+    Subscribed,
     SubscribePath,
     UnsubscribePath,
     dead_letter,
+    delivered_of,
     mailbox_of,
     route_result,
     routed_message,
 )
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Send
+from palaver.protocol.text import LIMIT_FRAME_BYTES
 from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
 from palaver.state.agents import read_entry
@@ -50,6 +53,8 @@ from palaver.state.paths import (
 
 LIMIT_MESSAGES: Final = 1000
 DEFAULT_MESSAGES: Final = 100
+_LIMIT_BYTES: Final = LIMIT_FRAME_BYTES // 2
+"""Bytes of the messages that are returned together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +74,6 @@ class Range:
         return (self.since is None or event.ts >= self.since) and (
             self.until is None or event.ts <= self.until
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscribed:
-    """The path subscriptions of an agent or session after a change, and a note about the change."""
-
-    pattern: str
-    """In its canonical spelling."""
-    subscriptions: tuple[PathSubscription, ...]
-    note: str = ""
 
 
 ALL: Final = Range()
@@ -148,16 +143,26 @@ class PathService:
         """Remove a session and its subscriptions. Raises NotFound."""
         await self._broker.submit(caller, RemoveSession(agent=agent, session=session), key=key)
 
-    async def clear_dead_letters(self, caller: Caller) -> None:
+    async def clear_dead_letters(self, caller: Caller, *, key: bytes | None = None) -> None:
         """Empty the list of dead letters. The messages stay in the log."""
-        await self._broker.submit(caller, ClearDeadLetters())
+        await self._broker.submit(caller, ClearDeadLetters(), key=key)
 
     # Taking
 
     async def receive(
-        self, caller: Caller, agent: str, *, session: str = "", wanted: Range = ALL
+        self,
+        caller: Caller,
+        agent: str,
+        *,
+        session: str = "",
+        wanted: Range = ALL,
+        key: bytes | None = None,
     ) -> list[RoutedMessage]:
-        """Take the waiting messages of a mailbox, each once, in the order of `pal recv`."""
+        """Take the waiting messages of a mailbox, each once, in the order of `pal recv`.
+
+        The same key again returns the messages that it took before. Fewer are taken if they do not fit into
+        one frame.
+        """
         if caller.kind == EXTERNAL:
             raise WhoAreYou(
                 "a script has no mailbox; join with 'pal join', or choose an agent with --as NAME"
@@ -168,14 +173,34 @@ class PathService:
         mailbox = mailbox_of(agent, session)
         reader = self._delivery.take(mailbox, passes=wanted.has)
         try:
-            events = reader.poll(wanted.limit) if wanted.limit else []
-            if events:
-                seqs = tuple(event.seq for event in events)
-                request = Acknowledge(messages=seqs, session=session, lane="receive", grade=Grade.HANDED)
-                await self._broker.submit(caller, request)
+            waiting = _fitting(reader.poll(wanted.limit)) if wanted.limit else []
+            events = await self._take(caller, session, waiting, key)
         finally:
             reader.close()
         return [routed_message(event, mailbox, State.SEEN) for event in events]
+
+    async def _take(
+        self, caller: Caller, session: str, waiting: Sequence[Event], key: bytes | None
+    ) -> list[Event]:
+        """Mark messages as seen, and return those that the written event names: with a known key, its own."""
+        request = Acknowledge(
+            messages=tuple(event.seq for event in waiting),
+            session=session,
+            lane="receive",
+            grade=Grade.HANDED,
+        )
+        written: Outcome | None = None
+        if waiting:
+            written = await self._broker.submit(caller, request, key=key)
+        elif key is not None:
+            written = await self._broker.outcome(Acknowledge, key)
+        event = written.event if isinstance(written, Written) else None
+        report = None if event is None else event.body
+        if not isinstance(report, DeliveryReport) or report.agent != mailbox_of(caller.name, session):
+            return []
+        known = {one.seq: one for one in waiting}
+        found = [known.get(seq) or await self._queries.fetch(seq) for seq in report.messages]
+        return [one for one in found if one is not None]
 
     # Reading
 
@@ -196,7 +221,7 @@ class PathService:
         if not wanted.limit:
             return []
         bounded = replace(query, since=wanted.since, until=wanted.until, last=wanted.limit)
-        return (await self._queries.read(bounded))[::-1]
+        return _fitting((await self._queries.read(bounded))[::-1])
 
     def _copy(self, event: Event, mailbox: str, *, with_seq: bool) -> RoutedMessage:
         entry = read_entry(self._queries.rows, event.seq, mailbox)
@@ -235,10 +260,18 @@ class PathService:
         begin = self._queries.last() if after is None else after
         async for events in self._queries.follow(query, after=begin):
             for event in events:
-                body = event.body
-                if isinstance(body, MessageSent) and body.path and body.delivered_to:
-                    result = route_result(event.id, body.delivered_to)
-                    yield event.seq, Delivered(message=routed_message(event), result=result, seq=event.seq)
+                if (delivered := delivered_of(event)) is not None:
+                    yield event.seq, delivered
+
+
+def _fitting(events: Sequence[Event]) -> list[Event]:
+    """Return as many events, from the first, as one frame can hold, and at least one."""
+    size_bytes = 0
+    for count, event in enumerate(events):
+        size_bytes += len(encode_event(event))
+        if count and size_bytes > _LIMIT_BYTES:
+            return list(events[:count])
+    return list(events)
 
 
 def as_path(path: str) -> str:
