@@ -41,5 +41,7 @@ def test_public_names_have_the_documented_signatures() -> None:
     assert palaver.matches_recipient(envelope, "nova", "worker")
     assert palaver.path_matches("agent/*", "agent/nova")
     assert "name" in inspect.signature(palaver.connect).parameters
-    for method in ("send", "messages", "put", "events", "follow", "agents", "receipts", "set_status"):
+    sending = ("send", "messages", "put", "events", "follow", "agents", "receipts", "set_status")
+    paths = ("route", "broadcast", "subscribe", "unsubscribe", "subscriptions", "receive", "history")
+    for method in (*sending, *paths, "dead_letters", "clear_dead_letters", "routed"):
         assert inspect.getdoc(getattr(palaver.Connection, method))

@@ -14,16 +14,32 @@ if TYPE_CHECKING:
     from palaver.domain.paths import path_matches
     from palaver.protocol.envelope import Draft as Envelope
     from palaver.protocol.envelope import Event, matches_recipient
+    from palaver.protocol.paths import (
+        DeadLetter,
+        PathSubscription,
+        RoutedMessage,
+        RouteResult,
+        SessionId,
+        Subscribed,
+    )
+    from palaver.protocol.paths import Delivered as Routed
     from palaver.version import __version__
 
 __all__ = [
     "Agent",
     "Connection",
+    "DeadLetter",
     "Delivery",
     "Envelope",
     "Event",
     "Message",
+    "PathSubscription",
     "Receipt",
+    "RouteResult",
+    "Routed",
+    "RoutedMessage",
+    "SessionId",
+    "Subscribed",
     "__version__",
     "connect",
     "errors",
@@ -34,11 +50,18 @@ __all__ = [
 _HOMES = {
     "Agent": "palaver.client.values.AgentInfo",
     "Connection": "palaver.client.connection.Connection",
+    "DeadLetter": "palaver.protocol.paths.DeadLetter",
     "Delivery": "palaver.client.values.Delivery",
     "Envelope": "palaver.protocol.envelope.Draft",
     "Event": "palaver.protocol.envelope.Event",
     "Message": "palaver.client.values.Message",
+    "PathSubscription": "palaver.protocol.paths.PathSubscription",
     "Receipt": "palaver.client.values.Receipt",
+    "RouteResult": "palaver.protocol.paths.RouteResult",
+    "Routed": "palaver.protocol.paths.Delivered",
+    "RoutedMessage": "palaver.protocol.paths.RoutedMessage",
+    "SessionId": "palaver.protocol.paths.SessionId",
+    "Subscribed": "palaver.protocol.paths.Subscribed",
     "__version__": "palaver.version.__version__",
     "connect": "palaver.client.connection.connect",
     "matches_recipient": "palaver.protocol.envelope.matches_recipient",

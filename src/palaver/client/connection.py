@@ -30,6 +30,7 @@ from palaver.client.values import (
     Message,
     Receipt,
     agents_from_json,
+    dead_letters_from_json,
     event_from_json,
     events_from_json,
     fields_from_json,
@@ -38,7 +39,11 @@ from palaver.client.values import (
     ledger_from_json,
     mail_from_json,
     receipt_from_json,
+    route_result_from_json,
+    routed_from_json,
     seq_from_json,
+    subscribed_from_json,
+    subscriptions_from_json,
 )
 from palaver.client.wire import ReplyLine, Wire, default_home, open_wire
 from palaver.clock import SystemClock
@@ -47,7 +52,10 @@ from palaver.ids import UlidSource
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.lines import (
     AckOp,
+    ClearDeadLettersOp,
+    DeadLettersOp,
     EventsOp,
+    HistoryOp,
     JoinOp,
     LeaveOp,
     ListenOp,
@@ -55,10 +63,28 @@ from palaver.protocol.lines import (
     Op,
     PutOp,
     ReceiptsOp,
+    ReceiveOp,
+    RouteOp,
     SendOp,
     StatusOp,
+    SubscribeOp,
+    SubscriptionsOp,
     ToolOp,
+    UnsubscribeOp,
     op_to_json,
+)
+from palaver.protocol.message import MESSAGE
+from palaver.protocol.paths import (
+    BROADCAST_PATH,
+    DEFAULT_COMMAND,
+    INTERNAL,
+    DeadLetter,
+    Delivered,
+    PathSubscription,
+    RoutedMessage,
+    RouteResult,
+    Subscribed,
+    delivered_of,
 )
 from palaver.version import __version__
 
@@ -683,6 +709,111 @@ class Connection:
         except Disconnected:
             if not self._is_over:
                 raise
+
+    # Paths
+
+    async def route(
+        self,
+        path: str,
+        command: str = DEFAULT_COMMAND,
+        payload: object = None,
+        source: str = INTERNAL,
+        external_id: str | None = None,
+        *,
+        id: str = "",
+    ) -> RouteResult:
+        """Send a command with a payload, any JSON value, to all subscribers of a path. Durable on return.
+
+        Without a subscriber it is stored as a dead letter, which is not an error. A repeated `id` is stored
+        once.
+        """
+        request = RouteOp(
+            path=path,
+            command=command,
+            payload=payload,
+            source=source,
+            external_id=external_id or "",
+            id=id or self._ids.next(),
+        )
+        return route_result_from_json(await self._connection.ask(request))
+
+    async def broadcast(
+        self,
+        command: str = DEFAULT_COMMAND,
+        payload: object = None,
+        source: str = INTERNAL,
+        external_id: str | None = None,
+        *,
+        id: str = "",
+    ) -> RouteResult:
+        """Route to the paths of all agents: `agent/**`. You and your sessions do not get it."""
+        return await self.route(BROADCAST_PATH, command, payload, source, external_id, id=id)
+
+    async def subscribe(self, pattern: str, *, session: str = "") -> Subscribed:
+        """Subscribe yourself, or one of your sessions, to a pattern of paths. A repeat changes nothing.
+
+        A session that does not exist is created. Your own path has a subscription already. A pattern that
+        reaches the path of another agent requires an operator.
+        """
+        request = SubscribeOp(pattern=pattern, session=session)
+        return subscribed_from_json(await self._connection.ask(request))
+
+    async def unsubscribe(self, pattern: str, *, session: str = "") -> Subscribed:
+        """End a subscription of `subscribe`. A missing one is not an error."""
+        request = UnsubscribeOp(pattern=pattern, session=session)
+        return subscribed_from_json(await self._connection.ask(request))
+
+    async def subscriptions(self, agent: str = "", *, session: str = "") -> list[PathSubscription]:
+        """Return the path subscriptions of an agent or session (yours by default), without automatic ones."""
+        request = SubscriptionsOp(agent=agent, session=session)
+        return subscriptions_from_json(await self._connection.ask(request))
+
+    async def receive(
+        self, *, session: str = "", limit: int = 100, since: int | None = None, until: int | None = None
+    ) -> list[RoutedMessage]:
+        """Take your waiting messages, or those of one of your sessions: each once, ordered as by `pal recv`.
+
+        They count as seen when this returns: use `messages()` if each should stay unread until its `ack`.
+        `limit` is at most 1,000; fewer are returned if they do not fit into one frame. `since` and `until`
+        are Unix milliseconds, both included.
+        """
+        request = ReceiveOp(session=session, limit=limit, since=since, until=until, key=secrets.token_hex(16))
+        return routed_from_json(await self._connection.ask(request))
+
+    async def history(
+        self,
+        agent: str = "",
+        *,
+        session: str = "",
+        limit: int = 100,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> list[RoutedMessage]:
+        """Return the messages of an agent or session, by default yours, taken or not, the newest first."""
+        request = HistoryOp(agent=agent, session=session, limit=limit, since=since, until=until)
+        return routed_from_json(await self._connection.ask(request))
+
+    async def dead_letters(
+        self, *, limit: int = 100, since: int | None = None, until: int | None = None
+    ) -> list[DeadLetter]:
+        """Return the messages that reached no subscriber since the list was cleared, the newest first."""
+        request = DeadLettersOp(limit=limit, since=since, until=until)
+        return dead_letters_from_json(await self._connection.ask(request))
+
+    async def clear_dead_letters(self) -> None:
+        """Empty the list of dead letters. The messages stay in the log."""
+        await self._connection.ask(ClearDeadLettersOp(key=secrets.token_hex(16)))
+
+    async def routed(self, *, after: int | None = None) -> AsyncGenerator[Delivered, None]:
+        """Yield each message that was delivered by its path, of any agent, and where it went.
+
+        Begins after the seq `after`, or with the next one. Continues across restarts of the daemon without
+        gaps or repeats, and ends with the connection. Dead letters were not delivered.
+        """
+        async with aclosing(self.follow(types=(MESSAGE,), after=after)) as events:
+            async for event in events:
+                if (delivered := delivered_of(event)) is not None:
+                    yield delivered
 
     # Rooms
 

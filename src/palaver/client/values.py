@@ -8,6 +8,13 @@ import msgspec
 
 from palaver.errors import BadRequest
 from palaver.protocol.envelope import Event, decode_event
+from palaver.protocol.paths import (
+    DeadLetter,
+    PathSubscription,
+    RoutedMessage,
+    RouteResult,
+    Subscribed,
+)
 
 # --------------------
 # An agent on the bus, as other agents see it.
@@ -154,14 +161,31 @@ class _Numbered(msgspec.Struct, frozen=True):
     seq: int
 
 
+class _RoutedMessages(msgspec.Struct, frozen=True):
+    messages: list[RoutedMessage]
+
+
+class _DeadLetters(msgspec.Struct, frozen=True):
+    messages: list[DeadLetter]
+
+
+class _Subscriptions(msgspec.Struct, frozen=True):
+    subscriptions: list[PathSubscription]
+
+
 joined_from_json: Final = msgspec.json.Decoder(JoinReply).decode
 receipt_from_json: Final = msgspec.json.Decoder(Receipt).decode
 mail_from_json: Final = msgspec.json.Decoder(ReceivedMessage).decode
+route_result_from_json: Final = msgspec.json.Decoder(RouteResult).decode
+subscribed_from_json: Final = msgspec.json.Decoder(Subscribed).decode
 fields_from_json: Final = msgspec.json.Decoder(dict[str, object]).decode
 _listed: Final = msgspec.json.Decoder(_Listed).decode
 _ledger: Final = msgspec.json.Decoder(_Ledger).decode
 _numbered: Final = msgspec.json.Decoder(_Numbered).decode
 _found: Final = msgspec.json.Decoder(_Found).decode
+_routed: Final = msgspec.json.Decoder(_RoutedMessages).decode
+_dead: Final = msgspec.json.Decoder(_DeadLetters).decode
+_subscriptions: Final = msgspec.json.Decoder(_Subscriptions).decode
 
 
 def agents_from_json(answer: msgspec.Raw) -> list[AgentInfo]:
@@ -200,3 +224,18 @@ def events_from_json(answer: msgspec.Raw) -> tuple[list[Event], int]:
 def last_from_json(answer: msgspec.Raw) -> int:
     """Read the last seq of the log at the time of the query."""
     return _found(answer).last
+
+
+def routed_from_json(answer: msgspec.Raw) -> list[RoutedMessage]:
+    """Read the messages of a mailbox."""
+    return _routed(answer).messages
+
+
+def dead_letters_from_json(answer: msgspec.Raw) -> list[DeadLetter]:
+    """Read the dead letters."""
+    return _dead(answer).messages
+
+
+def subscriptions_from_json(answer: msgspec.Raw) -> list[PathSubscription]:
+    """Read the path subscriptions of an agent or session."""
+    return _subscriptions(answer).subscriptions

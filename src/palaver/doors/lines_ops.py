@@ -21,12 +21,14 @@ from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
-from palaver.protocol.lines import Op, ToolOp
+from palaver.protocol.lines import Op, PathOp, ToolOp
 from palaver.protocol.message import HUMAN
+from palaver.protocol.paths import Content
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.services.messages import MailboxReader
+from palaver.services.paths import PathService, Range
 from palaver.services.results import AgentView
 from palaver.services.services import Services
 from palaver.services.views import (
@@ -59,8 +61,7 @@ class ToolCalls:
         async def who(tool: Tool) -> Caller:
             return caller
 
-        key = bytes.fromhex(op.key) if op.key else None
-        asked = ToolRequest(tool=op.tool, arguments=op.arguments, who=who, cwd=op.cwd, key=key)
+        asked = ToolRequest(tool=op.tool, arguments=op.arguments, who=who, cwd=op.cwd, key=_key_of(op))
         if op.tool not in _WAITING:
             return await run_tool(self._services, TOOLS, asked)
         if self._is_over:
@@ -158,6 +159,8 @@ class LineSession:
         return wire.answer_line(op.req, outcome)
 
     async def _do(self, op: Op) -> object:
+        if isinstance(op, PathOp):
+            return await _on_path(self._services.paths, self._names.caller(op.name), op)
         match op:
             case program.SendOp():
                 return await self._sent(op.name, _send_from(op))
@@ -347,6 +350,50 @@ class LineSession:
             self._names.close()
             if self._lanes.has_any:
                 self._tasks.create_task(self._lanes.close())
+
+
+# --------------------
+# Requests about paths. A caller acts for its own agent; it may read about others.
+
+
+async def _on_path(paths: PathService, caller: Caller, op: PathOp) -> object:
+    match op:
+        case program.RouteOp():
+            content = Content(
+                command=op.command, payload=op.payload, source=op.source, external_id=op.external_id
+            )
+            return (await paths.route(caller, op.path, content, id=op.id)).result
+        case program.SubscribeOp():
+            return await paths.subscribe(caller, caller.name, op.pattern, session=op.session)
+        case program.UnsubscribeOp():
+            return await paths.unsubscribe(caller, caller.name, op.pattern, session=op.session)
+        case program.SubscriptionsOp():
+            return {"subscriptions": paths.subscriptions(op.agent or caller.name, session=op.session)}
+        case program.ReceiveOp():
+            wanted, key = _range_of(op), _key_of(op)
+            return {
+                "messages": await paths.receive(
+                    caller, caller.name, session=op.session, wanted=wanted, key=key
+                )
+            }
+        case program.HistoryOp():
+            agent = op.agent or caller.name
+            return {"messages": await paths.history(agent, session=op.session, wanted=_range_of(op))}
+        case program.DeadLettersOp():
+            return {"messages": await paths.dead_letters(_range_of(op))}
+        case program.ClearDeadLettersOp():
+            await paths.clear_dead_letters(caller, key=_key_of(op))
+            return {}
+        case _:
+            assert_never(op)
+
+
+def _range_of(op: program.ReceiveOp | program.HistoryOp | program.DeadLettersOp) -> Range:
+    return Range(limit=op.limit, since=op.since, until=op.until)
+
+
+def _key_of(op: ToolOp | program.ReceiveOp | program.ClearDeadLettersOp) -> bytes | None:
+    return bytes.fromhex(op.key) if op.key else None
 
 
 async def _agents(services: Services, name: str) -> list[AgentView]:

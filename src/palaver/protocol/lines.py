@@ -7,6 +7,7 @@ import msgspec
 
 from palaver.errors import BadRequest, BadText, MessageTooLarge, PalaverError
 from palaver.protocol.events import Outcome, Seq
+from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL
 from palaver.protocol.text import LIMIT_FRAME_BYTES
 
 # --------------------
@@ -177,6 +178,8 @@ class PermissionOp(WireOp, frozen=True, kw_only=True, tag="permission"):
 # Requests that any program can send as a line: names, messages, status, the log, tools. Pure.
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+Key = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")]
+"""A request key, as 32 hexadecimal digits; empty for none."""
 
 
 class WhoamiOp(WireOp, frozen=True, kw_only=True, tag="whoami"):
@@ -283,7 +286,7 @@ class ToolOp(WireOp, frozen=True, kw_only=True, tag="tool"):
     name: str = ""
     arguments: dict[str, object] = msgspec.field(default_factory=dict)
     cwd: str = ""
-    key: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
+    key: Key = ""
 
 
 class ListOp(WireOp, frozen=True, kw_only=True, tag="list"):
@@ -298,6 +301,96 @@ class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
 
     message: str
     name: str = ""
+
+
+# --------------------
+# Requests about paths. Their replies have the JSON keys of `protocol/paths.py`. Pure.
+
+
+class RouteOp(WireOp, frozen=True, kw_only=True, tag="route"):
+    """Send a command and a payload to a path. The same `id` again is sent once."""
+
+    path: str
+    name: str = ""
+    command: str = DEFAULT_COMMAND
+    payload: object = None
+    source: str = INTERNAL
+    external_id: str = ""
+    id: str = ""
+
+
+class SubscribeOp(WireOp, frozen=True, kw_only=True, tag="subscribe"):
+    """Subscribe the name, or one of its sessions, to a pattern of paths."""
+
+    pattern: str
+    name: str = ""
+    session: str = ""
+
+
+class UnsubscribeOp(WireOp, frozen=True, kw_only=True, tag="unsubscribe"):
+    """End a path subscription of the name, or of one of its sessions."""
+
+    pattern: str
+    name: str = ""
+    session: str = ""
+
+
+class SubscriptionsOp(WireOp, frozen=True, kw_only=True, tag="subscriptions"):
+    """List the path subscriptions of an agent or session, without the automatic one."""
+
+    name: str = ""
+    agent: str = ""
+    session: str = ""
+
+
+class ReceiveOp(WireOp, frozen=True, kw_only=True, tag="receive"):
+    """Take the waiting messages of the name, or of one of its sessions. The same `key` again takes once."""
+
+    name: str = ""
+    session: str = ""
+    limit: Seq = 100
+    since: Milliseconds | None = None
+    until: Milliseconds | None = None
+    key: Key = ""
+
+
+class HistoryOp(WireOp, frozen=True, kw_only=True, tag="history"):
+    """Return the messages that an agent or session has received, the newest first."""
+
+    name: str = ""
+    agent: str = ""
+    session: str = ""
+    limit: Seq = 100
+    since: Milliseconds | None = None
+    until: Milliseconds | None = None
+
+
+class DeadLettersOp(WireOp, frozen=True, kw_only=True, tag="dead_letters"):
+    """Return the dead letters since the list was cleared, the newest first."""
+
+    name: str = ""
+    limit: Seq = 100
+    since: Milliseconds | None = None
+    until: Milliseconds | None = None
+
+
+class ClearDeadLettersOp(WireOp, frozen=True, kw_only=True, tag="clear_dead_letters"):
+    """Empty the list of dead letters. The same `key` again clears no later ones."""
+
+    name: str = ""
+    key: Key = ""
+
+
+PathOp = (
+    RouteOp
+    | SubscribeOp
+    | UnsubscribeOp
+    | SubscriptionsOp
+    | ReceiveOp
+    | HistoryOp
+    | DeadLettersOp
+    | ClearDeadLettersOp
+)
 
 
 # --------------------
@@ -321,6 +414,7 @@ Op = (
     | ToolOp
     | ListOp
     | ReceiptsOp
+    | PathOp
     | LaneOp
     | AnswerOp
     | HoldOp

@@ -27,6 +27,14 @@ LEAST: list[tuple[Op, bytes]] = [
     (program.ToolOp(tool="join_path"), b'{"req":7,"op":"tool","tool":"join_path"}'),
     (program.ListOp(), b'{"req":7,"op":"list"}'),
     (program.ReceiptsOp(message="42"), b'{"req":7,"op":"receipts","message":"42"}'),
+    (program.RouteOp(path="build/done"), b'{"req":7,"op":"route","path":"build/done"}'),
+    (program.SubscribeOp(pattern="build/*"), b'{"req":7,"op":"subscribe","pattern":"build/*"}'),
+    (program.UnsubscribeOp(pattern="build/*"), b'{"req":7,"op":"unsubscribe","pattern":"build/*"}'),
+    (program.SubscriptionsOp(), b'{"req":7,"op":"subscriptions"}'),
+    (program.ReceiveOp(), b'{"req":7,"op":"receive"}'),
+    (program.HistoryOp(), b'{"req":7,"op":"history"}'),
+    (program.DeadLettersOp(), b'{"req":7,"op":"dead_letters"}'),
+    (program.ClearDeadLettersOp(), b'{"req":7,"op":"clear_dead_letters"}'),
     (holder.HoldOp(pid=7), b'{"req":7,"op":"hold","pid":7}'),
     (
         holder.AccompanyOp(harness="opencode", session="ses_1"),
@@ -124,6 +132,48 @@ MOST: list[tuple[Op, bytes]] = [
     (
         program.ReceiptsOp(message="42", name="luna"),
         b'{"req":7,"op":"receipts","message":"42","name":"luna"}',
+    ),
+    (
+        program.RouteOp(
+            path="build/done",
+            name="luna",
+            command="report",
+            payload=[1],
+            source="ci",
+            external_id="run-9",
+            id="01",
+        ),
+        b'{"req":7,"op":"route","path":"build/done","name":"luna","command":"report","payload":[1],'
+        b'"source":"ci","external_id":"run-9","id":"01"}',
+    ),
+    (
+        program.SubscribeOp(pattern="build/*", name="luna", session="mon"),
+        b'{"req":7,"op":"subscribe","pattern":"build/*","name":"luna","session":"mon"}',
+    ),
+    (
+        program.UnsubscribeOp(pattern="build/*", name="luna", session="mon"),
+        b'{"req":7,"op":"unsubscribe","pattern":"build/*","name":"luna","session":"mon"}',
+    ),
+    (
+        program.SubscriptionsOp(name="luna", agent="nova", session="mon"),
+        b'{"req":7,"op":"subscriptions","name":"luna","agent":"nova","session":"mon"}',
+    ),
+    (
+        program.ReceiveOp(name="luna", session="mon", limit=5, since=1, until=2, key="ab" * 16),
+        b'{"req":7,"op":"receive","name":"luna","session":"mon","limit":5,"since":1,"until":2,'
+        b'"key":"abababababababababababababababab"}',
+    ),
+    (
+        program.HistoryOp(name="luna", agent="nova", session="mon", limit=5, since=1, until=2),
+        b'{"req":7,"op":"history","name":"luna","agent":"nova","session":"mon","limit":5,"since":1,"until":2}',
+    ),
+    (
+        program.DeadLettersOp(name="luna", limit=5, since=1, until=2),
+        b'{"req":7,"op":"dead_letters","name":"luna","limit":5,"since":1,"until":2}',
+    ),
+    (
+        program.ClearDeadLettersOp(name="luna", key="ab" * 16),
+        b'{"req":7,"op":"clear_dead_letters","name":"luna","key":"abababababababababababababababab"}',
     ),
     (
         holder.HoldOp(
