@@ -168,6 +168,7 @@ TOOL_ARGUMENTS: Final[Mapping[str, str | dict[str, object]]] = {
     "list_agents": {},
     "inbox": {},
     "send": {"text": "x", "to": [HOSTILE]},
+    "route_message": {"to": f"x/{HOSTILE}", "command": HOSTILE},
     "hook": "is called by hooks, not by a model",
 }
 

@@ -19,7 +19,8 @@ NEVER = ("config", "run", "stop", "kill", "approve", "deny", "install", "uninsta
 
 def test_list_has_exactly_the_safe_commands() -> None:
     assert " ".join(SAFE_COMMANDS) == (
-        "send recv inbox show list status events receipts ack thread room stick note task bundle"
+        "send recv inbox show list status events receipts ack thread route sub history "
+        "room stick note task bundle"
     )
     assert set(SAFE_COMMANDS) <= {command.path[0] for command in TABLE.commands if command.path}
     assert not set(SAFE_COMMANDS) & set(NEVER)

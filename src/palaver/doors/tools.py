@@ -12,9 +12,11 @@ import msgspec
 from palaver.broker.context import Sent
 from palaver.doors.hooks.handler import hook_input
 from palaver.errors import BadRequest, NotAllowed, PalaverError, Unavailable, UsageError
+from palaver.protocol.address import AGENT
 from palaver.protocol.agents import Caller
 from palaver.protocol.display import safe
 from palaver.protocol.lines import error_object
+from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, RouteResult
 from palaver.protocol.query import HINTS
 from palaver.protocol.requests import Send
 from palaver.services.results import SentView, ServiceResult
@@ -25,8 +27,8 @@ from palaver.services.views import sent_view
 # --------------------
 # The parameters of a tool, and their JSON Schema. Pure.
 
-Kind = Literal["text", "texts", "number", "flag", "object"]
-"""`texts` is one text or a list of them."""
+Kind = Literal["text", "texts", "number", "flag", "object", "value"]
+"""`texts` is one text or a list of them, `value` any JSON value."""
 
 _TYPES: Final[dict[Kind, dict[str, object]]] = {
     "text": {"type": "string"},
@@ -34,6 +36,8 @@ _TYPES: Final[dict[Kind, dict[str, object]]] = {
     "number": {"type": "integer"},
     "flag": {"type": "boolean"},
     "object": {"type": "object"},
+    # Models write an object. Some harnesses take a parameter without one type as a string.
+    "value": {"type": "object"},
 }
 
 
@@ -74,12 +78,12 @@ def _schema(param: Param) -> dict[str, object]:
 # The MCP tools as data: names, parameters and the texts that a model reads. Pure.
 #
 # A model reads all these texts at the start of every session, so keep them short. The tools are implemented
-# in `services/rooms.py` and, for `send`, below.
+# in `services/rooms.py` and, for `send` and `route_message`, below.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool. Its name is the name of a method of `RoomService`."""
+    """One tool. Except for messages outside of rooms, its name is that of a method of `RoomService`."""
 
     name: str
     group: str
@@ -326,6 +330,19 @@ TOOLS: Final[tuple[Tool, ...]] = (
         ),
     ),
     Tool(
+        name="route_message",
+        group="agents",
+        help="Send a command with a payload to an agent, or to all subscribers of a path such as "
+        "slack/team/#general. The result lists the recipients.",
+        params=(
+            Param(name="to", help="Agent name, or a path with a slash."),
+            Param(name="command", help="What to do (default message).", optional=True),
+            Param(name="payload", kind="value", optional=True),
+            Param(name="source", optional=True),
+            Param(name="external_id", optional=True),
+        ),
+    ),
+    Tool(
         name="hook",
         group="hooks",
         help="Used by the hooks of a harness. Do not call it.",
@@ -381,6 +398,7 @@ _WANTED: Final[Mapping[Kind, str]] = {
     "number": "a whole number",
     "flag": "true or false",
     "object": "an object",
+    "value": "a JSON value",
 }
 _LIMIT_NUMBER: Final = 2**53
 
@@ -400,7 +418,7 @@ def checked_arguments(tool: Tool, given: Mapping[str, object] | None) -> dict[st
 
 
 def _checked(tool: Tool, param: Param, value: object) -> object:
-    if isinstance(value, float) and value.is_integer():
+    if param.kind == "number" and isinstance(value, float) and value.is_integer():
         value = int(value)
     if not _fits(param.kind, value):
         raise BadRequest(f"{param.name} of {tool.name} must be {_WANTED[param.kind]}")
@@ -419,6 +437,8 @@ def _fits(kind: Kind, value: object) -> bool:
         return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
     if kind == "flag":
         return isinstance(value, bool)
+    if kind == "value":
+        return _is_encodable(value)
     return isinstance(value, dict)
 
 
@@ -429,6 +449,14 @@ def _is_text(value: object) -> bool:
     try:
         value.encode()
     except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_encodable(value: object) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except (UnicodeEncodeError, RecursionError):
         return False
     return True
 
@@ -474,6 +502,7 @@ _TOOL_OF: Final[Mapping[str, str]] = {
     "inbox": "inbox",
     "recv": "inbox",
     "send": "send",
+    "route": "route_message",
 }
 """The tool that does the same as a command."""
 _PARAMETER_OF: Final[Mapping[str, str]] = {
@@ -596,6 +625,8 @@ async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, 
         return await _hook(services, caller, arguments)
     if tool.name == "send":
         return _rendered(await _send(services, caller, arguments, asked.key))
+    if tool.name == "route_message":
+        return await _route(services, caller, arguments, asked.key)
     if asked.key is not None and not tool.is_reading and tool.name not in _KEYLESS:
         arguments["key"] = asked.key
     if tool.is_waiting:
@@ -605,7 +636,7 @@ async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, 
     return _with_way_on(tool, _rendered(result))
 
 
-def _rendered(result: ServiceResult) -> dict[str, object]:
+def _rendered(result: ServiceResult | RouteResult) -> dict[str, object]:
     fields: dict[str, object] = msgspec.to_builtins(result)
     return fields
 
@@ -653,6 +684,32 @@ async def _send(
     sent = await services.broker.submit(caller, request, key=key)
     assert isinstance(sent, Sent)
     return sent_view(sent)
+
+
+async def _route(
+    services: Services, caller: Caller, arguments: Mapping[str, object], key: bytes | None
+) -> dict[str, object]:
+    content = Content(
+        command=str(arguments.get("command", DEFAULT_COMMAND)),
+        payload=arguments.get("payload"),
+        source=str(arguments.get("source", INTERNAL)),
+        external_id=str(arguments.get("external_id", "")),
+    )
+    routed = await services.paths.route(caller, _path_of(str(arguments["to"])), content, key=key)
+    found = _rendered(routed.result)
+    if routed.result.unmatched:
+        path = routed.message.path
+        return {**found, "hint": f"no agent or session is subscribed to {path}: it is now a dead letter"}
+    return found
+
+
+def _path_of(to: str) -> str:
+    """Return the path of a recipient: a path contains a slash, anything else is the name of an agent."""
+    if "/" in to:
+        return to
+    if not (name := to.removeprefix("@")):
+        raise BadRequest("to is empty: name an agent or a path. Nothing was sent")
+    return f"{AGENT}/{name}"
 
 
 def _absolute(path: str, cwd: str) -> str:

@@ -1,20 +1,21 @@
 """The commands and tools of the bus that agents may use without a prompt, if a person agrees. Pure.
 
 Each harness gets exactly this list, in its own form, in its own launch module. The list has no command that
-starts, stops or changes anything other than messages, rooms, notes, tasks and bundles. The daemon checks the
-rights of the agent at each call as always.
+starts, stops or changes anything other than messages, subscriptions, rooms, notes, tasks and bundles. The
+daemon checks the rights of the agent at each call as always.
 """
 
 from typing import Final
 
 SAFE_COMMANDS: Final = (
     *("send", "recv", "inbox", "show", "list", "status", "events", "receipts", "ack", "thread"),
+    *("route", "sub", "history"),
     *("room", "stick", "note", "task", "bundle"),
 )
 """The first words after `pal`."""
 
 SAFE_TOOLS: Final = (
-    *("send", "inbox", "list_agents"),
+    *("send", "route_message", "inbox", "list_agents"),
     *("join_path", "leave_room", "list_rooms", "get_room_state", "kick_member"),
     *("send_message", "wait_for_events", "get_room_events"),
     *("wait_for_turn", "heartbeat", "release_stick", "pass_stick", "takeover_stick"),

@@ -18,6 +18,8 @@ from palaver.doors.tools import (
 )
 from palaver.errors import BadRequest, WhoAreYou
 from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Event
+from palaver.protocol.paths import Content, Delivered, route_result, routed_message
 from palaver.services.rooms import LIMIT_WAIT_MS
 from palaver.services.services import Services
 
@@ -226,3 +228,96 @@ async def test_result_is_returned_unchanged(rooms: FakeRooms, tool: str, found: 
     rooms.answer = found
 
     assert (await call(rooms, tool, room_id="r")).content == found
+
+
+@dataclass
+class FakePaths:
+    """Record routed messages; reach one agent, or none."""
+
+    reached: tuple[str, ...] = ("nova",)
+    asked: list[tuple[str, Content, bytes | None]] = field(default_factory=list)
+
+    async def route(self, caller: Caller, path: str, content: Content, *, key: bytes | None) -> Delivered:
+        self.asked.append((path, content, key))
+        payload = {"path": path, "command": content.command, "delivered_to": list(self.reached)}
+        event = Event(type="message", id="01", sender="luna", ts=1, payload=payload, seq=4, device="TEST")
+        return Delivered(message=routed_message(event), result=route_result("01", self.reached), seq=4)
+
+
+@dataclass
+class PathServices:
+    paths: FakePaths = field(default_factory=FakePaths)
+
+
+async def route(services: PathServices, **arguments: Any) -> ToolResult:
+    asked = ToolRequest(tool="route_message", arguments=arguments, who=luna, key=KEY)
+    return await call_tool(cast("Services", services), TOOLS, asked)
+
+
+@pytest.mark.parametrize(
+    ("to", "path"),
+    [
+        ("nova", "agent/nova"),
+        ("@nova", "agent/nova"),
+        ("agent/nova", "agent/nova"),
+        ("slack/team/#general", "slack/team/#general"),
+        ("mine/topic", "mine/topic"),
+        ("/nova", "/nova"),
+    ],
+)
+async def test_recipient_without_a_slash_is_an_agent(to: str, path: str) -> None:
+    services = PathServices()
+
+    result = await route(services, to=to)
+
+    assert services.paths.asked == [(path, Content(), KEY)]
+    assert result.content == {
+        "delivered": True,
+        "deliveredTo": ("nova",),
+        "deliveredToSessions": (),
+        "messageId": "01",
+        "unmatched": False,
+    }
+
+
+async def test_routed_message_has_all_given_fields() -> None:
+    services = PathServices()
+
+    for payload in ({"a": 1.0}, [2.0], 5.0, "x", True):
+        await route(services, to="a/b", command="go", payload=payload, source="slack", external_id="e")
+
+    assert [content for _, content, _ in services.paths.asked] == [
+        Content(command="go", payload=payload, source="slack", external_id="e")
+        for payload in ({"a": 1.0}, [2.0], 5.0, "x", True)
+    ]
+    assert [type(content.payload) for _, content, _ in services.paths.asked[2:3]] == [float]
+
+
+async def test_message_that_reaches_no_recipient_says_so() -> None:
+    services = PathServices(FakePaths(reached=()))
+
+    result = await route(services, to="ghost")
+
+    assert (result.is_refusal, result.content["unmatched"]) == (False, True)
+    assert result.content["hint"] == (
+        "no agent or session is subscribed to agent/ghost: it is now a dead letter"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"to": ""}, "to is empty"),
+        ({"to": "@"}, "to is empty"),
+        ({"to": 5}, "to of route_message must be a string"),
+        ({}, "route_message requires to"),
+        ({"to": "x", "payload": "\ud800"}, "payload of route_message must be a JSON value"),
+    ],
+)
+async def test_bad_route_is_refused(arguments: dict[str, Any], text: str) -> None:
+    services = PathServices()
+
+    result = await route(services, **arguments)
+
+    assert (result.is_refusal, result.content["error"], services.paths.asked) == (True, "bad_request", [])
+    assert text in str(result.content["message"])
