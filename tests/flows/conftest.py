@@ -11,6 +11,7 @@ import pytest
 from tests.flows.door import Door
 from tests.flows.door_cli import CliDoor, CliSeat
 from tests.flows.door_sdk import SdkDoor
+from tests.flows.path_door import CliPaths, HttpPaths, McpPaths, PathDoor, SdkPaths
 from tests.flows.room_door import HttpRooms, McpRooms, RoomDoor, SdkRooms
 from tests.flows.room_door_cli import CliRooms
 from tests.forked_daemons import fork_daemon
@@ -22,6 +23,12 @@ ROOM_DOORS: Final[dict[str, Callable[[Path], RoomDoor]]] = {
     "sdk": SdkRooms,
     "mcp": McpRooms,
     "http": HttpRooms,
+}
+PATH_DOORS: Final[dict[str, Callable[[Path], PathDoor]]] = {
+    "cli": CliPaths,
+    "sdk": SdkPaths,
+    "mcp": McpPaths,
+    "http": HttpPaths,
 }
 _ROOM_OFFERS: Final[dict[str, set[str]]] = {
     "cli": set(),
@@ -41,6 +48,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs = getattr(metafunc.function, "needs", "")
         names = [name for name, offers in _ROOM_OFFERS.items() if not needs or needs in offers]
         metafunc.parametrize("rooms", names, indirect=True)
+    if "paths" in metafunc.fixturenames:
+        metafunc.parametrize("paths", PATH_DOORS, indirect=True)
 
 
 @pytest.fixture
@@ -72,6 +81,15 @@ async def rooms(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Roo
     """Yield one door to the rooms of a home."""
     start_daemon(home, has_http=request.param == "http")
     opened = ROOM_DOORS[request.param](home)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def paths(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[PathDoor]:
+    """Yield one door to the paths of a home."""
+    start_daemon(home, has_http=request.param == "http")
+    opened = PATH_DOORS[request.param](home)
     yield opened
     await opened.close()
 
