@@ -340,6 +340,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
             Param(name="payload", kind="value", optional=True),
             Param(name="source", optional=True),
             Param(name="external_id", optional=True),
+            Param(name="yes", kind="flag", help="Confirm a path with more than five agents.", optional=True),
         ),
     ),
     Tool(
@@ -695,11 +696,12 @@ async def _route(
         source=str(arguments.get("source", INTERNAL)),
         external_id=str(arguments.get("external_id", "")),
     )
-    routed = await services.paths.route(caller, _path_of(str(arguments["to"])), content, key=key)
+    path, is_confirmed = _path_of(str(arguments["to"])), arguments.get("yes") is True
+    routed = await services.paths.route(caller, path, content, is_confirmed=is_confirmed, key=key)
     found = _rendered(routed.result)
     if routed.result.unmatched:
-        path = routed.message.path
-        return {**found, "hint": f"no agent or session is subscribed to {path}: it is now a dead letter"}
+        text = f"no agent or session is subscribed to {routed.message.path}: it is now a dead letter"
+        return {**found, "hint": text}
     return found
 
 

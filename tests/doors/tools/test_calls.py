@@ -236,8 +236,12 @@ class FakePaths:
 
     reached: tuple[str, ...] = ("nova",)
     asked: list[tuple[str, Content, bytes | None]] = field(default_factory=list)
+    confirmed: list[bool] = field(default_factory=list)
 
-    async def route(self, caller: Caller, path: str, content: Content, *, key: bytes | None) -> Delivered:
+    async def route(
+        self, caller: Caller, path: str, content: Content, *, is_confirmed: bool, key: bytes | None
+    ) -> Delivered:
+        self.confirmed.append(is_confirmed)
         self.asked.append((path, content, key))
         payload = {"path": path, "command": content.command, "delivered_to": list(self.reached)}
         event = Event(type="message", id="01", sender="luna", ts=1, payload=payload, seq=4, device="TEST")
@@ -291,6 +295,15 @@ async def test_routed_message_has_all_given_fields() -> None:
         for payload in ({"a": 1.0}, [2.0], 5.0, "x", True)
     ]
     assert [type(content.payload) for _, content, _ in services.paths.asked[2:3]] == [float]
+
+
+async def test_route_to_many_agents_is_confirmed_with_yes() -> None:
+    services = PathServices()
+
+    await route(services, to="agent/**")
+    await route(services, to="agent/**", yes=True)
+
+    assert services.paths.confirmed == [False, True]
 
 
 async def test_message_that_reaches_no_recipient_says_so() -> None:

@@ -31,7 +31,7 @@ PROMISED = {
     "resolve_note": "room_id note_id",
     "list_agents": "",
     "inbox": "limit?",
-    "route_message": "to command? payload? source? external_id?",
+    "route_message": "to command? payload? source? external_id? yes?",
 }
 """Names and parameters that external clients rely on."""
 
