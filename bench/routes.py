@@ -70,7 +70,7 @@ def main() -> int:
     """Measure and print. Return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(prog="bench/routes.py", description=__doc__.splitlines()[0])
     parser.add_argument("--dir", type=Path, required=True, help="where the homes are, with a short name")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--routes", type=int, default=1000, help="routes of each round")
     parser.add_argument("--pal", type=Path, default=_ROOT / ".venv" / "bin" / "pal")
     asked = parser.parse_args()

@@ -8,7 +8,7 @@ from tests.client.bus import Bus
 from tests.client.test_restart import soon
 
 import palaver
-from palaver.errors import BadRequest, NotAllowed, RequestError
+from palaver.errors import BadRequest, NotAllowed, RequestError, UnknownRecipient
 
 
 async def test_route_reaches_the_subscribers_of_a_path(bus: Bus) -> None:
@@ -159,6 +159,29 @@ async def test_bad_path_is_refused(bus: Bus, path: str, text: str) -> None:
     async with bus.connect("ci") as ci:
         with pytest.raises(RequestError, match=text):
             await ci.route(path)
+
+
+async def test_messages_that_arrive_together_have_their_own_results(bus: Bus) -> None:
+    async with bus.connect("nova") as nova, bus.connect("ci") as ci:
+        one, bad, text, unknown, lost = await asyncio.gather(
+            ci.route("agent/nova", "1"),
+            ci.route("//"),
+            ci.send("@nova", "2"),
+            ci.send("@ghost", "3"),
+            ci.route("nowhere"),
+            return_exceptions=True,
+        )
+
+        assert isinstance(one, palaver.RouteResult)
+        assert isinstance(text, palaver.Receipt)
+        assert isinstance(lost, palaver.RouteResult)
+        assert [type(bad), type(unknown)] == [BadRequest, UnknownRecipient]
+        assert (one.delivered_to, text.delivered_to, lost.unmatched) == (("nova",), ("nova",), True)
+        taken = await nova.receive()
+        assert [(message.id, message.payload) for message in taken] == [
+            (one.message_id, {}),
+            (text.id, {"text": "2"}),
+        ]
 
 
 async def test_repeated_id_is_stored_once(bus: Bus) -> None:

@@ -26,6 +26,7 @@ from palaver.protocol.lines import (
     LineReader,
     Op,
     PermissionOp,
+    RouteOp,
     SendOp,
     SubBeginOp,
     SubEndOp,
@@ -40,7 +41,10 @@ _IN_ORDER: Final = (JoinOp, HoldOp, AccompanyOp, LeaveOp, SubBeginOp, SubEndOp, 
 _LIMIT_RUNNING: Final = 4096
 """Requests of one connection that run at once; further ones wait in order."""
 _LIMIT_SENDS: Final = 64
-"""Sends that are served together. They share a task and a commit, and take a few milliseconds of the loop."""
+"""Sends and routes that are served together.
+
+They share a task and a commit, and take a few milliseconds of the loop.
+"""
 
 
 class LinesConnection(asyncio.Protocol):
@@ -135,7 +139,7 @@ class LinesConnection(asyncio.Protocol):
         self._read_or_not()
 
     def _next_ops(self) -> list[Op]:
-        """Remove the next request, and with a send all sends right after it: they are served together."""
+        """Remove the next request, and with a send or route all that follow it: they are served together."""
         ops = [self._line.popleft()]
         if _is_plain_send(ops[0]):
             while self._line and len(ops) < _LIMIT_SENDS and _is_plain_send(self._line[0]):
@@ -206,4 +210,4 @@ class LinesConnection(asyncio.Protocol):
 
 
 def _is_plain_send(op: Op) -> bool:
-    return isinstance(op, SendOp) and not op.dry_run
+    return isinstance(op, RouteOp) or (isinstance(op, SendOp) and not op.dry_run)

@@ -23,12 +23,12 @@ from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
 from palaver.protocol.lines import Op, PathOp, ToolOp
 from palaver.protocol.message import HUMAN
-from palaver.protocol.paths import Content
+from palaver.protocol.paths import Content, route_result
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.services.messages import MailboxReader
-from palaver.services.paths import PathService, Range
+from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
 from palaver.services.services import Services
 from palaver.services.views import (
@@ -131,7 +131,7 @@ class LineSession:
         link.on_close(self._end)
 
     async def serve(self, ops: Sequence[Op], reply: Reply) -> None:
-        """Serve one request, or several sends together, and always reply to each."""
+        """Serve one request, or several sends and routes together, and always reply to each."""
         try:
             outcomes = await self._do_all(ops)
         except Exception as error:
@@ -146,7 +146,7 @@ class LineSession:
         """Return the result of each request, or the exception that it raised."""
         if len(ops) == 1:
             return [await self._do(ops[0])]
-        return await self._sent_all([op for op in ops if isinstance(op, program.SendOp)])
+        return await self._sent_all([op for op in ops if isinstance(op, program.SendOp | program.RouteOp)])
 
     def _line_of(self, op: Op, outcome: object) -> bytes:
         """Return the reply to a request from its result or exception."""
@@ -228,13 +228,17 @@ class LineSession:
         assert isinstance(sent, Sent)
         return sent_view(sent)
 
-    async def _sent_all(self, ops: Sequence[program.SendOp]) -> Sequence[object]:
-        """Submit sends that arrived together. They share one commit; each has its own outcome."""
+    async def _sent_all(self, ops: Sequence[program.SendOp | program.RouteOp]) -> Sequence[object]:
+        """Submit messages that arrived together. They share one commit; each has its own outcome."""
         callers = {name: self._find_caller(name) for name in {op.name for op in ops}}
-        requests = [(caller, _send_from(op)) for op in ops if isinstance(caller := callers[op.name], Caller)]
-        sent = iter(await self._services.broker.submit_sends(requests))
-        found = (next(sent) if isinstance(callers[op.name], Caller) else callers[op.name] for op in ops)
-        return [sent_view(one) if isinstance(one, Sent) else one for one in found]
+        requests = [_request_of(callers[op.name], op) for op in ops]
+        good = [one for one in requests if not isinstance(one, PalaverError)]
+        sent = iter(await self._services.broker.submit_sends(good))
+        outcomes = [one if isinstance(one, PalaverError) else next(sent) for one in requests]
+        return [
+            _sent_line(op, outcome) if isinstance(outcome, Sent) else outcome
+            for op, outcome in zip(ops, outcomes, strict=True)
+        ]
 
     def _find_caller(self, name: str) -> Caller | PalaverError:
         try:
@@ -359,10 +363,7 @@ class LineSession:
 async def _on_path(paths: PathService, caller: Caller, op: PathOp) -> object:
     match op:
         case program.RouteOp():
-            content = Content(
-                command=op.command, payload=op.payload, source=op.source, external_id=op.external_id
-            )
-            return (await paths.route(caller, op.path, content, id=op.id)).result
+            return (await paths.route(caller, op.path, _content_of(op), id=op.id)).result
         case program.SubscribeOp():
             return await paths.subscribe(caller, caller.name, op.pattern, session=op.session)
         case program.UnsubscribeOp():
@@ -388,6 +389,10 @@ async def _on_path(paths: PathService, caller: Caller, op: PathOp) -> object:
             assert_never(op)
 
 
+def _content_of(op: program.RouteOp) -> Content:
+    return Content(command=op.command, payload=op.payload, source=op.source, external_id=op.external_id)
+
+
 def _range_of(op: program.ReceiveOp | program.HistoryOp | program.DeadLettersOp) -> Range:
     return Range(limit=op.limit, since=op.since, until=op.until)
 
@@ -403,6 +408,27 @@ async def _agents(services: Services, name: str) -> list[AgentView]:
     if agent is None:
         return []
     return [agent_with_queue(services, agent)]
+
+
+def _request_of(
+    caller: Caller | PalaverError, op: program.SendOp | program.RouteOp
+) -> tuple[Caller, Send] | PalaverError:
+    """Return the request of a message, or the refusal of its caller or of its path."""
+    if isinstance(caller, PalaverError):
+        return caller
+    if isinstance(op, program.SendOp):
+        return caller, _send_from(op)
+    try:
+        return caller, path_request(op.path, _content_of(op), id=op.id)
+    except PalaverError as error:
+        return error
+
+
+def _sent_line(op: program.SendOp | program.RouteOp, sent: Sent) -> object:
+    if isinstance(op, program.SendOp):
+        return sent_view(sent)
+    assert sent.event is not None  # it is not a dry run
+    return route_result(sent.event.id, sent.delivered_to)
 
 
 def _send_from(op: program.SendOp) -> Send:

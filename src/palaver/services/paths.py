@@ -103,7 +103,7 @@ class PathService:
 
         With `is_confirmed` false, an agent under a harness cannot reach many agents by a path with wildcards.
         """
-        request = Send(text="", to=(as_path(path),), content=content, id=id, is_confirmed=is_confirmed)
+        request = path_request(path, content, id=id, is_confirmed=is_confirmed)
         sent = await self._broker.submit(caller, request, key=key)
         assert isinstance(sent, Sent)
         assert sent.event is not None  # it is not a dry run
@@ -272,6 +272,11 @@ def _fitting(events: Sequence[Event]) -> list[Event]:
         if count and size_bytes > _LIMIT_BYTES:
             return list(events[:count])
     return list(events)
+
+
+def path_request(path: str, content: Content, *, id: str = "", is_confirmed: bool = True) -> Send:
+    """Return the request of `route`, for a door that submits several together. Raises BadRequest."""
+    return Send(text="", to=(as_path(path),), content=content, id=id, is_confirmed=is_confirmed)
 
 
 def as_path(path: str) -> str:
