@@ -243,7 +243,7 @@ class FakePaths:
     ) -> Delivered:
         self.confirmed.append(is_confirmed)
         self.asked.append((path, content, key))
-        payload = {"path": path, "command": content.command, "delivered_to": list(self.reached)}
+        payload: dict[str, object] = {"path": path, "delivered_to": list(self.reached)}
         event = Event(type="message", id="01", sender="luna", ts=1, payload=payload, seq=4, device="TEST")
         return Delivered(message=routed_message(event), result=route_result("01", self.reached), seq=4)
 
