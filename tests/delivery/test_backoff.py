@@ -85,7 +85,7 @@ def test_due_lane_is_returned_once_and_the_soonest_wait_counts(
 
 def test_lane_that_opens_or_ends_is_not_watched_any_more(backoff: Backoff) -> None:
     lane = terminal(BEHIND_DIALOG)
-    lane.offers[1] = Offer(1, ())
+    lane.offers[1] = Offer(1, (), {})
     backoff.watch(lane)
     backoff.watch(lane)
     assert backoff.next_wait_s() == 2

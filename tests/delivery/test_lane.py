@@ -32,7 +32,7 @@ def test_lane_that_cannot_wake_or_cannot_interrupt_is_left_out() -> None:
 
 def test_lane_with_an_open_or_deferred_offer_is_busy() -> None:
     free, offered, deferred = map(lane, (LaneKind.HOOK,) * 3)
-    offered.offers[1] = Offer(1, ())
+    offered.offers[1] = Offer(1, (), {})
     deferred.is_deferred = True
 
     assert [one.is_busy for one in (free, offered, deferred)] == [False, True, True]

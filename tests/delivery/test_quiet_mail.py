@@ -12,7 +12,15 @@ from palaver.protocol.message import build_payload
 from palaver.protocol.priority import Priority
 from palaver.protocol.requests import SetStatus
 from palaver.protocol.text import LIMIT_INJECTION
-from palaver.state.rows import deliverable, mail_key, mail_keys, mail_prefix, priority_of_key
+from palaver.state.rows import (
+    MailKind,
+    deliverable,
+    kind_of_key,
+    mail_key,
+    mail_keys,
+    mail_prefix,
+    priority_of_key,
+)
 
 
 async def _whisper(bus: Bus, text: str, *to: str, wakes: tuple[str, ...] = (), priority: str = "") -> Event:
@@ -131,19 +139,34 @@ async def test_paused_agent_gets_only_interrupts_and_no_quiet_mail(bus: Bus, nov
 
 @given(
     st.sampled_from(Priority),
-    st.booleans(),
+    st.sampled_from(MailKind),
     st.integers(1, 10**12),
     st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True),
 )
-def test_key_encodes_its_priority_and_whether_it_is_quiet(
-    priority: Priority, quiet: bool, seq: int, name: str
+def test_key_encodes_its_priority_and_its_kind(
+    priority: Priority, kind: MailKind, seq: int, name: str
 ) -> None:
-    key = mail_key(name, priority, seq, is_quiet=quiet)
+    key = mail_key(name, priority, seq, kind)
 
-    assert priority_of_key(key) is priority
+    assert (priority_of_key(key), kind_of_key(key)) == (priority, kind)
     assert key in mail_keys(name, seq)
-    assert key.startswith(mail_prefix(name, priority, is_quiet=quiet))
-    assert not key.startswith(mail_prefix(name, priority, is_quiet=not quiet))
+    assert [one for one in MailKind if key.startswith(mail_prefix(name, priority, one))] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("nova/1000000000000042", (Priority.INTERRUPT, MailKind.WAKING)),
+        ("nova/4000000000000042", (Priority.IDLE, MailKind.WAKING)),
+        ("nova/5000000000000042", (Priority.INTERRUPT, MailKind.QUIET)),
+        ("nova/8000000000000042", (Priority.IDLE, MailKind.QUIET)),
+        ("nova/9000000000000042", (Priority.INTERRUPT, MailKind.HANDLED)),
+        ("nova/c000000000000042", (Priority.IDLE, MailKind.HANDLED)),
+    ],
+)
+def test_stored_keys_keep_their_meaning(key: str, found: tuple[Priority, MailKind]) -> None:
+    assert (priority_of_key(key), kind_of_key(key)) == found
+    assert mail_key("nova", *found[:1], 42, found[1]) == key
 
 
 @pytest.mark.parametrize("wakes", ["nova", [1], {"nova": 1}])

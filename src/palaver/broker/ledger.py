@@ -16,6 +16,7 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import GRADES, DeliveryReport, State
 from palaver.protocol.message import EXTERNAL, SYSTEM, is_raw
+from palaver.protocol.paths import mailbox_of, split_mailbox
 from palaver.protocol.priority import format_priority
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, ReportDelivery
 from palaver.state.agents import can_step, read_line
@@ -29,10 +30,11 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
     require_own_mail(caller)
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
+    mailbox = mailbox_of(caller.name, request.session)
     if request.must_be_own:
-        _check_own(context, caller, request.messages)
+        _check_own(context, mailbox, request.messages)
     seen = DeliveryReport(
-        agent=caller.name,
+        agent=mailbox,
         messages=request.messages,
         state=State.SEEN,
         lane=request.lane,
@@ -42,12 +44,12 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
     return await _write(context, caller, seen, key)
 
 
-def _check_own(context: Context, caller: Caller, seqs: Sequence[int]) -> None:
-    others = [seq for seq in seqs if read_line(context.log.rows, seq, caller.name) is None]
+def _check_own(context: Context, mailbox: str, seqs: Sequence[int]) -> None:
+    others = [seq for seq in seqs if read_line(context.log.rows, seq, mailbox) is None]
     if others:
         numbers = ", ".join(f"#{seq}" for seq in others)
         raise BadRequest(
-            f"{numbers} {'was' if len(others) == 1 else 'were'} not sent to {caller.name}; nothing was "
+            f"{numbers} {'was' if len(others) == 1 else 'were'} not sent to {mailbox}; nothing was "
             f"marked as read. 'pal receipts {others[0]}' shows the recipients"
         )
 
@@ -118,9 +120,13 @@ def _key_for(key: bytes | None, name: str) -> bytes | None:
 async def _write(
     context: Context, caller: Caller, step: DeliveryReport, key: bytes | None, *, only_from: str = ""
 ) -> Written:
-    """Write the part of a step that is news; the event names only the messages that it changes."""
+    """Write the part of a step that is news; the event names only the messages that it changes.
+
+    The sender of a step of a session's mailbox is its agent.
+    """
     id_, now = context.ids.next(), context.clock.now_ms()
-    is_own = caller.name == step.agent or caller.kind == SYSTEM
+    agent = split_mailbox(step.agent)[0]
+    is_own = caller.name == agent or caller.kind == SYSTEM
 
     def decide(rows: Rows) -> Draft | None:
         moved = [seq for seq in dict.fromkeys(step.messages) if can_step(rows, step, seq)]
@@ -129,9 +135,10 @@ async def _write(
             moved = [seq for seq, line in lines.items() if line is not None and line.state == only_from]
         if not moved:
             return None
+        is_path = read_line(rows, moved[0], step.agent) is None  # a dead letter, which may contain a `+` too
         return Draft(
             type="delivery",
-            sender=step.agent,
+            sender=step.agent if is_path else agent,
             payload={**msgspec.to_builtins(step), "messages": moved},
             id=id_,
             ts=now,

@@ -7,10 +7,10 @@ from palaver.broker.context import Context, Written
 from palaver.ids import derived_id
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.events import AgentState, State
+from palaver.protocol.events import AgentState
 from palaver.protocol.message import INFORM, MENTIONS, MESSAGE, SYSTEM, build_payload
 from palaver.protocol.subscriptions import FireWatch, WatchDue, format_watch_id
-from palaver.state.agents import read_agent, read_entry
+from palaver.state.agents import read_agent, read_seen
 from palaver.state.rows import Rows
 from palaver.state.watches import read_due, read_watch
 
@@ -40,8 +40,8 @@ def _due_by_wait(rows: Rows, message: Event, name: str) -> WatchDue | None:
 
     A harness reports by itself when its agent works or is idle: it may wait for messages in the background.
     """
-    agent, entry = read_agent(rows, name), read_entry(rows, message.seq, name)
-    if agent is None or entry is None or entry.state != State.SEEN:
+    agent = read_agent(rows, name)
+    if agent is None or read_seen(rows, message.seq, name) is None:
         return None
     if agent.harness and agent.state != AgentState.IDLE:
         return None

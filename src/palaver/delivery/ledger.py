@@ -13,7 +13,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent, State
 from palaver.protocol.message import BROADCAST, HUMAN, LOST, is_raw
 from palaver.protocol.requests import Notify, ReportDelivery, Submit
-from palaver.state.agents import read_agent, read_entry, read_unsure
+from palaver.state.agents import read_agent, read_entry, read_lane_entry, read_unsure
 from palaver.state.rows import EXPIRY, LedgerEntry, Rows, expiry_of_key
 
 # --------------------
@@ -37,7 +37,9 @@ def unsure_notice(log: Log, agent: str) -> Notify | None:
     unsure = [
         (event, entry)
         for seq in read_unsure(log.rows, agent)
-        if (event := log.event(seq)) and not is_raw(event) and (entry := read_entry(log.rows, seq, agent))
+        if (event := log.event(seq))
+        and not is_raw(event)
+        and (entry := read_lane_entry(log.rows, seq, agent))
     ]
     if not unsure:
         return None
@@ -228,10 +230,14 @@ class Ledger:
         return [event for event, entry in entries if entry is not None and entry.state == state]
 
     async def dead(self, event: Event, paths: Sequence[str]) -> None:
-        """Record that no agent is subscribed to these paths of a message, and notify the sender."""
+        """Record that no agent is subscribed to these paths of a message, and notify the sender of a text.
+
+        The sender of a command by path has this as the result of its request.
+        """
         for path in paths:
             await self.report(path, (event.seq,), State.DEAD, reason="no agent is subscribed")
-        await self._tell(event, "dead", paths)
+        if not (isinstance(event.body, MessageSent) and event.body.command):
+            await self._tell(event, "dead", paths)
 
     async def expired(self, some: Sequence[Expiring]) -> None:
         """Record expired messages: one report per agent, one notice per message."""

@@ -1,4 +1,4 @@
-"""Mailboxes and their readers: one set of open messages per agent, and the readers that take from it.
+"""Mailboxes and their readers: one set of open messages per agent or session, and the readers of each.
 
 A reader may receive a message more than once; its client drops repeats by id. Messages are claimed while the
 connection lives and recorded as seen at the acknowledgement; unacknowledged ones are released. A message has
@@ -13,15 +13,20 @@ from typing import Final, TypeAlias
 
 from palaver.delivery.gate import Queue, StateGate, gate_of_pushed
 from palaver.log.api import Log
+from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, is_small
 from palaver.protocol.events import State
 from palaver.protocol.message import is_lost
+from palaver.protocol.paths import PLUS, mailbox_of, split_mailbox
 from palaver.protocol.priority import Priority
 from palaver.protocol.query import Passes
 from palaver.state.agents import find_mail, read_agent, read_carried, read_entry
+from palaver.state.paths import read_agent_sessions, session_of_harness
 from palaver.state.rows import (
     MAIL,
+    PUSHED,
     LedgerEntry,
+    MailKind,
     OpenMessage,
     Rows,
     decode_mail,
@@ -51,7 +56,10 @@ def _no_wait(agent: str, is_pushed: bool) -> None:
 
 
 class Mailbox:
-    """The open messages of one agent, its readers, and the claims of readers and lanes."""
+    """The open messages of one agent or session, its readers, and the claims of readers and lanes.
+
+    `agent` is the name of the mailbox, and for a session `agent+session`.
+    """
 
     def __init__(
         self,
@@ -113,6 +121,7 @@ class Mailbox:
         self,
         priority: Priority,
         *,
+        kinds: Iterable[MailKind] = MailKind,
         after: int = 0,
         with_answered: bool = False,
         few: Sequence[MailRow] | None = None,
@@ -125,23 +134,22 @@ class Mailbox:
         """
         states = _WITH_ANSWERED if with_answered else _QUEUED
         lines = [
-            self._line(priority, is_quiet, after, states, takes_gated=with_answered, few=few)
-            for is_quiet in (False, True)
+            self._line(priority, kind, after, states, takes_gated=with_answered, few=few) for kind in kinds
         ]
         return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
 
-    def waiting_apart(self, priority: Priority, *, is_quiet: bool) -> Iterator[OpenMessage]:
-        """Yield the open messages of one priority: those that wake the agent, or the quiet ones."""
-        return self._line(priority, is_quiet, 0, _QUEUED)
+    def waiting_apart(self, priority: Priority, kind: MailKind) -> Iterator[OpenMessage]:
+        """Yield the open messages of one priority and kind."""
+        return self._line(priority, kind, 0, _QUEUED)
 
     def keys(self) -> Iterator[OpenMessage]:
         """Yield open raw keys. Only a terminal accepts them; readers do not receive them."""
-        return self._line(Priority.INTERRUPT, False, 0, _QUEUED, is_raw=True)
+        return self._line(Priority.INTERRUPT, MailKind.WAKING, 0, _QUEUED, is_raw=True)
 
     def _line(
         self,
         priority: Priority,
-        is_quiet: bool,
+        kind: MailKind,
         after: int,
         states: frozenset[str],
         *,
@@ -150,9 +158,9 @@ class Mailbox:
         few: Sequence[MailRow] | None = None,
     ) -> Iterator[OpenMessage]:
         is_newest_first = priority is Priority.IDLE_FIRST
-        prefix = mail_prefix(self.agent, priority, is_quiet=is_quiet)
+        prefix = mail_prefix(self.agent, priority, kind)
         starts_behind = after and not is_newest_first
-        key = mail_key(self.agent, priority, after, is_quiet=is_quiet) if starts_behind else ""
+        key = mail_key(self.agent, priority, after, kind) if starts_behind else ""
         while page := self._page(prefix, key, few):
             for _, value in page:
                 mail = decode_mail(value)
@@ -205,8 +213,8 @@ class QueueReader:
     """One reader of a mailbox, which either fetches messages or has them pushed.
 
     A reader that fetches receives all open messages; with push it receives those that the agent's state
-    allows. It remembers the last seq that it has checked, so that a new message does not cause a new check of
-    all earlier ones.
+    allows, and no handled copies. It remembers the last seq that it has checked, so that a new message does
+    not cause a new check of all earlier ones.
     """
 
     def __init__(
@@ -279,7 +287,7 @@ class QueueReader:
         """Return the priorities that may pass. Others stay unchecked, so their messages are found later."""
         if not self._is_pushed:
             return list(Priority)
-        gate = gate_of_pushed(read_agent(self._log.rows, self._mailbox.agent))
+        gate = gate_of_pushed(read_agent(self._log.rows, split_mailbox(self._mailbox.agent)[0]))
         return [priority for priority in Priority if gate.can_pass(priority)]
 
     def _draw(
@@ -291,7 +299,8 @@ class QueueReader:
         lost: list[Event],
     ) -> None:
         last, seen = self._log.last(), self._looked_at.get(priority, 0)
-        for mail in self._mailbox.waiting(priority, after=seen, with_answered=True, few=few):
+        kinds = PUSHED if self._is_pushed else MailKind
+        for mail in self._mailbox.waiting(priority, kinds=kinds, after=seen, with_answered=True, few=few):
             if len(drawn) >= limit:
                 return
             if priority is not Priority.IDLE_FIRST:
@@ -315,7 +324,32 @@ class QueueReader:
 
 
 # --------------------
-# The mailboxes in use, one per agent. An unused mailbox is dropped: the log has all messages.
+# The mailboxes in use, one per agent or session. An unused mailbox is dropped: the log has all messages.
+
+
+def mailboxes_of_lanes(rows: Rows, agent: Agent) -> tuple[str, ...]:
+    """Return the mailboxes whose messages the lanes of an agent carry: its own, and that of its session."""
+    if not _has_session_mail(rows, agent.name):
+        return (agent.name,)
+    return agent.name, mailbox_of(agent.name, session_of_harness(rows, agent.name, agent.session))
+
+
+def mailboxes_of_agent(rows: Rows, agent: str) -> tuple[str, ...]:
+    """Return the mailboxes of an agent and of its sessions, as far as they can have messages."""
+    sessions = read_agent_sessions(rows, agent) if _has_session_mail(rows, agent) else ()
+    return agent, *(mailbox_of(agent, session.id) for session in sessions)
+
+
+def _has_session_mail(rows: Rows, agent: str) -> bool:
+    return bool(rows.scan(MAIL, f"{agent}{PLUS}", limit=1))
+
+
+def by_mailbox(copies: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    """Return the seqs of each mailbox, from pairs of both."""
+    found: dict[str, tuple[int, ...]] = {}
+    for mailbox, seq in copies:
+        found[mailbox] = (*found.get(mailbox, ()), seq)
+    return found
 
 
 class Mailboxes:
@@ -403,28 +437,28 @@ def _is_of(entry: LedgerEntry, lane: str, since_ms: int) -> bool:
 # Select the open messages that may go to an agent now. Reads only; claims nothing.
 #
 # Quiet messages do not wake an idle agent. They are delivered together with other messages, or while the
-# agent works.
+# agent works. Handled copies are not delivered this way at all: only readers that fetch get them.
 
 
 def passing(
     rows: Rows, mailbox: Mailbox, gate: StateGate, limit: int, *, without: Container[int] = ()
 ) -> list[int]:
     """Return the seqs of the messages that may go now, in order, at most `limit`."""
-    loud = _head(mailbox, gate, limit, is_quiet=False, without=without)
+    loud = _head(mailbox, gate, limit, MailKind.WAKING, without=without)
     if gate.idle and not loud:
         return []
-    quiet = _head(mailbox, gate, limit - len(loud), is_quiet=True, without=without)
+    quiet = _head(mailbox, gate, limit - len(loud), MailKind.QUIET, without=without)
     return _in_order(rows, mailbox.agent, loud + quiet) if loud and quiet else loud or quiet
 
 
 def _head(
-    mailbox: Mailbox, gate: StateGate, limit: int, *, is_quiet: bool, without: Container[int]
+    mailbox: Mailbox, gate: StateGate, limit: int, kind: MailKind, *, without: Container[int]
 ) -> list[int]:
     """Load the first messages of each priority, at most `limit` of each, and return those that may pass."""
     queue = Queue()
     queue.is_paused = gate.paused
     for priority in Priority:
-        line = mailbox.waiting_apart(priority, is_quiet=is_quiet)
+        line = mailbox.waiting_apart(priority, kind)
         open_mail = (mail.seq for mail in line if mail.seq not in without)
         for seq in islice(open_mail, limit):
             queue.add(seq, priority)

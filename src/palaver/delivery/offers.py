@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count, islice, takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -13,7 +13,14 @@ from palaver.clock import Clock
 from palaver.delivery.gate import StateGate
 from palaver.delivery.lanes import SHUT_S, Backoff, SilenceLimits, lanes_in_order, shut_lane
 from palaver.delivery.ledger import Ledger
-from palaver.delivery.mailbox import Mailbox, Mailboxes, passing
+from palaver.delivery.mailbox import (
+    Mailbox,
+    Mailboxes,
+    by_mailbox,
+    mailboxes_of_agent,
+    mailboxes_of_lanes,
+    passing,
+)
 from palaver.errors import Unavailable
 from palaver.harness.hooks import COMPACTING, PERMISSION, QUESTION
 from palaver.harness.usage_limits import is_limited
@@ -23,9 +30,11 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, DeliveryReport, State
 from palaver.protocol.lanes import Lane, Offer
 from palaver.protocol.message import is_lost, is_raw, readable_text
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.requests import DIALOG, GATE_ADVICE
 from palaver.protocol.text import LIMIT_INJECTION
-from palaver.state.agents import is_carried, read_agent, read_entry, read_mail
+from palaver.state.agents import is_carried, mailbox_on_lane, read_agent, read_entry, read_mail
+from palaver.state.rows import PUSHED
 
 # --------------------
 # Hold messages that cannot pass a closed gate, notify their senders once, and queue them again later.
@@ -47,50 +56,60 @@ _WHY_ADVISED: Final = {
 _WHY: Final = "its terminal accepts no messages now ({reason}). It is delivered when that is over"
 
 
+_Copy: TypeAlias = tuple[str, int]
+"""The mailbox and the seq of a message."""
+
+
 class HeldMessages:
-    """Holds messages and queues them again. The ledger is the record; this is a cache per agent."""
+    """Holds messages and queues them again. The ledger is the record; this is a cache per agent.
+
+    The messages of its sessions are held and queued with those of the agent: they wait for the same lanes.
+    """
 
     def __init__(self, log: Log, ledger: Ledger) -> None:
         self._log = log
         self._ledger = ledger
-        self._held: dict[str, dict[int, str]] = {}
-        self._told: dict[str, set[int]] = {}
+        self._held: dict[str, dict[_Copy, str]] = {}
+        self._told: dict[str, set[_Copy]] = {}
 
     def hear(self, report: DeliveryReport) -> None:
         """Update the cache with a step of the ledger."""
+        agent, _ = split_mailbox(report.agent)
+        copies = [(report.agent, seq) for seq in report.messages]
         if report.state == State.HELD:
             if report.lane:
-                self._of(report.agent).update(dict.fromkeys(report.messages, report.reason))
+                self._of(agent).update(dict.fromkeys(copies, report.reason))
             return
-        for seq in report.messages:
-            self._held.get(report.agent, {}).pop(seq, None)
+        for copy in copies:
+            self._held.get(agent, {}).pop(copy, None)
             if report.state != State.QUEUED:
-                self._told.get(report.agent, set()).discard(seq)
+                self._told.get(agent, set()).discard(copy)
 
-    async def hold_back(self, agent: str, events: Sequence[Event], *, lane: str, reason: str) -> None:
+    async def hold_back(self, mailbox: str, events: Sequence[Event], *, lane: str, reason: str) -> None:
         """Write that these are held, and notify each sender once, even if it happens repeatedly."""
         await self._ledger.report(
-            agent, [event.seq for event in events], State.HELD, lane=lane, reason=reason
+            mailbox, [event.seq for event in events], State.HELD, lane=lane, reason=reason
         )
-        await self.tell(agent, self._ledger.which_are(State.HELD, agent, events), reason=reason)
+        await self.tell(mailbox, self._ledger.which_are(State.HELD, mailbox, events), reason=reason)
 
-    async def tell(self, agent: str, events: Iterable[Event], *, reason: str) -> None:
+    async def tell(self, mailbox: str, events: Iterable[Event], *, reason: str) -> None:
         """Notify the senders of messages that wait at a gate, except for messages already reported."""
-        notified = self._told.setdefault(agent, set())
-        news = [event for event in events if event.seq not in notified]
+        notified = self._told.setdefault(split_mailbox(mailbox)[0], set())
+        news = [event for event in events if (mailbox, event.seq) not in notified]
         known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP, **_WHY_ADVISED}
         why = known.get(reason) or _WHY.format(reason=reason or "closed")
-        await self._ledger.tell_held(agent, news, why=why)
-        notified.update(event.seq for event in news)
+        await self._ledger.tell_held(mailbox, news, why=why)
+        notified.update((mailbox, event.seq) for event in news)
 
-    async def release(self, agent: str, is_over: Callable[[str], bool], *, why: str) -> None:
-        """Queue again the messages whose reason no longer applies. `why` says what ended it."""
+    async def release(self, agent: str, is_over: Callable[[str, str], bool], *, why: str) -> None:
+        """Queue again the messages for whose mailbox and reason `is_over`. `why` says what ended it."""
         while over := dict(islice(self._over(agent, is_over), _AT_ONCE)):
             held = self._of(agent)
-            for seq in over:
-                del held[seq]
+            for copy in over:
+                del held[copy]
             try:
-                await self._ledger.report(agent, list(over), State.QUEUED, reason=why)
+                for mailbox, seqs in by_mailbox(over).items():
+                    await self._ledger.report(mailbox, seqs, State.QUEUED, reason=why)
             except BaseException:
                 held.update(over)
                 raise
@@ -103,17 +122,22 @@ class HeldMessages:
         """Forget the notices for an agent that has left, so that senders to its next session are notified."""
         self._told.pop(agent, None)
 
-    def _over(self, agent: str, is_over: Callable[[str], bool]) -> Iterable[tuple[int, str]]:
-        return ((seq, reason) for seq, reason in self._of(agent).items() if is_over(reason))
+    def _over(self, agent: str, is_over: Callable[[str, str], bool]) -> Iterable[tuple[_Copy, str]]:
+        return ((copy, reason) for copy, reason in self._of(agent).items() if is_over(copy[0], reason))
 
-    def _of(self, agent: str) -> dict[int, str]:
+    def _of(self, agent: str) -> dict[_Copy, str]:
         """Return the held messages of an agent. The ledger is read once; then `hear` keeps them current."""
         held = self._held.get(agent)
         if held is None:
             rows = self._log.rows
-            gated = [mail.seq for mail in read_mail(rows, agent) if mail.is_gated]
-            entries = {seq: read_entry(rows, seq, agent) for seq in gated}
-            held = self._held[agent] = {seq: entry.reason for seq, entry in entries.items() if entry}
+            gated = [
+                (mailbox, mail.seq)
+                for mailbox in mailboxes_of_agent(rows, agent)
+                for mail in read_mail(rows, mailbox, PUSHED)
+                if mail.is_gated
+            ]
+            entries = {(mailbox, seq): read_entry(rows, seq, mailbox) for mailbox, seq in gated}
+            held = self._held[agent] = {copy: entry.reason for copy, entry in entries.items() if entry}
         return held
 
 
@@ -237,6 +261,15 @@ def _keys(log: Log, lanes: Sequence[Lane], mailbox: Mailbox) -> tuple[Lane, list
 _SHUT_MS: Final = round(SHUT_S * 1000)
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The lane that takes messages now, and the messages of one mailbox for it."""
+
+    lane: Lane
+    mailbox: str
+    events: list[Event]
+
+
 class Offering:
     """The lanes of every agent of this daemon, and their offers."""
 
@@ -287,13 +320,13 @@ class Offering:
         try:
             await self.let_go(agent)
             while agent not in self._drawing and (chosen := self.choose(agent)) is not None:
-                lane, events = chosen
-                if await self._has_held_lost(agent, events):
+                if await self._has_held_lost(chosen.mailbox, chosen.events):
                     continue
-                if is_raw(events[0]) or (lane.level.is_open and self._asked(agent) is None):
-                    await self.offer(lane, events)
+                lane = chosen.lane
+                if is_raw(chosen.events[0]) or (lane.level.is_open and self._asked(agent) is None):
+                    await self.offer(lane, chosen.mailbox, chosen.events)
                 else:
-                    await self._hold_back(lane, events, DIALOG)
+                    await self._hold_back(lane, chosen.mailbox, chosen.events, DIALOG)
                 await self.let_go(agent)
         except Unavailable:
             for lane in self.lanes.get(agent, ()):  # No other event may trigger the next check.
@@ -304,13 +337,22 @@ class Offering:
 
     def choose(
         self, agent: str, asking: Lane | None = None, state: AgentState | None = None
-    ) -> tuple[Lane, list[Event]] | None:
-        """Select a lane and messages for it. No await in here: lanes may change at each await."""
+    ) -> _Choice | None:
+        """Select a lane and messages for it: of the agent itself first, then of the session that it runs in.
+
+        No await in here: lanes may change at each await.
+        """
         known = read_agent(self._log.rows, agent)
-        if known is not None and state is not None:
+        if known is None:
+            return None
+        if state is not None:
             known = msgspec.structs.replace(known, state=state, detail="")
         lanes = self.lanes.get(agent, [])
-        return None if known is None else pick(self._log, known, lanes, self._mailboxes.get(agent), asking)
+        for mailbox in mailboxes_of_lanes(self._log.rows, known):
+            picked = pick(self._log, known, lanes, self._mailboxes.get(mailbox), asking)
+            if picked is not None:
+                return _Choice(picked[0], mailbox, picked[1])
+        return None
 
     async def draw(
         self, lane: Lane, state: AgentState, *, limit_text: int, request: str = ""
@@ -325,32 +367,36 @@ class Offering:
         asked = [agent] if DIALOG in over else []
         self._drawing += asked
         try:
-            await self.gated.release(agent, over.__contains__, why="the agent reads its messages itself")
+            why = "the agent reads its messages itself"
+            await self.gated.release(agent, lambda _, reason: reason in over, why=why)
             chosen = self.choose(agent, lane, state)
-            while chosen is not None and await self._has_held_lost(agent, chosen[1]):
+            while chosen is not None and await self._has_held_lost(chosen.mailbox, chosen.events):
                 chosen = self.choose(agent, lane, state)
         finally:
             for one in asked:
                 self._drawing.remove(one)
                 self.look(one)
-        if chosen is None or chosen[0] is not lane:
+        if chosen is None or chosen.lane is not lane:
             return None
-        return await self.offer(lane, within(chosen[1], limit_text), request=request)
+        return await self.offer(lane, chosen.mailbox, within(chosen.events, limit_text), request=request)
 
-    async def offer(self, lane: Lane, events: Sequence[Event], *, request: str = "") -> Offer | None:
+    async def offer(
+        self, lane: Lane, name: str, events: Sequence[Event], *, request: str = ""
+    ) -> Offer | None:
         """Write `submitted`, then send the messages, so that the log has every sent message after a crash.
 
-        Return None if no message could be sent: their state has changed, or the lane has closed.
+        `name` is their mailbox. Return None if no message could be sent: their state has changed, or the lane
+        has closed.
         """
-        mailbox = self._mailboxes.get(lane.agent)
+        mailbox = self._mailboxes.get(name)
         seqs = [event.seq for event in events]
         mailbox.hold(lane, seqs)
         left: set[int] = set()
         try:
-            await self._ledger.report(lane.agent, seqs, State.SUBMITTED, lane=lane.word, request=request)
+            await self._ledger.report(name, seqs, State.SUBMITTED, lane=lane.word, request=request)
             # In the meantime some may have been seen or answered elsewhere, or the lane may have closed.
-            ours = tuple(event for event in events if self._is_carried(lane.agent, event.seq))
-            offer = Offer(next(self._numbers), ours)
+            ours = tuple(event for event in events if self._is_carried(name, event.seq))
+            offer = Offer(next(self._numbers), ours, {name: tuple(event.seq for event in ours)})
             if ours and lane.is_open:
                 left.update(offer.seqs)
                 lane.offers[offer.number] = offer
@@ -359,7 +405,7 @@ class Offering:
                 return offer
             if ours:
                 reason = "the lane closed before it sent anything"
-                await self._ledger.report(lane.agent, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
+                await self._ledger.report(name, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
             else:
                 # The event that changed their state may be written but not readable yet.
                 await asyncio.sleep(0)
@@ -372,32 +418,40 @@ class Offering:
 
         If the earlier connection is still open here, the newer one replaces it.
         """
-        mailbox = self._mailboxes.get(lane.agent)
-        carried = [seq for seq in seqs if self._is_carried(lane.agent, seq)]
+        named = {seq: mailbox_on_lane(self._log.rows, lane.agent, seq) for seq in seqs}
+        carried = {seq: mailbox for seq, mailbox in named.items() if self._is_carried(mailbox, seq)}
         for other in [one for one in self.lanes[lane.agent] if one.ability.kind is lane.ability.kind]:
-            for offer in [offer for offer in other.offers.values() if set(offer.seqs) <= set(carried)]:
+            for offer in [offer for offer in other.offers.values() if set(offer.seqs) <= carried.keys()]:
                 del other.offers[offer.number]
-                mailbox.settle(offer.seqs)
-        free = [seq for seq in carried if not mailbox.has_in_hand(seq)]
+                for mailbox, part in offer.parts.items():
+                    self._mailboxes.settle(mailbox, part)
+        free = [seq for seq, mailbox in carried.items() if not self._mailboxes.is_in_hand(mailbox, seq)]
         events = tuple(filter(None, map(self._log.event, free)))
         if not events:
             return None
-        offer = Offer(next(self._numbers), events)
-        mailbox.hold(lane, offer.seqs)
+        offer = Offer(
+            next(self._numbers), events, by_mailbox((carried[event.seq], event.seq) for event in events)
+        )
+        for mailbox, part in offer.parts.items():
+            self._mailboxes.get(mailbox).hold(lane, part)
         lane.offers[offer.number] = offer
         self._watch_offers(read_agent(self._log.rows, lane.agent))
         return offer
 
-    def _is_carried(self, agent: str, seq: int) -> bool:
-        entry = read_entry(self._log.rows, seq, agent)
+    def _is_carried(self, mailbox: str, seq: int) -> bool:
+        entry = read_entry(self._log.rows, seq, mailbox)
         return entry is not None and is_carried(entry)
 
     # Closed gates
 
     async def let_go(self, agent: str) -> None:
-        """Queue again the held messages that no gate stops any more."""
+        """Queue again the held messages that no gate stops any more, or that are of another session now."""
+        known = read_agent(self._log.rows, agent)
+        reached = () if known is None else mailboxes_of_lanes(self._log.rows, known)
 
-        def is_over(reason: str) -> bool:
+        def is_over(mailbox: str, reason: str) -> bool:
+            if mailbox not in reached:
+                return True
             if reason == DIALOG:
                 has_dialog = any(lane.is_behind_dialog for lane in self.lanes.get(agent, ()))
                 return not has_dialog and self._asked(agent) is None
@@ -417,15 +471,20 @@ class Offering:
     async def hold_long(self, lane: Lane) -> None:
         """Hold the messages that have waited for `SHUT_S` at a closed gate, and check the others later."""
         while (agent := read_agent(self._log.rows, lane.agent)) and self._shut(agent) is lane:
-            waiting = behind_gate(self._log, agent, lane, self._mailboxes.get(lane.agent))
             since = self._clock.now_ms() - _SHUT_MS
-            if long := [event for event in waiting if event.ts <= since]:
-                asleep = DIALOG if self._asked(lane.agent) is lane else ASLEEP
-                await self._hold_back(lane, long, lane.level.reason if lane.is_terminal else asleep)
-                continue
-            if waiting:
-                self._backoff.watch_again(lane, (min(event.ts for event in waiting) - since) / 1000)
-            return
+            later: list[int] = []
+            for name in mailboxes_of_lanes(self._log.rows, agent):
+                waiting = behind_gate(self._log, agent, lane, self._mailboxes.get(name))
+                if long := [event for event in waiting if event.ts <= since]:
+                    asleep = DIALOG if self._asked(lane.agent) is lane else ASLEEP
+                    reason = lane.level.reason if lane.is_terminal else asleep
+                    await self._hold_back(lane, name, long, reason)
+                    break
+                later += [event.ts for event in waiting]
+            else:
+                if later:
+                    self._backoff.watch_again(lane, (min(later) - since) / 1000)
+                return
 
     def _shut(self, agent: Agent | None) -> Lane | None:
         if agent is None:
@@ -438,17 +497,17 @@ class Offering:
         known = read_agent(self._log.rows, agent)
         return None if known is None else asked_lane(known, self.lanes.get(agent, ()))
 
-    async def _hold_back(self, lane: Lane, events: Sequence[Event], reason: str) -> None:
-        mailbox = self._mailboxes.get(lane.agent)
+    async def _hold_back(self, lane: Lane, name: str, events: Sequence[Event], reason: str) -> None:
+        mailbox = self._mailboxes.get(name)
         seqs = [event.seq for event in events]
         mailbox.hold(lane, seqs)
         try:
-            await self.gated.hold_back(lane.agent, events, lane=lane.word, reason=reason)
+            await self.gated.hold_back(name, events, lane=lane.word, reason=reason)
         finally:
             mailbox.put_back(lane, seqs)
 
     def forget_idle(self, agent: str) -> None:
-        """Drop the mailbox of an agent that has no lanes, if it is unused."""
+        """Drop the mailbox of a session, or of an agent that has no lanes, if it is unused."""
         if agent not in self.lanes:
             self._mailboxes.forget_idle(agent)
 
@@ -474,6 +533,8 @@ class Offering:
     async def tell_stuck(self, lane: Lane) -> None:
         """Notify the senders of messages in the composer that a dialog covers it."""
         if lane.is_behind_dialog:
-            open_now = [event for offer in lane.offers.values() for event in offer.events]
-            texts = [event for event in open_now if not is_raw(event)]
-            await self.gated.tell(lane.agent, texts, reason=DIALOG)
+            open_now = [(offer, mailbox) for offer in lane.offers.values() for mailbox in offer.parts]
+            for offer, mailbox in open_now:
+                events = [event for event in offer.events if event.seq in offer.parts[mailbox]]
+                texts = [event for event in events if not is_raw(event)]
+                await self.gated.tell(mailbox, texts, reason=DIALOG)

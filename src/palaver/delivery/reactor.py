@@ -1,7 +1,7 @@
 """Deliver after each event: choose a reader or lane per message, and report every outcome to the ledger."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from palaver.clock import Clock
 from palaver.delivery.lanes import NATIVE_S, Backoff, SilenceLimits
 from palaver.delivery.ledger import Ledger, expiring
-from palaver.delivery.mailbox import Mailboxes, QueueReader
+from palaver.delivery.mailbox import Mailboxes, QueueReader, by_mailbox
 from palaver.delivery.offers import Offering
 from palaver.errors import PalaverError
 from palaver.log.api import EventKey, EventKind, Log
@@ -18,12 +18,16 @@ from palaver.protocol.events import (
     AGENT_TYPES,
     BYE,
     HELLO,
+    SESSION_CREATED,
+    SESSION_REMOVED,
     STATE_TYPES,
     AgentState,
     DeliveryReport,
     Grade,
     LifeChanged,
     MessageSent,
+    SessionCreated,
+    SessionRemoved,
     State,
 )
 from palaver.protocol.lanes import (
@@ -37,13 +41,22 @@ from palaver.protocol.lanes import (
     OfferOutcome,
 )
 from palaver.protocol.message import MESSAGE, is_raw
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.priority import format_priority
 from palaver.protocol.query import Passes
 from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY, FireWatch
-from palaver.state.agents import agents_with_carried, find_mail, read_agent
+from palaver.state.agents import (
+    agents_with_carried,
+    find_mail,
+    mailbox_on_lane,
+    mailboxes_with_carried,
+    read_agent,
+    read_session_entries,
+)
 from palaver.state.fold import agent_of
-from palaver.state.rows import answered_seq, deliverable
+from palaver.state.paths import read_agent_session
+from palaver.state.rows import MailKind, answered_seq, deliverable
 from palaver.state.watches import read_seen_requests
 
 # --------------------
@@ -57,6 +70,7 @@ async def take_word(
     log: Log,
     ledger: Ledger,
     lane: Lane,
+    mailbox: str,
     seqs: Sequence[int],
     answer: OfferOutcome,
     *,
@@ -64,26 +78,26 @@ async def take_word(
     reason: str = "",
     evidence: str = "",
 ) -> None:
-    """Write the outcome of some messages: seen, unconfirmed, refused, or queued again.
+    """Write the outcome of some messages of a mailbox: seen, unconfirmed, refused, or queued again.
 
     Refused raw keys stay refused, because they were meant for this terminal at that time. Other refused
     messages are queued again for another lane.
     """
     if answer is OfferOutcome.SEEN:
         grade = grade or Grade.HANDED
-        await ledger.report(lane.agent, seqs, State.SEEN, lane=lane.word, grade=grade, evidence=evidence)
+        await ledger.report(mailbox, seqs, State.SEEN, lane=lane.word, grade=grade, evidence=evidence)
         return
     if answer is OfferOutcome.UNCONFIRMED:
-        await ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
+        await ledger.unconfirmed(mailbox, seqs, lane=lane.word)
         return
     if answer is OfferOutcome.REFUSED:
         if keys := [event for event in map(log.event, seqs) if event is not None and is_raw(event)]:
-            await ledger.refused(lane.agent, keys, lane=lane.word, reason=reason, evidence=evidence)
+            await ledger.refused(mailbox, keys, lane=lane.word, reason=reason, evidence=evidence)
         lane.refused.update(seqs)
-    doubted = [seq for seq in seqs if _is_doubted(ledger, seq, lane.agent)]
-    await _queue_again(ledger, lane, list(filter(None, map(log.event, doubted))), reason)
+    doubted = [seq for seq in seqs if _is_doubted(ledger, seq, mailbox)]
+    await _queue_again(ledger, lane, mailbox, list(filter(None, map(log.event, doubted))), reason)
     on_their_way = [seq for seq in seqs if seq not in doubted]
-    await ledger.report(lane.agent, on_their_way, State.QUEUED, lane=lane.word, reason=reason)
+    await ledger.report(mailbox, on_their_way, State.QUEUED, lane=lane.word, reason=reason)
 
 
 def keep_late(lane: Lane, offer: Offer) -> None:
@@ -104,28 +118,32 @@ async def take_late_word(
     offer = lane.late.get(number)
     if offer is None:
         return
-    if answer is OfferOutcome.SEEN:
-        grade = grade or Grade.HANDED
-        await ledger.report(lane.agent, offer.seqs, State.SEEN, lane=lane.word, grade=grade)
-    elif answer is not OfferOutcome.UNCONFIRMED:
-        doubted = [event for event in offer.events if _is_doubted(ledger, event.seq, lane.agent)]
-        await _queue_again(ledger, lane, doubted, reason)
+    for mailbox, seqs in offer.parts.items():
+        if answer is OfferOutcome.SEEN:
+            grade = grade or Grade.HANDED
+            await ledger.report(mailbox, seqs, State.SEEN, lane=lane.word, grade=grade)
+        elif answer is not OfferOutcome.UNCONFIRMED:
+            part = (event for event in offer.events if event.seq in seqs)
+            doubted = [event for event in part if _is_doubted(ledger, event.seq, mailbox)]
+            await _queue_again(ledger, lane, mailbox, doubted, reason)
     # Only after the write: if it fails, the same outcome can be reported again.
     lane.late.pop(number, None)
 
 
-def _is_doubted(ledger: Ledger, seq: int, agent: str) -> bool:
-    entry = ledger.entry(seq, agent)
+def _is_doubted(ledger: Ledger, seq: int, mailbox: str) -> bool:
+    entry = ledger.entry(seq, mailbox)
     return entry is not None and entry.unconfirmed
 
 
-async def _queue_again(ledger: Ledger, lane: Lane, doubted: Sequence[Event], reason: str) -> None:
+async def _queue_again(
+    ledger: Ledger, lane: Lane, mailbox: str, doubted: Sequence[Event], reason: str
+) -> None:
     """Queue unconfirmed messages again with their old priority and order, except raw keys."""
     for event in doubted:
         if not is_raw(event):
             priority = format_priority(deliverable(event).priority)
             await ledger.report(
-                lane.agent, (event.seq,), State.QUEUED, lane=lane.word, reason=reason, priority=priority
+                mailbox, (event.seq,), State.QUEUED, lane=lane.word, reason=reason, priority=priority
             )
 
 
@@ -136,7 +154,8 @@ async def _queue_again(ledger: Ledger, lane: Lane, doubted: Sequence[Event], rea
 # of state, a lane that opens or reports an outcome, a reader that ends) leads to one check of one agent. The
 # cost of a check depends neither on the backlog of the agent nor on other agents.
 
-_HANDLED: Final[frozenset[EventKey]] = AGENT_TYPES | {MESSAGE, EventKind.DELIVERED, DELIVERY}
+_SESSION_TYPES: Final = frozenset({SESSION_CREATED, SESSION_REMOVED})
+_HANDLED: Final[frozenset[EventKey]] = AGENT_TYPES | _SESSION_TYPES | {MESSAGE, EventKind.DELIVERED, DELIVERY}
 
 _AT_ONCE: Final = 500
 """Messages that expire in one step."""
@@ -180,7 +199,7 @@ class DeliveryReactor:
             waits=self._reader_waits,
         )
         self._answering: dict[str, float] = {}
-        """Agents that follow their messages and have read a request, and when they count as idle."""
+        """Mailboxes of agents that follow them and have read a request, and when these count as idle."""
         self._backoff = Backoff(clock, self._time_changed, native_wait_s=native_wait_s)
         self._silence = SilenceLimits(clock, self._time_changed)
         self._offering = Offering(
@@ -203,10 +222,10 @@ class DeliveryReactor:
     def take(
         self, agent: str, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
     ) -> QueueReader:
-        """Open a reader of an agent's mailbox. The caller must have checked the right to read it.
+        """Open a reader of the mailbox of an agent or session. The caller must have checked the right to it.
 
         At most `window` messages are handed out and not settled; 0 means no limit. A reader with `is_pushed`
-        receives only the messages that the agent's state allows.
+        receives only the messages that the agent's state allows, and no handled copies.
         """
         mailbox = self._mailboxes.get(agent)
         return mailbox.open(passes=passes, window=window, is_pushed=is_pushed)
@@ -224,25 +243,25 @@ class DeliveryReactor:
     def _give_up(self, agent: str, events: Sequence[Event]) -> None:
         self._tasks.create_task(self._offering.give_up(agent, events))
 
-    def _reader_waits(self, agent: str, is_pushed: bool) -> None:
+    def _reader_waits(self, mailbox: str, is_pushed: bool) -> None:
         """Look for requests that an agent has read and not answered, now that it waits for messages again.
 
         A program that follows its messages waits again at once, so it has a short time for its answer.
         """
-        if not read_seen_requests(self._log.rows, agent):
+        if not read_seen_requests(self._log.rows, split_mailbox(mailbox)[0]):
             return
         if is_pushed:
-            self._answering.setdefault(agent, self._clock.monotonic_s() + READ_S)
+            self._answering.setdefault(mailbox, self._clock.monotonic_s() + READ_S)
             self.deadline_changed()
         else:
-            self._tasks.create_task(self._tell_idle(agent))
+            self._tasks.create_task(self._tell_idle(mailbox))
 
-    async def _tell_idle(self, agent: str, *, after_ms: int = 0) -> None:
+    async def _tell_idle(self, mailbox: str, *, after_ms: int = 0) -> None:
         """Report requests that a waiting agent has read for at least `after_ms`; look at later ones again."""
-        now_ms = self._clock.now_ms()
+        now_ms, agent = self._clock.now_ms(), split_mailbox(mailbox)[0]
         for seq, seen_ms in read_seen_requests(self._log.rows, agent):
             if now_ms - seen_ms < after_ms:
-                self._answering[agent] = self._clock.monotonic_s() + READ_S
+                self._answering[mailbox] = self._clock.monotonic_s() + READ_S
                 continue
             with suppress(PalaverError):  # While the log is full; the next wait tries again.
                 await self._submit(FireWatch(agent=agent, request=seq, is_waiting=True))
@@ -332,7 +351,8 @@ class DeliveryReactor:
             return
         self.trace(lane.agent, offer.seqs, f"answered {answer}", lane.word, reason or grade)
         details = {"grade": grade, "reason": reason, "evidence": evidence}
-        await take_word(self._log, self._ledger, lane, offer.seqs, answer, **details)
+        for mailbox, seqs in offer.parts.items():
+            await take_word(self._log, self._ledger, lane, mailbox, seqs, answer, **details)
         is_keys = all(is_raw(event) for event in offer.events)
         if answer is OfferOutcome.DEFERRED:
             self._backoff.defer(lane, is_raw=is_keys)
@@ -342,8 +362,12 @@ class DeliveryReactor:
             lane.are_keys_deferred = False  # The keys waited for the end of this offer.
         lane.arrived.discard(number)
         if lane.offers.pop(number, None) is not None:
-            self._mailboxes.get(lane.agent).put_back(lane, offer.seqs)
+            self._put_back_parts(lane, offer.parts)
         self._offering.look(lane.agent)
+
+    def _put_back_parts(self, lane: Lane, parts: Mapping[str, Sequence[int]]) -> None:
+        for mailbox, seqs in parts.items():
+            self._mailboxes.get(mailbox).put_back(lane, seqs)
 
     def take_up(self, lane: Lane, seqs: Sequence[int]) -> Offer | None:
         """Return an offer for messages that the lane's holder still has from an earlier connection.
@@ -361,7 +385,12 @@ class DeliveryReactor:
     ) -> None:
         """Write the outcome of messages of an earlier connection, as the lane's holder remembers it."""
         self.trace(lane.agent, seqs, f"remembered {answer}", lane.word, grade)
-        await take_word(self._log, self._ledger, lane, seqs, answer, grade=grade)
+        for mailbox, part in self._parts(lane, seqs).items():
+            await take_word(self._log, self._ledger, lane, mailbox, part, answer, grade=grade)
+
+    def _parts(self, lane: Lane, seqs: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Return the mailboxes of messages that a lane carried, and the seqs of each."""
+        return by_mailbox((mailbox_on_lane(self._log.rows, lane.agent, seq), seq) for seq in seqs)
 
     async def recovered(self, lane: Lane, *, knows_all: bool = True, since_ms: int = 0) -> None:
         """Conclude that a lane has reported all it remembers: other messages of its kind become unconfirmed.
@@ -373,14 +402,16 @@ class DeliveryReactor:
         """
         lane.has_reported_all = lane.ability.remembers and knows_all
         if (lane.ability.remembers or since_ms) and knows_all:
-            await self._never_came(lane, self._mailboxes.unclaimed(lane.agent, lane.word, since_ms=since_ms))
+            for mailbox in mailboxes_with_carried(self._log.rows, lane.agent):
+                lost = self._mailboxes.unclaimed(mailbox, lane.word, since_ms=since_ms)
+                await self._never_came(lane, mailbox, lost)
         await self._doubt(lane.agent, lane.word)
 
-    async def _never_came(self, lane: Lane, seqs: Sequence[int]) -> None:
+    async def _never_came(self, lane: Lane, mailbox: str, seqs: Sequence[int]) -> None:
         lost = [event for event in map(self._log.event, seqs) if event]
         if texts := [event.seq for event in lost if not is_raw(event)]:
             reason = "it never reached its lane"
-            await self._ledger.report(lane.agent, texts, State.QUEUED, lane=lane.word, reason=reason)
+            await self._ledger.report(mailbox, texts, State.QUEUED, lane=lane.word, reason=reason)
 
     async def close_lane(self, lane: Lane) -> None:
         """Remove a lane. Its open offers stay submitted and unconfirmed, and the senders are notified.
@@ -394,23 +425,27 @@ class DeliveryReactor:
         self._lanes[lane.agent].remove(lane)
         if not self._lanes[lane.agent]:
             del self._lanes[lane.agent]
-        seqs = [seq for offer in lane.offers.values() for seq in offer.seqs]
+        offers = list(lane.offers.values())
         lane.offers.clear()
-        self.trace(lane.agent, seqs, "lane closed", lane.word, "")
+        copies = [(mailbox, seq) for offer in offers for mailbox, part in offer.parts.items() for seq in part]
+        parts = by_mailbox(copies)
+        self.trace(lane.agent, [seq for _, seq in copies], "lane closed", lane.word, "")
         self._backoff.forget(lane)
         self._silence.forget(lane)
         # These are still submitted, so no reader or lane takes them.
-        self._mailboxes.get(lane.agent).put_back(lane, seqs)
+        self._put_back_parts(lane, parts)
         self._offering.forget_idle(lane.agent)
         known = read_agent(self._log.rows, lane.agent)
-        if not seqs:
+        if not parts:
             pass
         elif not (lane.ability.remembers and known is not None and not known.left):
-            await self._ledger.unconfirmed(lane.agent, seqs, lane=lane.word)
+            for mailbox, seqs in parts.items():
+                await self._ledger.unconfirmed(mailbox, seqs, lane=lane.word)
         elif any(
             one.has_reported_all and one.ability == lane.ability for one in self._lanes.get(lane.agent, ())
         ):
-            await self._never_came(lane, seqs)  # Its holder has reconnected and did not have them.
+            for mailbox, seqs in parts.items():  # Its holder has reconnected and did not have them.
+                await self._never_came(lane, mailbox, seqs)
             await self._doubt(lane.agent, lane.word)
         else:
             self._silence.stray(lane.agent)
@@ -432,24 +467,31 @@ class DeliveryReactor:
                     self._offering.gated.forget_told(event.sender)
                 self._tasks.create_task(self._doubt(event.sender))  # A session has started or ended.
                 self._tasks.create_task(self._offering.let_go(event.sender))
-            elif event.type in STATE_TYPES:
+            elif event.type in STATE_TYPES or (isinstance(life, LifeChanged) and life.has_agent):
                 self._on_state(agent_of(event))
+            elif isinstance(life, SessionCreated | SessionRemoved):
+                self._on_state(life.agent)  # The lanes of the agent may reach another session now.
             elif isinstance(life, LifeChanged) and life.is_ready:
                 self._tasks.create_task(self._tell_unsure(event.sender))
 
     def _on_mail(self, event: Event) -> None:
         mail = deliverable(event)
         for name in mail.delivered_to:
-            self._resume(name)
-            self._wake(name)
+            if mail.kind_for(name) is MailKind.HANDLED:
+                self._mailboxes.wake(name, is_behind=False)  # Only for readers: no lane may have it.
+            else:
+                self._resume(split_mailbox(name)[0])
+                self._wake(name)
         if mail.expires:
             self.deadline_changed()
         message = event.body
         if not isinstance(message, MessageSent):
             return
-        answered = answered_seq(event)
-        if answered is not None and find_mail(self._log.rows, event.sender, answered) is None:
-            self._mailboxes.settle(event.sender, [answered])
+        rows, answered = self._log.rows, answered_seq(event)
+        if answered is not None:
+            for mailbox in (event.sender, *read_session_entries(rows, answered, event.sender)):
+                if find_mail(rows, mailbox, answered) is None:
+                    self._mailboxes.settle(mailbox, [answered])
         if message.dead:
             self._tasks.create_task(self._ledger.dead(event, message.dead))
 
@@ -459,8 +501,19 @@ class DeliveryReactor:
         if report.state == State.QUEUED:
             self._wake(report.agent, is_behind=True)
             self.deadline_changed()
+            if self._is_removed(report.agent):
+                self._tasks.create_task(
+                    self._ledger.report(
+                        report.agent, report.messages, State.DEAD, reason="the session was removed"
+                    )
+                )
         elif report.state != State.SUBMITTED or report.unconfirmed:
             self._mailboxes.settle(report.agent, report.messages)
+
+    def _is_removed(self, mailbox: str) -> bool:
+        """Return whether the session of a mailbox was removed, so that messages would wait indefinitely."""
+        agent, session = split_mailbox(mailbox)
+        return bool(session) and read_agent_session(self._log.rows, agent, session) is None
 
     def _on_state(self, agent: str) -> None:
         self._resume(agent)
@@ -470,14 +523,15 @@ class DeliveryReactor:
         for lane in self._lanes.get(agent, ()):
             self._backoff.resume(lane)
 
-    def _wake(self, agent: str, *, is_behind: bool = False) -> None:
-        self._mailboxes.wake(agent, is_behind=is_behind)
-        self._offering.look(agent)
+    def _wake(self, mailbox: str, *, is_behind: bool = False) -> None:
+        self._mailboxes.wake(mailbox, is_behind=is_behind)
+        self._offering.look(split_mailbox(mailbox)[0])
 
     async def _doubt(self, agent: str, lane: str = "") -> None:
         """Mark submitted messages that no lane has claimed as unconfirmed, optionally of one kind of lane."""
-        if lost := self._mailboxes.unclaimed(agent, lane):
-            await self._ledger.unconfirmed(agent, lost)
+        for mailbox in mailboxes_with_carried(self._log.rows, agent):
+            if lost := self._mailboxes.unclaimed(mailbox, lane):
+                await self._ledger.unconfirmed(mailbox, lost)
 
     async def _tell_unsure(self, agent: str) -> None:
         """Send a new session the seqs of unconfirmed messages, if its terminal is its only lane."""
@@ -514,10 +568,10 @@ class DeliveryReactor:
         for lane, number in self._silence.take_silent():
             await self.end_silence(lane, number)
         now_s = self._clock.monotonic_s()
-        for agent in [agent for agent, until_s in self._answering.items() if until_s <= now_s]:
-            del self._answering[agent]
-            if self._mailboxes.is_awaited(agent):
-                await self._tell_idle(agent, after_ms=round(READ_S * 1000))
+        for mailbox in [mailbox for mailbox, until_s in self._answering.items() if until_s <= now_s]:
+            del self._answering[mailbox]
+            if self._mailboxes.is_awaited(mailbox):
+                await self._tell_idle(mailbox, after_ms=round(READ_S * 1000))
         strays = self._silence.take_strays()
         try:
             while strays:
@@ -543,14 +597,17 @@ class DeliveryReactor:
 
     async def reclaim(self, lane: Lane, seqs: Sequence[int]) -> None:
         """Claim withdrawn messages again, because the model sees them after all: no lane may repeat them."""
-        mailbox = self._mailboxes.get(lane.agent)
-        free = [seq for seq in seqs if not mailbox.has_in_hand(seq)]
-        mailbox.hold(lane, free)
-        try:
-            await self._ledger.report(lane.agent, free, State.SUBMITTED, lane=lane.word)
-        finally:
-            mailbox.put_back(lane, free)
-        if (offer := self.take_up(lane, free)) is not None:
+        taken: list[int] = []
+        for name, part in self._parts(lane, seqs).items():
+            mailbox = self._mailboxes.get(name)
+            free = [seq for seq in part if not mailbox.has_in_hand(seq)]
+            taken += free
+            mailbox.hold(lane, free)
+            try:
+                await self._ledger.report(name, free, State.SUBMITTED, lane=lane.word)
+            finally:
+                mailbox.put_back(lane, free)
+        if (offer := self.take_up(lane, taken)) is not None:
             self.arrived(lane, offer.number)
 
     def next_deadline_ms(self) -> int | None:

@@ -25,7 +25,7 @@ from palaver.protocol.message import MESSAGE
 from palaver.protocol.requests import Submit
 from palaver.state.agents import read_agent, read_agents, read_entry, read_mail
 from palaver.state.fold import agent_of
-from palaver.state.rows import deliverable
+from palaver.state.rows import PUSHED, deliverable
 
 HELD: Final = USED_UP
 """Prefix of the reason of messages held here."""
@@ -132,9 +132,8 @@ class UsageLimits:
                 return  # a reader or lane has claimed them, or their state has changed since
 
     def _waiting(self, name: str) -> list[Event]:
-        mails = (
-            mail for mail in read_mail(self._log.rows, name) if mail.state == State.QUEUED and not mail.raw
-        )
+        open_now = read_mail(self._log.rows, name, PUSHED)
+        mails = (mail for mail in open_now if mail.state == State.QUEUED and not mail.raw)
         return list(filter(None, (self._log.event(mail.seq) for mail in islice(mails, _AT_ONCE))))
 
     def _plan(self, agent: Agent, until_ms: int | None) -> None:

@@ -24,6 +24,7 @@ from palaver.protocol.agent_text import MessageLine as FencedLine
 from palaver.protocol.agent_text import format_injection
 from palaver.protocol.events import Grade, Outcome, request_digest
 from palaver.protocol.lines import GONE, TAKEN, AnswerOp, GateOp, LaneOp, PermissionOp
+from palaver.protocol.paths import split_mailbox
 
 _LIMIT_DOUBTFUL: Final = 100
 
@@ -291,7 +292,7 @@ def fenced(messages: tuple[NativeOffer, ...], recipient: str) -> str:
             seq=message.seq,
             sender=message.sender,
             recipient=recipient,
-            others=max(0, len(message.delivered_to) - 1),
+            others=max(0, len({split_mailbox(name)[0] for name in message.delivered_to}) - 1),
             intent=message.intent,
             thread=message.thread,
             text=message.text,

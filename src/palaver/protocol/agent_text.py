@@ -26,6 +26,7 @@ from palaver.errors import BadRequest
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import BROADCAST, INTENTS, REQUEST, SYSTEM, readable_text
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.tasks import TASK_CREATE
 
 # --------------------
@@ -448,7 +449,7 @@ def injection_line(event: Event, recipient: str, device: str) -> MessageLine:
         device=None if event.device == device else event.device,
         sender=event.sender,
         recipient=recipient,
-        others=max(0, len(names) - 1),
+        others=max(0, len({split_mailbox(name)[0] for name in names}) - 1),
         intent=message.intent,
         thread=message.thread,
         text=readable_text(event),

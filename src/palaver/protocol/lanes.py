@@ -6,7 +6,7 @@ with the lane; then it stays submitted and unconfirmed. A timeout never sends a 
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,6 +84,8 @@ class Offer:
 
     number: int
     events: tuple[Event, ...]
+    parts: Mapping[str, tuple[int, ...]]
+    """The mailboxes that they come from, the agent's own or those of its sessions, and the seqs from each."""
 
     @property
     def seqs(self) -> tuple[int, ...]:

@@ -19,10 +19,11 @@ from palaver.protocol.agent_text import format_message_file
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import SEAT_TYPES, MessageSent, State, TextRemoved
 from palaver.protocol.message import MESSAGE, is_lost, is_raw, readable_text
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.redaction import REDACTED_TYPE
 from palaver.state.agents import find_mail, read_agent, read_agents
 from palaver.state.fold import agent_of
-from palaver.state.rows import deliverable
+from palaver.state.rows import PUSHED, deliverable, kind_of_key
 
 _LIMIT_WAITING: Final = 10_000
 
@@ -97,15 +98,18 @@ class MessageFiles:
     def _add(self, event: Event) -> None:
         if is_raw(event) or is_lost(event) or (isinstance(event.body, MessageSent) and event.body.bare):
             return
-        for name in self._in_terminals.intersection(deliverable(event).delivered_to):
-            if self._is_queued(name, event.seq) and len(self._waiting) < _LIMIT_WAITING:
+        for mailbox in deliverable(event).delivered_to:
+            name = split_mailbox(mailbox)[0]
+            is_typed = name in self._in_terminals and self._is_queued(mailbox, event.seq)
+            if is_typed and len(self._waiting) < _LIMIT_WAITING:
                 self._waiting.append(
                     _FileCopy(agent=name, id=event.id, ts=event.ts, text=readable_text(event))
                 )
 
-    def _is_queued(self, name: str, seq: int) -> bool:
-        found = find_mail(self._log.rows, name, seq)
-        return found is not None and found[1].state == State.QUEUED
+    def _is_queued(self, mailbox: str, seq: int) -> bool:
+        """Return whether a message waits and may be typed. A handled copy is never typed."""
+        found = find_mail(self._log.rows, mailbox, seq)
+        return found is not None and found[1].state == State.QUEUED and kind_of_key(found[0]) in PUSHED
 
     async def _write(self) -> None:
         while self._waiting:

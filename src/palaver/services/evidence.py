@@ -25,7 +25,14 @@ from palaver.protocol.requests import ReportDelivery, SetStatus
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
-from palaver.state.agents import agents_with_carried, read_carried, read_entry, read_unsure
+from palaver.state.agents import (
+    agents_with_carried,
+    carried_by_lanes,
+    mailbox_on_lane,
+    read_entry,
+    read_lane_entry,
+    read_unsure,
+)
 from palaver.state.rows import deliverable
 
 # --------------------
@@ -577,7 +584,7 @@ class HookOutcomes:
                     path.unlink()
         left = self._left()
         for agent in agents_with_carried(self._queries.rows) if left else ():
-            found = await self._requests(agent, read_carried(self._queries.rows, agent))
+            found = await self._requests(agent, carried_by_lanes(self._queries.rows, agent))
             lost = {seq: key for seq, (_, key) in found.items() if left.get(key) == _LOST}
             await self._queue_again(agent, lost)
 
@@ -595,7 +602,7 @@ class HookOutcomes:
         rows, agent = self._queries.rows, conversation.agent
         in_hand = {seq for offer in conversation.lane.offers.values() for seq in offer.seqs}
         open_now = [
-            seq for seq in (*read_carried(rows, agent), *read_unsure(rows, agent)) if seq not in in_hand
+            seq for seq in (*carried_by_lanes(rows, agent), *read_unsure(rows, agent)) if seq not in in_hand
         ]
         found = await self._requests(agent, open_now)
         own = request.key if request.is_repeat else ""
@@ -641,7 +648,7 @@ class HookOutcomes:
     async def _requests(self, agent: str, seqs: Iterable[int]) -> dict[int, tuple[HookStep, str]]:
         """Return step and request key of the messages whose last lane was a hook."""
         rows = self._queries.rows
-        entries = [(seq, read_entry(rows, seq, agent)) for seq in seqs]
+        entries = [(seq, read_lane_entry(rows, seq, agent)) for seq in seqs]
         wanted = {seq for seq, entry in entries if entry and entry.lane == _HOOK}
         if not wanted:
             return {}
@@ -656,11 +663,12 @@ class HookOutcomes:
 
     async def _queue_again(self, agent: str, lost: dict[int, str]) -> None:
         for seq in lost:
-            event, entry = self._queries.event(seq), read_entry(self._queries.rows, seq, agent)
+            mailbox = mailbox_on_lane(self._queries.rows, agent, seq)
+            event, entry = self._queries.event(seq), read_entry(self._queries.rows, seq, mailbox)
             assert event is not None
             assert entry is not None  # both were read to find the request
             again = DeliveryReport(
-                agent=agent,
+                agent=mailbox,
                 messages=(seq,),
                 state=State.QUEUED,
                 lane=_HOOK,

@@ -13,6 +13,7 @@ import msgspec
 
 from palaver.broker.context import Sent
 from palaver.broker.messages import recipients_of
+from palaver.delivery.mailbox import mailboxes_of_lanes
 from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, Unavailable
 from palaver.home import find_message
@@ -29,6 +30,7 @@ from palaver.protocol.message import (
     is_lost,
     readable_text,
 )
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.priority import Priority, format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
@@ -53,6 +55,7 @@ from palaver.state.agents import (
     read_entry,
     read_mail,
     read_receivers,
+    read_seen,
     read_session,
     read_unread,
     read_unread_of_all,
@@ -60,7 +63,17 @@ from palaver.state.agents import (
     read_unsure_of_all,
 )
 from palaver.state.rooms import read_memberships
-from palaver.state.rows import MAIL, LedgerEntry, Rows, decode_mail, mail_prefix, priority_of_key
+from palaver.state.rows import (
+    MAIL,
+    PUSHED,
+    LedgerEntry,
+    Rows,
+    decode_mail,
+    kind_of_key,
+    mail_prefix,
+    priority_of_key,
+)
+from palaver.state.watches import walk
 
 _LATELY: Final = 200
 """Messages of a sender that are searched for the last one to each recipient."""
@@ -137,7 +150,7 @@ def agent_with_queue(services: Services, agent: Agent) -> AgentView:
     """Return one agent together with the number of its waiting messages, its folder and its gates."""
     return msgspec.structs.replace(
         agent_view(services, agent),
-        queue=queue_view(services.queries.rows, agent.name),
+        queue=queue_view(services.queries.rows, agent),
         gates=gates_view(services, agent.name),
     )
 
@@ -272,7 +285,7 @@ async def files_view(services: Services, event: Event) -> dict[str, str]:
     home, content = str(services.daemon.home), format_message_file(readable_text(event))
 
     def find() -> dict[str, str]:
-        names = recipients_of(event)
+        names = _agents_of(event)
         found = {name: find_message(home, name, event.id, event.ts, content) for name in names}
         return {name: path for name, path in found.items() if path}
 
@@ -338,9 +351,10 @@ def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit
 async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
     """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
     events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
-    newest = {name: event for event in events for name in recipients_of(event)}
+    newest = {name: event for event in events for name in _agents_of(event)}
     return {
-        name: LastSent(seq=event.seq, state=_state(services, event, name)) for name, event in newest.items()
+        name: LastSent(seq=event.seq, state=_best_state(services, event, name))
+        for name, event in newest.items()
     }
 
 
@@ -366,14 +380,25 @@ async def recently_sent(services: Services, sender: str) -> list[RecentMessage]:
 
 
 def _read_by(services: Services, event: Event) -> RecentMessage:
-    names = recipients_of(event)
+    names = _agents_of(event)
     return RecentMessage(
         seq=event.seq,
         ts=event.ts,
         text=readable_text(event),
-        read_by=tuple(name for name in names if _state(services, event, name) in _READ),
+        read_by=tuple(name for name in names if _best_state(services, event, name) in _READ),
         total=len(names),
     )
+
+
+def _agents_of(event: Event) -> tuple[str, ...]:
+    """Return the recipients of a message, and for each session its agent, each once."""
+    return tuple(dict.fromkeys(split_mailbox(name)[0] for name in recipients_of(event)))
+
+
+def _best_state(services: Services, event: Event, name: str) -> str:
+    """Return the state of a message for an agent; if one of its sessions has read it, that of the session."""
+    seen = read_seen(services.queries.rows, event.seq, name, _READ)
+    return _state(services, event, name) if seen is None else seen.state
 
 
 def _state(services: Services, event: Event, name: str) -> str:
@@ -416,23 +441,22 @@ def daemon_view(services: Services) -> DaemonView:
 # --------------------
 # Details of an agent for its page: queue, gates and terminal. Changes nothing.
 
-_PAGE: Final = 1000
 _ASK_S: Final = 1.0
 _TOLD: Final = ("cols", "rows", "last_activity")
 
 
-def queue_view(rows: Rows, name: str) -> dict[str, int]:
-    """Count the waiting messages of an agent by priority, and the held ones."""
+def queue_view(rows: Rows, agent: Agent) -> dict[str, int]:
+    """Count the messages that wait for the lanes of an agent by priority, and the held ones."""
     counts = {format_priority(priority): 0 for priority in Priority} | {"held": 0}
-    after = ""
-    while page := rows.scan(MAIL, mail_prefix(name), after=after, limit=_PAGE):
-        for key, value in page:
+    for mailbox in mailboxes_of_lanes(rows, agent):
+        for key, value in walk(rows, MAIL, mail_prefix(mailbox)):
             state = decode_mail(value).state
+            if kind_of_key(key) not in PUSHED:
+                continue
             if state == State.HELD:
                 counts["held"] += 1
             elif state == State.QUEUED:
                 counts[format_priority(priority_of_key(key))] += 1
-        after = page[-1][0]
     return counts
 
 
@@ -440,7 +464,7 @@ async def terminal_view(services: Services, agent: Agent) -> TerminalView:
     """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
     hold = services.agents.holds.get(agent.name)
     view = TerminalView(
-        queue=queue_view(services.queries.rows, agent.name),
+        queue=queue_view(services.queries.rows, agent),
         paused=agent.paused,
         last_activity=agent.since,
         gates=gates_view(services, agent.name),

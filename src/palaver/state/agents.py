@@ -3,9 +3,9 @@
 The folds of agents are in `fold.py`, those of mail and the ledger in `ledger.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import merge
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from palaver.protocol.agents import Agent, Seat
 from palaver.protocol.events import DeliveryReport, State, can_rise
 from palaver.protocol.message import HUMAN
+from palaver.protocol.paths import PLUS, split_mailbox
 from palaver.protocol.priority import Priority
 from palaver.state.rows import (
     CARRIED,
@@ -23,6 +24,7 @@ from palaver.state.rows import (
     UNREAD,
     UNSURE,
     LedgerEntry,
+    MailKind,
     OpenMessage,
     Rows,
     decode_count,
@@ -108,14 +110,49 @@ def read_entry(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
     return None if value is None else decode_entry(value)
 
 
+def read_session_entries(rows: Rows, seq: int, agent: str) -> dict[str, LedgerEntry]:
+    """Return the ledger entries of a message for the sessions of an agent, by mailbox."""
+    found = rows.scan(LEDGER, ledger_key(seq, f"{agent}{PLUS}"), limit=_LIMIT_LIST)
+    return {receiver_of_key(key)[1]: decode_entry(value) for key, value in found}
+
+
+def read_seen(
+    rows: Rows, seq: int, agent: str, states: Container[str] = frozenset({State.SEEN})
+) -> LedgerEntry | None:
+    """Return the entry of the copy that an agent has seen, its own or that of one of its sessions, or None.
+
+    `states` are the states that count as seen.
+    """
+    own = read_entry(rows, seq, agent)
+    if own is not None and own.state in states:
+        return own
+    sessions = read_session_entries(rows, seq, agent).values()
+    return next((entry for entry in sessions if entry.state in states), None)
+
+
+def mailbox_on_lane(rows: Rows, agent: str, seq: int) -> str:
+    """Return the mailbox whose copy of a message a lane of the agent carried last, or the agent itself."""
+    own = read_entry(rows, seq, agent)
+    if own is not None and own.submitted:
+        return agent
+    sessions = read_session_entries(rows, seq, agent)
+    last = max(sessions, key=lambda name: sessions[name].submitted, default=agent)
+    return last if last in sessions and sessions[last].submitted else agent
+
+
+def read_lane_entry(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
+    """Return the ledger entry of the copy of a message that a lane of the agent carried last."""
+    return read_entry(rows, seq, mailbox_on_lane(rows, agent, seq))
+
+
 def read_receivers(rows: Rows, seq: int) -> list[str]:
     """Return the recipients of a message from the ledger and open mail, by name.
 
-    For a message that does not name them any more: every agent is checked.
+    For a message that does not name them any more: every agent and every session with mail is checked.
     """
     prefix = ledger_key(seq, "")
     names = {key.removeprefix(prefix) for key, _ in rows.scan(LEDGER, prefix, limit=_LIMIT_LIST)}
-    known = [*(agent.name for agent in read_agents(rows)), HUMAN]
+    known = [*(agent.name for agent in read_agents(rows)), HUMAN, *read_unread_of_all(rows)]
     return sorted(names | {name for name in known if find_mail(rows, name, seq) is not None})
 
 
@@ -125,17 +162,24 @@ def read_unread(rows: Rows, agent: str) -> int:
     return 0 if value is None else decode_count(value)
 
 
+def count_handled(rows: Rows, agent: str) -> int:
+    """Return how many handled copies an agent can fetch. They are not unread. 1,000 are counted at most."""
+    mails = islice(read_mail(rows, agent, (MailKind.HANDLED,)), _LIMIT_LIST)
+    return sum(not mail.is_kept_back for mail in mails)
+
+
 def read_unread_of_all(rows: Rows) -> dict[str, int]:
-    """Return the number of open messages of each agent that has some."""
+    """Return the number of open messages of each mailbox that has some."""
     return {name: decode_count(value) for name, value in _all_rows(rows, UNREAD)}
 
 
 def read_unsure_of_all(rows: Rows) -> dict[str, tuple[int, ...]]:
-    """Return the seqs of unconfirmed messages of each agent that has some."""
-    found: dict[str, list[int]] = {}
+    """Return the seqs of unconfirmed messages of each agent that has some, as `read_unsure` does."""
+    found: dict[str, set[int]] = {}
     for key, _ in _all_rows(rows, UNSURE):
-        found.setdefault(key.rpartition("/")[0], []).append(seq_of_key(key))
-    return {name: tuple(seqs) for name, seqs in found.items()}
+        agent, _ = split_mailbox(key.rpartition("/")[0])
+        found.setdefault(agent, set()).add(seq_of_key(key))
+    return {name: tuple(sorted(seqs)) for name, seqs in found.items()}
 
 
 def _all_rows(rows: Rows, table: str) -> Iterator[tuple[str, bytes]]:
@@ -153,10 +197,10 @@ def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, OpenMessage] | Non
     return None
 
 
-def read_mail(rows: Rows, agent: str) -> Iterator[OpenMessage]:
-    """Iterate over the open mail of an agent in delivery order, quiet or not."""
+def read_mail(rows: Rows, agent: str, kinds: Iterable[MailKind] = MailKind) -> Iterator[OpenMessage]:
+    """Iterate over the open mail of an agent in delivery order, of all kinds or of some."""
     for priority in Priority:
-        yield from _of_priority(rows, agent, priority)
+        yield from _of_priority(rows, agent, priority, kinds)
 
 
 def read_mail_up_to(rows: Rows, agent: str, last: int) -> Iterator[OpenMessage]:
@@ -172,9 +216,11 @@ def read_mail_up_to(rows: Rows, agent: str, last: int) -> Iterator[OpenMessage]:
             yield from takewhile(lambda mail: mail.seq <= last, mails)
 
 
-def _of_priority(rows: Rows, agent: str, priority: Priority) -> Iterator[OpenMessage]:
-    """Iterate over the open mail of one priority, quiet and other mail merged in delivery order."""
-    parts = [_with_prefix(rows, mail_prefix(agent, priority, is_quiet=quiet)) for quiet in (False, True)]
+def _of_priority(
+    rows: Rows, agent: str, priority: Priority, kinds: Iterable[MailKind] = MailKind
+) -> Iterator[OpenMessage]:
+    """Iterate over the open mail of one priority, its kinds merged in delivery order."""
+    parts = [_with_prefix(rows, mail_prefix(agent, priority, kind)) for kind in kinds]
     return merge(*parts, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
 
 
@@ -187,24 +233,36 @@ def _with_prefix(rows: Rows, prefix: str) -> Iterator[OpenMessage]:
         after, size = page[-1][0], _MAIL_AT_ONCE
 
 
-def read_carried(rows: Rows, agent: str) -> list[int]:
-    """Return the seqs of an agent's mail in transit: submitted on a lane without an outcome."""
-    return [seq_of_key(key) for key, _ in rows.scan(CARRIED, f"{agent}/", limit=_LIMIT_LIST)]
+def read_carried(rows: Rows, mailbox: str) -> list[int]:
+    """Return the seqs of a mailbox's messages in transit: submitted on a lane without an outcome."""
+    return [seq_of_key(key) for key, _ in rows.scan(CARRIED, f"{mailbox}/", limit=_LIMIT_LIST)]
 
 
 def agents_with_carried(rows: Rows) -> list[str]:
-    """Return the agents that have mail in transit, by name."""
-    agents: set[str] = set()
-    after = ""
-    while page := rows.scan(CARRIED, "", after=after, limit=_LIMIT_LIST):
-        agents.update(key.rpartition("/")[0] for key, _ in page)
-        after = page[-1][0]
-    return sorted(agents)
+    """Return the agents whose lanes have mail in transit, by name."""
+    mailboxes = {key.rpartition("/")[0] for key, _ in _all_rows(rows, CARRIED)}
+    return sorted({split_mailbox(mailbox)[0] for mailbox in mailboxes})
+
+
+def mailboxes_with_carried(rows: Rows, agent: str) -> list[str]:
+    """Return the mailboxes of an agent and of its sessions that have mail in transit, by name."""
+    keys = [key for end in (PLUS, "/") for key, _ in rows.scan(CARRIED, f"{agent}{end}", limit=_LIMIT_LIST)]
+    return list(dict.fromkeys(key.rpartition("/")[0] for key in keys))
+
+
+def carried_by_lanes(rows: Rows, agent: str) -> list[int]:
+    """Return the seqs of all mail in transit on the lanes of an agent, with that of its sessions."""
+    mailboxes = mailboxes_with_carried(rows, agent)
+    return sorted({seq for mailbox in mailboxes for seq in read_carried(rows, mailbox)})
 
 
 def read_unsure(rows: Rows, agent: str) -> list[int]:
-    """Return the seqs of unconfirmed messages: lanes ended before an agent confirmed them."""
-    return [seq_of_key(key) for key, _ in rows.scan(UNSURE, f"{agent}/", limit=_LIMIT_LIST)]
+    """Return the seqs of unconfirmed messages: lanes ended before an agent confirmed them.
+
+    Those of its sessions are included, since the same lanes carried them.
+    """
+    keys = [key for end in ("/", PLUS) for key, _ in rows.scan(UNSURE, f"{agent}{end}", limit=_LIMIT_LIST)]
+    return sorted({seq_of_key(key) for key in keys})
 
 
 def read_held(rows: Rows) -> dict[int, list[str]]:

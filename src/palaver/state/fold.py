@@ -41,6 +41,7 @@ from palaver.protocol.events import (
     SettingChanged,
     StatusChanged,
 )
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.redaction import REDACTED_TYPE
 from palaver.protocol.tasks import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
 from palaver.state.agents import (
@@ -96,9 +97,10 @@ def agent_of(event: Event) -> str:
     if isinstance(body, MessageSent):  # Most events are messages, and none of the structs below.
         return event.sender
     match body:
+        case DeliveryReport(agent=mailbox):
+            return split_mailbox(mailbox)[0]
         case (
-            DeliveryReport(agent=str(name))
-            | AgentHello(agent=str(name))
+            AgentHello(agent=str(name))
             | AgentBye(agent=str(name))
             | AgentPaused(agent=str(name))
             | StatusChanged(agent=str(name))

@@ -6,8 +6,18 @@ import msgspec
 
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import DeliveryReport, MessageSent, State, can_rise
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.priority import Priority, parse_priority
-from palaver.state.agents import can_step, find_mail, is_carried, read_entry, read_line, read_unread
+from palaver.state.agents import (
+    can_step,
+    find_mail,
+    is_carried,
+    read_entry,
+    read_line,
+    read_session_entries,
+    read_unread,
+)
+from palaver.state.paths import session_used
 from palaver.state.rows import (
     CARRIED,
     EXPIRY,
@@ -19,6 +29,7 @@ from palaver.state.rows import (
     UNSURE,
     Change,
     LedgerEntry,
+    MailKind,
     OpenMessage,
     Rows,
     agent_key,
@@ -26,6 +37,7 @@ from palaver.state.rows import (
     deliverable,
     encode_row,
     expiry_key,
+    kind_of_key,
     ledger_key,
     mail_key,
     tip_key,
@@ -33,13 +45,14 @@ from palaver.state.rows import (
 from palaver.state.watches import read_reminder
 
 _IN_LINE: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
+_REACHED: Final = frozenset({State.SUBMITTED, State.SEEN})
 _NEW: Final = LedgerEntry(state=State.QUEUED, ts=0)
 
 
 class _Counter:
     """Counts open mail up and down while one event is applied, and writes each agent's row once.
 
-    Held mail does not count: its agent cannot take it.
+    Held mail does not count: its agent cannot take it. Nor does a handled copy: nothing waits for its agent.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -79,12 +92,13 @@ def opened_by_envelope(rows: Rows, event: Event) -> list[Change]:
 def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     found = deliverable(event)
     state = State.HELD if found.held else State.QUEUED
-    row = encode_row(OpenMessage(seq=event.seq, expires=found.expires, state=state, raw=found.is_raw))
+    mail = OpenMessage(seq=event.seq, expires=found.expires, state=state, raw=found.is_raw)
+    row = encode_row(mail)
     changes: list[Change] = []
     for agent in found.delivered_to:
-        is_quiet = found.is_quiet_for(agent)
-        changes.append((MAIL, mail_key(agent, found.priority, event.seq, is_quiet=is_quiet), row))
-        counter.add(agent, 0 if found.held else 1)
+        key = mail_key(agent, found.priority, event.seq, found.kind_for(agent))
+        changes.append((MAIL, key, row))
+        counter.add(agent, int(_is_unread(key, mail)))
         if found.held:
             entry = LedgerEntry(state=State.HELD, ts=event.ts, reason=found.held)
             changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(entry)))
@@ -94,11 +108,21 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     return changes
 
 
+def _is_unread(key: str, mail: OpenMessage) -> bool:
+    return not mail.is_kept_back and kind_of_key(key) is not MailKind.HANDLED
+
+
 def _answered_with_reminder(
     rows: Rows, event: Event, agent: str, seq: int, counter: _Counter, answer: int = 0
 ) -> list[Change]:
-    """Return the changes of a reply to its message and to a waiting reminder, which is now obsolete."""
+    """Return the changes of a reply to its message and to a waiting reminder, which is now obsolete.
+
+    The copies that have reached sessions of the author are answered with it.
+    """
     changes = _answered(rows, event, agent, seq, counter, answer)
+    for mailbox, entry in read_session_entries(rows, seq, agent).items():
+        if entry.state in _REACHED:
+            changes += _answered(rows, event, mailbox, seq, counter, answer)
     reminder = read_reminder(rows, agent, seq)
     if reminder is not None and reminder.last:
         changes += _answered(rows, event, agent, reminder.last, counter, answer)
@@ -148,7 +172,10 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     if report.author and report.answers and changes:
         answer = report.messages[0]
         changes += _answered_with_reminder(rows, event, report.author, report.answers, counter, answer)
-    changes += [(TIP, tip_key(report.agent, tip), b"1") for tip in report.tips]
+    agent, session = split_mailbox(report.agent)
+    changes += [(TIP, tip_key(agent, tip), b"1") for tip in report.tips]
+    if session and changes and report.state == State.SEEN:
+        changes += session_used(rows, report.agent, event.ts)
     return changes + counter.changes()
 
 
@@ -189,7 +216,7 @@ def _moved(report: DeliveryReport, ts: int, key: str, mail: OpenMessage, counter
     is_gated = report.state == State.HELD and bool(report.lane)
     moved = msgspec.structs.replace(mail, state=report.state, since=ts, is_gated=is_gated)
     changes: list[Change] = [(MAIL, key, encode_row(moved))]
-    counter.add(report.agent, mail.is_kept_back - moved.is_kept_back)
+    counter.add(report.agent, _is_unread(key, moved) - _is_unread(key, mail))
     if mail.is_kept_back != moved.is_kept_back:
         kept = b"1" if moved.is_kept_back else None
         changes.append((HELD, ledger_key(mail.seq, report.agent), kept))
@@ -213,7 +240,7 @@ def _lifted(agent: str, seq: int, old: LedgerEntry, new: LedgerEntry) -> list[Ch
 
 def _taken_out(agent: str, key: str, mail: OpenMessage, counter: _Counter) -> list[Change]:
     """Return the changes when one message leaves an agent's queue."""
-    counter.add(agent, 0 if mail.is_kept_back else -1)
+    counter.add(agent, -_is_unread(key, mail))
     changes: list[Change] = [(MAIL, key, None)]
     if mail.is_kept_back:
         changes.append((HELD, ledger_key(mail.seq, agent), None))

@@ -1,7 +1,7 @@
 """An agent's open mail and the ledger, as rows of the fold: their keys and their values. Pure.
 
     mail      waiting, held or submitted messages of an agent; the keys sort in delivery order
-    unread    their number, without held ones
+    unread    their number, without held ones and handled copies
     ledger    the state of each message for each recipient
     expiry    expiry times of waiting messages, soonest first
     carried   messages submitted on a lane without an outcome
@@ -10,10 +10,13 @@
     tip       the one-time tips that an agent has received
 
 Open mail sorts by priority, then by seq; `idle-first` newest first. So the next message of any agent is the
-first row under its name, however long its backlog is. Quiet mail, which wakes no agent, has separate keys per
-priority: a search for waking mail does not have to read it.
+first row under its name, however long its backlog is. Quiet mail, which wakes no agent, and handled copies,
+which no lane carries, have separate keys per priority: a search for waking mail does not have to read them.
+
+A session of an agent has its own mailbox, `agent+session`. Where a key names an agent, it may name that.
 """
 
+import enum
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -53,12 +56,24 @@ UNSURE: Final = "unsure"
 HELD: Final = "held"
 TIP: Final = "tip"
 
-_QUIET: Final = len(Priority)
-"""The offset of a priority's number in the keys of quiet mail."""
 _LARGEST_SEQ: Final = 10**15 - 1
 _SEQ_DIGITS: Final = 15
-_NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held"})
+_NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held", "handled"})
 """The fields of a message without which it cannot be delivered correctly."""
+
+
+class MailKind(enum.IntEnum):
+    """How a message reaches a recipient. A kind has one digit per priority in the keys of open mail."""
+
+    WAKING = 0
+    QUIET = 1
+    """It wakes no agent, and goes along with other messages."""
+    HANDLED = 2
+    """Sessions of the agent have a copy too: only a reader that fetches messages gets this one."""
+
+
+PUSHED: Final = (MailKind.WAKING, MailKind.QUIET)
+"""The kinds that lanes carry and that are pushed to readers."""
 
 
 class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,10 +131,14 @@ class Deliverable(msgspec.Struct, frozen=True):
     """The recipients that it wakes; None for all. For the others it is quiet."""
 
     is_raw: bool = False
+    handled: tuple[str, ...] = ()
+    """The agents whose copy is only for pull."""
 
-    def is_quiet_for(self, name: str) -> bool:
-        """Return whether it waits quietly for a recipient until other mail is delivered."""
-        return self.wakes is not None and name not in self.wakes
+    def kind_for(self, name: str) -> MailKind:
+        """Return how it reaches a recipient."""
+        if name in self.handled:
+            return MailKind.HANDLED
+        return MailKind.QUIET if self.wakes is not None and name not in self.wakes else MailKind.WAKING
 
 
 def deliverable(event: Event) -> Deliverable:
@@ -142,6 +161,7 @@ def deliverable(event: Event) -> Deliverable:
         message.held,
         message.wakes,
         message.raw is not None,
+        tuple(message.handled),
     )
 
 
@@ -161,29 +181,34 @@ def answered_seq(event: Event) -> int | None:
     return int(found) if found.isdecimal() and len(found) <= _SEQ_DIGITS else None
 
 
-def mail_key(agent: str, priority: Priority, seq: int, *, is_quiet: bool = False) -> str:
+def mail_key(agent: str, priority: Priority, seq: int, kind: MailKind = MailKind.WAKING) -> str:
     """Return the key of a waiting message in its agent's queue."""
     number = _LARGEST_SEQ - seq if priority is Priority.IDLE_FIRST else seq
-    return f"{mail_prefix(agent, priority, is_quiet=is_quiet)}{number:015d}"
+    return f"{mail_prefix(agent, priority, kind)}{number:015d}"
 
 
-def mail_prefix(agent: str, priority: Priority | None = None, *, is_quiet: bool = False) -> str:
-    """Return the prefix of all keys of an agent's open mail, or of one priority."""
-    return f"{agent}/" if priority is None else f"{agent}/{priority + _QUIET * is_quiet:d}"
+def mail_prefix(agent: str, priority: Priority | None = None, kind: MailKind = MailKind.WAKING) -> str:
+    """Return the prefix of all keys of an agent's open mail, or of one priority and kind."""
+    return f"{agent}/" if priority is None else f"{agent}/{priority + len(Priority) * kind:x}"
 
 
 def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
     """Return every key that one waiting message could have, the likeliest first."""
-    return tuple(
-        mail_key(agent, priority, seq, is_quiet=is_quiet)
-        for is_quiet in (False, True)
-        for priority in _LIKELIEST
-    )
+    return tuple(mail_key(agent, priority, seq, kind) for kind in MailKind for priority in _LIKELIEST)
 
 
 def priority_of_key(key: str) -> Priority:
     """Return the priority in a key of open mail."""
-    return Priority((int(key[key.rindex("/") + 1]) - 1) % _QUIET + 1)
+    return Priority(_digit(key) % len(Priority) + 1)
+
+
+def kind_of_key(key: str) -> MailKind:
+    """Return the kind in a key of open mail."""
+    return MailKind(_digit(key) // len(Priority))
+
+
+def _digit(key: str) -> int:
+    return int(key[key.rindex("/") + 1], 16) - 1
 
 
 def ledger_key(seq: int, agent: str) -> str:

@@ -20,6 +20,7 @@ from palaver.protocol.events import (
     WatchNotice,
 )
 from palaver.protocol.message import HUMAN, MESSAGE, REQUEST, SYSTEM
+from palaver.protocol.paths import split_mailbox
 from palaver.protocol.query import STORED_STATES
 from palaver.protocol.subscriptions import (
     DELIVERY,
@@ -36,7 +37,7 @@ from palaver.protocol.subscriptions import (
     parse_watch_id,
     subscription_from,
 )
-from palaver.state.agents import can_step, read_agent, read_entry
+from palaver.state.agents import can_step, read_agent, read_seen
 from palaver.state.rows import Change, Rows, agent_key, answered_seq, deliverable, encode_row, seq_of_key
 
 # --------------------
@@ -141,8 +142,8 @@ def read_open_requests(rows: Rows, agent: str, sender: str) -> list[Watch]:
 def read_seen_requests(rows: Rows, agent: str) -> list[tuple[int, int]]:
     """Return the newest watched requests that an agent has seen: the seq, and when it saw it in Unix ms."""
     newest = rows.scan(WATCHES, f"{agent}/", limit=_NEWEST, reverse=True)
-    entries = ((seq_of_key(key), read_entry(rows, seq_of_key(key), agent)) for key, _ in newest)
-    return [(seq, entry.seen) for seq, entry in entries if entry is not None and entry.state == State.SEEN]
+    entries = ((seq_of_key(key), read_seen(rows, seq_of_key(key), agent)) for key, _ in newest)
+    return [(seq, entry.seen) for seq, entry in entries if entry is not None]
 
 
 def read_due(rows: Rows, agent: str, request: int) -> WatchDue | None:
@@ -184,11 +185,11 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 
 def _watched(rows: Rows, event: Event) -> Iterable[Change]:
-    """Yield a watch per recipient, except the sender and the human, who has no status to wait for.
+    """Yield a watch per agent, except the sender and the human, who has no status to wait for.
 
-    It is due at once if the recipient has left: no later event would say so.
+    It is due at once if the agent has left: no later event would say so.
     """
-    for name in deliverable(event).delivered_to:
+    for name in _awaited(event):
         if name not in (event.sender, HUMAN):
             key = agent_key(name, event.seq)
             watch = Watch(agent=name, request=event.seq, sender=event.sender, ts=event.ts)
@@ -196,6 +197,11 @@ def _watched(rows: Rows, event: Event) -> Iterable[Change]:
             agent = read_agent(rows, name)
             if agent is not None and agent.left:
                 yield DUE, key, encode_row(WatchDue(state=STOPPED, cause=event.id))
+
+
+def _awaited(event: Event) -> Iterable[str]:
+    """Yield the agents whose reply is awaited. A session replies as its agent, which has a copy too."""
+    return (name for name in deliverable(event).delivered_to if not split_mailbox(name)[1])
 
 
 def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
@@ -245,15 +251,10 @@ def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only:
     due = encode_row(WatchDue(state=state, cause=event.id))
     changes: list[Change] = []
     for key, _ in walk(rows, WATCHES, f"{agent}/"):
-        is_owed = not is_seen_only or _has_seen(rows, seq_of_key(key), agent)
+        is_owed = not is_seen_only or read_seen(rows, seq_of_key(key), agent) is not None
         if is_owed and rows.get(DUE, key) is None:
             changes.append((DUE, key, due))
     return changes
-
-
-def _has_seen(rows: Rows, request: int, agent: str) -> bool:
-    entry = read_entry(rows, request, agent)
-    return entry is not None and entry.state == State.SEEN
 
 
 def _by_added(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -373,8 +374,8 @@ def _reminder_by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 
 def _waited_for(event: Event) -> Iterable[Change]:
-    """Yield a row per recipient, except the sender and the human: neither is reminded."""
-    for name in deliverable(event).delivered_to:
+    """Yield a row per agent, except the sender and the human: neither is reminded."""
+    for name in _awaited(event):
         if name not in (event.sender, HUMAN):
             reminder = Reminder(agent=name, request=event.seq, sender=event.sender)
             yield REMINDERS, agent_key(name, event.seq), encode_row(reminder)
@@ -403,11 +404,11 @@ def _reminder_by_report(rows: Rows, event: Event, agent: str) -> list[Change]:
 
 
 def _by_seeing(rows: Rows, event: Event, report: DeliveryReport) -> list[Change]:
-    known = read_agent(rows, report.agent)
+    known = read_agent(rows, split_mailbox(report.agent)[0])
     if known is None or known.left or known.state != AgentState.IDLE:
         return []
     due = ReminderDue(state=AgentState.IDLE.value, cause=event.id, since=event.ts)
-    return _due(rows, report.agent, due, seen=frozenset(report.messages))
+    return _due(rows, known.name, due, seen=frozenset(report.messages))
 
 
 def _reminder_by_status(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -430,14 +431,9 @@ def _due(rows: Rows, agent: str, due: ReminderDue, *, seen: Container[int] = ())
         parts = [seq for seq in (reminder.request, reminder.last) if seq]
         known = rows.get(REMINDER_DUE, key)
         is_due = known is not None and (bool(due.since) or not decode_reminder_due(known).since)
-        if not is_due and all(seq in seen or _has_read(rows, seq, agent) for seq in parts):
+        if not is_due and all(seq in seen or read_seen(rows, seq, agent, _READ) for seq in parts):
             changes.append((REMINDER_DUE, key, encode_row(due)))
     return changes
-
-
-def _has_read(rows: Rows, seq: int, agent: str) -> bool:
-    entry = read_entry(rows, seq, agent)
-    return entry is not None and entry.state in _READ
 
 
 def _reminder_by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:

@@ -61,7 +61,7 @@ from palaver.services.views import (
     receipts_view,
     sent_view,
 )
-from palaver.state.agents import read_entry, read_tips, read_unread
+from palaver.state.agents import count_handled, read_entry, read_tips, read_unread
 from palaver.state.fold import agent_of
 from palaver.state.rows import LedgerEntry, answered_seq
 
@@ -1323,10 +1323,11 @@ def batches(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 
 def count_rest(call: Call, events: Sequence[Event]) -> int:
-    """Return how many unread messages remain after those that are shown; 0 with --follow."""
+    """Return how many messages remain to be fetched after those that are shown; 0 with --follow."""
     if call.parsed.has("--follow"):
         return 0
-    return max(0, read_unread(call.services.queries.rows, call.owner) - len(events))
+    rows = call.services.queries.rows
+    return max(0, read_unread(rows, call.owner) + count_handled(rows, call.owner) - len(events))
 
 
 async def show_mail(

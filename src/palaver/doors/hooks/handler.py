@@ -26,7 +26,7 @@ from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
 from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
-from palaver.state.agents import read_entry, read_session, read_unsure
+from palaver.state.agents import read_lane_entry, read_session, read_unsure
 
 # --------------------
 # The texts that hooks pass to a model: its messages. Pure.
@@ -246,7 +246,7 @@ class HookHandler:
     def _arrived(self, conversation: Conversation, seqs: frozenset[int]) -> str:
         """Record messages that the monitor shows in this prompt. Return the full text of those it cut."""
         queries = self._queries
-        entries = [(seq, read_entry(queries.rows, seq, conversation.agent)) for seq in sorted(seqs)]
+        entries = [(seq, read_lane_entry(queries.rows, seq, conversation.agent)) for seq in sorted(seqs)]
         ours = [seq for seq, entry in entries if entry is not None and entry.state == State.SUBMITTED]
         conversation.arrived(ours)
         cut = [event for seq in ours if seq in conversation.cut and (event := queries.event(seq))]
@@ -257,7 +257,7 @@ class HookHandler:
         if news.step is not HookStep.PROMPT or news.agent_id:
             return
         rows, agent = self._queries.rows, conversation.agent
-        entries = [(seq, read_entry(rows, seq, agent)) for seq in sorted(seqs_in_notice(news.prompt))]
+        entries = [(seq, read_lane_entry(rows, seq, agent)) for seq in sorted(seqs_in_notice(news.prompt))]
         late = [
             seq
             for seq, entry in entries
