@@ -18,6 +18,7 @@ from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import DeliveryReport, can_rise
+from palaver.protocol.paths import ClearDeadLetters, Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.priority import PRIORITY_WORDS
 from palaver.protocol.requests import (
     Acknowledge,
@@ -52,12 +53,14 @@ from palaver.state.rows import (
     HELD,
     LEDGER,
     MAIL,
+    PUSHED,
     TIP,
     UNREAD,
     UNSURE,
     Change,
     decode_count,
     decode_mail,
+    kind_of_key,
     ledger_key,
 )
 
@@ -75,8 +78,13 @@ TABLES = (
     UNSURE,
     HELD,
     TIP,
+    "path",
+    "path_count",
+    "agent_session",
+    "dead_cleared",
 )
 NAMES = ("luna", "nova", "api-luna")
+MAILBOXES = (*NAMES, "luna+mon", "nova+main")
 
 
 def event(
@@ -119,6 +127,7 @@ KEYS = [
     "delivered_to",
     "expires",
     "held",
+    "handled",
     "reply_to",
     "action",
     "name",
@@ -133,7 +142,7 @@ KEYS = [
 payloads = st.dictionaries(st.sampled_from(KEYS), values, max_size=8)
 reports = st.fixed_dictionaries(
     {
-        "agent": st.sampled_from(NAMES),
+        "agent": st.sampled_from(MAILBOXES),
         "messages": st.lists(st.integers(1, 9), max_size=3),
         "state": st.sampled_from(["queued", "held", "submitted", "seen", "refused", "expired", "dead", "?"]),
     },
@@ -144,8 +153,9 @@ reports = st.fixed_dictionaries(
     },
 )
 mails = st.fixed_dictionaries(
-    {"delivered_to": st.lists(st.sampled_from(NAMES), max_size=3)},
+    {"delivered_to": st.lists(st.sampled_from(MAILBOXES), max_size=3)},
     optional={
+        "handled": st.dictionaries(st.sampled_from(NAMES), st.just(["mon"]), max_size=2),
         "priority": st.sampled_from([*PRIORITY_WORDS, "?"]),
         "expires": st.integers(-5, 2**70),
         "held": words,
@@ -179,8 +189,10 @@ def test_fold_never_raises_and_is_repeatable_for_any_event(
 def check_counts(scan: Callable[..., Iterable[tuple[str, bytes]]]) -> None:
     """Check that each count matches the rows, and that each short list matches the ledger."""
     counts = {key: decode_count(value) for key, value in scan(UNREAD, "")}
-    mails = [(key.rpartition("/")[0], decode_mail(value)) for key, value in scan(MAIL, "")]
-    owners = [owner for owner, mail in mails if not mail.is_kept_back]
+    found = [(key, decode_mail(value)) for key, value in scan(MAIL, "")]
+    mails = [(key.rpartition("/")[0], mail) for key, mail in found]
+    unread = [key for key, mail in found if not mail.is_kept_back and kind_of_key(key) in PUSHED]
+    owners = [key.rpartition("/")[0] for key in unread]
     assert counts == {name: owners.count(name) for name in owners}
     assert {key for key, _ in scan(HELD, "")} == {
         ledger_key(mail.seq, owner) for owner, mail in mails if mail.is_kept_back
@@ -351,6 +363,7 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
             messages=seqs,
             lane=st.just("sdk"),
             grade=st.just("acked"),
+            session=st.sampled_from(["", "mon", "main"]),
             tips=st.sampled_from([(), ("request",), ("request", "thread")]),
         ),
     ),
@@ -360,13 +373,34 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
             ReportDelivery,
             report=st.builds(
                 DeliveryReport,
-                agent=st.sampled_from([*NAMES, "human", "x/y"]),
+                agent=st.sampled_from([*MAILBOXES, "human", "x/y"]),
                 messages=seqs,
                 state=st.sampled_from(["queued", "held", "submitted", "seen", "refused", "expired", "dead"]),
                 unconfirmed=st.booleans(),
             ),
         ),
     ),
+    st.tuples(
+        callers,
+        st.builds(
+            lambda path, content: Send(text="", to=(path,), content=content),
+            st.sampled_from(["/x/y", "/x/**", "/agent/luna", "/agent/nova", "/x"]),
+            st.builds(Content, command=st.sampled_from(["message", "go"]), payload=st.sampled_from([1, []])),
+        ),
+    ),
+    st.builds(
+        lambda name, session, pattern: (name, SubscribePath(agent=name, session=session, pattern=pattern)),
+        st.sampled_from(NAMES),
+        st.sampled_from(["", "mon", "main"]),
+        st.sampled_from(["x/y", "x/*"]),
+    ),
+    st.builds(
+        lambda name, harness: (name, CreateSession(agent=name, session="mon", harness_session=harness)),
+        st.sampled_from(NAMES),
+        st.sampled_from(["", "s"]),
+    ),
+    st.builds(lambda name: (name, RemoveSession(agent=name, session="mon")), st.sampled_from(NAMES)),
+    st.tuples(callers, st.builds(ClearDeadLetters)),
     st.tuples(callers, st.builds(SetStatus, state=st.sampled_from(["idle", "active", "blocked", "exited"]))),
     st.tuples(callers, st.builds(Leave)),
     st.tuples(

@@ -4,6 +4,7 @@ All subscriptions and sessions of an agent are decided on one key, so that the l
 writes nothing.
 """
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -152,9 +153,14 @@ async def remove_session(
 
 
 async def _end_mail(context: Context, caller: Caller, mailbox: str) -> None:
-    while seqs := [mail.seq for mail in islice(read_mail(context.log.rows, mailbox), _AT_ONCE)]:
+    """End the waiting messages. Delivery ends one that a lane carries if it comes back."""
+    while seqs := list(islice(_waiting(context.log.rows, mailbox), _AT_ONCE)):
         dead = DeliveryReport(agent=mailbox, messages=tuple(seqs), state=State.DEAD, reason=_REMOVED)
         await report(context, caller, ReportDelivery(report=dead), None)
+
+
+def _waiting(rows: Rows, mailbox: str) -> Iterator[int]:
+    return (mail.seq for mail in read_mail(rows, mailbox) if mail.state in (State.QUEUED, State.HELD))
 
 
 async def clear_dead_letters(
