@@ -270,10 +270,11 @@ def test_waiting_mail_of_a_removed_session_can_end(
 def test_reply_answers_the_copies_that_have_reached_sessions_of_its_author(copies: Copies) -> None:
     seq = copies.routed()
     copies.report("nova+mon", "submitted", seq)
+    copies.report("nova+slack", "held", seq, lane="terminal")
 
     reply = copies.write("message", "nova", delivered_to=[], reply_to=str(seq))
 
-    assert [copies.state(seq, name) for name in COPIES] == ["answered", "", "answered", ""]
+    assert [copies.state(seq, name) for name in COPIES] == ["answered", "held", "answered", ""]
     entry = read_entry(copies.rows, seq, "nova+mon")
     assert entry is not None
     assert entry.answer == reply.seq

@@ -9,7 +9,7 @@ from typing import Final
 from palaver.clock import Clock
 from palaver.delivery.lanes import NATIVE_S, Backoff, SilenceLimits
 from palaver.delivery.ledger import Ledger, expiring
-from palaver.delivery.mailbox import Mailboxes, QueueReader, by_mailbox
+from palaver.delivery.mailbox import Mailboxes, QueueReader, by_mailbox, mailboxes_of_lanes
 from palaver.delivery.offers import Offering
 from palaver.errors import PalaverError
 from palaver.log.api import EventKey, EventKind, Log
@@ -56,7 +56,7 @@ from palaver.state.agents import (
 )
 from palaver.state.fold import agent_of
 from palaver.state.paths import read_agent_session
-from palaver.state.rows import MailKind, answered_seq, deliverable
+from palaver.state.rows import PUSHED, answered_seq, deliverable
 from palaver.state.watches import read_seen_requests
 
 # --------------------
@@ -477,11 +477,11 @@ class DeliveryReactor:
     def _on_mail(self, event: Event) -> None:
         mail = deliverable(event)
         for name in mail.delivered_to:
-            if mail.kind_for(name) is MailKind.HANDLED:
-                self._mailboxes.wake(name, is_behind=False)  # Only for readers: no lane may have it.
-            else:
+            if mail.kind_for(name) in PUSHED and self._is_for_lanes(name):
                 self._resume(split_mailbox(name)[0])
                 self._wake(name)
+            else:
+                self._mailboxes.wake(name, is_behind=False)
         if mail.expires:
             self.deadline_changed()
         message = event.body
@@ -494,6 +494,12 @@ class DeliveryReactor:
                     self._mailboxes.settle(mailbox, [answered])
         if message.dead:
             self._tasks.create_task(self._ledger.dead(event, message.dead))
+
+    def _is_for_lanes(self, mailbox: str) -> bool:
+        """Return whether lanes may carry messages of a mailbox: of an agent, or of the session it runs in."""
+        agent, session = split_mailbox(mailbox)
+        known = read_agent(self._log.rows, agent) if session else None
+        return not session or (known is not None and mailbox in mailboxes_of_lanes(self._log.rows, known))
 
     def _on_delivery(self, event: Event) -> None:
         report = body_as(event, DeliveryReport)
