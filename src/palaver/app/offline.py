@@ -18,10 +18,10 @@ from typing import Final
 
 from palaver.app.install import install, uninstall
 from palaver.config import DEFAULTS, KEYS, MEANINGS, SETTINGS_FILE
+from palaver.doors.cli.call import format_refusal, status_of
 from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.help import render_help, render_json
 from palaver.doors.cli.parser import Parsed, parse
-from palaver.doors.cli.render import format_refusal, status_of
 from palaver.doors.cli.run import TABLE
 from palaver.errors import PalaverError, Unavailable, UsageError
 from palaver.harness.marks import harness_of

@@ -13,9 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room
+from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room, topic_marks
 from palaver.doors.cli.parser import Parsed, shown
-from palaver.doors.cli.render import topic_marks
 from palaver.doors.cli.spec import Command, Completes, Option
 from palaver.errors import PalaverError, UsageError, cut_name, nearest
 from palaver.protocol.agents import RESERVED

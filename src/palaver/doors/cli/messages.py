@@ -19,9 +19,8 @@ from palaver.broker.context import SYSTEM_CALLER, ExitedRecipient, Sent, Written
 from palaver.domain.rights import can, require_own_mail
 from palaver.domain.routing import Directory, is_recipient
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
-from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room, room_of
+from palaver.doors.cli.call import EXIT_NOTHING, Call, for_people, named_room, room_of
 from palaver.doors.cli.events import doubt_names
-from palaver.doors.cli.render import for_people
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
 from palaver.errors import BadRequest, NotPerson, UsageError

@@ -32,11 +32,10 @@ from palaver.doors.cli import (
     terminals,
     threads,
 )
-from palaver.doors.cli.call import Call, check_utf8, no_agent
+from palaver.doors.cli.call import Call, before_the_text, check_utf8, format_refusal, no_agent, status_of
 from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
 from palaver.doors.cli.parser import Parsed, parse, trace
-from palaver.doors.cli.render import before_the_text, format_refusal, status_of
 from palaver.doors.cli.spec import Command, Table, build_table
 from palaver.errors import NotAllowed, NotPerson, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of

@@ -5,9 +5,8 @@ from typing import Final
 
 import msgspec
 
-from palaver.doors.cli.call import EXIT_NOTHING, Call, room_of, room_of_repeat
+from palaver.doors.cli.call import EXIT_NOTHING, EXIT_REFUSED, Call, room_of, room_of_repeat
 from palaver.doors.cli.parser import timeout_ms
-from palaver.doors.cli.render import EXIT_REFUSED
 from palaver.doors.cli.rooms import ROOM, handoff_from, lease_lines, not_yet_line, text_from_stdin, turn_lines
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError

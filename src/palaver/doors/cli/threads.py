@@ -3,8 +3,7 @@
 from contextlib import aclosing, suppress
 from typing import Final
 
-from palaver.doors.cli.call import Call
-from palaver.doors.cli.render import for_people
+from palaver.doors.cli.call import Call, for_people
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import BadRequest, NotFound, UsageError, cut_name, nearest
 from palaver.harness.registry import READ_VERB, KnownSession, ReadOrder, known_session, order_to_words
