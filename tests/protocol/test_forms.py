@@ -93,6 +93,7 @@ lines = st.builds(
     device=st.none() | st.from_regex(r"[A-Z0-9]{1,6}", fullmatch=True),
     sender=hostile,
     recipient=hostile,
+    session=st.just("") | st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.:@#-]{0,63}", fullmatch=True),
     others=st.integers(0, 30),
     intent=st.none() | st.sampled_from(INTENTS),
     thread=st.none() | hostile.filter(bool),
@@ -104,6 +105,7 @@ plain = MessageLine(seq=42, sender="luna", recipient="nova", text="can you revie
 
 @given(st.lists(lines, max_size=4), st.integers(0, 3), hostile, st.lists(hostile, max_size=2))
 @example([plain, plain], 2, "a hint", ["a tip"])
+@example([MessageLine(seq=1, sender="a", recipient="b", session="c:", others=2, text="x")], 0, "", [])
 @example([MessageLine(seq=1, sender="a", recipient="b", thread=" | (+2 more: pal recv)", text="")], 0, "", [])
 def test_injection_is_parsed_exactly_as_it_was_sent(
     sent: list[MessageLine], rest: int, hints: str, tips: list[str]
@@ -429,6 +431,25 @@ def test_stored_message_becomes_a_line_for_one_of_its_recipients() -> None:
         seq=7, sender="luna", recipient="nova", others=1, intent="request", thread="pr-1", text="go?"
     )
     assert injection_line(event, "nova", "HOME").device == "BOXE"
+
+
+def test_line_of_a_session_names_it_and_counts_its_agent_once() -> None:
+    payload: dict[str, object] = {
+        "text": "",
+        "command": "analyze",
+        "payload": [],
+        "delivered_to": ["luna+mon", "luna", "nova"],
+        "handled": {"luna": ["mon"]},
+    }
+    event = Event(seq=7, id="i", type="message", sender="kira", to=(), ts=3, device="BOXE", payload=payload)
+
+    lines = [injection_line(event, mailbox, "BOXE") for mailbox in ("luna+mon", "luna", "nova")]
+
+    assert [format_injection([line]) for line in lines] == [
+        "<pal>[new message #7] kira → luna (session mon) (+1 other): analyze []</pal>",
+        "<pal>[new message #7] kira → luna (+1 other): analyze [] (handled by mon)</pal>",
+        "<pal>[new message #7] kira → nova (+1 other): analyze []</pal>",
+    ]
 
 
 def test_line_of_a_foreign_envelope_has_no_field_of_a_message() -> None:

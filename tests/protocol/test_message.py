@@ -54,14 +54,28 @@ def test_payload_keeps_an_empty_list_of_a_routed_message() -> None:
 
 
 def test_flat_view_has_its_keys_in_order() -> None:
-    view = flat(_event(_full), room="main", session="s1", handled_by=["s1"])
+    view = flat(_event(_full | {"handled": {"nova": ["s1"]}}), room="main", mailbox="nova")
 
     shown = msgspec.to_builtins(view)
     assert " ".join(shown) == (
         "seq id ts from to text scope mentions sender_kind delivered_to intent thread reply_to bundle_id "
-        "priority room command payload path source external_id session handled handled_by"
+        "priority room command payload path source external_id handled handled_by"
     )
     assert (shown["from"], view.to, view.room, view.handled_by) == ("luna", ("@nova",), "main", ("s1",))
+
+
+def test_copy_of_a_session_names_it_and_is_not_handled() -> None:
+    view = flat(_event(_full | {"handled": {"nova": ["s1"]}}), mailbox="nova+s1")
+
+    assert (view.session, view.handled, view.handled_by) == ("s1", False, ())
+
+
+@pytest.mark.parametrize(("payload", "text"), [([], "run []"), ({}, "run {}"), ([0], "run [0]")])
+def test_payload_of_a_command_is_kept_as_it_is(payload: object, text: str) -> None:
+    view = flat(_event({"text": "", "command": "run", "payload": payload}))
+
+    assert (view.command, view.payload, view.text) == ("run", payload, text)
+    assert "payload" in msgspec.to_builtins(view)
 
 
 def test_first_keys_of_the_flat_view_are_always_there() -> None:

@@ -128,6 +128,21 @@ def test_message_to_the_room_has_no_recipient_and_others_name_theirs() -> None:
     assert room_event(to_two).to_agent_id == ("claude", "gemini")
 
 
+def test_routed_message_in_a_room_reads_as_its_command() -> None:
+    routed = Event(
+        seq=9,
+        id="i",
+        type="message",
+        sender="claude",
+        to=(),
+        ts=3,
+        device="BOXE",
+        payload={"text": "", "command": "run", "payload": [1]},
+    )
+
+    assert room_event(routed).payload == {"body": "run [1]", "delivery_hint": "normal"}
+
+
 def test_uncommon_fields_of_an_event_are_in_its_payload() -> None:
     release = _event(
         9, "release", "codex", "claude", turn_id=3, handoff={"status": "done"}, reason="done", until=77

@@ -37,6 +37,14 @@ def test_raw_keys_lose_their_bytes_and_stay_raw() -> None:
     assert removed_text(without_text(keys, is_foreign=False), is_foreign=False) == "[redacted]"
 
 
+def test_routed_message_loses_its_command_and_payload() -> None:
+    routed = event("message", text="", command="login", payload={"password": "hunter2"}, path="ci/x")
+
+    assert can_remove(routed, is_foreign=False)
+    assert removed_text(routed, is_foreign=False) == 'login {"password":"hunter2"}'
+    assert without_text(routed, is_foreign=False).payload == {"text": "[redacted]", "path": "ci/x"}
+
+
 def test_payload_of_another_program_is_removed_completely() -> None:
     foreign = event("deploy.done", where={"token": "hunter2"})
 
@@ -89,7 +97,11 @@ def test_other_lines_do_not_ask_for_a_secret(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "is_foreign"),
-    [(event("message", text="hunter2"), False), (event("deploy.done", text="hunter2"), True)],
+    [
+        (event("message", text="hunter2"), False),
+        (event("message", text="", command="login", payload=["hunter2"]), False),
+        (event("deploy.done", text="hunter2"), True),
+    ],
 )
 def test_removed_text_is_recognised(one: Event, is_foreign: bool) -> None:
     assert not is_removed(one, is_foreign=is_foreign)

@@ -73,6 +73,22 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
         ),
         (event("sub.removed", id="a1b2c3", reason="by luna"), "a1b2c3 (by luna)"),
         (event("redacted", event=5), "the text of #5"),
+        (event("message", text="", command="run", payload=[]), "run []"),
+        (event("path.subscribed", agent="luna", pattern="ci/**"), "ci/** (for luna)"),
+        (
+            event("path.unsubscribed", agent="luna", pattern="ci/*", session="mon"),
+            "ci/* (for luna (session mon))",
+        ),
+        (
+            event("session.created", agent="luna", session="mon", title="Builds", harness_session="s1"),
+            "mon (of luna, Builds, s1)",
+        ),
+        (event("session.removed", agent="luna", session="mon"), "mon (of luna)"),
+        (event("dead.cleared", up_to=7), "up to #7"),
+        (
+            event("delivery", agent="luna+mon", state="seen", messages=[3], lane="recv", grade="flushed"),
+            "seen #3 (session mon, recv, flushed)",
+        ),
         (event("task.create", title="t", assignee="@nova"), "t (for @nova)"),
         (event("task.create", title="t"), "t"),
         (event("task.update", task_id="e1", status="open", assignee="kira"), "e1 (open, for kira)"),
@@ -116,6 +132,7 @@ def test_event_has_a_short_summary(given: Event, words: str) -> None:
             *("status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x", "bundle"),
             *("sub.added", "sub.removed", "setting.changed", "task.create", "task.update", "task.complete"),
             *("member_joined", "claim", "release", "note_added"),
+            *("path.subscribed", "path.unsubscribed", "session.created", "session.removed", "dead.cleared"),
         ]
     ),
     st.dictionaries(

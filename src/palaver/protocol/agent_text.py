@@ -25,8 +25,8 @@ from typing import Final
 from palaver.errors import BadRequest
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
-from palaver.protocol.message import BROADCAST, INTENTS, REQUEST, SYSTEM, readable_text
-from palaver.protocol.paths import split_mailbox
+from palaver.protocol.message import BROADCAST, INTENTS, REQUEST, SYSTEM, handlers_of, readable_text
+from palaver.protocol.paths import count_others, split_mailbox
 from palaver.protocol.tasks import TASK_CREATE
 
 # --------------------
@@ -406,11 +406,13 @@ _ESCAPED: Final = re.compile(r"\\(lt|n|r|u\{[0-9a-f]{2,6}\}|.)", re.DOTALL)
 _QUOTED: Final = r"\\."
 _THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\](|<\n\r])+"
 _NAME: Final = rf"\[pal-[a-z]+\]|(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\](|<\n\r→:])*"
+_SESSION: Final = rf"(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\]()|<\n\r→:])+"
 _HEAD: Final = re.compile(
     rf"\[(?:(?P<intent>{_INTENT})(?::(?P<topic>{_THREAD}))?"
     rf"|thread:(?P<thread>{_THREAD})|new message)"
     r" \#(?P<seq>\d+)(?::(?P<device>[A-Za-z0-9]+))?\]"
-    rf" (?P<sender>{_NAME}) → (?P<recipient>{_NAME})(?: \(\+(?P<others>\d+)(?: others?)?\))?: "
+    rf" (?P<sender>{_NAME}) → (?P<recipient>{_NAME})(?: \(session (?P<session>{_SESSION})\))?"
+    r"(?: \(\+(?P<others>\d+)(?: others?)?\))?: "
 )
 _COUNT: Final = re.compile(r"\[(\d+) new messages\]")
 _TYPED_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #(\d{1,18}) from:")
@@ -433,26 +435,29 @@ class MessageLine:
     """Set for a message of another machine: letters and digits."""
     sender: str
     recipient: str
+    session: str = ""
+    """The session of the recipient whose copy it is."""
     others: int = 0
     intent: str | None = None
     thread: str | None = None
     text: str
 
 
-def injection_line(event: Event, recipient: str, device: str) -> MessageLine:
-    """Return a message as one line of the text for an agent."""
+def injection_line(event: Event, mailbox: str, device: str) -> MessageLine:
+    """Return a message, the copy in a mailbox, as one line of the text for an agent."""
     # A foreign envelope has no message of ours, whatever it claims.
     message = event.body if isinstance(event.body, MessageSent) else MessageSent()
-    names = message.delivered_to or event.delivered_to
+    recipient, session = split_mailbox(mailbox)
     return MessageLine(
         seq=event.seq,
         device=None if event.device == device else event.device,
         sender=event.sender,
         recipient=recipient,
-        others=max(0, len({split_mailbox(name)[0] for name in names}) - 1),
+        session=session,
+        others=count_others(message.delivered_to or event.delivered_to),
         intent=message.intent,
         thread=message.thread,
-        text=readable_text(event),
+        text=readable_text(event, handled_by=handlers_of(event, mailbox)),
     )
 
 
@@ -606,7 +611,8 @@ def _format_head(line: MessageLine, *, is_alone: bool) -> str:
     if line.others:
         word = "" if not is_alone else " other" if line.others == 1 else " others"
         others = f" (+{line.others}{word})"
-    names = f"{_escape_name(line.sender)} → {_escape_name(line.recipient)}{others}"
+    session = f" (session {_name_signs().sub(_escape_sign, line.session)})" if line.session else ""
+    names = f"{_escape_name(line.sender)} → {_escape_name(line.recipient)}{session}{others}"
     return f"[{kind} #{number}] {names}: "
 
 
@@ -617,6 +623,7 @@ def _parse_line(part: str, head: re.Match[str]) -> MessageLine:
         device=head["device"],
         sender=_unescape(head["sender"]),
         recipient=_unescape(head["recipient"]),
+        session=_unescape(head["session"] or ""),
         others=int(head["others"] or 0),
         intent=head["intent"],
         thread=_unescape(thread) if thread else None,

@@ -9,7 +9,7 @@ from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import BUNDLE, bundle_summary
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
-from palaver.protocol.paths import Content
+from palaver.protocol.paths import Content, split_mailbox
 
 MESSAGE: Final = "message"
 
@@ -112,14 +112,16 @@ class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     type: str | None = None
     """The type of a foreign envelope, whose content is in `payload`."""
     command: str | None = None
+    """The command of a routed message, whose content is in `payload`."""
     payload: object = None
     path: str | None = None
     source: str | None = None
     external_id: str | None = None
     session: str | None = None
+    """The session whose copy this is."""
     handled: bool = False
     handled_by: tuple[str, ...] = ()
-    """The sessions that took this agent's copy."""
+    """The sessions that have a copy too, in the copy of their agent."""
     secret: int | None = None
     hash: str | None = None
     raw: str | None = None
@@ -132,15 +134,15 @@ class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The files that contain its text for agents in terminals, by the name of the agent."""
 
 
-def flat(
-    event: Event,
-    *,
-    room: str | None = None,
-    session: str | None = None,
-    handled_by: Sequence[str] = (),
-) -> FlatMessage:
-    """Return the flat object by which programs read a message. `handled_by` as in `FlatMessage`."""
+def handlers_of(event: Event, mailbox: str) -> tuple[str, ...]:
+    """Return the sessions that handle the copy in a mailbox; empty for a copy that is not handled."""
+    return event.body.handled.get(mailbox, ()) if isinstance(event.body, MessageSent) else ()
+
+
+def flat(event: Event, *, room: str | None = None, mailbox: str = "") -> FlatMessage:
+    """Return the flat object by which programs read a message: the copy in a mailbox, if one is given."""
     body = event.body
+    handled_by = handlers_of(event, mailbox)
     # The broker wrote the content of a message. A foreign one is its sender's, and could claim anything.
     message = body if isinstance(body, MessageSent) else MessageSent(delivered_to=event.delivered_to)
     return FlatMessage(
@@ -149,7 +151,7 @@ def flat(
         ts=event.ts,
         sender=event.sender,
         to=event.to,
-        text=message.text,
+        text=readable_text(event) if message.command else message.text,
         scope=message.scope or (MENTIONS if event.to else BROADCAST),
         mentions=message.mentions,
         sender_kind=message.sender_kind or _kind_of(event.sender),
@@ -165,9 +167,9 @@ def flat(
         path=message.path or None,
         source=message.source or None,
         external_id=message.external_id or None,
-        session=session or None,
+        session=split_mailbox(mailbox)[1] or None,
         handled=bool(handled_by),
-        handled_by=tuple(handled_by),
+        handled_by=handled_by,
         secret=message.secret or None,
         hash=message.hash or None,
         raw=message.raw or None,
@@ -203,4 +205,4 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
 
 
 def _with_json(word: str, payload: object) -> str:
-    return f"{word} {_to_json(payload or {}).decode()}"
+    return f"{word} {_to_json({} if payload is None else payload).decode()}"

@@ -50,6 +50,17 @@ def split_mailbox(mailbox: str) -> tuple[str, str]:
     return agent, session
 
 
+def readable_mailbox(mailbox: str) -> str:
+    """Return the name of a mailbox for people: `luna (session mon)`."""
+    agent, session = split_mailbox(mailbox)
+    return f"{agent} (session {session})" if session else agent
+
+
+def count_others(mailboxes: Sequence[str]) -> int:
+    """Return how many agents have a copy in addition to one. A session and its agent are one."""
+    return max(0, len({split_mailbox(mailbox)[0] for mailbox in mailboxes}) - 1)
+
+
 def check_session(session: str) -> str:
     """Return the id of a session, or refuse it."""
     if not _SESSION.fullmatch(session):

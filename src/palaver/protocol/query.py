@@ -15,7 +15,7 @@ from palaver.protocol.events import (
     Filter,
     MessageSent,
 )
-from palaver.protocol.message import MESSAGE
+from palaver.protocol.message import MESSAGE, readable_text
 from palaver.protocol.paths import PLUS, mailbox_of, split_mailbox
 
 Passes = Callable[[Event], bool]
@@ -389,7 +389,8 @@ def room_event(event: Event) -> RoomEvent:
 def _payload(event: Event) -> dict[str, object] | None:
     if isinstance(message := event.body, MessageSent):
         is_urgent = message.delivery_hint == INTERRUPT
-        return {"body": message.text, "delivery_hint": INTERRUPT if is_urgent else NORMAL}
+        body = readable_text(event) if message.command else message.text
+        return {"body": body, "delivery_hint": INTERRUPT if is_urgent else NORMAL}
     return {key: value for key, value in event.payload.items() if key not in _OWN_FIELDS} or None
 
 

@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from palaver.protocol.envelope import Event
+from palaver.protocol.message import readable_text
 
 REDACTED: Final = "[redacted]"
 
@@ -249,6 +250,8 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "task.complete": ("summary",),
     "bundle": ("title", "description"),
 }
+_ROUTED: Final = ("command", "payload")
+"""The content of a routed message. They are removed completely: what is left reads as a removed text."""
 _EMPTY: Final = frozenset({"raw", "hash"})
 """Fields that are emptied instead: other code reads their form."""
 _PRINTED: Final = re.compile(rf"[^\x00-\x1f\x7f]{{{LEAST_QUOTED},}}")
@@ -256,7 +259,9 @@ _PRINTED: Final = re.compile(rf"[^\x00-\x1f\x7f]{{{LEAST_QUOTED},}}")
 
 def can_remove(event: Event, *, is_foreign: bool) -> bool:
     """Return whether an event has a text that can be removed. A foreign payload is removed completely."""
-    return is_foreign or any(isinstance(event.payload.get(key), str) for key in _FIELDS.get(event.type, ()))
+    if is_foreign or _is_routed(event):
+        return True
+    return any(isinstance(event.payload.get(key), str) for key in _FIELDS.get(event.type, ()))
 
 
 def removed_text(event: Event, *, is_foreign: bool) -> str:
@@ -266,6 +271,8 @@ def removed_text(event: Event, *, is_foreign: bool) -> str:
     raw = event.payload.get("raw")
     if event.type == "message" and isinstance(raw, str) and raw:
         return base64.b64decode(raw).decode("utf-8", "replace")
+    if _is_routed(event):
+        return readable_text(event)
     texts = (event.payload.get(key) for key in _FIELDS[event.type] if key not in _EMPTY)
     return "\n".join(text for text in texts if isinstance(text, str))
 
@@ -275,10 +282,17 @@ def without_text(event: Event, *, is_foreign: bool) -> Event:
     if is_foreign:
         return replace(event, payload={"text": REDACTED})
     payload = dict(event.payload)
+    if _is_routed(event):
+        payload |= {"text": ""}
+        payload = {key: value for key, value in payload.items() if key not in _ROUTED}
     for key in _FIELDS[event.type]:
         if isinstance(payload.get(key), str):
             payload[key] = "" if key in _EMPTY else REDACTED
     return replace(event, payload=payload)
+
+
+def _is_routed(event: Event) -> bool:
+    return event.type == "message" and any(key in event.payload for key in _ROUTED)
 
 
 def is_removed(event: Event, *, is_foreign: bool) -> bool:

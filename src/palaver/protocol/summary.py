@@ -14,6 +14,7 @@ from palaver.protocol.events import (
     AgentHello,
     AgentPaused,
     Closed,
+    DeadLettersCleared,
     DeliveryReport,
     Filter,
     ForeignBody,
@@ -26,10 +27,14 @@ from palaver.protocol.events import (
     MessageSent,
     NoteAdded,
     NoteResolved,
+    PathSubscribed,
+    PathUnsubscribed,
     PermissionAnswered,
     PermissionAsked,
     Released,
     RoomBody,
+    SessionCreated,
+    SessionRemoved,
     SettingChanged,
     StatusChanged,
     SubscriptionAdded,
@@ -42,6 +47,7 @@ from palaver.protocol.events import (
     Unreadable,
 )
 from palaver.protocol.message import MESSAGE, is_lost, readable_text, reply_reference
+from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 
 
 def summary(event: Event) -> str:
@@ -83,7 +89,8 @@ def _typed(event: Event) -> str:
             return _with(answered.permission, answered.decision, for_whom, answered.reason)
         case DeliveryReport() as report:
             summary = f"{report.state} {', '.join(f'#{seq}' for seq in report.messages)}"
-            return _with(summary, report.lane, report.grade, report.reason)
+            session = split_mailbox(report.agent)[1]
+            return _with(summary, session and f"session {session}", report.lane, report.grade, report.reason)
         case RoomBody() as body:
             return _in_room(body)
         case TaskCreated() as task:
@@ -104,6 +111,15 @@ def _typed(event: Event) -> str:
             )
         case SubscriptionRemoved() as removed:
             return _with(removed.id, removed.reason)
+        case PathSubscribed() | PathUnsubscribed() as path:
+            return _with(path.pattern, f"for {readable_mailbox(mailbox_of(path.agent, path.session))}")
+        case SessionCreated() as made:
+            whose = f"of {made.agent}"
+            return _with(made.session, whose, made.title, made.harness_session)
+        case SessionRemoved() as gone:
+            return _with(gone.session, f"of {gone.agent}")
+        case DeadLettersCleared() as cleared:
+            return f"up to #{cleared.up_to}"
         case TextRemoved() as removed:
             return f"the text of #{removed.event}"
         case SettingChanged() as setting:
