@@ -45,7 +45,12 @@ def mailbox_of(agent: str, session: str = "") -> str:
 
 
 def split_mailbox(mailbox: str) -> tuple[str, str]:
-    """Return the agent and the session of a mailbox; the session is empty for the agent's own mailbox."""
+    """Return the agent and the session of a mailbox; the session is empty for the agent's own mailbox.
+
+    A path, which can contain a plus too, has no session.
+    """
+    if "/" in mailbox:
+        return mailbox, ""
     agent, _, session = mailbox.partition(PLUS)
     return agent, session
 
