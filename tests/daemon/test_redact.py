@@ -85,6 +85,24 @@ def test_redacted_message_is_in_no_file_of_the_home(bus: Home, luna: FakeHolder)
     assert bus.ok("receipts", str(seq), "--json").json["receipts"][0]["state"] == "queued"
 
 
+def test_redacted_routed_message_loses_its_command_and_payload_everywhere(
+    bus: Home, luna: FakeHolder
+) -> None:
+    payload = json.dumps({"login": [SECRET]})
+    sent = bus.ok("route", "agent/luna", "--command", f"use-{SECRET}", "--payload", payload, "--json").json
+    wait_until(lambda: any("messages/luna/" in path for path in files_with(bus, SECRET)))
+
+    done = redact(bus, sent["seq"])
+
+    shown = bus.ok("show", str(sent["seq"]), "--json").json
+    assert done["redacted"] == sent["seq"]
+    assert files_with(bus, SECRET) == []
+    assert (shown["text"], shown["path"]) == ("[redacted]", "agent/luna")
+    assert {"command", "payload"}.isdisjoint(shown)
+    assert bus.ok("history", "luna", "--json").json["payload"] == {"text": "[redacted]"}
+    assert run_as_person(bus, "redact", str(sent["seq"])).out == f"already redacted: #{sent['seq']}\n"
+
+
 def test_redacted_text_does_not_return_by_a_repeat_or_a_restart(
     bus: Home, luna: FakeHolder, nova: Shell
 ) -> None:

@@ -273,7 +273,8 @@ class LineSession:
     async def _push_mail(self, name: str, reader: MailboxReader) -> None:
         while events := await reader.wait(LIMIT_INJECTION):
             for event in events:
-                await self._push(wire.push_line("message", {"name": name, "message": message_view(event)}))
+                fields = {"name": name, "message": message_view(event, name)}
+                await self._push(wire.push_line("message", fields))
 
     def _control_soon(self, fields: Mapping[str, object]) -> None:
         self._push_soon(wire.push_line("control", fields))

@@ -24,7 +24,7 @@ from palaver.protocol.agent_text import MessageLine as FencedLine
 from palaver.protocol.agent_text import format_injection
 from palaver.protocol.events import Grade, Outcome, request_digest
 from palaver.protocol.lines import GONE, TAKEN, AnswerOp, GateOp, LaneOp, PermissionOp
-from palaver.protocol.paths import split_mailbox
+from palaver.protocol.paths import count_others
 
 _LIMIT_DOUBTFUL: Final = 100
 
@@ -292,7 +292,7 @@ def fenced(messages: tuple[NativeOffer, ...], recipient: str) -> str:
             seq=message.seq,
             sender=message.sender,
             recipient=recipient,
-            others=max(0, len({split_mailbox(name)[0] for name in message.delivered_to}) - 1),
+            others=count_others(message.delivered_to),
             intent=message.intent,
             thread=message.thread,
             text=message.text,

@@ -196,13 +196,14 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
     elif is_lost(event):
         text = f"({LOST})"
     elif not isinstance(message := event.body, MessageSent):
-        text = _with_json(event.type, event.payload)
+        text = with_json(event.type, event.payload)
     elif message.command:
-        text = _with_json(message.command, message.payload)
+        text = with_json(message.command, message.payload)
     else:
         text = message.text
     return f"{text} (handled by {', '.join(handled_by)})" if handled_by else text
 
 
-def _with_json(word: str, payload: object) -> str:
+def with_json(word: str, payload: object) -> str:
+    """Return a command or a type with its payload as JSON: `analyze {"topic":"tests"}`."""
     return f"{word} {_to_json({} if payload is None else payload).decode()}"

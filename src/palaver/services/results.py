@@ -108,9 +108,12 @@ class TerminalView(ServiceResult, frozen=True, kw_only=True):
 
 
 class ReceiptView(ServiceResult, frozen=True, kw_only=True):
-    """The ledger entry of one message for one recipient."""
+    """The ledger entry of one message for one recipient: an agent, or one of its sessions."""
 
     name: str
+    session: str = ""
+    handled_by: tuple[str, ...] = ()
+    """The sessions that have a copy too: that of the agent is only for pull."""
     state: str
     ts: int
     lane: str = ""

@@ -27,6 +27,7 @@ from palaver.protocol.message import (
     MESSAGE,
     FlatMessage,
     flat,
+    handlers_of,
     is_lost,
     readable_text,
 )
@@ -257,16 +258,23 @@ def receipts_view(services: Services, event: Event) -> MessageReceipts:
         ts=event.ts,
         text=readable_text(event),
         priority=flat(event).priority,
-        receipts=tuple(
-            ReceiptView(name=one.name, **msgspec.structs.asdict(one.entry))
-            for one in receipts_of(services, event)
-        ),
+        receipts=tuple(_receipt_view(event, one) for one in receipts_of(services, event)),
     )
 
 
-def message_view(event: Event) -> FlatMessage:
-    """Return a message, or a foreign envelope that was delivered as one, as a flat object."""
-    view = flat(event)
+def _receipt_view(event: Event, one: RecipientReceipt) -> ReceiptView:
+    agent, session = split_mailbox(one.name)
+    handled_by = handlers_of(event, one.name)
+    fields = msgspec.structs.asdict(one.entry)
+    return ReceiptView(name=agent, session=session, handled_by=handled_by, **fields)
+
+
+def message_view(event: Event, mailbox: str = "") -> FlatMessage:
+    """Return a message, or a foreign envelope that was delivered as one, as a flat object.
+
+    With a mailbox, return the copy in it.
+    """
+    view = flat(event, mailbox=mailbox)
     if event.type == MESSAGE:
         return view
     return msgspec.structs.replace(
@@ -314,7 +322,7 @@ def _is_kept_back(services: Services, event: Event, name: str) -> bool:
 async def mail_view(services: Services, name: str, limit: int) -> list[FlatMessage]:
     """Return the newest messages to a name as programs read them, each with its state there."""
     found = await inbox_view(services, name, limit)
-    return [msgspec.structs.replace(message_view(event), state=state) for event, state in found]
+    return [msgspec.structs.replace(message_view(event, name), state=state) for event, state in found]
 
 
 def _without_text(event: Event) -> Event:

@@ -16,6 +16,7 @@ from palaver.errors import AlreadyJoined, UsageError
 from palaver.identity.caller import who_joins
 from palaver.protocol.agents import SCRIPT_NAME, full_name
 from palaver.protocol.display import Column, Paint, Safe, ago, display_width, lay_out, truncate
+from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.requests import Join, Leave, Register, SetStatus, TagAgent
 from palaver.protocol.text import exact
 from palaver.services.results import AgentDetails, AgentView, RecentMessage
@@ -584,7 +585,7 @@ def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Pa
     names = recent.read_by
     head, tail = f"#{recent.seq}({ago(now_ms - recent.ts)}): ", f" [{len(names)}/{recent.total}]"
     text = truncate(paint.safe(" ".join(recent.text.split())), _LIMIT_TEXT)
-    readers = str(paint.names(names[:_LIMIT_READERS])) or "none"
+    readers = str(paint.names(map(readable_mailbox, names[:_LIMIT_READERS]))) or "none"
     if len(names) > _LIMIT_READERS:
         readers += f" and {len(names) - _LIMIT_READERS} more"
     if room is not None:

@@ -27,7 +27,7 @@ from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_fr
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import error_object
-from palaver.protocol.message import EXTERNAL, HUMAN, readable_text, reply_reference
+from palaver.protocol.message import EXTERNAL, HUMAN, handlers_of, readable_text, reply_reference
 from palaver.protocol.query import Query
 from palaver.protocol.requests import LeaveRoom, Request
 from palaver.protocol.thin import ThinRequest
@@ -208,6 +208,8 @@ COMMON_WORDS: Final[Mapping[str, str]] = {
     "name": "agent",
     "agent_id": "agent",
     "author_agent_id": "agent",
+    "agentId": "agent",
+    "sessionId": "session",
     "owner_agent_id": "owner",
     "from_agent_id": "from",
     "names": "agents",
@@ -217,10 +219,15 @@ COMMON_WORDS: Final[Mapping[str, str]] = {
     "event_id": "id",
     "note_id": "id",
     "task_id": "id",
+    "messageId": "id",
+    "externalId": "external_id",
     "created_at": "ts",
     "created": "ts",
     "since": "ts",
     "started": "ts",
+    "timestamp": "ts",
+    "addedAt": "ts",
+    "createdAt": "ts",
 }
 """Fields of results that tools, the SDK and older programs know, with the common word for the same value."""
 _NESTED: Final = (
@@ -232,6 +239,9 @@ _NESTED: Final = (
     "handoff",
     "pending_handoff",
     "exited",
+    "subscriptions",
+    "deliveredToSessions",
+    "handledBy",
 )
 """Fields with such a result, or a list of them."""
 
@@ -328,15 +338,19 @@ async def room_of_repeat(call: Call) -> str | None:
 # Format messages for a person or an agent.
 
 
-def for_people(call: Call, event: Event) -> str:
-    """Return a head and the indented text. The content is escaped, so it cannot control the terminal."""
+def for_people(call: Call, event: Event, mailbox: str = "") -> str:
+    """Return a head and the indented text: of the copy in a mailbox, if one is given.
+
+    The content is escaped, so it cannot control the terminal.
+    """
     paint = call.paint
     marks = topic_marks(event)
     number, sender = paint.bold(f"#{event.seq}"), paint.cyan(paint.name(event.sender))
     head = f"{number} {sender} → {paint.names(event.to) or 'all'}"
     if marks:
         head += " " + paint.safe(f"[{', '.join(marks)}]")
-    body = "\n".join(f"  {line}" for line in call.safe(readable_text(event), keep_lines=True).splitlines())
+    text = readable_text(event, handled_by=handlers_of(event, mailbox))
+    body = "\n".join(f"  {line}" for line in call.safe(text, keep_lines=True).splitlines())
     return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
 
 

@@ -44,7 +44,8 @@ from palaver.protocol.events import (
     State,
     StatusChanged,
 )
-from palaver.protocol.message import flat, is_raw, readable_text, reply_reference
+from palaver.protocol.message import flat, handlers_of, is_raw, readable_text, reply_reference
+from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
@@ -76,6 +77,13 @@ _GROUP: Final = "Messages"
 
 _MESSAGE_ID: Final = Positional(
     name="ID", help="The message: its number (42 or #42) or the end of its long id.", completes="ids"
+)
+
+_SESSION: Final = Option(
+    name="--session",
+    metavar="ID",
+    help="The messages of this session of yours, which has its own mailbox.",
+    completes="sessions",
 )
 
 MESSAGE_COMMANDS: Final = (
@@ -259,6 +267,7 @@ MESSAGE_COMMANDS: Final = (
             ),
             Option(name="--peek", help="Do not mark messages as seen."),
             Option(name="--limit", metavar="N", help=f"At most N messages (default: {DEFAULT_RECV})."),
+            _SESSION,
         ),
         exclusive=(("--wait", "--follow"),),
         examples=(
@@ -267,6 +276,7 @@ MESSAGE_COMMANDS: Final = (
             ("pal recv --follow --json", "pass messages to a program"),
             ("pal recv --peek --from nova", "read without marking as seen"),
             ("pal recv --follow --after 42", "follow from #42 without marking as seen"),
+            ("pal recv --session slack-monitor", "read what one of your sessions received by paths"),
         ),
         statuses=(
             (0, "Done, also if there were no messages."),
@@ -275,6 +285,7 @@ MESSAGE_COMMANDS: Final = (
         see=(
             ("priorities", "delivery.md#priorities"),
             ("the receive contract", "receive-contract.md"),
+            ("sessions", "paths.md#sessions"),
         ),
     ),
     Command(
@@ -284,6 +295,7 @@ MESSAGE_COMMANDS: Final = (
         description="Shows the newest last, with the state of each. Changes nothing.",
         options=(
             Option(name="--limit", metavar="N", help=f"At most N messages (default: {DEFAULT_INBOX})."),
+            _SESSION,
         ),
         examples=(("pal inbox --limit 5", "the last five messages"),),
     ),
@@ -345,6 +357,7 @@ MESSAGE_COMMANDS: Final = (
                 name="ID", help="A message: its number or the end of its long id.", many=True, completes="ids"
             ),
         ),
+        options=(_SESSION,),
         examples=(("pal ack 42 43", "I have read both"),),
     ),
     Command(
@@ -475,7 +488,8 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     if path is not None or parsed.has("--stdin") or is_dash:
         if parsed.after:
             raise UsageError("the text comes from --file or --stdin: leave out the text after --")
-        return words, await _content(call, path), False
+        errors = "surrogateescape" if parsed.has("--raw") else "strict"
+        return words, await read_content(call, path, errors), False
     if parsed.after is not None:
         if not parsed.after:
             raise UsageError(f"there is no text after --{_about_input(call, words)}")
@@ -519,14 +533,14 @@ def _can_be_target(directory: Directory, word: str) -> bool:
     return word[:1] in ("@", "#") or "/" in word or _is_here(word) or is_recipient(directory, word)
 
 
-async def _content(call: Call, path: str | None) -> str:
-    """Let the client read a file or standard input, with its own rights."""
+async def read_content(call: Call, path: str | None, errors: str = "strict") -> str:
+    """Let the client read a file, or standard input, with its own rights."""
     if path is None:
         content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
     else:
         content = await call.connection.read_file(_checked_path(call, path), LIMIT_BODY_BYTES)
     try:
-        return content.decode("utf-8", "surrogateescape" if call.parsed.has("--raw") else "strict")
+        return content.decode("utf-8", errors)
     except UnicodeDecodeError:
         raise BadRequest(f"{path or 'standard input'} is not UTF-8; nothing was sent") from None
 
@@ -534,7 +548,7 @@ async def _content(call: Call, path: str | None) -> str:
 def _checked_path(call: Call, path: str) -> str:
     """Return the file to read; under a harness it must be in the working directory or below.
 
-    A harness that runs `pal send` without a prompt does not check the files that its options name. It checks
+    A harness that runs a command without a prompt does not check the files that its options name. It checks
     the files of redirections.
     """
     if not call.caller.harness and call.marked is None:
@@ -544,7 +558,7 @@ def _checked_path(call: Call, path: str) -> str:
     except NotPerson:
         raise NotPerson(
             f"{path} is outside the working directory, and an agent under a harness cannot name it with "
-            f"--file; use standard input: pal send … - < {path}"
+            f"--file; use standard input: pal {' '.join(call.parsed.command.path)} … --stdin < {path}"
         ) from None
 
 
@@ -558,7 +572,8 @@ def _room_of(sent: Sent) -> str:
 def _sentence(sent: Sent, now_ms: int) -> str:
     """Return the result in one line, and one more line for each group or path without recipients."""
     exited = {one.agent: f" ({_exited(one, now_ms)})" for one in sent.exited}
-    names = ", ".join(f"{name}{exited.get(name, '')}" for name in sent.delivered_to) or "no agent"
+    recipients = (f"{readable_mailbox(name)}{exited.get(name, '')}" for name in sent.delivered_to)
+    names = ", ".join(recipients) or "no agent"
     if room := _room_of(sent):
         names = f"{names} in {room}"
     message = None if sent.event is None else body_as(sent.event, MessageSent)
@@ -676,7 +691,7 @@ _encode_mail: Final = msgspec.json.Encoder().encode
 
 async def recv(call: Call) -> int:
     """Show the waiting messages, or wait for some; with --follow continue until the client ends."""
-    name = call.owner
+    name = own_mailbox(call)
     limit = call.parsed.number("--limit", least=1) or DEFAULT_RECV
     await doubt_names(call, call.parsed.values("--from"))
     if call.parsed.has("--peek") or call.parsed.has("--after"):
@@ -690,6 +705,20 @@ async def recv(call: Call) -> int:
         return await _take(call, reader, limit)
     finally:
         reader.close()
+
+
+def own_mailbox(call: Call) -> str:
+    """Return the mailbox that a command is about: the caller's, or with --session that of its session.
+
+    Raises WhoAreYou for a script, and NotFound for an unknown session.
+    """
+    if (session := call.parsed.value("--session")) is not None:
+        call.services.paths.session(call.owner, session)
+    return _mailbox(call)
+
+
+def _mailbox(call: Call) -> str:
+    return mailbox_of(call.owner, call.parsed.value("--session") or "")
 
 
 async def _take(call: Call, reader: MailboxReader, limit: int) -> int:
@@ -799,7 +828,8 @@ async def _write_down(call: Call, reader: MailboxReader, seqs: Sequence[int]) ->
 async def _seen(call: Call, seqs: Sequence[int]) -> None:
     events = [event for event in map(call.services.queries.event, seqs) if event is not None]
     tips = tuple(tips_for_agent(call, events))
-    request = Acknowledge(messages=tuple(seqs), lane="recv", grade=Grade.FLUSHED, tips=tips)
+    session = call.parsed.value("--session") or ""
+    request = Acknowledge(messages=tuple(seqs), session=session, lane="recv", grade=Grade.FLUSHED, tips=tips)
     await call.services.broker.submit(call.caller, request)
 
 
@@ -922,11 +952,12 @@ _SHOWN_FILES: Final = 5
 async def inbox(call: Call) -> int:
     """Show the newest messages to the caller, read or not."""
     limit = call.parsed.number("--limit", least=1) or DEFAULT_INBOX
-    found = await inbox_view(call.services, call.owner, limit)
+    mailbox = own_mailbox(call)
+    found = await inbox_view(call.services, mailbox, limit)
     _note_shown(call, [event for event, _ in found])
     if call.is_json:
         for event, state in found:
-            await call.say_json(msgspec.structs.replace(message_view(event), state=state))
+            await call.say_json(msgspec.structs.replace(message_view(event, mailbox), state=state))
         return 0
     if not found:
         await call.say("no messages yet")
@@ -939,10 +970,10 @@ async def inbox(call: Call) -> int:
         Column(title="TEXT", least=12),
     ]
     now = call.services.clock.now_ms()
-    rows = [
-        [f"#{event.seq}", call.paint.name(event.sender), state, ago(now - event.ts), readable_text(event)]
-        for event, state in found
-    ]
+    rows = []
+    for event, state in found:
+        text = readable_text(event, handled_by=handlers_of(event, mailbox))
+        rows.append([f"#{event.seq}", call.paint.name(event.sender), state, ago(now - event.ts), text])
     await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
     return 0
 
@@ -1008,7 +1039,9 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
             evidence.append(f"answered in #{entry.answer}")
         if entry.by:
             evidence.append(f"by {entry.by}")
-        rows.append([receipt.name, state, call.clock_time(entry.ts), ", ".join(evidence)])
+        if handlers := handlers_of(event, receipt.name):
+            evidence.append(f"handled by {', '.join(handlers)}")
+        rows.append([readable_mailbox(receipt.name), state, call.clock_time(entry.ts), ", ".join(evidence)])
     columns = [Column(least=8), Column(), Column(), Column()]
     return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
 
@@ -1033,21 +1066,31 @@ def _labels(event: Event) -> Sequence[tuple[str, object]]:
         ("reply to", reply_reference(event) if event.imported else common.reply_to),
         ("priority", common.priority),
         ("path", common.path),
+        *_origin(event),
         ("bundle id", common.bundle_id),
     )
 
 
+def _origin(event: Event) -> Sequence[tuple[str, object]]:
+    """Return where a routed message comes from."""
+    message = event.body
+    if not isinstance(message, MessageSent):
+        return ()
+    return ("source", message.source), ("external id", message.external_id)
+
+
 async def ack(call: Call) -> int:
     """Mark messages to the caller as seen. Messages to other recipients are refused."""
-    name = call.owner
+    name, session = split_mailbox(own_mailbox(call))
     events = [call.services.queries.message(reference) for reference in call.parsed.positionals]
     seqs = tuple(event.seq for event in events)
-    request = Acknowledge(messages=seqs, lane="ack", grade=Grade.ACKED, must_be_own=True)
+    request = Acknowledge(messages=seqs, session=session, lane="ack", grade=Grade.ACKED, must_be_own=True)
     written = await call.submit(request)
     assert isinstance(written, Written)
     moved = body_as(written.event, DeliveryReport).messages if written.event is not None else ()
     if call.is_json:
-        await call.say_json({"name": name, "state": State.SEEN, "messages": moved})
+        view: dict[str, object] = {"name": name, "state": State.SEEN, "messages": moved}
+        await call.say_json(view | ({"session": session} if session else {}))
     elif not moved:
         call.warn("nothing to mark: these are already seen")
     return 0
@@ -1128,20 +1171,28 @@ async def trace(call: Call) -> int:
         for step in steps:
             await call.say_json(step)
         return 0
-    rows = [[_time(call, step.ts), step.source, step.agent, _what(step)] for step in steps]
-    for name in names:
-        levels = call.services.delivery.levels(name)
-        lanes = ", ".join(f"{lane} {_gate(level.is_open, level.reason)}" for lane, level in levels)
-        rows.append(["now", "delivery", name, f"lanes: {lanes}" if lanes else "no lane is open"])
+    rows = [[_time(call, step.ts), step.source, readable_mailbox(step.agent), _what(step)] for step in steps]
+    rows += [["now", "delivery", readable_mailbox(name), _lanes(call, event, name)] for name in names]
     columns = [Column(), Column(), Column(least=8), Column()]
     await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
     return 0
 
 
+def _lanes(call: Call, event: Event, name: str) -> str:
+    """Return the present state of the lanes of a recipient. They never carry a handled copy."""
+    if handlers := handlers_of(event, name):
+        return f"only for pull: handled by {', '.join(handlers)}"
+    levels = call.services.delivery.levels(name)
+    lanes = ", ".join(f"{lane} {_gate(level.is_open, level.reason)}" for lane, level in levels)
+    return f"lanes: {lanes}" if lanes else "no lane is open"
+
+
 async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over: bool) -> list[TraceStep]:
-    sent = f"{flat(message).priority}, from {message.sender} to {', '.join(names) or 'no agent'}"
+    to = ", ".join(map(readable_mailbox, names)) or "no agent"
+    sent = f"{flat(message).priority}, from {message.sender} to {to}"
     steps = [TraceStep(ts=message.ts, source="log", agent="", step="sent", detail=sent, seq=message.seq)]
     states: list[TraceStep] = []
+    agents = {split_mailbox(name)[0] for name in names}
     seq, seen = message.seq, 0
     while seen < _LIMIT_EVENTS and (
         page := await call.services.queries.read(Query(after=seq, limit=_TRACE_PAGE))
@@ -1150,7 +1201,7 @@ async def _from_log(call: Call, message: Event, names: Sequence[str], *, is_over
             found = _step_of(event, message)
             if found is not None:
                 steps.append(found)
-            elif event.type in AGENT_TYPES and agent_of(event) in names:
+            elif event.type in AGENT_TYPES and agent_of(event) in agents:
                 states.append(_state(event))
         seq, seen = page[-1].seq, seen + len(page)
     last = max(step.seq for step in steps)
@@ -1212,8 +1263,8 @@ def _state(event: Event) -> TraceStep:
 
 def _holders(call: Call, names: Sequence[str]) -> list[str]:
     """Return the agents whose holders may know a message: its recipients, and the parents of sub-agents."""
-    found = dict.fromkeys(names)
-    for name in names:
+    found = dict.fromkeys(split_mailbox(name)[0] for name in names)
+    for name in tuple(found):
         agent = call.services.broker.directory.get(name)
         if agent is not None and agent.parent:
             found[agent.parent] = None
@@ -1325,8 +1376,8 @@ def count_rest(call: Call, events: Sequence[Event]) -> int:
     """Return how many messages remain to be fetched after those that are shown; 0 with --follow."""
     if call.parsed.has("--follow"):
         return 0
-    rows = call.services.queries.rows
-    return max(0, read_unread(rows, call.owner) + count_handled(rows, call.owner) - len(events))
+    rows, mailbox = call.services.queries.rows, _mailbox(call)
+    return max(0, read_unread(rows, mailbox) + count_handled(rows, mailbox) - len(events))
 
 
 async def show_mail(
@@ -1343,12 +1394,13 @@ async def show_mail(
     The tips in the batch are added to `told`.
     """
     form = form_of(call)
-    write: Callable[[Sequence[Event]], bytes] = _to_json_lines
+    mailbox = _mailbox(call)
+    write: Callable[[Sequence[Event]], bytes] = partial(_to_json_lines, mailbox)
     if form == PAGE:
-        write = partial(_to_page, call)
+        write = partial(_to_page, call, mailbox)
     elif form == FENCE:
         tips = tips_for_agent(call, events, told)
-        write = partial(_to_fence, call, rest, tuple(tips.values()))
+        write = partial(_to_fence, call, mailbox, rest, tuple(tips.values()))
         if told is not None:
             told.update(tips)
     # Encoding or escaping a payload of megabytes would block the event loop.
@@ -1357,20 +1409,21 @@ async def show_mail(
     await call.write(data, token, flushed=flushed)
 
 
-def _to_json_lines(events: Sequence[Event]) -> bytes:
-    return b"".join(_encode(message_view(event)) + b"\n" for event in events)
+def _to_json_lines(mailbox: str, events: Sequence[Event]) -> bytes:
+    return b"".join(_encode(message_view(event, mailbox)) + b"\n" for event in events)
 
 
-def _to_page(call: Call, events: Sequence[Event]) -> bytes:
-    return "".join(for_people(call, event) for event in events).encode("utf-8", "backslashreplace")
+def _to_page(call: Call, mailbox: str, events: Sequence[Event]) -> bytes:
+    page = "".join(for_people(call, event, mailbox) for event in events)
+    return page.encode("utf-8", "backslashreplace")
 
 
-def _to_fence(call: Call, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
+def _to_fence(call: Call, mailbox: str, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
     """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
     services, name = call.services, call.owner
     bundled = [event for event in events if _has_bundle(event)]
     fence = format_injection(
-        [injection_line(event, name, services.queries.device) for event in events],
+        [injection_line(event, mailbox, services.queries.device) for event in events],
         rest=rest,
         hints=hints_for(services, name),
         tips=(bundle_hint(bundled) if bundled else "", *tips),

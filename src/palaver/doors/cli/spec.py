@@ -28,6 +28,8 @@ Completes = Literal[
     "bundles",
     "tokens",
     "subscriptions",
+    "sessions",
+    "path subscriptions",
     "tasks",
     "permissions",
 ]

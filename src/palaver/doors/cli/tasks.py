@@ -11,6 +11,7 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
 from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.events import TaskCompleted, TaskUpdated
+from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.tasks import (
     COMPLETED,
     OVER,
@@ -253,7 +254,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
         await call.say_json({**msgspec.to_builtins(sent_view(sent)), "task": task_view(task)})
         return 0
     lines = [f"{word} task #{task.seq}{_for(task)}: {task.title}"]
-    names = ", ".join(sent.delivered_to)
+    names = ", ".join(map(readable_mailbox, sent.delivered_to))
     lines.append(f"told {names}" if names else "no agent was notified")
     lines += [f"{group} has no members now" for group in sent.empty_groups]
     lines += [f"no agent is subscribed to {path}" for path in sent.dead]
