@@ -112,6 +112,24 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield other(f"ack {home.events('--type', 'message')[-1]['seq']}")
     yield script("thread list")
     yield script("thread show t")
+    yield agent("session create luna chat --title Team --harness-session h1")
+    yield agent("sub add chat/* --session chat")
+    yield agent("sub add agent/luna")
+    yield agent("sub list")
+    yield other("route chat/team --command new --payload [] --external-id 7")
+    yield other("route news/x")
+    yield agent("inbox --session chat")
+    yield agent("recv")
+    yield script(f"receipts {home.events('--type', 'message')[-2]['seq']}")
+    yield agent("recv --session chat")
+    yield agent("history")
+    yield agent("history --session chat")
+    yield script("dead")
+    yield agent("dead --clear")
+    yield agent("session list luna")
+    yield agent("session show luna chat")
+    yield agent("sub rm chat/* --session chat")
+    yield agent("session rm luna chat")
     yield agent("bundle create Review --files a.txt")
     bundle = home.ok("bundle", "list", "--json").json["bundle_id"]
     yield script("bundle list")
@@ -224,8 +242,8 @@ def test_output_has_the_form_and_the_fields_of_the_page(printed: Mapping[str, Re
             assert row.always <= one.keys() <= row.always | row.at_times, (line, one)
 
 
-_OTHER_WORDS = frozenset({"payload", "tools", "arguments", "options"})
-"""Fields with stored words of an event, tools of a transcript, and the texts of help."""
+_OTHER_WORDS = frozenset({"payload", "tools", "whole", "arguments", "options"})
+"""Fields with stored words of an event, tools and lines of a transcript, and the texts of help."""
 
 
 def objects(value: object) -> Iterator[dict[str, Any]]:

@@ -5,11 +5,13 @@ offer nothing and print nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from palaver.config import KEYS
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Trace, is_option, trace
+from palaver.doors.cli.paths import sessions_of, subscriptions_of_all
 from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import GLOBAL_EXCLUSIVE, Command, Completes, Option, Positional, Table
 from palaver.doors.cli.subscriptions import asked_for, subscriptions_of
@@ -35,8 +37,8 @@ COMPLETION_COMMANDS: Final = (
         group="Help",
         summary="Print a completion script for your shell.",
         description=(
-            "It completes commands, options, agents, tags (@api-), harnesses, threads, message numbers, and "
-            "the ids of notes, tasks, bundles, tokens and subscriptions. "
+            "It completes commands, options, agents, tags (@api-), harnesses, threads, message numbers, "
+            "patterns of paths, and the ids of notes, tasks, bundles, tokens, sessions and subscriptions. "
             "While the bus is not running it offers no names, and it never starts the bus."
         ),
         positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
@@ -105,6 +107,12 @@ async def complete_words(call: Call) -> int:
             made, watches = subscriptions_of(rows, call.caller.name)
             asked = [f"w{one.request}-{one.agent}\trequest #{one.request} to {one.agent}" for one in watches]
             return [*(f"{one.id}\t{asked_for(one)}" for one in made), *asked]
+        if kind == "sessions":
+            return [f"{one.id}\t{one.title}" for one in sessions_of(call, _agent_of(call, words))]
+        if kind == "path subscriptions":
+            owner = _agent_of(call, words)
+            found = subscriptions_of_all(call, owner)
+            return [f"{one.pattern}\t{session and f'session {session}'}" for session, one in found]
         if kind == "tasks":
             return [f"{task.seq}\t{task.title}" for task in read_tasks(rows, is_open=True, limit=_OFFERED)]
         if kind == "permissions":
@@ -115,6 +123,15 @@ async def complete_words(call: Call) -> int:
 
     await call.say_lines(complete(call.table, words, candidates))
     return 0
+
+
+def _agent_of(call: Call, words: Sequence[str]) -> str:
+    """Return the agent whose sessions are meant: of the arguments, of --as, or the caller."""
+    written = trace(call.table, words[:-1]).positionals[:1]
+    for before, word in pairwise(words):
+        written = (word,) if before == "--as" else written
+    agent = call.services.broker.directory.find(written[0]) if written else None
+    return call.caller.name if agent is None else agent.name
 
 
 # --------------------

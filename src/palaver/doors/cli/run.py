@@ -24,6 +24,7 @@ from palaver.doors.cli import (
     harness,
     http,
     messages,
+    paths,
     permissions,
     rooms,
     stick,
@@ -37,7 +38,7 @@ from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
 from palaver.doors.cli.parser import Parsed, parse, trace
 from palaver.doors.cli.spec import Command, Table, build_table
-from palaver.errors import NotAllowed, NotPerson, PalaverError, UsageError, WhoAreYou
+from palaver.errors import NotAllowed, NotPerson, NotYou, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of
 from palaver.identity.caller import CallerClaim, CallerIdentifier, act_as, marks_of
 from palaver.identity.process import Process
@@ -101,6 +102,16 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("ack",): messages.ack,
     ("release",): messages.release,
     ("redeliver",): messages.redeliver,
+    ("route",): paths.route,
+    ("sub", "add"): paths.subscribe,
+    ("sub", "rm"): paths.unsubscribe,
+    ("sub", "list"): paths.list_subscriptions,
+    ("dead",): paths.dead,
+    ("history",): paths.history,
+    ("session", "create"): paths.create_session,
+    ("session", "list"): paths.list_sessions,
+    ("session", "show"): paths.show_session,
+    ("session", "rm"): paths.remove_session,
     ("thread", "list"): threads.list_threads,
     ("thread", "show"): threads.show_thread,
     ("bundle", "create"): bundles.create,
@@ -170,6 +181,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *permissions.PERMISSION_COMMANDS,
     *messages.MESSAGE_COMMANDS,
     *threads.THREAD_COMMANDS,
+    *paths.PATH_COMMANDS,
     *bundles.BUNDLE_COMMANDS,
     *rooms.ROOM_COMMANDS,
     *rooms.CHAT_COMMANDS,
@@ -264,9 +276,13 @@ class ArgvDoor:
 
     def _advice(self, connection: ArgvConnection, asked: ThinRequest, error: PalaverError) -> str:
         """Return why the caller has too few rights, and the way out; empty for any other refusal."""
-        if not isinstance(error, NotAllowed | NotPerson):
+        if not isinstance(error, NotAllowed | NotPerson | NotYou):
             return ""
         parsed = parse(TABLE, asked.argv)
+        if isinstance(error, NotYou):
+            name = error.claimed
+            is_known = self.services.broker.directory.get(name) is not None
+            return f"To act as {name}, if you may: --as {name}" if is_known and not parsed.as_name else ""
         claim = CallerClaim(marks=marks_of(asked.environment))
         try:
             chain = self._chain(connection)

@@ -1,0 +1,630 @@
+"""The commands for paths: route, subscriptions to paths, dead letters, history, and sessions of agents.
+
+With --json they print the objects of path clients, whose keys are those of that protocol.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from palaver.doors.cli.call import Call
+from palaver.doors.cli.events import time_from
+from palaver.doors.cli.messages import read_content
+from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.errors import UsageError
+from palaver.protocol.display import Column, Safe, ago, lay_out
+from palaver.protocol.message import HUMAN, with_json
+from palaver.protocol.paths import (
+    DEFAULT_COMMAND,
+    MAIN,
+    Content,
+    CreateSession,
+    Delivered,
+    PathSubscription,
+    Session,
+    mailbox_of,
+    readable_mailbox,
+)
+from palaver.services.paths import DEFAULT_MESSAGES, LIMIT_MESSAGES, Range, Subscribed
+
+# --------------------
+# Rows of the commands.
+
+_GROUP: Final = "Paths"
+_SEE: Final = (("paths", "paths.md"),)
+
+_PATTERN: Final = Positional(
+    name="PATTERN", help="A path, in which '*' is one segment and '**' any number: 'slack/team/*'."
+)
+_AGENT: Final = Positional(name="AGENT", help="The agent: its full name.", completes="agents")
+_SESSION_ID: Final = Positional(name="ID", help="The id of the session.", completes="sessions")
+_LIMIT: Final = Option(
+    name="--limit",
+    metavar="N",
+    help=f"At most N messages, the newest (default: {DEFAULT_MESSAGES}, at most {LIMIT_MESSAGES}).",
+)
+_SINCE: Final = Option(
+    name="--since", metavar="TIME", help="Not before this time: 10m (ago) or 2026-03-01T09:00."
+)
+_UNTIL: Final = Option(name="--until", metavar="TIME", help="Not after this time, written as for --since.")
+_CAMEL: Final = "keys in camel case are those of path clients over WebSocket."
+
+
+def _session(text: str) -> Option:
+    return Option(name="--session", metavar="ID", help=text, completes="sessions")
+
+
+PATH_COMMANDS: Final = (
+    Command(
+        path=("route",),
+        group=_GROUP,
+        summary="Send a command with a payload to a path.",
+        description=(
+            "The message goes to every agent and session that is subscribed to the path, and to 'agent/luna' "
+            "goes what is for luna. If no subscription matches, the message is kept as a dead letter, which "
+            "is not an error. '*' and '**' in the path reach all subscriptions that they match. Without a "
+            "payload, it is an empty object."
+        ),
+        positionals=(
+            Positional(name="PATH", help="The path: agent/luna, slack/team/#general, webhook/github/push, …"),
+        ),
+        options=(
+            Option(name="--command", metavar="WORD", help=f"What to do (default: {DEFAULT_COMMAND})."),
+            Option(
+                name="--payload",
+                metavar="JSON",
+                help="Any JSON value: '{\"topic\": \"tests\"}'. '-' reads it from standard input.",
+            ),
+            Option(
+                name="--file",
+                metavar="FILE",
+                help=(
+                    "Read the payload from this file. Under a harness, it must be in the working directory."
+                ),
+                completes="files",
+            ),
+            Option(name="--stdin", help="Read the payload from standard input."),
+            Option(name="--source", metavar="WORD", help="Where the message comes from (default: internal)."),
+            Option(name="--external-id", metavar="ID", help="Its id where it comes from."),
+            Option(
+                name="--id",
+                metavar="ULID",
+                help=(
+                    "Your own id for the message. The same id again sends nothing and returns the first "
+                    "message."
+                ),
+            ),
+            Option(
+                name="--yes",
+                help="Confirm a path with wildcards to more than five (required for agents).",
+            ),
+        ),
+        exclusive=(("--payload", "--file", "--stdin"),),
+        examples=(
+            (
+                'pal route agent/luna --command analyze --payload \'{"topic": "tests"}\'',
+                "give luna a command",
+            ),
+            (
+                "pal route 'slack/team/#general' --source slack --external-id ts-1234 --file m.json",
+                "pass on a message of a chat",
+            ),
+            ("pal route 'agent/luna/**' --command stop", "reach all sub-agents of luna"),
+        ),
+        json=_CAMEL,
+        see=_SEE,
+    ),
+    Command(
+        path=("sub",),
+        group=_GROUP,
+        summary="Subscribe to paths.",
+        description=(
+            "A path subscription of an agent, or of one of its sessions, receives each message that is sent "
+            "to a matching path. It is not a subscription to events ('pal events sub'). Every agent is "
+            "subscribed to its own path agent/NAME: this subscription is not listed and cannot be removed."
+        ),
+        is_group=True,
+        examples=(("pal sub list", "your path subscriptions"),),
+        see=_SEE,
+    ),
+    Command(
+        path=("sub", "add"),
+        group=_GROUP,
+        summary="Subscribe to a pattern of paths.",
+        description=(
+            "You can subscribe yourself and your sessions; a person subscribes an agent with --as NAME. A "
+            "pattern that reaches the path of another agent requires an operator. The same pattern twice is "
+            "one subscription. A missing session is created."
+        ),
+        positionals=(_PATTERN,),
+        options=(_session("Subscribe this session of yours, which then has its own copy."),),
+        examples=(
+            ("pal sub add 'slack/team/*'", "all channels of a team"),
+            ("pal sub add 'webhook/github/**' --session ci", "for one of your sessions"),
+            ("pal sub add 'webhook/github/push' --as luna", "as a person, for luna"),
+        ),
+        json=_CAMEL,
+        see=_SEE,
+    ),
+    Command(
+        path=("sub", "rm"),
+        group=_GROUP,
+        summary="End a path subscription.",
+        description="The pattern must be written as it was added. A missing subscription is not an error.",
+        positionals=(
+            Positional(name="PATTERN", help="The pattern that was added.", completes="path subscriptions"),
+        ),
+        options=(_session("End the subscription of this session of yours."),),
+        examples=(("pal sub rm 'slack/team/*'", "no more messages of that team"),),
+        json=_CAMEL,
+    ),
+    Command(
+        path=("sub", "list"),
+        group=_GROUP,
+        summary="List your path subscriptions.",
+        description=(
+            "Lists yours and those of your sessions, without the automatic one of your own path. With "
+            "--as NAME those of another agent."
+        ),
+        options=(_session("Only those of this session."),),
+        examples=(("pal sub list", "all your subscriptions"),),
+        json=_CAMEL,
+    ),
+    Command(
+        path=("dead",),
+        group=_GROUP,
+        summary="List messages to paths without a subscriber.",
+        description=(
+            "Lists the dead letters since the list was last cleared, the newest first. They stay in the log "
+            "in any case: 'pal show ID' shows one."
+        ),
+        options=(
+            Option(name="--clear", help="Empty the list, for everybody."),
+            _LIMIT,
+            _SINCE,
+            _UNTIL,
+        ),
+        exclusive=(("--clear", "--limit"), ("--clear", "--since"), ("--clear", "--until")),
+        examples=(
+            ("pal dead --since 1h", "those of the last hour"),
+            ("pal dead --clear", "start again with an empty list"),
+        ),
+        json=_CAMEL,
+        see=(("dead letters", "paths.md#dead-letters"),),
+    ),
+    Command(
+        path=("history",),
+        group=_GROUP,
+        summary="Show what an agent or session has received.",
+        description=(
+            "Shows the messages of a mailbox, taken or not, the newest first. Changes nothing. A text from "
+            "another door is the payload of the command 'message'."
+        ),
+        positionals=(
+            Positional(name="NAME", help="The agent (default: you).", optional=True, completes="all agents"),
+        ),
+        options=(_session("Only the copies of this session."), _LIMIT, _SINCE, _UNTIL),
+        examples=(
+            ("pal history", "your latest messages"),
+            ("pal history luna --session ci --limit 5", "the last five of a session"),
+        ),
+        json=_CAMEL,
+    ),
+    Command(
+        path=("session",),
+        group=_GROUP,
+        summary="Manage the sessions of an agent.",
+        description=(
+            "A session of an agent has its own path subscriptions and its own mailbox. Every agent has the "
+            "session main, which cannot be removed."
+        ),
+        is_group=True,
+        examples=(("pal session list luna", "the sessions of luna"),),
+        see=(("sessions", "paths.md#sessions"),),
+    ),
+    Command(
+        path=("session", "create"),
+        group=_GROUP,
+        summary="Create a session, or change one.",
+        description=(
+            "An existing session keeps what you do not name. You can manage your own sessions; an operator "
+            "can manage those of all agents."
+        ),
+        positionals=(
+            _AGENT,
+            Positional(
+                name="ID",
+                help="The id of the session: letters, digits and _ . : @ # -, at most 64.",
+                completes="sessions",
+            ),
+        ),
+        options=(
+            Option(name="--title", metavar="TEXT", help="A title for people."),
+            Option(
+                name="--harness-session",
+                metavar="ID",
+                help="The id by which the agent's harness knows the session.",
+            ),
+        ),
+        examples=(('pal session create luna ci --title "The builds"', "a session with a title"),),
+        json=_CAMEL,
+        see=(("sessions", "paths.md#sessions"),),
+    ),
+    Command(
+        path=("session", "list"),
+        group=_GROUP,
+        summary="List the sessions of an agent.",
+        positionals=(_AGENT,),
+        examples=(("pal session list luna", "the sessions of luna"),),
+        json=_CAMEL,
+    ),
+    Command(
+        path=("session", "show"),
+        group=_GROUP,
+        summary="Show a session and its subscriptions.",
+        positionals=(
+            _AGENT,
+            Positional(
+                name="ID",
+                help=f"The id of the session (default: {MAIN}).",
+                optional=True,
+                completes="sessions",
+            ),
+        ),
+        examples=(("pal session show luna ci", "one session"),),
+        json=_CAMEL,
+    ),
+    Command(
+        path=("session", "rm"),
+        group=_GROUP,
+        summary="Remove a session and its subscriptions.",
+        description="Its waiting messages become dead. The agent keeps its own copies.",
+        positionals=(_AGENT, _SESSION_ID),
+        examples=(("pal session rm luna ci", "remove it"),),
+    ),
+)
+
+
+# --------------------
+# Function of `pal route`.
+
+
+async def route(call: Call) -> int:
+    """Send a command with a payload to a path, and report its recipients."""
+    parsed = call.parsed
+    content = Content(
+        command=parsed.value("--command") or DEFAULT_COMMAND,
+        payload=await _payload(call),
+        source=parsed.value("--source") or Content().source,
+        external_id=parsed.value("--external-id") or "",
+    )
+    sent = await call.services.paths.route(
+        call.caller,
+        parsed.positionals[0],
+        content,
+        id=(parsed.value("--id") or "").upper(),
+        is_confirmed=parsed.has("--yes"),
+        key=call.asked.key,
+    )
+    if call.is_json:
+        await call.say_json(_route_view(sent))
+    else:
+        await call.say(call.safe(_sentence(sent)))
+    return 0
+
+
+async def _payload(call: Call) -> object:
+    """Return the payload from the command line, a file or standard input; None without any."""
+    written, path = call.parsed.value("--payload"), call.parsed.value("--file")
+    if path is not None:
+        return parse_payload(await read_content(call, path), path)
+    if call.parsed.has("--stdin") or written == "-":
+        return parse_payload(await read_content(call, None), "standard input")
+    return None if written is None else parse_payload(written, "--payload")
+
+
+def parse_payload(text: str, where: str) -> object:
+    """Parse a payload. Raises UsageError with the position of the mistake."""
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise UsageError(f"{where} is nested too deep; nothing was sent") from None
+    except msgspec.DecodeError as error:
+        why = str(error).removeprefix("JSON is malformed: ")
+        raise UsageError(
+            f"{where} is not JSON ({why}): write a text as '\"hello\"' and an object as '{{\"key\": 1}}'; "
+            "nothing was sent"
+        ) from None
+
+
+def _sentence(sent: Delivered) -> str:
+    to = [f"{one.agent_id} (session {one.session_id})" for one in sent.result.delivered_to_sessions]
+    names = ", ".join([*to, *sent.result.delivered_to])
+    if sent.is_repeat:
+        return f"#{sent.seq} was sent before, to {names or 'no agent'}"
+    if names:
+        return f"sent #{sent.seq} to {names}"
+    return (
+        f"kept as #{sent.seq}: nobody is subscribed to {sent.message.path} "
+        "(a dead letter; 'pal dead' lists them)"
+    )
+
+
+def _route_view(sent: Delivered) -> dict[str, object]:
+    message = sent.message
+    view = {"seq": sent.seq, "from": message.sender, "path": message.path, "timestamp": message.timestamp}
+    result: dict[str, object] = msgspec.to_builtins(sent.result)
+    return view | result | ({"repeat": True} if sent.is_repeat else {})
+
+
+# --------------------
+# Functions of `pal sub`.
+
+
+async def subscribe(call: Call) -> int:
+    """Subscribe the caller or one of its sessions to a pattern."""
+    session = _own_session(call)
+    done = await call.services.paths.subscribe(
+        call.caller, call.owner, call.parsed.positionals[0], session=session
+    )
+    whom = readable_mailbox(mailbox_of(call.owner, session))
+    note = f": {done.note}" if done.note else ""
+    return await _say_subscribed(call, done, f"{whom} is subscribed to {done.pattern}{note}")
+
+
+async def unsubscribe(call: Call) -> int:
+    """End a path subscription of the caller or of one of its sessions."""
+    session = _own_session(call)
+    before = call.services.paths.subscriptions(call.owner, session=session)
+    done = await call.services.paths.unsubscribe(
+        call.caller, call.owner, call.parsed.positionals[0], session=session
+    )
+    whom = readable_mailbox(mailbox_of(call.owner, session))
+    is_ended = any(one.pattern == done.pattern for one in before)
+    verb = "is no longer" if is_ended else "was not"
+    return await _say_subscribed(call, done, f"{whom} {verb} subscribed to {done.pattern}")
+
+
+async def _say_subscribed(call: Call, done: Subscribed, sentence: str) -> int:
+    if not call.is_json:
+        await call.say(call.safe(sentence))
+        return 0
+    view: dict[str, object] = {"agent": call.owner, "pattern": done.pattern}
+    if session := _own_session(call):
+        view["session"] = session
+    view["subscriptions"] = msgspec.to_builtins(done.subscriptions)
+    await call.say_json(view | ({"note": done.note} if done.note else {}))
+    return 0
+
+
+def _own_session(call: Call) -> str:
+    session = call.parsed.value("--session")
+    if session == "":
+        raise UsageError("--session requires an id; leave it out for the agent itself")
+    return session or ""
+
+
+def sessions_of(call: Call, agent: str) -> Sequence[Session]:
+    """Return the sessions of an agent; none for a script, which has no mailbox."""
+    is_known = agent == HUMAN or call.services.broker.directory.get(agent) is not None
+    return call.services.paths.sessions(agent) if is_known else ()
+
+
+def subscriptions_of_all(call: Call, agent: str) -> list[tuple[str, PathSubscription]]:
+    """Return the path subscriptions of an agent and of its sessions, each with the id of the session."""
+    own = [("", one) for one in call.services.paths.subscriptions(agent)]
+    sessions = sessions_of(call, agent)
+    return own + [(session.id, one) for session in sessions for one in session.subscriptions]
+
+
+async def list_subscriptions(call: Call) -> int:
+    """List the path subscriptions of the caller and its sessions."""
+    owner, only = call.owner, _own_session(call)
+    if only:
+        found = [(only, one) for one in call.services.paths.session(owner, only).subscriptions]
+    else:
+        found = subscriptions_of_all(call, owner)
+    if call.is_json:
+        await call.say_json_lines(
+            {"agent": owner, **({"session": session} if session else {}), **msgspec.to_builtins(one)}
+            for session, one in found
+        )
+        return 0
+    if not found:
+        await call.say("no path subscriptions, except the automatic one of the agent's own path")
+        return 0
+    columns = [
+        Column(title="PATTERN", least=12),
+        Column(title="FOR", least=8),
+        Column(title="AGE", is_right=True),
+    ]
+    now = call.services.clock.now_ms()
+    rows = [
+        [one.pattern, readable_mailbox(mailbox_of(owner, session)), ago(now - one.added_at)]
+        for session, one in found
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+# --------------------
+# Functions of `pal dead` and `pal history`.
+
+
+async def dead(call: Call) -> int:
+    """List the dead letters, or clear the list."""
+    if call.parsed.has("--clear"):
+        await call.services.paths.clear_dead_letters(call.caller)
+        if call.is_json:
+            await call.say_json({"cleared": True})
+        else:
+            await call.say("the list of dead letters is empty now; the messages stay in the log")
+        return 0
+    found = await call.services.paths.dead_letters(_range(call))
+    if call.is_json:
+        await call.say_json_lines(found)
+        return 0
+    if not found:
+        await call.say("no dead letters")
+        return 0
+    columns = [
+        Column(title="ID", is_right=True),
+        Column(title="FROM", least=8),
+        Column(title="PATH", least=12),
+        Column(title="AGE", is_right=True),
+        Column(title="TEXT", least=12),
+    ]
+    now = call.services.clock.now_ms()
+    rows = [
+        [
+            f"#{one.seq}",
+            call.paint.name(one.sender),
+            one.path,
+            ago(now - one.timestamp),
+            _text(one.command, one.payload),
+        ]
+        for one in found
+    ]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def history(call: Call) -> int:
+    """Show the messages that a mailbox has received."""
+    agent = _agent(call, call.parsed.positionals[0]) if call.parsed.positionals else call.owner
+    session = _own_session(call)
+    found = await call.services.paths.history(agent, session=session, wanted=_range(call), with_seq=True)
+    if not found and session:
+        call.services.paths.session(agent, session)  # A removed session still has its history.
+    if call.is_json:
+        await call.say_json_lines(found)
+        return 0
+    if not found:
+        await call.say("no messages yet")
+        return 0
+    columns = [
+        Column(title="ID", is_right=True),
+        Column(title="FROM", least=8),
+        Column(title="PATH", least=12),
+        Column(title="STATUS"),
+        Column(title="AGE", is_right=True),
+        Column(title="TEXT", least=12),
+    ]
+    now = call.services.clock.now_ms()
+    rows = []
+    for one in found:
+        handlers = [by.session_id for by in one.handled_by] if one.handled_by else []
+        text = _text(one.command, one.payload)
+        if handlers:
+            text = f"{text} (handled by {', '.join(handlers)})"
+        age = ago(now - one.timestamp)
+        rows.append([f"#{one.seq}", call.paint.name(one.sender), one.path, one.status, age, text])
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+def _range(call: Call) -> Range:
+    limit = call.parsed.number("--limit", least=1)
+    if limit is not None and limit > LIMIT_MESSAGES:
+        raise UsageError(f"--limit is at most {LIMIT_MESSAGES}; narrow the time with --since and --until")
+    return Range(
+        limit=DEFAULT_MESSAGES if limit is None else limit,
+        since=time_from(call, "--since"),
+        until=time_from(call, "--until"),
+    )
+
+
+def _text(command: str, payload: object) -> str:
+    """Return a message as people read it: its text, or its command with the payload."""
+    match payload:
+        case {"text": str(text), **rest} if command == DEFAULT_COMMAND and not rest:
+            return text
+    return with_json(command, payload)
+
+
+# --------------------
+# Functions of `pal session`.
+
+
+async def create_session(call: Call) -> int:
+    """Create a session, or change the title or the harness session of an existing one."""
+    agent = _agent(call, call.parsed.positionals[0])
+    id_ = call.parsed.positionals[1]
+    is_known = any(one.id == id_ for one in call.services.paths.sessions(agent))
+    session = await call.services.paths.create_session(
+        call.caller,
+        CreateSession(
+            agent=agent,
+            session=id_,
+            title=call.parsed.value("--title"),
+            harness_session=call.parsed.value("--harness-session"),
+        ),
+    )
+    if call.is_json:
+        await call.say_json(_session_view(agent, session))
+    else:
+        verb = "changed" if is_known else "created"
+        await call.say(call.safe(f"{verb} {readable_mailbox(mailbox_of(agent, session.id))}"))
+    return 0
+
+
+async def list_sessions(call: Call) -> int:
+    """List the sessions of an agent."""
+    agent = _agent(call, call.parsed.positionals[0])
+    found = call.services.paths.sessions(agent)
+    if call.is_json:
+        await call.say_json_lines(_session_view(agent, one) for one in found)
+        return 0
+    columns = [
+        Column(title="ID", least=8),
+        Column(title="SUBSCRIPTIONS", is_right=True),
+        Column(title="USED", is_right=True),
+        Column(title="TITLE", least=8),
+    ]
+    now = call.services.clock.now_ms()
+    rows = [[one.id, str(len(one.subscriptions)), ago(now - one.last_used_at), one.title] for one in found]
+    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    return 0
+
+
+async def show_session(call: Call) -> int:
+    """Show one session."""
+    agent, *rest = call.parsed.positionals
+    agent = _agent(call, agent)
+    session = call.services.paths.session(agent, rest[0] if rest else MAIN)
+    if call.is_json:
+        await call.say_json(_session_view(agent, session))
+        return 0
+    await call.say_lines(map(call.safe, _session_lines(call, agent, session)))
+    return 0
+
+
+def _session_lines(call: Call, agent: str, session: Session) -> Sequence[str]:
+    created, used = call.clock_time(session.created_at), call.clock_time(session.last_used_at)
+    lines = [readable_mailbox(mailbox_of(agent, session.id)), f"created {created}, last used {used}"]
+    lines += [f"title {session.title}"] if session.title else []
+    lines += [f"harness session {session.harness_session}"] if session.harness_session else []
+    return [*lines, *(f"subscribed to {one.pattern}" for one in session.subscriptions)]
+
+
+async def remove_session(call: Call) -> int:
+    """Remove a session and its subscriptions."""
+    written, id_ = call.parsed.positionals
+    agent = _agent(call, written)
+    await call.services.paths.remove_session(call.caller, agent, id_, key=call.asked.key)
+    if call.is_json:
+        await call.say_json({"agent": agent, "id": id_, "removed": True})
+    else:
+        await call.say(Safe(f"removed {call.safe(readable_mailbox(mailbox_of(agent, id_)))}"))
+    return 0
+
+
+def _session_view(agent: str, session: Session) -> Mapping[str, object]:
+    return {"agent": agent, **msgspec.to_builtins(session)}
+
+
+def _agent(call: Call, written: str) -> str:
+    """Return the full name of an agent, or of the person. Raises NotFound."""
+    name = written.removeprefix("@").lower()
+    return HUMAN if name == HUMAN else call.agent(written).name
