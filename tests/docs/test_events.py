@@ -33,6 +33,14 @@ from palaver.protocol.events import (
     fields_of,
     unlisted_fields,
 )
+from palaver.protocol.paths import (
+    ClearDeadLetters,
+    Content,
+    CreateSession,
+    RemoveSession,
+    SubscribePath,
+    UnsubscribePath,
+)
 from palaver.protocol.query import Query
 from palaver.protocol.requests import (
     TYPED,
@@ -238,6 +246,20 @@ class Play:
         await self.ask(nova, SetStatus(state="idle"))
         await self.ask(SYSTEM_CALLER, FireWatch(agent="vera", request=request.seq))
 
+    async def routes(self) -> None:
+        """Subscribe an agent and its session to paths, and send to these."""
+        cleo = await self.join("cleo")
+        made = CreateSession(agent="cleo", session="chat", title="Team", harness_session="h1")
+        await self.ask(cleo, made)
+        for session in ("", "chat"):
+            await self.ask(cleo, SubscribePath(agent="cleo", pattern="slack/*", session=session))
+        content = Content(command="new", payload=[], source="slack", external_id="ts-1")
+        await self.ask(HUMAN, Send(text="", to=("slack/team",), content=content))
+        for session in ("", "chat"):
+            await self.ask(cleo, UnsubscribePath(agent="cleo", pattern="slack/*", session=session))
+        await self.ask(cleo, RemoveSession(agent="cleo", session="chat"))
+        await self.ask(cleo, ClearDeadLetters())
+
     async def sits(self) -> None:
         """Run in a terminal in which a person types and a message waits for its reply."""
         zora = await self.join("zora", holder="h", seat=seat(9), argv=("claude",), cwd="/w")
@@ -303,6 +325,7 @@ async def test_everything_in_the_table_is_written_and_nothing_else(tmp_path: Pat
         await play.works()
         await play.waits()
         await play.shares()
+        await play.routes()
         await play.sits()
 
         events = await bus.log.read(Query())
