@@ -1,7 +1,8 @@
 """Tokens of the TCP doors. They identify callers whose process cannot be seen. Only hashes are stored.
 
 They are in `tokens.json` in the home, mode 0600. A token is 32 random bytes, so its hash reveals nothing and
-needs no salt. A token ends when it is revoked, when its time is over, or when its agent leaves the bus.
+needs no salt. A token ends when it is revoked, when its time is over, or when its agent leaves the bus. A
+token that acts for several agents has no agent of its own, and ends only in the first two ways.
 """
 
 import asyncio
@@ -102,6 +103,8 @@ class Tickets:
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "pal_"
 """Lets people and scanners recognize a token in a text."""
+ALL_AGENTS: Final = "all"
+"""In `acts_for`: every agent. No agent has this name."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,6 +119,19 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hash: str
     expires_ms: int = 0
     """When it ends, in Unix milliseconds; 0 for never."""
+    acts_for: tuple[str, ...] = ()
+    """The names that it acts for, or `all`; empty if it acts as one agent, which is `name`."""
+
+    def acts_as(self, name: str) -> bool:
+        """Return whether it may act in a full name, as stored."""
+        if not self.acts_for:
+            return name == self.name
+        return name in self.acts_for or ALL_AGENTS in self.acts_for
+
+    @property
+    def holder(self) -> str:
+        """Its name in the `by` of events that were written with it for several agents."""
+        return f"token {self.id}"
 
 
 class TokenBook:
@@ -128,6 +144,7 @@ class TokenBook:
         self._ended: set[str] = set()
         """The ids of tokens that have ended and may still be in the file."""
         self._lock = asyncio.Lock()
+        self._watchers: list[Callable[[], None]] = []
 
     def all(self) -> tuple[Token, ...]:
         """Return all valid tokens, oldest first. Raises StorageFailed."""
@@ -149,6 +166,18 @@ class TokenBook:
                 found = token
         return found
 
+    def is_valid(self, token: Token) -> bool:
+        """Return whether a token that was found before has not ended; False if that cannot be read."""
+        try:
+            return any(one.id == token.id for one in self.all())
+        except StorageFailed:
+            return False
+
+    def watch(self, ended: Callable[[], None]) -> Callable[[], None]:
+        """Call `ended` whenever tokens may have ended, except by time. Return a function that stops this."""
+        self._watchers.append(ended)
+        return lambda: self._watchers.remove(ended)
+
     def has_one_of(self, name: str) -> bool:
         """Return whether a name has a token; False while the file cannot be read."""
         try:
@@ -156,8 +185,13 @@ class TokenBook:
         except StorageFailed:
             return False
 
-    async def create(self, name: str, *, standing: str, by: str, expires_ms: int = 0) -> tuple[str, Token]:
-        """Create a token and return it with its secret, which is not stored. Raises StorageFailed."""
+    async def create(
+        self, name: str, *, standing: str, by: str, expires_ms: int = 0, acts_for: tuple[str, ...] = ()
+    ) -> tuple[str, Token]:
+        """Create a token and return it with its secret, which is not stored. Raises StorageFailed.
+
+        A token with `acts_for` has an empty `name`.
+        """
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(
             id=secrets.token_hex(4),
@@ -167,6 +201,7 @@ class TokenBook:
             ts=self._clock.now_ms(),
             hash=_hash(secret),
             expires_ms=expires_ms,
+            acts_for=acts_for,
         )
         async with self._lock:
             await self._write((*self.all(), token))
@@ -176,6 +211,7 @@ class TokenBook:
         """Remove tokens. Raises StorageFailed; then they stay valid."""
         async with self._lock:
             await self._write(tuple(token for token in self.all() if token.id not in ids))
+        self._notify()
 
     def end_with_agents(self, log: Log, tasks: asyncio.TaskGroup) -> Callable[[], None]:
         """End the tokens of each agent that leaves from now on; return a function that stops this.
@@ -196,6 +232,7 @@ class TokenBook:
             tokens = self.all()
         except StorageFailed:
             return
+        tokens = tuple(token for token in tokens if token.name)
         if tokens:
             names = tuple({token.name for token in tokens})
             query = Query(types=(BYE,), senders=names, since=min(token.ts for token in tokens))
@@ -216,7 +253,13 @@ class TokenBook:
             if token.name == agent_of(event) and token.ts <= event.ts
         }
         self._ended |= ended
+        if ended:
+            self._notify()
         return bool(ended)
+
+    def _notify(self) -> None:
+        for ended in tuple(self._watchers):
+            ended()
 
     async def _save(self) -> None:
         with suppress(StorageFailed):

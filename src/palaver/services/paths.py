@@ -3,9 +3,10 @@
 A caller writes and takes only in its own name. Everybody may read: routing is not privacy.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -13,10 +14,11 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import Outcome, Sent, Written
 from palaver.domain.rights import require_own_mail
 from palaver.errors import BadRequest, NotFound, NotYou, WhoAreYou, cut_name
+from palaver.log.api import EventKind
 from palaver.protocol.address import check_path
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event, encode_event
-from palaver.protocol.events import DeliveryReport, Grade, State
+from palaver.protocol.events import DeliveryReport, Grade, MessageSent, State
 from palaver.protocol.message import EXTERNAL, HUMAN, MESSAGE
 from palaver.protocol.paths import (
     AUTO_SUBSCRIBED,
@@ -50,6 +52,11 @@ from palaver.state.paths import (
     read_cleared,
     read_path_subscriptions,
 )
+from palaver.state.rows import deliverable
+
+DELIVERY: Final = "delivery"
+RELEASED: Final = "released by "
+"""Begin of the reason for which a message that a brake held is queued."""
 
 LIMIT_MESSAGES: Final = 1000
 DEFAULT_MESSAGES: Final = 100
@@ -75,6 +82,20 @@ class Range:
             self.until is None or event.ts <= self.until
         )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMail:
+    """A message that has just come to mailboxes."""
+
+    seq: int
+    """Of the event that brought it there: the message itself, or its release."""
+    event: Event
+    mailboxes: tuple[str, ...]
+    """Sessions first."""
+
+
+HearDelivery: TypeAlias = Callable[[NewMail], None]
+"""Receives new mail. Must not raise and must not wait."""
 
 ALL: Final = Range()
 
@@ -163,13 +184,7 @@ class PathService:
         The same key again returns the messages that it took before. Fewer are taken if they do not fit into
         one frame.
         """
-        if caller.kind == EXTERNAL:
-            raise WhoAreYou(
-                "a script has no mailbox; join with 'pal join', or choose an agent with --as NAME"
-            )
-        if caller.name != agent:
-            raise NotYou(agent, caller.name)
-        require_own_mail(caller)
+        self._check_own(caller, agent)
         mailbox = mailbox_of(agent, session)
         reader = self._delivery.take(mailbox, passes=wanted.has)
         try:
@@ -202,6 +217,30 @@ class PathService:
         found = [known.get(seq) or await self._queries.fetch(seq) for seq in report.messages]
         return [one for one in found if one is not None]
 
+    async def acknowledge(self, caller: Caller, agent: str, ids: Sequence[str], *, session: str = "") -> None:
+        """Mark messages of a mailbox as seen, by their ids. Raises NotFound, and then marks none."""
+        self._check_own(caller, agent)
+        mailbox = mailbox_of(agent, session)
+        seqs = tuple(self._seq_in(mailbox, id_) for id_ in ids)
+        if seqs:
+            request = Acknowledge(messages=seqs, session=session, lane="ack", grade=Grade.ACKED)
+            await self._broker.submit(caller, request)
+
+    def _seq_in(self, mailbox: str, id_: str) -> int:
+        for event in self._queries.with_id(id_):
+            if event.id == id_ and mailbox in _mailboxes_of(event):
+                return event.seq
+        raise NotFound(f"message {cut_name(id_)} in the mailbox {mailbox}", "nothing was acknowledged")
+
+    def _check_own(self, caller: Caller, agent: str) -> None:
+        if caller.kind == EXTERNAL:
+            raise WhoAreYou(
+                "a script has no mailbox; join with 'pal join', or choose an agent with --as NAME"
+            )
+        if caller.name != agent:
+            raise NotYou(agent, caller.name)
+        require_own_mail(caller)
+
     # Reading
 
     async def history(
@@ -224,9 +263,11 @@ class PathService:
         return _fitting((await self._queries.read(bounded))[::-1])
 
     def _copy(self, event: Event, mailbox: str, *, with_seq: bool) -> RoutedMessage:
+        return routed_message(event, mailbox, self._state(event, mailbox), with_seq=with_seq)
+
+    def _state(self, event: Event, mailbox: str) -> str:
         entry = read_entry(self._queries.rows, event.seq, mailbox)
-        state = State.QUEUED if entry is None else entry.state
-        return routed_message(event, mailbox, state, with_seq=with_seq)
+        return State.QUEUED if entry is None else entry.state
 
     def subscriptions(self, agent: str, *, session: str = "") -> tuple[PathSubscription, ...]:
         """Return the path subscriptions of an agent or session, without the automatic one."""
@@ -250,6 +291,45 @@ class PathService:
     def _check_agent(self, agent: str) -> None:
         if agent != HUMAN and self._broker.directory.get(agent) is None:
             raise NotFound(f"agent {cut_name(agent)}", "'pal list' shows the agents")
+
+    # Following
+
+    def watch(self, hear: HearDelivery) -> Callable[[], None]:
+        """Call `hear` with each new message, once it is stored. Return a function that stops this.
+
+        A message that a brake holds follows when it is released. `hear` must not raise and must not wait.
+        """
+
+        def hear_all(events: Sequence[Event]) -> None:
+            for event in events:
+                for mail in self._new_mail(event):
+                    hear(mail)
+
+        return self._queries.subscribe(hear_all, {MESSAGE, DELIVERY, EventKind.DELIVERED})
+
+    def _new_mail(self, event: Event) -> Iterator[NewMail]:
+        """Yield the messages that an event brings to mailboxes."""
+        if not isinstance(report := event.body, DeliveryReport):
+            if not _held_by(event):
+                yield NewMail(seq=event.seq, event=event, mailboxes=_mailboxes_of(event))
+        elif report.state == State.QUEUED and report.reason.startswith(RELEASED):
+            for seq in report.messages:
+                message = self._queries.event(seq)
+                if message is not None and _held_by(message):
+                    yield NewMail(seq=event.seq, event=message, mailboxes=(report.agent,))
+
+    async def mail_after(self, mailbox: str, after: int) -> AsyncGenerator[tuple[int, RoutedMessage], None]:
+        """Yield the messages of a mailbox after a seq that are stored by now, each with its seq, in order.
+
+        Messages that a brake holds are left out.
+        """
+        async with aclosing(self._queries.pages(Query(targets=(mailbox,), after=after))) as pages:
+            async for page in pages:
+                for event in page:
+                    # The log ignores the case of names, and ids of sessions may differ in nothing else.
+                    is_own = mailbox in _mailboxes_of(event)
+                    if is_own and not (_held_by(event) and self._state(event, mailbox) == State.HELD):
+                        yield event.seq, self._copy(event, mailbox)
 
     async def routed(self, *, after: int | None = None) -> AsyncGenerator[tuple[int, Delivered], None]:
         """Yield every delivery of a routed message after a seq, then each new one: its seq and its message.
@@ -291,3 +371,16 @@ def as_pattern(pattern: str) -> str:
     if not pattern.strip("/"):
         raise BadRequest("pattern is required")
     return check_path(pattern)
+
+
+def _mailboxes_of(event: Event) -> tuple[str, ...]:
+    """Return the mailboxes that an event was stored for, each once; none for an event that cannot be read."""
+    try:
+        return deliverable(event).delivered_to
+    except (ValueError, BadRequest):
+        return ()
+
+
+def _held_by(event: Event) -> str:
+    """Return why a brake held a message when it was sent; empty if none did."""
+    return event.body.held if isinstance(event.body, MessageSent) else ""

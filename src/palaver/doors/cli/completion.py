@@ -102,7 +102,9 @@ async def complete_words(call: Call) -> int:
             return [f"{id_}\t{row.title}" for id_, row in reversed(read_newest_bundles(rows, _OFFERED))]
         if kind == "tokens":
             tokens = call.services.callers.tokens.all()
-            return [f"{token.id}\t{token.name}, {token.standing}" for token in tokens]
+            return [
+                f"{token.id}\t{token.name or ' '.join(token.acts_for)}, {token.standing}" for token in tokens
+            ]
         if kind == "subscriptions":
             made, watches = subscriptions_of(rows, call.caller.name)
             asked = [f"w{one.request}-{one.agent}\trequest #{one.request} to {one.agent}" for one in watches]

@@ -6,8 +6,8 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import relative_time
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError
-from palaver.identity.tokens import Token, TokenBook
-from palaver.protocol.agents import Standing, standing_of_role
+from palaver.identity.tokens import ALL_AGENTS, Token, TokenBook
+from palaver.protocol.agents import Standing, check_name, full_name, split_name, standing_of_role
 from palaver.protocol.display import ago
 from palaver.protocol.message import EXTERNAL
 
@@ -62,15 +62,21 @@ DOOR_COMMANDS: Final = (
         description=(
             "A program with this token acts as that agent over HTTP, with at most the rights of the token's "
             "creator. An agent can create tokens only for itself, a person for any agent. Only a hash of the "
-            "token is stored. The token ends when it is revoked, expires, or its agent leaves the bus."
+            "token is stored. The token ends when it is revoked, expires, or its agent leaves the bus. With "
+            "--acts-for, which requires a person, a program on the WebSocket acts for several agents; its "
+            "events have the token in 'by'."
         ),
         positionals=(
             Positional(name="NAME", help="The agent (default: you).", optional=True, completes="agents"),
         ),
-        options=(Option(name="--expires", metavar="TIME", help="When it ends: 12h, 30d (default: never)."),),
+        options=(
+            Option(name="--expires", metavar="TIME", help="When it ends: 12h, 30d (default: never)."),
+            Option(name="--acts-for", metavar="NAMES", help="Several names, separated by commas, or all."),
+        ),
         examples=(
             ("pal token create luna", "let a program act as luna"),
             ("pal token create luna --expires 30d", "for thirty days"),
+            ("pal token create --acts-for luna,slack-bridge", "let a bridge act in two names"),
         ),
     ),
     Command(
@@ -112,6 +118,8 @@ async def mcp(call: Call) -> int:
 async def create_token(call: Call) -> int:
     """Create a token and print it. It cannot be shown again."""
     words = call.parsed.positionals
+    if (names := call.parsed.value("--acts-for")) is not None:
+        return await _create_for_several(call, names)
     if not words and call.caller.kind == EXTERNAL:
         raise BadRequest("you have no name: name the agent that the token is for")
     name = words[0] if words else call.caller.name
@@ -133,6 +141,47 @@ async def create_token(call: Call) -> int:
     return 0
 
 
+async def _create_for_several(call: Call, written: str) -> int:
+    """Create a token that acts for several agents, and print it."""
+    if call.parsed.positionals:
+        raise UsageError("--acts-for names the agents: leave out NAME")
+    if call.caller.standing is not Standing.HUMAN or call.caller.by:
+        raise NotAllowed("token create --acts-for", call.caller.standing.word, Standing.HUMAN.word)
+    names = _names_of(written)
+    agents = [agent for name in names if (agent := call.services.broker.directory.find(name))]
+    standing = max((standing_of_role(agent.role) for agent in agents), default=Standing.WORKER)
+    if ALL_AGENTS in names:
+        standing = Standing.OPERATOR
+    secret, token = await _book(call).create(
+        "", standing=standing.word, by=call.caller.name, expires_ms=_expires_ms(call), acts_for=names
+    )
+    if call.is_json:
+        await call.say_json({**_view(token), "token": secret})
+        return 0
+    await call.say(secret)
+    call.warn(
+        f"this acts for {_shown_names(token)} on the WebSocket, and is shown only now; "
+        f"'pal token revoke {token.id}' revokes it"
+    )
+    known = {agent.name for agent in agents}
+    if others := [name for name in names if name not in known and name != ALL_AGENTS]:
+        call.warn(f"no agent has this name, so it can send but has no mailbox: {', '.join(others)}")
+    return 0
+
+
+def _names_of(written: str) -> tuple[str, ...]:
+    """Return the names of `--acts-for`, each once, as stored. Raises BadName."""
+    words = [word.strip().removeprefix("@") for word in written.split(",")]
+    if not all(words):
+        raise UsageError("--acts-for requires names, separated by commas, or 'all'")
+    if [word.lower() for word in words] == [ALL_AGENTS]:
+        return (ALL_AGENTS,)
+    names = [split_name(word) for word in words]
+    for name in names:
+        check_name(name.base, name.tag)
+    return tuple(dict.fromkeys(full_name(name.base, name.tag, name.device) for name in names))
+
+
 async def list_tokens(call: Call) -> int:
     """Show every token without its secret."""
     now = call.services.clock.now_ms()
@@ -142,9 +191,8 @@ async def list_tokens(call: Call) -> int:
             await call.say_json(_view(token))
         else:
             ends = f", expires {relative_time(token.expires_ms - now)}" if token.expires_ms else ""
-            await call.say(
-                f"{token.id}  {token.name}  {token.standing}, by {token.by}, {ago(now - token.ts)} ago{ends}"
-            )
+            rights = f"{token.standing}, by {token.by}, {ago(now - token.ts)} ago{ends}"
+            await call.say(f"{token.id}  {_shown_names(token)}  {rights}")
     if not tokens and not call.is_json:
         await call.say("there are no tokens; 'pal token create NAME' creates one")
     return 0
@@ -153,7 +201,7 @@ async def list_tokens(call: Call) -> int:
 async def revoke_token(call: Call) -> int:
     """Revoke one token by its id, or all tokens of an agent by its name."""
     word = call.parsed.positionals[0].removeprefix("@").lower()
-    meant = [token for token in _book(call).all() if word in (token.id, token.name)]
+    meant = [token for token in _book(call).all() if word and word in (token.id, token.name)]
     if not meant:
         raise NotFound(f"token {word}", "'pal token list' shows them")
     for token in meant:
@@ -161,9 +209,9 @@ async def revoke_token(call: Call) -> int:
     await _book(call).revoke({token.id for token in meant})
     for token in meant:
         if call.is_json:
-            await call.say_json({"id": token.id, "name": token.name, "revoked": True})
+            await call.say_json({"id": token.id, "name": token.name, **_acts_for(token), "revoked": True})
         else:
-            await call.say(f"{token.id} of {token.name} is revoked")
+            await call.say(f"{token.id} of {_shown_names(token)} is revoked")
     return 0
 
 
@@ -191,12 +239,24 @@ def _book(call: Call) -> TokenBook:
 # Rendering: for programs and for people.
 
 
+def _shown_names(token: Token) -> str:
+    """Return for people which agents a token acts for."""
+    if not token.acts_for:
+        return token.name
+    return "all agents" if ALL_AGENTS in token.acts_for else ", ".join(token.acts_for)
+
+
+def _acts_for(token: Token) -> dict[str, object]:
+    return {"acts_for": list(token.acts_for)} if token.acts_for else {}
+
+
 def _view(token: Token) -> dict[str, object]:
     """Return a token for programs. A token that never expires has no `expires`."""
     ends = {"expires": token.expires_ms} if token.expires_ms else {}
     return {
         "id": token.id,
         "name": token.name,
+        **_acts_for(token),
         "standing": token.standing,
         "by": token.by,
         "created": token.ts,

@@ -28,18 +28,27 @@ LIMIT_BODY_BYTES: Final = 1024 * 1024
 TOKEN: Final = "palaver.token"  # noqa: S105 - the name of a key, not a token
 _encode: Final = msgspec.json.Encoder().encode
 _BEARER: Final = "bearer "
+SOCKETS: Final = "/ws"
+"""The path of the WebSocket."""
 
 
 class HttpGate:
     """A wrapper that passes valid requests to an application and refuses the others itself."""
 
-    def __init__(self, app: ASGIApp, tokens: TokenBook, names: frozenset[str]) -> None:
-        """`names` are the host names that a request may use for this door."""
+    def __init__(self, app: ASGIApp, tokens: TokenBook, names: frozenset[str], sockets: ASGIApp) -> None:
+        """`names` are the host names that a request may use for this door.
+
+        `sockets` serves WebSockets. They identify themselves there, because a page cannot set a header.
+        """
         self._app = app
+        self._sockets = sockets
         self._tokens = tokens
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._upgrade(scope, receive, send)
+            return
         if scope["type"] != "http":
             return
         try:
@@ -55,7 +64,19 @@ class HttpGate:
             return
         await self._app(scope, given_again(body, receive), send)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
+    async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a WebSocket on before it is accepted, or refuse it."""
+        refusal = self._refused_site(Headers(scope=scope))
+        if refusal is None and scope["path"] != SOCKETS:
+            refusal = 404, "not_found", f"there is no WebSocket here; it is at {SOCKETS}"
+        if refusal is None:
+            await self._sockets(scope, receive, send)
+            return
+        await receive()  # the request to connect
+        await answer_error(send, *refusal, kind="websocket.http")
+
+    def _refused_site(self, headers: Headers) -> tuple[int, str, str] | None:
+        """Refuse another host name, and pages of other sites."""
         names = self._names
         host = headers.get("host", "")
         if not is_allowed_host(host, names):
@@ -67,7 +88,12 @@ class HttpGate:
         origin = headers.get("origin")
         if origin is not None and not is_allowed_origin(origin, host, names):
             return 403, "not_allowed", "a page of another site may not call this bus"
-        token = self._token(headers.get("authorization", ""))
+        return None
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
+        if (refusal := self._refused_site(headers)) is not None:
+            return refusal
+        token = self._token(scope)
         if token is None:
             return (
                 401,
@@ -75,6 +101,8 @@ class HttpGate:
                 "send 'Authorization: Bearer TOKEN' with a valid token: a token ends when it is revoked or "
                 "expires, or when its agent leaves the bus. Ask a person for a new one",
             )
+        if token.acts_for:
+            return 403, "who_are_you", f"this token acts for several agents: it is valid at {SOCKETS} only"
         scope[TOKEN] = token
         if scope["method"] == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -85,10 +113,16 @@ class HttpGate:
             return _too_large()
         return None
 
-    def _token(self, header: str) -> Token | None:
-        if header[: len(_BEARER)].lower() != _BEARER:
-            return None
-        return self._tokens.find(header[len(_BEARER) :].strip())
+    def _token(self, scope: Scope) -> Token | None:
+        secret = bearer_token(scope)
+        return None if secret is None else self._tokens.find(secret)
+
+
+def bearer_token(scope: Scope) -> str | None:
+    """Return the token in the header of a request, valid or not; None if there is none."""
+    header = Headers(scope=scope).get("authorization", "")
+    is_bearer = header[: len(_BEARER)].lower() == _BEARER
+    return header[len(_BEARER) :].strip() if is_bearer else None
 
 
 def _too_large() -> tuple[int, str, str]:
@@ -123,8 +157,8 @@ def given_again(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def answer_error(send: Send, status: int, code: str, sentence: str) -> None:
-    """Send an error response."""
+async def answer_error(send: Send, status: int, code: str, sentence: str, *, kind: str = "http") -> None:
+    """Send an error response. `kind` is that of its messages; they differ for a WebSocket."""
     body = _encode({"error": code, "message": sentence})
     headers = [
         (b"content-type", b"application/json"),
@@ -135,8 +169,8 @@ async def answer_error(send: Send, status: int, code: str, sentence: str) -> Non
         headers.append((b"www-authenticate", b'Bearer realm="palaver"'))
     if status == 413:
         headers.append((b"connection", b"close"))  # the rest of the body is not read
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": f"{kind}.response.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.response.body", "body": body})
 
 
 # --------------------
@@ -148,14 +182,19 @@ Answer = Callable[[Request], Awaitable[Response]]
 _WORDS: Final = {404: "not_found", 405: "bad_request"}
 
 
-def make_app(tools: ASGIApp, hooks: Answer, tokens: TokenBook, names: frozenset[str]) -> ASGIApp:
-    """Return the application: MCP tools and hooks. MCP has no GET stream, because nothing is pushed."""
+def make_app(
+    tools: ASGIApp, hooks: Answer, sockets: ASGIApp, tokens: TokenBook, names: frozenset[str]
+) -> ASGIApp:
+    """Return the application: MCP tools, hooks and WebSockets.
+
+    MCP has no GET stream, because it pushes nothing.
+    """
     routes = [
         Route("/mcp", endpoint=tools, methods=["POST"]),
         Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
-    return HttpGate(app, tokens, names)
+    return HttpGate(app, tokens, names, sockets)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
@@ -164,6 +203,8 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
     sentence = error.detail
     if code == "not_found":
         sentence = f"there is no {request.url.path[:100]} here; the tools are at /mcp"
+        if request.url.path == SOCKETS:
+            sentence = f"{SOCKETS} is a WebSocket: connect to it with a WebSocket client"
     return JSONResponse(
         {"error": code, "message": sentence}, status_code=error.status_code, headers=error.headers
     )

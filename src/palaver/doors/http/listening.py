@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palaver.doors.http.app import HttpHooks, make_app
+from palaver.doors.http.websocket import LIMIT_FRAME_BYTES, PING_EVERY_S, WebSocketDoor, WebSocketProtocol
 from palaver.doors.mcp.loading import Loader
 from palaver.home import first_reserved_file
 from palaver.services.services import Services
@@ -45,7 +46,10 @@ class Listening:
         self._ended = asyncio.Event()
         self._tools = _Tools(services, tasks)
         hooks = HttpHooks(services)
-        self._server = _HttpServer(make_app(self._tools, hooks.answer, services.callers.tokens, names))
+        sockets = WebSocketDoor(services)
+        self._server = _HttpServer(
+            make_app(self._tools, hooks.answer, sockets, services.callers.tokens, names)
+        )
 
     async def start(self) -> None:
         """Start to serve, and return once clients can connect."""
@@ -114,7 +118,11 @@ class _HttpServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 lifespan="off",
-                ws="none",
+                ws=WebSocketProtocol,
+                ws_max_size=LIMIT_FRAME_BYTES,
+                ws_ping_interval=PING_EVERY_S,
+                ws_ping_timeout=PING_EVERY_S,
+                ws_per_message_deflate=False,
                 http=_Protocol,
                 log_config=None,
                 access_log=False,
