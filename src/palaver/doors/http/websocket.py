@@ -332,6 +332,7 @@ class _Connection:
 
     async def _serve(self, token: Token) -> None:
         tokens = self.door.services.callers.tokens
+        self._set_room()
         async with asyncio.TaskGroup() as self._tasks:
             self._writer = self._tasks.create_task(self._write_all())
 
