@@ -176,3 +176,65 @@ async def test_home_without_tokens_has_nothing_to_catch_up(bus: Bus, tmp_path: P
     await book.catch_up(bus.log)
 
     assert book.all() == ()
+
+
+# Tokens for several agents
+
+
+async def test_token_acts_for_its_agent_or_for_the_names_that_it_has(tmp_path: Path) -> None:
+    book = TokenBook(tmp_path, FakeClock())
+    _, own = await book.create("luna", standing="worker", by="human")
+    _, several = await book.create("", standing="worker", by="human", acts_for=("luna", "slack-bridge"))
+    _, everyone = await book.create("", standing="operator", by="human", acts_for=("all",))
+
+    acts = {
+        token.id: [name for name in ("luna", "nova", "slack-bridge", "") if token.acts_as(name)]
+        for token in TokenBook(tmp_path, FakeClock()).all()
+    }
+
+    assert acts == {
+        own.id: ["luna"],
+        several.id: ["luna", "slack-bridge"],
+        everyone.id: ["luna", "nova", "slack-bridge", ""],
+    }
+    assert several.holder == f"token {several.id}"
+
+
+async def test_token_for_several_agents_outlives_each_of_them(bus: Bus, tmp_path: Path) -> None:
+    luna = await bus.join("luna")
+    book = TokenBook(tmp_path, bus.clock)
+    _, token = await book.create("", standing="worker", by="human", acts_for=("luna",))
+    async with asyncio.TaskGroup() as tasks:
+        stop = book.end_with_agents(bus.log, tasks)
+        await bus.submit(luna, Leave())
+        stop()
+
+    await book.catch_up(bus.log)
+
+    assert book.is_valid(token)
+
+
+async def test_watchers_hear_of_tokens_that_end(bus: Bus, tmp_path: Path) -> None:
+    luna = await bus.join("luna")
+    book = TokenBook(tmp_path, bus.clock)
+    _, first = await book.create("luna", standing="worker", by="human")
+    _, second = await book.create("luna", standing="worker", by="human")
+    heard: list[tuple[bool, bool]] = []
+    stop = book.watch(lambda: heard.append((book.is_valid(first), book.is_valid(second))))
+
+    await book.revoke({first.id})
+    async with asyncio.TaskGroup() as tasks:
+        end = book.end_with_agents(bus.log, tasks)
+        await bus.submit(luna, Leave())
+        end()
+    stop()
+    await book.revoke(set())
+
+    assert heard == [(False, True), (False, False)]
+
+
+async def test_no_token_is_valid_while_the_file_cannot_be_read(tmp_path: Path) -> None:
+    _, token = await TokenBook(tmp_path, FakeClock()).create("luna", standing="worker", by="human")
+    (tmp_path / FILE_NAME).write_bytes(b"{")
+
+    assert not TokenBook(tmp_path, FakeClock()).is_valid(token)

@@ -86,7 +86,7 @@ def visit(inside: Inside, tmp_path: Path, secret: str) -> Visit:
         "authorization": f"Bearer {secret}",
         "content-type": "application/json; charset=utf-8",
     }
-    return Visit(HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES), headers)
+    return Visit(HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside), headers)
 
 
 async def test_token_is_accepted_and_identifies_the_caller(visit: Visit, inside: Inside) -> None:
@@ -187,10 +187,23 @@ async def test_unreadable_tokens_are_a_server_error(visit: Visit, inside: Inside
     assert inside.bodies == []
 
 
-async def test_request_that_is_not_http_is_ignored(inside: Inside, tmp_path: Path) -> None:
+async def test_request_of_another_kind_is_ignored(inside: Inside, tmp_path: Path) -> None:
     async def nobody(*_: object) -> Message:
         raise AssertionError
 
-    await HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES)({"type": "websocket"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
+    gate = HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside)
+    await gate({"type": "lifespan"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
 
+    assert inside.bodies == []
+
+
+async def test_token_for_several_agents_is_refused(visit: Visit, inside: Inside, tmp_path: Path) -> None:
+    secret, _ = await TokenBook(tmp_path, FakeClock()).create(
+        "", standing="worker", by="human", acts_for=("luna", "nova")
+    )
+    visit.headers["authorization"] = f"Bearer {secret}"
+
+    await visit.pay(b"{}")
+
+    assert (visit.status, visit.error["error"]) == (403, "who_are_you")
     assert inside.bodies == []

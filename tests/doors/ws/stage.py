@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,12 +48,18 @@ class Client:
 
     def end(self) -> tuple[int, str]:
         """Read until the connection is closed. Return the code and the reason."""
-        try:
+        self.rest()
+        closed = self.socket.protocol.close_rcvd
+        assert closed is not None
+        return closed.code, closed.reason
+
+    def rest(self) -> list[Reply]:
+        """Return everything up to the end of the connection."""
+        found: list[Reply] = []
+        with suppress(ConnectionClosed):
             while True:
-                self.socket.recv(LIMIT_S)
-        except ConnectionClosed as closed:
-            assert closed.rcvd is not None, closed
-            return closed.rcvd.code, closed.rcvd.reason
+                found.append(self.next())
+        return found
 
 
 class Stage:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +18,7 @@ from tests.limits import LIMIT_S
 from palaver.doors.http.websocket import SocketLimits, WebSocketDoor
 from palaver.doors.ws import REQUESTS, BadFrame, answer_frame, encode_frame, read_frame
 from palaver.identity.tokens import Token, TokenBook
+from palaver.protocol.agents import Caller
 from palaver.protocol.paths import Content
 from palaver.services.paths import PathService
 from palaver.services.queries import Queries
@@ -82,6 +83,7 @@ class Stage:
         )
         self.services = cast("Services", services)
         self.door = WebSocketDoor(self.services, limits)
+        self.nova: Caller | None = None
 
     def open(self, tasks: asyncio.TaskGroup, secret: str = "") -> Wire:
         wire = Wire()
@@ -95,6 +97,7 @@ class Stage:
 
     async def push(self, number: int, *, payload: object = None) -> None:
         """Let nova send luna messages."""
+        assert self.nova is not None
         for _ in range(number):
             await self.paths.route(self.nova, "agent/luna", Content(payload=payload))
 
@@ -253,11 +256,8 @@ _types = st.sampled_from([*REQUESTS, "ping", "auth", "__proto__", "toString"]) |
 
 @given(st.text() | _json.map(json.dumps))
 def test_any_text_is_a_frame_or_a_bad_frame(text: str) -> None:
-    try:
+    with suppress(BadFrame):
         frame = read_frame(text)
-    except BadFrame as error:
-        assert str(error)
-    else:
         assert isinstance(json.loads(text), dict)
         assert isinstance(frame.type, str)
 
