@@ -262,7 +262,7 @@ class PathService:
         bounded = replace(query, since=wanted.since, until=wanted.until, last=wanted.limit)
         return _fitting((await self._queries.read(bounded))[::-1])
 
-    def _copy(self, event: Event, mailbox: str, *, with_seq: bool) -> RoutedMessage:
+    def _copy(self, event: Event, mailbox: str, *, with_seq: bool = False) -> RoutedMessage:
         return routed_message(event, mailbox, self._state(event, mailbox), with_seq=with_seq)
 
     def _state(self, event: Event, mailbox: str) -> str:

@@ -23,10 +23,11 @@ from palaver.protocol.paths import (
     Delivered,
     PathSubscription,
     Session,
+    Subscribed,
     mailbox_of,
     readable_mailbox,
 )
-from palaver.services.paths import DEFAULT_MESSAGES, LIMIT_MESSAGES, Range, Subscribed
+from palaver.services.paths import DEFAULT_MESSAGES, LIMIT_MESSAGES, Range
 
 # --------------------
 # Rows of the commands.
