@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         RoutedMessage,
         RouteResult,
         SessionId,
-        Subscribed,
+        SubscriptionResult,
     )
     from palaver.protocol.paths import Delivered as Routed
     from palaver.version import __version__
@@ -39,7 +39,7 @@ __all__ = [
     "Routed",
     "RoutedMessage",
     "SessionId",
-    "Subscribed",
+    "SubscriptionResult",
     "__version__",
     "connect",
     "errors",
@@ -61,7 +61,7 @@ _HOMES = {
     "Routed": "palaver.protocol.paths.Delivered",
     "RoutedMessage": "palaver.protocol.paths.RoutedMessage",
     "SessionId": "palaver.protocol.paths.SessionId",
-    "Subscribed": "palaver.protocol.paths.Subscribed",
+    "SubscriptionResult": "palaver.protocol.paths.SubscriptionResult",
     "__version__": "palaver.version.__version__",
     "connect": "palaver.client.connection.connect",
     "matches_recipient": "palaver.protocol.envelope.matches_recipient",

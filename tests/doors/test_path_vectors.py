@@ -13,7 +13,7 @@ from palaver.errors import PalaverError
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import EXTERNAL
-from palaver.protocol.paths import BROADCAST_PATH, Content, Delivered, Subscribed, split_mailbox
+from palaver.protocol.paths import BROADCAST_PATH, Content, Delivered, SubscriptionResult, split_mailbox
 from palaver.services.paths import PathService, Range
 from palaver.services.queries import Queries
 
@@ -135,7 +135,7 @@ def _routed(delivered: Delivered) -> dict[str, object]:
     }
 
 
-def _subscribed(done: Subscribed) -> dict[str, object]:
+def _subscribed(done: SubscriptionResult) -> dict[str, object]:
     note = {"note": done.note} if done.note else {}
     return {"success": True, "pattern": done.pattern, **note}
 

@@ -83,7 +83,7 @@ from palaver.protocol.paths import (
     PathSubscription,
     RoutedMessage,
     RouteResult,
-    Subscribed,
+    SubscriptionResult,
     delivered_of,
 )
 from palaver.version import __version__
@@ -749,7 +749,7 @@ class Connection:
         """Route to the paths of all agents: `agent/**`. You and your sessions do not get it."""
         return await self.route(BROADCAST_PATH, command, payload, source, external_id, id=id)
 
-    async def subscribe(self, pattern: str, *, session: str = "") -> Subscribed:
+    async def subscribe(self, pattern: str, *, session: str = "") -> SubscriptionResult:
         """Subscribe yourself, or one of your sessions, to a pattern of paths. A repeat changes nothing.
 
         A session that does not exist is created. Your own path has a subscription already. A pattern that
@@ -758,7 +758,7 @@ class Connection:
         request = SubscribeOp(pattern=pattern, session=session)
         return subscribed_from_json(await self._connection.ask(request))
 
-    async def unsubscribe(self, pattern: str, *, session: str = "") -> Subscribed:
+    async def unsubscribe(self, pattern: str, *, session: str = "") -> SubscriptionResult:
         """End a subscription of `subscribe`. A missing one is not an error."""
         request = UnsubscribeOp(pattern=pattern, session=session)
         return subscribed_from_json(await self._connection.ask(request))

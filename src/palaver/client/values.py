@@ -13,7 +13,7 @@ from palaver.protocol.paths import (
     PathSubscription,
     RoutedMessage,
     RouteResult,
-    Subscribed,
+    SubscriptionResult,
 )
 
 # --------------------
@@ -177,7 +177,7 @@ joined_from_json: Final = msgspec.json.Decoder(JoinReply).decode
 receipt_from_json: Final = msgspec.json.Decoder(Receipt).decode
 mail_from_json: Final = msgspec.json.Decoder(ReceivedMessage).decode
 route_result_from_json: Final = msgspec.json.Decoder(RouteResult).decode
-subscribed_from_json: Final = msgspec.json.Decoder(Subscribed).decode
+subscribed_from_json: Final = msgspec.json.Decoder(SubscriptionResult).decode
 fields_from_json: Final = msgspec.json.Decoder(dict[str, object]).decode
 _listed: Final = msgspec.json.Decoder(_Listed).decode
 _ledger: Final = msgspec.json.Decoder(_Ledger).decode

@@ -142,7 +142,7 @@ class PathSubscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     added_at: int
 
 
-class Subscribed(msgspec.Struct, frozen=True, kw_only=True):
+class SubscriptionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The path subscriptions of an agent or session after a change, and a note about the change."""
 
     pattern: str

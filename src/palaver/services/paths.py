@@ -31,8 +31,8 @@ from palaver.protocol.paths import (
     RemoveSession,
     RoutedMessage,
     Session,
-    Subscribed,
     SubscribePath,
+    SubscriptionResult,
     UnsubscribePath,
     dead_letter,
     delivered_of,
@@ -135,7 +135,9 @@ class PathService:
             is_repeat=sent.is_repeat,
         )
 
-    async def subscribe(self, caller: Caller, agent: str, pattern: str, *, session: str = "") -> Subscribed:
+    async def subscribe(
+        self, caller: Caller, agent: str, pattern: str, *, session: str = ""
+    ) -> SubscriptionResult:
         """Subscribe an agent or one of its sessions to a pattern. A repeat changes nothing."""
         checked = as_pattern(pattern)
         request = SubscribePath(agent=agent, pattern=checked, session=session)
@@ -143,15 +145,17 @@ class PathService:
         is_own = not session and agent != HUMAN and checked in self._broker.directory.paths_of(agent)
         return self._subscribed(agent, session, checked, AUTO_SUBSCRIBED if is_own else "")
 
-    async def unsubscribe(self, caller: Caller, agent: str, pattern: str, *, session: str = "") -> Subscribed:
+    async def unsubscribe(
+        self, caller: Caller, agent: str, pattern: str, *, session: str = ""
+    ) -> SubscriptionResult:
         """End a path subscription. A missing one is not an error."""
         checked = as_pattern(pattern)
         await self._broker.submit(caller, UnsubscribePath(agent=agent, pattern=checked, session=session))
         return self._subscribed(agent, session, checked)
 
-    def _subscribed(self, agent: str, session: str, pattern: str, note: str = "") -> Subscribed:
+    def _subscribed(self, agent: str, session: str, pattern: str, note: str = "") -> SubscriptionResult:
         found = self.subscriptions(agent, session=session)
-        return Subscribed(pattern=pattern, subscriptions=found, note=note)
+        return SubscriptionResult(pattern=pattern, subscriptions=found, note=note)
 
     async def create_session(self, caller: Caller, request: CreateSession) -> Session:
         """Create a session, or change an existing one."""

@@ -23,7 +23,7 @@ from palaver.protocol.paths import (
     Delivered,
     PathSubscription,
     Session,
-    Subscribed,
+    SubscriptionResult,
     mailbox_of,
     readable_mailbox,
 )
@@ -387,7 +387,7 @@ async def unsubscribe(call: Call) -> int:
     return await _say_subscribed(call, done, f"{whom} {verb} subscribed to {done.pattern}")
 
 
-async def _say_subscribed(call: Call, done: Subscribed, sentence: str) -> int:
+async def _say_subscribed(call: Call, done: SubscriptionResult, sentence: str) -> int:
     if not call.is_json:
         await call.say(call.safe(sentence))
         return 0
