@@ -333,7 +333,7 @@ class PathService:
                     # The log ignores the case of names, and ids of sessions may differ in nothing else.
                     is_own = mailbox in _mailboxes_of(event)
                     if is_own and not (_held_by(event) and self._state(event, mailbox) == State.HELD):
-                        yield event.seq, self._copy(event, mailbox)
+                        yield event.seq, self._copy(event, mailbox, with_seq=False)
 
     async def routed(self, *, after: int | None = None) -> AsyncGenerator[tuple[int, Delivered], None]:
         """Yield every delivery of a routed message after a seq, then each new one: its seq and its message.
