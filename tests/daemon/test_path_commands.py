@@ -355,7 +355,7 @@ def test_sender_sees_the_readers_of_a_routed_message(monitored: Shell, nova: She
 
     listed = nova.ok("list", "-v").out
 
-    assert '"red {}" read by luna (session mon) [1/2]' in listed
+    assert '"red {}" read by luna [1/1]' in listed
 
 
 def test_show_and_events_read_a_routed_message_as_its_command(bus: Home, luna: Shell) -> None:
@@ -406,14 +406,14 @@ def kira(bus: Home) -> Iterator[FakeHolder]:
         yield holder
 
 
-def test_file_of_a_handled_copy_says_so(bus: Home, kira: FakeHolder) -> None:
+def test_file_of_a_routed_message_contains_its_command(bus: Home, kira: FakeHolder) -> None:
     seq = str(bus.ok("route", "ci/main", "--command", "red", "--json").json["seq"])
     folder = bus.path / "messages" / "kira"
     wait_until(lambda: list(folder.glob("*.md")))
 
     (path,) = folder.glob("*.md")
 
-    assert path.read_text() == "red {} (handled by mon)\n"
+    assert path.read_text() == "red {}\n"
     assert bus.ok("show", seq, "--json").json["files"] == {"kira": str(path)}
 
 

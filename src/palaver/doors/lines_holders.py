@@ -40,7 +40,7 @@ from palaver.protocol.text import check_text
 from palaver.services.holders import Hold, Push, with_hidden_keys
 from palaver.services.permissions import Pending, PermissionService
 from palaver.services.services import Services
-from palaver.services.views import free_session, message_view, only_session
+from palaver.services.views import carried_copy, free_session, message_view, only_session
 from palaver.state.agents import read_unsure
 
 # --------------------
@@ -149,9 +149,12 @@ class Lanes:
         recovered = [(outcome, _parse_answer(outcome.answer)) for outcome in op.outcomes]
         number = next(self._numbers)
 
+        holds, rows = self._services.agents.holds, self._services.queries.rows
+
         def carry(offer: Offer) -> None:
             messages = [
-                with_hidden_keys(self._services.agents.holds, message_view(event)) for event in offer.events
+                with_hidden_keys(holds, message_view(event, carried_copy(rows, event, caller.name)))
+                for event in offer.events
             ]
             fields = {"lane": number, "offer": offer.number, "name": caller.name, "messages": messages}
             self._push(push_line("offer", fields))

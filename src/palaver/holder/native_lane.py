@@ -42,6 +42,7 @@ class NativeOffer(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "
     sender: str
     text: str
     delivered_to: tuple[str, ...] = ()
+    session: str = ""
     intent: str | None = None
     thread: str | None = None
     bare: bool = False
@@ -292,6 +293,7 @@ def fenced(messages: tuple[NativeOffer, ...], recipient: str) -> str:
             seq=message.seq,
             sender=message.sender,
             recipient=recipient,
+            session=message.session,
             others=count_others(message.delivered_to),
             intent=message.intent,
             thread=message.thread,

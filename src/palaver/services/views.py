@@ -19,7 +19,7 @@ from palaver.errors import NotFound, Unavailable
 from palaver.home import find_message
 from palaver.identity.process import is_alive
 from palaver.log.storage import FILE_NAME, kept_folders
-from palaver.protocol.agent_text import format_message_file
+from palaver.protocol.agent_text import MessageLine, format_message_file, injection_line
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, MessageSent, State
@@ -36,6 +36,7 @@ from palaver.protocol.priority import Priority, format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
 from palaver.services.holders import STATUS
+from palaver.services.queries import Queries
 from palaver.services.results import (
     AgentDetails,
     AgentView,
@@ -53,6 +54,7 @@ from palaver.services.results import (
 from palaver.services.services import Services
 from palaver.state.agents import (
     find_mail,
+    mailbox_on_lane,
     read_entry,
     read_mail,
     read_receivers,
@@ -284,6 +286,21 @@ def message_view(event: Event, mailbox: str = "") -> FlatMessage:
         delivered_to=event.delivered_to,
         payload=event.payload,
     )
+
+
+def carried_copy(rows: Rows, event: Event, agent: str) -> str:
+    """Return the mailbox of the copy that a lane of an agent carries: its own, or that of its session.
+
+    No lane carries a handled copy.
+    """
+    return mailbox_on_lane(rows, agent, event.seq) if handlers_of(event, agent) else agent
+
+
+def carried_lines(queries: Queries, events: Iterable[Event], agent: str) -> list[MessageLine]:
+    """Return the messages on a lane of an agent as lines of its text."""
+    return [
+        injection_line(event, carried_copy(queries.rows, event, agent), queries.device) for event in events
+    ]
 
 
 async def files_view(services: Services, event: Event) -> dict[str, str]:

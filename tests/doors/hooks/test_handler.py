@@ -12,7 +12,8 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.lanes import IDLE_WAIT_S, LaneKind, LaneLevel
 from palaver.protocol.lanes import OfferOutcome as LaneAnswer
-from palaver.protocol.requests import Leave
+from palaver.protocol.paths import Content, CreateSession, SubscribePath
+from palaver.protocol.requests import Leave, Send
 
 BASH = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
 
@@ -56,6 +57,23 @@ async def test_session_start_reports_the_name_of_the_agent(hooks: Hooks) -> None
     assert "You are nova on Palaver" in await hooks.hook(nova, "SessionStart", source="startup")
     assert hooks.bus.agent("nova").session == "s1"
     assert hooks.bus.agent("nova").state == "idle"
+
+
+async def test_hook_shows_the_copy_of_the_current_session_and_no_handled_copy(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
+    await hooks.bus.submit(nova, CreateSession(agent="nova", session="mon", harness_session="s1"))
+    for session in ("mon", "other"):
+        await hooks.bus.submit(nova, SubscribePath(agent="nova", pattern="ci/*", session=session))
+    request = Send(text="", to=("/ci/main",), content=Content(command="red", payload=[]))
+    sent = await hooks.bus.submit(luna, request)
+    assert sent is not None
+
+    text = await hooks.hook(nova, "PostToolUse", **BASH)
+
+    assert sent.payload["delivered_to"] == ["nova+mon", "nova+other", "nova"]
+    assert text == f"<pal>[new message #{sent.seq}] luna → nova (session mon): red []</pal>"
+    assert await hooks.hook(nova, "PostToolUse", **BASH) == ""
 
 
 async def test_message_goes_with_a_tool_result_and_is_proven_by_the_next_call(hooks: Hooks) -> None:

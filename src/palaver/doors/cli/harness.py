@@ -21,7 +21,6 @@ from palaver.harness.hooks import HookStep
 from palaver.harness.registry import read_hook
 from palaver.harness.setup import INSTALLED
 from palaver.identity.workspace import home_folders
-from palaver.protocol.agent_text import injection_line
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, SEAT_TYPES, Grade
@@ -29,6 +28,7 @@ from palaver.protocol.lanes import NOT_YET, PACED, Ability, Lane, LaneKind, Lane
 from palaver.services.claude_states import ClaudeDoubts
 from palaver.services.evidence import Conversation, Natives, Wake
 from palaver.services.messages import Delivering
+from palaver.services.views import carried_lines
 
 # --------------------
 # Rows of the commands that start harnesses, and of the commands that harnesses run.
@@ -440,8 +440,7 @@ class _Monitor:
 
     async def _write(self, lane: Lane, offer: Offer) -> None:
         services, name = self._call.services, lane.agent
-        lines = [injection_line(event, name, services.queries.device) for event in offer.events]
-        written = monitor_lines(lines)
+        written = monitor_lines(carried_lines(services.queries, offer.events, name))
         conversation = services.agents.conversations.get(name)
         remember_cut(conversation, offer, written)
         data = "".join(f"{text}\n" for text, _ in written).encode("utf-8", "backslashreplace")
@@ -632,9 +631,7 @@ class _Waiter:
     async def _say(self, lane: Lane, offer: Offer) -> int:
         services = self._call.services
         self._natives.leave(self._wake)
-        written = wake_lines(
-            [injection_line(one, self._agent, services.queries.device) for one in offer.events]
-        )
+        written = wake_lines(carried_lines(services.queries, offer.events, self._agent))
         remember_cut(services.agents.conversations.get(self._agent), offer, written)
         text = "\n".join([_HEAD, *(line for line, _ in written), ""])
         # Even if the client never writes the offer, other lanes wait only this long.

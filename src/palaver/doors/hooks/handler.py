@@ -15,7 +15,7 @@ from palaver.harness.hooks import THINKING, HookNews, HookStep
 from palaver.harness.registry import hook_answer_object, read_hook
 from palaver.harness.usage_limits import is_limited
 from palaver.home import find_pal
-from palaver.protocol.agent_text import MessageLine, format_injection, injection_line
+from palaver.protocol.agent_text import MessageLine, format_injection
 from palaver.protocol.agents import INSTANCE, Agent, Caller, caller_for
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import AgentState, State, StatusChanged
@@ -26,6 +26,7 @@ from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
 from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
+from palaver.services.views import carried_lines
 from palaver.state.agents import read_lane_entry, read_session, read_unsure
 
 # --------------------
@@ -35,15 +36,9 @@ LIMIT_TEXT: Final = 8000
 """Characters of messages in one hook. A harness moves more than about 10,000 into a file."""
 
 
-def mail_text(agent: str, events: Sequence[Event], *, device: str, hints: str = "") -> str:
-    """Return messages as one fenced text for the agent. A message that is too long is cut and says so.
-
-    `device` is this machine; messages from another device show its name.
-    """
-    if not events:
-        return ""
-    lines = [_cut(injection_line(event, agent, device)) for event in events]
-    return format_injection(lines, hints=hints)
+def mail_text(lines: Sequence[MessageLine], *, hints: str = "") -> str:
+    """Return messages as one fenced text for the agent. A message that is too long is cut and says so."""
+    return format_injection(list(map(_cut, lines)), hints=hints) if lines else ""
 
 
 def _cut(line: MessageLine) -> MessageLine:
@@ -296,7 +291,7 @@ class HookHandler:
         return False
 
     def _text(self, agent: str, events: Sequence[Event]) -> str:
-        return mail_text(agent, events, device=self._queries.device, hints=self._hints(agent))
+        return mail_text(carried_lines(self._queries, events, agent), hints=self._hints(agent))
 
     # After the reply
 
