@@ -86,6 +86,16 @@ COMMANDS: Final[Mapping[tuple[str, ...], str | tuple[str, ...]]] = {
     ("ack",): ("ack", "MESSAGE"),
     ("release",): PERSON,
     ("redeliver",): PERSON,
+    ("route",): ("route", f"x/{HOSTILE}"),
+    ("sub", "add"): ("sub", "add", f"x/{HOSTILE}"),
+    ("sub", "rm"): ("sub", "rm", f"y/{HOSTILE}"),
+    ("sub", "list"): ("sub", "list"),
+    ("dead",): ("dead",),
+    ("history",): ("history",),
+    ("session", "create"): NO_TEXT,
+    ("session", "list"): ("session", "list", "luna"),
+    ("session", "show"): ("session", "show", "luna", "chat"),
+    ("session", "rm"): NO_TEXT,
     ("thread", "list"): ("thread", "list"),
     ("thread", "show"): ("thread", "show", THREAD),
     ("bundle", "create"): ("bundle", "create", HOSTILE, "--events", "1-1"),
@@ -135,6 +145,10 @@ MORE: Final = (
     ("task", "show", "DONE"),
     ("bundle", "show", "BUNDLE"),
     ("show", "REPORT"),
+    ("show", "ROUTED"),
+    ("history", OBEY),
+    ("session", "show", "luna", OBEY),
+    ("__complete", "--", "session", "show", "luna", ""),
     ("events", "--search", "obey"),
     ("events", "--type", f"x.{HOSTILE}"),
     ("thread", "show", THREAD[:-1]),
@@ -185,6 +199,7 @@ class Planted:
         self.luna, self.nova = self._member("luna"), self._member("nova")
         self.words = {"MESSAGE": self._message(), "REPORT": self._report(), "BUNDLE": self._bundle()}
         self.words |= {"TASK": self._task(), "DONE": self._task(), "OTHER": self._task()}
+        self.words["ROUTED"] = self._routed()
         self.luna.ok("task", "complete", self.words["DONE"], "--summary", HOSTILE)
         self.luna.ok("events", "sub", "--type", "x.never", "--text", HOSTILE)
         self._stick()
@@ -207,6 +222,14 @@ class Planted:
     def _message(self) -> str:
         words = ("--intent", "request", "--thread", THREAD, "--json", "--", HOSTILE)
         return str(self.luna.ok("send", "@nova", *words).json["seq"])
+
+    def _routed(self) -> str:
+        self.luna.ok("session", "create", "luna", "chat", "--title", HOSTILE)
+        self.luna.ok("sub", "add", f"z/{HOSTILE}", "--session", "chat")
+        self.nova.ok("sub", "add", f"z/{HOSTILE}")
+        content = ("--command", HOSTILE, "--payload", json.dumps({HOSTILE: [HOSTILE]}))
+        self.luna.ok("route", f"w/{HOSTILE}", *content)
+        return str(self.luna.ok("route", f"z/{HOSTILE}", *content, "--json").json["seq"])
 
     def _report(self) -> str:
         payload = {"note": HOSTILE, HOSTILE: [HOSTILE]}
