@@ -58,6 +58,7 @@ COMMANDS: Final[Mapping[tuple[str, ...], str | tuple[str, ...]]] = {
     ("tag",): NO_TEXT,
     ("status", "set"): NO_TEXT,
     ("run",): CLIENT,
+    ("start",): CLIENT,
     ("attach",): PERSON,
     ("peek",): ("peek", "kira"),
     ("pause",): NO_TEXT,
