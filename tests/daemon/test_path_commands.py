@@ -349,6 +349,24 @@ def test_receipts_and_trace_name_sessions_for_people_and_programs(bus: Home, mon
     assert "only for pull: handled by mon" in trace
 
 
+def test_dead_path_with_a_plus_is_not_taken_for_a_session(luna: Shell) -> None:
+    seq = str(luna.ok("route", "c++", "--json").json["seq"])
+
+    receipt = luna.ok("receipts", seq, "--json").json["receipts"][0]
+
+    assert (receipt["agent"], "session" in receipt) == ("c++", False)
+    assert luna.ok("receipts", seq).out.startswith("c++ ")
+
+
+def test_mail_of_another_mailbox_is_not_acknowledged(bus: Home, monitored: Shell) -> None:
+    seq = str(bus.ok("send", "@luna", "--json", "--", "hello").json["seq"])
+
+    refused = monitored.pal("ack", seq, "--session", "mon")
+
+    assert refused.status == 1
+    assert refused.err.startswith(f"pal: #{seq} was not sent to luna (session mon); nothing was marked")
+
+
 def test_sender_sees_the_readers_of_a_routed_message(monitored: Shell, nova: Shell) -> None:
     nova.ok("route", "ci/main", "--command", "red")
     monitored.ok("recv", "--session", "mon")

@@ -88,3 +88,16 @@ def test_held_messages_share_one_notice_per_sender_except_broadcasts() -> None:
         "#6 is held for nova: draft ('pal receipts 6' shows all recipients)",
     ]
     assert [one.to for one in told] == ["luna", "luna"]
+
+
+def test_notice_names_the_session_of_a_recipient_but_takes_a_path_as_it_is() -> None:
+    event = message(sender_kind="instance")
+
+    session, path = notice(event, "expired", ["nova+mon"]), notice(event, "dead", ["c++"])
+    (held,) = held_notices("nova+mon", [event, event], reason="dialog")
+
+    assert session is not None
+    assert path is not None
+    assert session.text == f"#{event.seq} expired before nova (session mon) saw it"
+    assert path.text == f"#{event.seq} reached no agent: none is subscribed to c++"
+    assert held.text == f"#{event.seq} and 1 more are held for nova (session mon): dialog"

@@ -16,7 +16,7 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import GRADES, DeliveryReport, State
 from palaver.protocol.message import EXTERNAL, SYSTEM, is_raw
-from palaver.protocol.paths import mailbox_of, split_mailbox
+from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.priority import format_priority
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, ReportDelivery
 from palaver.state.agents import can_step, read_line
@@ -49,8 +49,8 @@ def _check_own(context: Context, mailbox: str, seqs: Sequence[int]) -> None:
     if others:
         numbers = ", ".join(f"#{seq}" for seq in others)
         raise BadRequest(
-            f"{numbers} {'was' if len(others) == 1 else 'were'} not sent to {mailbox}; nothing was "
-            f"marked as read. 'pal receipts {others[0]}' shows the recipients"
+            f"{numbers} {'was' if len(others) == 1 else 'were'} not sent to {readable_mailbox(mailbox)}; "
+            f"nothing was marked as read. 'pal receipts {others[0]}' shows the recipients"
         )
 
 

@@ -67,7 +67,7 @@ from palaver.protocol.message import (
     is_lost,
     is_raw,
 )
-from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content
+from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, readable_mailbox
 from palaver.protocol.priority import Priority, format_priority, parse_priority
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
@@ -302,7 +302,7 @@ _NAMED: Final = 20
 
 def held_text(event: Event, others: Sequence[int]) -> str:
     """Write the notice for a held message: how to release it, and which others of its sender are held."""
-    names = ", ".join(deliverable(event).delivered_to)
+    names = ", ".join(map(readable_mailbox, deliverable(event).delivered_to))
     text = (
         f"#{event.seq} from {event.sender} to {names} is held: {body_as(event, MessageSent).held}. "
         f"To deliver it, run 'pal release {event.seq}'"

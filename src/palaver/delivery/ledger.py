@@ -12,6 +12,7 @@ from palaver.protocol.agents import INSTANCE, SCRIPT_NAME
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent, State
 from palaver.protocol.message import BROADCAST, HUMAN, LOST, is_raw
+from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.requests import Notify, ReportDelivery, Submit
 from palaver.state.agents import read_agent, read_entry, read_lane_entry, read_unsure
 from palaver.state.rows import EXPIRY, LedgerEntry, Rows, expiry_of_key
@@ -79,7 +80,8 @@ def notice(
     """
     if not _can_be_told(event):
         return None
-    who = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1})"
+    first = names[0] if state == State.DEAD else readable_mailbox(names[0])
+    who = first if len(names) == 1 else f"{first} (+{len(names) - 1})"
     text = _SENTENCES[state].format(seq=event.seq, names=who, reason=reason or "no reason given")
     if _is_broadcast(event):
         text += f" ('pal receipts {event.seq}' shows all recipients)"
@@ -95,7 +97,7 @@ def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterato
     for first, *others in many.values():
         request = notice(first, "held", [agent], reason=reason)
         if request is not None and others:
-            text = f"#{first.seq} and {len(others)} more are held for {agent}: {reason}"
+            text = f"#{first.seq} and {len(others)} more are held for {readable_mailbox(agent)}: {reason}"
             request = msgspec.structs.replace(request, text=text, kind=f"{request.kind} and {len(others)}")
         if request is not None:
             yield request

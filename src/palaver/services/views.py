@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ from palaver.protocol.message import (
     is_lost,
     readable_text,
 )
-from palaver.protocol.paths import split_mailbox
+from palaver.protocol.paths import readable_mailbox, split_mailbox
 from palaver.protocol.priority import Priority, format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
@@ -226,10 +226,16 @@ def caller_view(services: Services, caller: Caller) -> CallerView:
 
 @dataclass(frozen=True, slots=True)
 class RecipientReceipt:
-    """The delivery state of one message for one recipient."""
+    """The delivery state of one message for one recipient: a mailbox, or the path of a dead letter."""
 
     name: str
     entry: LedgerEntry
+    is_path: bool = False
+
+    @property
+    def readable_name(self) -> str:
+        """The recipient for people. A path may look like the mailbox of a session."""
+        return self.name if self.is_path else readable_mailbox(self.name)
 
 
 def receipts_of(services: Services, event: Event) -> list[RecipientReceipt]:
@@ -243,7 +249,7 @@ def receipts_of(services: Services, event: Event) -> list[RecipientReceipt]:
         return [_receipt(services, event, name) for name in read_receivers(services.queries.rows, event.seq)]
     lines = [_receipt(services, event, name) for name in recipients_of(event)]
     dead = event.body.dead if isinstance(event.body, MessageSent) else ()
-    return lines + [_receipt(services, event, path) for path in dead]
+    return lines + [replace(_receipt(services, event, path), is_path=True) for path in dead]
 
 
 def _receipt(services: Services, event: Event, name: str) -> RecipientReceipt:
@@ -265,7 +271,7 @@ def receipts_view(services: Services, event: Event) -> MessageReceipts:
 
 
 def _receipt_view(event: Event, one: RecipientReceipt) -> ReceiptView:
-    agent, session = split_mailbox(one.name)
+    agent, session = (one.name, "") if one.is_path else split_mailbox(one.name)
     handled_by = handlers_of(event, one.name)
     fields = msgspec.structs.asdict(one.entry)
     return ReceiptView(name=agent, session=session, handled_by=handled_by, **fields)

@@ -1041,7 +1041,7 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
             evidence.append(f"by {entry.by}")
         if handlers := handlers_of(event, receipt.name):
             evidence.append(f"handled by {', '.join(handlers)}")
-        rows.append([readable_mailbox(receipt.name), state, call.clock_time(entry.ts), ", ".join(evidence)])
+        rows.append([receipt.readable_name, state, call.clock_time(entry.ts), ", ".join(evidence)])
     columns = [Column(least=8), Column(), Column(), Column()]
     return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
 
