@@ -4,7 +4,7 @@ import pytest
 
 from palaver.delivery.gate import gate_of_pushed
 from palaver.protocol.agents import Agent
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 
 EVERYTHING = list(Priority)
 

@@ -14,7 +14,7 @@ from palaver.delivery.mailbox import QueueReader
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.lanes import IDLE_WAIT_S, LaneKind, Offer, OfferOutcome
-from palaver.protocol.priority import PRIORITY_WORDS, Priority, parse_priority
+from palaver.protocol.message import PRIORITY_WORDS, Priority, parse_priority
 from palaver.protocol.requests import SetStatus
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from palaver.delivery.reactor import READ_S
 from palaver.errors import DiskFull
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
-from palaver.protocol.priority import PRIORITY_WORDS, parse_priority
+from palaver.protocol.message import PRIORITY_WORDS, parse_priority
 from palaver.protocol.requests import Pause, SetStatus, Unpause
 
 

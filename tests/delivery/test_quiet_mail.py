@@ -8,8 +8,7 @@ from tests.fakes import HUMAN, Bus, texts_of
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.lanes import OfferOutcome
-from palaver.protocol.message import build_payload
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority, build_payload
 from palaver.protocol.requests import SetStatus
 from palaver.protocol.text import LIMIT_INJECTION
 from palaver.state.rows import (

@@ -6,7 +6,7 @@ import pytest
 
 from palaver.services.services import AgentBooks, CallerBooks, DaemonParts, Services
 
-LIMIT_FIELDS = 8
+LIMIT_FIELDS = 9
 
 
 @pytest.mark.parametrize("kind", [Services, DaemonParts, CallerBooks, AgentBooks])

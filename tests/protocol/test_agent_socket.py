@@ -23,7 +23,7 @@ from palaver.protocol.agent_socket import (
     request_from_json,
     request_to_json,
 )
-from palaver.protocol.priority import PRIORITY_WORDS
+from palaver.protocol.message import PRIORITY_WORDS
 from palaver.protocol.text import LIMIT_FRAME_BYTES
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)

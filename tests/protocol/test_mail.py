@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from palaver.errors import BadRequest
 from palaver.protocol.envelope import Event
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.state.rows import (
     Deliverable,
     agent_key,

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest
-from palaver.protocol.priority import PRIORITY_WORDS, Priority, format_priority, parse_priority
+from palaver.protocol.message import PRIORITY_WORDS, Priority, format_priority, parse_priority
 
 
 @given(st.sampled_from(Priority))

@@ -6,7 +6,7 @@ from palaver.log.memory import MemoryLog, MemoryRows
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Draft
 from palaver.protocol.events import DeliveryReport, State, can_rise
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.state.agents import (
     AGENTS,
     SESSIONS,

@@ -6,7 +6,7 @@ from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.protocol.subscriptions import WatchDue
 from palaver.state.agents import (
     agents_with_carried,
@@ -78,7 +78,8 @@ class Copies:
 
     def routed(self, **payload: object) -> int:
         handled = {"nova": ["mon", "slack"]}
-        return self.write("message", delivered_to=COPIES, **{"handled": handled, **payload}).seq
+        fields: dict[str, object] = {"delivered_to": COPIES, "handled": handled, **payload}
+        return self.write("message", **fields).seq  # type: ignore[arg-type]  # its payload
 
     def report(self, mailbox: str, state: str, *seqs: int, **fields: object) -> Event:
         agent = mailbox.partition("+")[0]

@@ -18,8 +18,8 @@ from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import DeliveryReport, can_rise
+from palaver.protocol.message import PRIORITY_WORDS
 from palaver.protocol.paths import ClearDeadLetters, Content, CreateSession, RemoveSession, SubscribePath
-from palaver.protocol.priority import PRIORITY_WORDS
 from palaver.protocol.requests import (
     Acknowledge,
     Gone,

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from palaver.log.memory import MemoryRows
 from palaver.protocol.envelope import Event
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.state.agents import (
     find_mail,
     is_carried,

@@ -12,7 +12,7 @@ from palaver.harness.base import Interrupt, Profile, Prompt
 from palaver.harness.integration import Done, TextOutcome
 from palaver.harness.registry import PROFILES, profile_of
 from palaver.protocol.events import AgentState, Grade
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.terminal.gates import Foreground, GateFacts, check, check_raw
 from palaver.terminal.screen import Composer, ScreenState
 from palaver.terminal.typing import (

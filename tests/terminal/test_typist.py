@@ -10,7 +10,7 @@ from palaver.harness.base import Gate, Profile, Prompt
 from palaver.harness.integration import Done, TextOutcome
 from palaver.harness.programs import GENERIC
 from palaver.protocol.events import AgentState
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.terminal.gates import Foreground, GateFacts
 from palaver.terminal.keyboard import Keyboard, Leftover
 from palaver.terminal.screen import Composer, ScreenState

@@ -17,8 +17,8 @@ from typing import Final
 from palaver.app.install_plan import write_private
 from palaver.config import load
 from palaver.errors import PalaverError
+from palaver.harness.base import SAFE_COMMANDS
 from palaver.harness.codex.hooks import TRUSTED_EVENTS, hook_command, hooks_digest
-from palaver.harness.safe_commands import SAFE_COMMANDS
 from palaver.home import find_pal
 
 OFF: Final = "off"

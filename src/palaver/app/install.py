@@ -52,7 +52,7 @@ from palaver.app.install_plan import (
 )
 from palaver.client.start import find_python
 from palaver.doors.cli.parser import Parsed
-from palaver.harness.safe_commands import ASKING
+from palaver.harness.base import ASKING
 from palaver.harness.setup import INSTALLABLE, Setup, setup_for
 from palaver.holder import codex as codex_companion
 from palaver.holder import opencode as opencode_companion

@@ -15,9 +15,8 @@ from palaver.errors import BadRequest, WhoAreYou
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import GRADES, DeliveryReport, State
-from palaver.protocol.message import EXTERNAL, SYSTEM, is_raw
+from palaver.protocol.message import EXTERNAL, SYSTEM, format_priority, is_raw
 from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
-from palaver.protocol.priority import format_priority
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, ReportDelivery
 from palaver.state.agents import can_step, read_line
 from palaver.state.rows import Rows, answered_seq, deliverable

@@ -63,12 +63,14 @@ from palaver.protocol.message import (
     MESSAGE,
     REQUEST,
     SYSTEM,
+    Priority,
     build_payload,
+    format_priority,
     is_lost,
     is_raw,
+    parse_priority,
 )
 from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, readable_mailbox
-from palaver.protocol.priority import Priority, format_priority, parse_priority
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown

@@ -17,8 +17,17 @@ from palaver.protocol.address import find_mentions
 from palaver.protocol.agents import INSTANCE, Caller, Standing, caller_for, standing_of_role
 from palaver.protocol.envelope import Draft
 from palaver.protocol.events import AgentState, SubscriptionAdded, SubscriptionRemoved
-from palaver.protocol.message import EXTERNAL, HUMAN, INFORM, MENTIONS, MESSAGE, SYSTEM, build_payload
-from palaver.protocol.priority import Priority, format_priority
+from palaver.protocol.message import (
+    EXTERNAL,
+    HUMAN,
+    INFORM,
+    MENTIONS,
+    MESSAGE,
+    SYSTEM,
+    Priority,
+    build_payload,
+    format_priority,
+)
 from palaver.protocol.requests import FireReminder, Send
 from palaver.protocol.subscriptions import (
     COLLISION,

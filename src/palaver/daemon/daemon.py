@@ -32,6 +32,7 @@ from palaver.doors.caller_forwarding import AdoptedDoor
 from palaver.doors.cli.bus import require_person, write_wanted
 from palaver.doors.hooks.handler import HookHandler, run_hook
 from palaver.doors.http.server import HttpDoor
+from palaver.doors.lines_holders import take_up_reports
 from palaver.doors.unix import UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
 from palaver.home import (
@@ -70,7 +71,6 @@ from palaver.services.holders import HeldAgents
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.reports import take_up_reports
 from palaver.services.rooms import RoomService
 from palaver.services.services import DOWN, REPLACED, AgentBooks, CallerBooks, DaemonParts, Services
 from palaver.services.views import agents_view, hints_for, mail_view

@@ -6,7 +6,7 @@ from typing import Final
 
 from palaver.protocol.agents import Agent
 from palaver.protocol.events import AgentState
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.state.rows import mail_key, priority_of_key
 
 # --------------------

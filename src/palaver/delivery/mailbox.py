@@ -16,9 +16,8 @@ from palaver.log.api import Log
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, is_small
 from palaver.protocol.events import State
-from palaver.protocol.message import is_lost
+from palaver.protocol.message import Priority, is_lost
 from palaver.protocol.paths import PLUS, mailbox_of, split_mailbox
-from palaver.protocol.priority import Priority
 from palaver.protocol.query import Passes
 from palaver.state.agents import find_mail, read_agent, read_carried, read_entry
 from palaver.state.paths import read_agent_sessions, session_of_harness

@@ -40,9 +40,8 @@ from palaver.protocol.lanes import (
     Offer,
     OfferOutcome,
 )
-from palaver.protocol.message import MESSAGE, is_raw
+from palaver.protocol.message import MESSAGE, format_priority, is_raw
 from palaver.protocol.paths import split_mailbox
-from palaver.protocol.priority import format_priority
 from palaver.protocol.query import Passes
 from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY, FireWatch

@@ -6,12 +6,15 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.domain.rights import require_own_mail
 from palaver.doors.lines_names import Names
-from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotYou, PalaverError, WhoAreYou
+from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotYou, PalaverError, Unavailable, WhoAreYou
 from palaver.harness.claude.registry import LOOKED_UP
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import profile_of
@@ -19,7 +22,7 @@ from palaver.harness.usage_limits import is_limited
 from palaver.identity.caller import SCRIPT, Anchor, anchor_for_child
 from palaver.identity.process import Process, ancestors, is_alive, read_marks
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role
-from palaver.protocol.events import AgentState, request_digest
+from palaver.protocol.events import REPORT_END, AgentState, ExitReport, Outcome, request_digest
 from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
 from palaver.protocol.lines import (
     GONE,
@@ -35,7 +38,7 @@ from palaver.protocol.lines import (
     TypedOp,
     push_line,
 )
-from palaver.protocol.requests import DIALOG, Join, SetStatus, Typed
+from palaver.protocol.requests import DIALOG, Join, Leave, SetStatus, Typed
 from palaver.protocol.text import check_text
 from palaver.services.holders import Hold, Push, with_hidden_keys
 from palaver.services.permissions import Pending, PermissionService
@@ -536,3 +539,66 @@ def _check_own(chain: Sequence[Process], op: AccompanyOp) -> None:
 
 def _is_session(agent: Agent, op: AccompanyOp) -> bool:
     return agent.seat is not None and agent.seat.key == op.session and agent.harness == op.harness
+
+
+# --------------------
+# The last reports of holders that ended while no daemon was running.
+#
+# A report is next to the agent's socket, `agents/<name>.report.json`. It is accepted only with the secret of
+# the agent, which only the agent's holder knows.
+
+_LIMIT_REPORT_BYTES: Final = 1024 * 1024
+_TERMINAL: Final = Ability(kind=LaneKind.TERMINAL, reaches_busy=True, wakes_idle=True)
+
+
+async def take_up_reports(services: Services) -> None:
+    """Store the content of every report and remove its file. Keep a report that cannot be stored now."""
+    for path in sorted((services.daemon.home / "agents").glob(f"*{REPORT_END}")):
+        try:
+            report = msgspec.json.decode(_read_report(path), type=ExitReport)
+            await _take_up(services, report)
+        except Unavailable:
+            continue
+        except (PalaverError, OSError, ValueError) as error:  # msgspec raises a ValueError
+            _logger.info("the report %s is invalid: %s", path.name, error)
+        path.unlink(missing_ok=True)
+
+
+def _read_report(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LIMIT_REPORT_BYTES)
+
+
+async def _take_up(services: Services, report: ExitReport) -> None:
+    agent = services.broker.directory.get(report.name)
+    if agent is None or not _is_holder(agent, report.secret):
+        return
+    for name in sorted({outcome.name for outcome in report.outcomes}):
+        whose = services.broker.directory.get(name) if name else agent
+        if whose is not None and (whose is agent or _is_below(services, whose, agent)):
+            await _recover(services, whose, [one for one in report.outcomes if one.name == name])
+    if not agent.left:
+        await services.broker.submit(caller_for(agent), Leave(reason=report.reason))
+
+
+async def _recover(services: Services, agent: Agent, outcomes: Sequence[Outcome]) -> None:
+    lane = services.delivery.open_lane(
+        agent.name, _TERMINAL, lambda offer: None
+    )  # it starts closed and stays closed, so nothing is offered on it
+    try:
+        for outcome in outcomes:
+            await services.delivery.recover(
+                lane, outcome.messages, OfferOutcome(outcome.answer), grade=outcome.grade
+            )
+    finally:
+        await services.delivery.close_lane(lane)
+
+
+def _is_below(services: Services, agent: Agent, above: Agent) -> bool:
+    """Return whether one agent is a sub-agent of another, at any depth."""
+    parent = services.broker.directory.get(agent.parent) if agent.parent else None
+    return parent is not None and (parent.name == above.name or _is_below(services, parent, above))
+
+
+def _is_holder(agent: Agent, secret: str) -> bool:
+    return agent.holder == hashlib.sha256(secret.encode()).hexdigest()

@@ -27,7 +27,7 @@ from palaver.protocol.agent_text import (
 from palaver.protocol.agent_text import MessageLine as TypedLine
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneOp
-from palaver.protocol.priority import Priority, parse_priority
+from palaver.protocol.message import Priority, parse_priority
 from palaver.protocol.requests import raw_from_text
 from palaver.terminal.keyboard import has_breaks
 from palaver.terminal.typing import TypedText

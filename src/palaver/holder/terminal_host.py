@@ -14,7 +14,7 @@ from palaver.errors import BadRequest, NotAllowed, PalaverError
 from palaver.harness.base import Gate, Profile
 from palaver.protocol.agent_socket import control_to_bytes, data_frames, is_size
 from palaver.protocol.events import AgentState
-from palaver.protocol.priority import parse_priority
+from palaver.protocol.message import parse_priority
 from palaver.protocol.redaction import asks_secret
 from palaver.terminal.emulator import LIMIT_TAIL_BYTES, redraw, unfinished
 from palaver.terminal.gates import GateFacts

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from palaver.errors import BadRequest, MessageTooLarge, PalaverError
-from palaver.protocol.priority import parse_priority
+from palaver.protocol.message import parse_priority
 from palaver.protocol.text import LIMIT_FRAME_BYTES
 
 REQUEST_TYPES: Final = ("send", "attach", "show", "status", "hook_event", "stop")

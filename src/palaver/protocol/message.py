@@ -1,10 +1,12 @@
-"""The payload of a message event, and the flat object for programs. Validates nothing: the broker does."""
+"""Messages: their priorities, their payload, and the flat object for programs. The broker validates."""
 
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from palaver.errors import BadRequest
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import BUNDLE, bundle_summary
 from palaver.protocol.envelope import Event
@@ -25,6 +27,42 @@ SYSTEM: Final = "system"
 BROADCAST: Final = "broadcast"
 MENTIONS: Final = "mentions"
 PATH: Final = "path"
+
+# --------------------
+# The four priorities of a message, and their names. Does not decide when one may be delivered.
+
+
+class Priority(enum.IntEnum):
+    """Smaller goes first. `IDLE_FIRST` is last in, first out; the others are first in, first out."""
+
+    INTERRUPT = 1
+    NORMAL = 2
+    IDLE_FIRST = 3
+    IDLE = 4
+
+
+_PRIORITY_NAMES: Final = {priority: priority.name.lower().replace("_", "-") for priority in Priority}
+_PRIORITIES: Final = {word: priority for priority, word in _PRIORITY_NAMES.items()}
+
+PRIORITY_WORDS: Final = tuple(_PRIORITIES)
+"""Every name, most urgent first."""
+
+
+def parse_priority(word: str) -> Priority:
+    """Parse the exact name of a priority; refuse anything else."""
+    priority = _PRIORITIES.get(word)
+    if priority is None:
+        raise BadRequest(f"invalid priority: {word}")
+    return priority
+
+
+def format_priority(priority: Priority) -> str:
+    """Return the name that `parse_priority` reads."""
+    return _PRIORITY_NAMES[priority]
+
+
+# --------------------
+# The payload, and the flat object for programs.
 
 LOST: Final = "its content is lost"
 """The text shown for a message whose file in blobs/ is missing or changed."""

@@ -19,7 +19,7 @@ from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import BYE, DeliveryReport, Grade, State
 from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
-from palaver.protocol.priority import format_priority
+from palaver.protocol.message import format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ReportDelivery, SetStatus
 from palaver.protocol.subscriptions import DELIVERY

@@ -35,7 +35,6 @@ from palaver.protocol.paths import (
     SubscriptionResult,
     UnsubscribePath,
     dead_letter,
-    delivered_of,
     mailbox_of,
     route_result,
     routed_message,
@@ -334,18 +333,6 @@ class PathService:
                     is_own = mailbox in _mailboxes_of(event)
                     if is_own and not (_held_by(event) and self._state(event, mailbox) == State.HELD):
                         yield event.seq, self._copy(event, mailbox, with_seq=False)
-
-    async def routed(self, *, after: int | None = None) -> AsyncGenerator[tuple[int, Delivered], None]:
-        """Yield every delivery of a routed message after a seq, then each new one: its seq and its message.
-
-        Without `after`, begin with the next one.
-        """
-        query = Query(types=(MESSAGE,))
-        begin = self._queries.last() if after is None else after
-        async for events in self._queries.follow(query, after=begin):
-            for event in events:
-                if (delivered := delivered_of(event)) is not None:
-                    yield event.seq, delivered
 
 
 def _fitting(events: Sequence[Event]) -> list[Event]:

@@ -26,13 +26,14 @@ from palaver.protocol.events import AgentState, MessageSent, State
 from palaver.protocol.message import (
     MESSAGE,
     FlatMessage,
+    Priority,
     flat,
+    format_priority,
     handlers_of,
     is_lost,
     readable_text,
 )
 from palaver.protocol.paths import readable_mailbox, split_mailbox
-from palaver.protocol.priority import Priority, format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
 from palaver.services.holders import STATUS

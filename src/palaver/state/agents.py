@@ -12,9 +12,8 @@ import msgspec
 
 from palaver.protocol.agents import Agent, Seat
 from palaver.protocol.events import DeliveryReport, State, can_rise
-from palaver.protocol.message import HUMAN
+from palaver.protocol.message import HUMAN, Priority
 from palaver.protocol.paths import PLUS, split_mailbox
-from palaver.protocol.priority import Priority
 from palaver.state.rows import (
     CARRIED,
     HELD,

@@ -6,8 +6,8 @@ import msgspec
 
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import DeliveryReport, MessageSent, State, can_rise
+from palaver.protocol.message import Priority, parse_priority
 from palaver.protocol.paths import split_mailbox
-from palaver.protocol.priority import Priority, parse_priority
 from palaver.state.agents import (
     can_step,
     find_mail,

@@ -23,7 +23,7 @@ import msgspec
 
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent, State
-from palaver.protocol.priority import Priority, parse_priority
+from palaver.protocol.message import Priority, parse_priority
 
 
 class Rows(Protocol):

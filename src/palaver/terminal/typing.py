@@ -21,7 +21,7 @@ from typing import Final
 from palaver.harness.base import Gate, Profile, Prompt
 from palaver.harness.integration import Done, TextOutcome
 from palaver.protocol.events import AgentState, Grade
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.protocol.redaction import asks_secret
 from palaver.terminal.gates import PASSING, GateFacts, check, check_raw
 from palaver.terminal.keyboard import clean_text, has_breaks, is_at_cursor, squeeze

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.harness.base import Gate, Profile
 from palaver.harness.integration import Done, TextOutcome
-from palaver.protocol.priority import Priority
+from palaver.protocol.message import Priority
 from palaver.terminal.gates import GateFacts, check
 from palaver.terminal.keyboard import Leftover
 from palaver.terminal.screen import ScreenState

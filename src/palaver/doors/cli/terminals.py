@@ -25,9 +25,8 @@ from palaver.errors import (
     WhoAreYou,
     error_from_wire,
 )
-from palaver.harness.base import compile_rule
+from palaver.harness.base import ASKING, compile_rule
 from palaver.harness.registry import FORKABLE
-from palaver.harness.safe_commands import ASKING
 from palaver.identity.process import HARNESS_WORDS
 from palaver.identity.tokens import Ticket
 from palaver.protocol.agents import (

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from palaver.harness.base import SAFE_COMMANDS, SAFE_TOOLS
 from palaver.harness.claude.hooks import EVENTS
-from palaver.harness.safe_commands import SAFE_COMMANDS, SAFE_TOOLS
 
 PLUGIN: Final = "palaver"
 _HOOK_LIMIT_S: Final = 10

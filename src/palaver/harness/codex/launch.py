@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from palaver.harness.safe_commands import SAFE_TOOLS
+from palaver.harness.base import SAFE_TOOLS
 
 _WITH_VALUE: Final = frozenset(
     {

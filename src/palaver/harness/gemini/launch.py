@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from palaver.harness.base import SAFE_COMMANDS, SAFE_TOOLS
 from palaver.harness.gemini.hooks import EVENTS
-from palaver.harness.safe_commands import SAFE_COMMANDS, SAFE_TOOLS
 
 HOME: Final = "GEMINI_CLI_HOME"
 """Names the folder that contains its folder `.gemini`; by default the user's home."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
+from palaver.harness.base import SAFE_TOOLS
 from palaver.harness.json_edit import Dialect, parse_json
-from palaver.harness.safe_commands import SAFE_TOOLS
 
 USER: Final = "opencode"
 """The user name that its server expects with the password."""
