@@ -38,6 +38,10 @@ class Wire:
         self._sent.put_nowait({"type": "websocket.connect"})
         self._news = asyncio.Event()
 
+    @property
+    def is_closed(self) -> bool:
+        return self.closed is not None
+
     async def receive(self) -> Message:
         return await self._sent.get()
 
@@ -148,7 +152,7 @@ async def test_client_with_too_much_waiting_is_disconnected(
             await wire.until(1)
         slow.reads.clear()
         await stage.push(number - 1, payload=payload)
-        assert slow.closed is None
+        assert not slow.is_closed
         await stage.push(2, payload=payload)
         seqs = [frame["seq"] for frame in (await quick.until(number + 2))[1:]]
         assert slow.closed == (4008, f"too slow; continue with after {seqs[0] - 1}")

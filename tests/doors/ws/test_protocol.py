@@ -74,7 +74,7 @@ async def test_client_that_answers_pings_stays() -> None:
     ):
         (connection,) = server.server_state.connections
         assert isinstance(connection, WebSocketProtocol)
-        pongs = set()
+        pongs: set[float] = set()
         while len(pongs) < 5:
             await (await client.ping())
             pongs.add(connection.last_ping_rtt)

@@ -47,6 +47,11 @@ class Raw:
             length = struct.unpack("!H", self._read.read(2))[0]
         return Frame(Opcode(first & 0x0F), self._read.read(length))
 
+    def reply(self) -> dict[str, object]:
+        """Return the next frame, which must be JSON."""
+        found: dict[str, object] = json.loads(bytes(self.next().data))
+        return found
+
     def closed(self) -> tuple[int, str]:
         """Return the code and the reason of the close frame, which must be next."""
         frame = self.next()
@@ -251,10 +256,10 @@ def test_character_may_be_divided_between_fragments(stage: Stage, token: str) ->
     middle = text.index(b"\xc3") + 1
 
     raw.send_text({"type": "auth", "token": token})
-    assert json.loads(raw.next().data) == {"type": "auth.ok"}
+    assert raw.reply() == {"type": "auth.ok"}
     raw.send(Frame(Opcode.TEXT, text[:middle], fin=False), Frame(Opcode.CONT, text[middle:]))
 
-    assert json.loads(raw.next().data)["error"] == "Unknown message type: é"
+    assert raw.reply()["error"] == "Unknown message type: é"
     raw.close()
 
 
@@ -279,7 +284,7 @@ def test_rest_of_a_frame_may_come_later(stage: Stage) -> None:
     for place in range(len(whole)):
         raw.socket.sendall(whole[place : place + 1])
 
-    assert json.loads(raw.next().data)["error"] == "Must authenticate first"
+    assert raw.reply()["error"] == "Must authenticate first"
     raw.close()
 
 

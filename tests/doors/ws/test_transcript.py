@@ -73,7 +73,8 @@ def _follow(stage: Stage, client: Client, step: dict[str, Any], token: str) -> C
 
 def expected(step: dict[str, Any]) -> list[Any]:
     """Return the replies of Palaver to one step: those of the source, or those that the design decides."""
-    sent, wanted = step["send"], recorded(step["replies"])
+    sent: Any = step["send"]
+    wanted: list[Any] = recorded(step["replies"])
     kind = sent.get("type") if isinstance(sent, dict) else None
     if sent in ("null", "5"):
         return [{"type": "error", "error": "a frame must be a JSON object"}]
