@@ -336,8 +336,8 @@ async def test_late_proof_is_recorded_for_the_session(bus: Bus, luna: Caller, no
 
     assert bus.state(event, MON) == "seen"
     assert await notices(bus, "luna") == [
-        f"#{event.seq} was submitted to {MON} but never confirmed: it may or may not have been read. "
-        f"'pal redeliver {event.seq}' sends it again"
+        f"#{event.seq} was submitted to nova (session mon) but never confirmed: it may or may not have been "
+        f"read. 'pal redeliver {event.seq}' sends it again"
     ]
 
 
@@ -558,7 +558,7 @@ async def test_sender_is_notified_of_session_mail_that_a_dialog_covers(
     await bus.delivery.catch_up()
 
     why = "a dialog is open in its terminal. It is delivered when the dialog is answered"
-    assert await notices(bus, "luna") == [f"#{event.seq} is held for {MON}: {why}"]
+    assert await notices(bus, "luna") == [f"#{event.seq} is held for nova (session mon): {why}"]
 
 
 async def test_held_mail_of_a_session_is_queued_when_the_agent_leaves_that_session(
