@@ -68,27 +68,31 @@ def _found(harness: str) -> Path | CannotInstall:
 
 
 def install(harness: str) -> Path:
-    """Return the program of a harness after installing it. Raises CannotInstall.
-
-    An interrupted installation is not used: the folder gets its final name when it is complete.
-    """
+    """Return the program of a harness after installing it. Raises CannotInstall."""
     package, version, program = PINNED[harness]
-    folder = cache_folder() / f"{program}-{version}"
-    path = folder / "node_modules" / ".bin" / program
-    if path.exists():
-        return path
-    with _one_at_a_time():
-        if not path.exists():
-            made = Path(tempfile.mkdtemp(prefix=f"{harness}-", dir=cache_folder()))
-            try:
-                _install_into(made, f"{package}@{version}")
-                shutil.rmtree(folder, ignore_errors=True)
-                made.rename(folder)
-            finally:
-                shutil.rmtree(made, ignore_errors=True)
+    path = install_package(package, version, name=program) / "node_modules" / ".bin" / program
     if not path.exists():
         raise CannotInstall(f"{package}@{version} has no program {program}")
     return path
+
+
+def install_package(package: str, version: str, *, name: str = "") -> Path:
+    """Return the folder of a package after installing it there. Raises CannotInstall.
+
+    An interrupted installation is not used: the folder gets its final name when it is complete.
+    """
+    folder = cache_folder() / f"{name or package}-{version}"
+    if folder.exists():
+        return folder
+    with _one_at_a_time():
+        if not folder.exists():
+            made = Path(tempfile.mkdtemp(prefix=f"{name or package}-", dir=cache_folder()))
+            try:
+                _install_into(made, f"{package}@{version}")
+                made.rename(folder)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+    return folder
 
 
 def _install_into(folder: Path, what: str) -> None:
