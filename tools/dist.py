@@ -3,7 +3,8 @@
 `make dist` runs it, with the Python of an environment that has the packages of `tools/dist.lock`. The files
 are made from the last commit, twice, in folders of different names, and both results must be equal. Then each
 file that can run on this machine is installed with pip, pipx and uv into an empty environment, and the quick
-start is run there. Nothing is published. See docs/releasing.md.
+start is run there. The wheel of the other machine is installed with pip in an emulator if there is one.
+Nothing is published. See docs/releasing.md.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import signal
 import struct
@@ -27,10 +29,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """The machines that get a wheel, with their numbers in the header of an ELF file."""
+DEBIAN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 MUSL = ROOT / "build" / "zig-musl"
 """The cache of the compiler with musl in it, which is kept between two runs."""
 KEPT = ("LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy")
 """Variables that the installers may need; those of pip and uv are kept too. All others are left out."""
+COMMAND_LIMIT_S = 300
+"""For one command of the quick start. In an emulator, the daemon may need a minute to start."""
 ELF_STATIC = 2
 PT_INTERP = 3
 
@@ -52,10 +57,12 @@ def main() -> int:
             for file in files:
                 check_contents(file)
             write_sums(target, files)
+            names = [asked.installer] if asked.installer else list(INSTALLERS)
             if not asked.no_install:
-                names = [asked.installer] if asked.installer else list(INSTALLERS)
                 check_installs(Path(folder), files, names)
-        run_foreign(files)
+            for file in files:
+                if not can_run(file):
+                    run_foreign(Path(folder), file, is_installed="pip" in names and not asked.no_install)
     except (FailedCheckError, subprocess.CalledProcessError) as error:
         print(f"dist: {error}", file=sys.stderr)
         return 1
@@ -176,27 +183,6 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def run_foreign(files: list[Path]) -> None:
-    """Run the clients of other machines in an emulator if there is one; otherwise print a warning."""
-    for file in files:
-        if can_run(file):
-            continue
-        machine = machine_of(file)
-        emulator = shutil.which(f"qemu-{machine}") or shutil.which(f"qemu-{machine}-static")
-        if emulator is None:
-            print(f"dist: NOT RUN: {file.name}. Only its ELF header was checked, because this machine is a")
-            print(
-                f"dist: {platform.machine()} without qemu-{machine}. Run the quick start on {machine} first."
-            )
-            continue
-        with tempfile.TemporaryDirectory(prefix="palaver-dist-") as folder, zipfile.ZipFile(file) as wheel:
-            (name,) = [name for name in wheel.namelist() if name.endswith(".data/scripts/pal")]
-            client = Path(wheel.extract(name, folder))
-            client.chmod(0o755)
-            said = subprocess.run([emulator, client, "--version"], check=True, capture_output=True, text=True)
-        print(f"dist: {file.name}: in {Path(emulator).name} it says {said.stdout.strip()}")
-
-
 # --------------------
 # Install each file into an empty environment, and use it.
 
@@ -289,7 +275,7 @@ def run_quick_start(installed: Installed, place: Path) -> None:
             env=installed.variables,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=COMMAND_LIMIT_S,
             check=False,
         )
         if ended.returncode:
@@ -311,6 +297,95 @@ def run_quick_start(installed: Installed, place: Path) -> None:
         with suppress(FailedCheckError):
             os.kill(json.loads(pal("status", "luna", "--json"))["holder"], signal.SIGKILL)
         subprocess.run([installed.client, "down"], env=installed.variables, capture_output=True, check=False)
+
+
+# --------------------
+# The wheel of the other machine, in an emulator.
+
+
+def run_foreign(folder: Path, file: Path, *, is_installed: bool) -> None:
+    """Install the wheel of another machine and run the quick start in an emulator.
+
+    Print in capitals what was not checked, if a program for that is missing or `is_installed` is false.
+    """
+    machine = machine_of(file)
+    emulator = shutil.which(f"qemu-{machine}") or shutil.which(f"qemu-{machine}-static")
+    if emulator is None:
+        print(f"dist: NOT RUN: {file.name}. Only its ELF header was checked, because this machine is a")
+        print(f"dist: {platform.machine()} without qemu-{machine}. Run the quick start on {machine} first.")
+        return
+    place = folder / machine
+    place.mkdir()
+    name = Path(emulator).name
+    with zipfile.ZipFile(file) as wheel:
+        (script,) = [name for name in wheel.namelist() if name.endswith(".data/scripts/pal")]
+        client = Path(wheel.extract(script, place))
+    client.chmod(0o755)
+    said = subprocess.run([emulator, client, "--version"], check=True, capture_output=True, text=True)
+    print(f"dist: {file.name}: in {name} it says {said.stdout.strip()}")
+    if not is_installed or not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        why = "there is no apt-get" if is_installed else "this was not asked for"
+        print(f"dist: NOT INSTALLED: {file.name}. Only its client was started, because {why}.")
+        print(f"dist: Run the quick start on {machine} first.")
+        return
+    run_quick_start(with_emulator(file, place, emulator), place)
+    print(f"dist: {file.name}: installed with pip in {name}, and the quick start works")
+
+
+def with_emulator(file: Path, place: Path, emulator: str) -> Installed:
+    """Install into a new virtual environment of Debian's Python for the machine of the wheel.
+
+    Its Python and the installed client are replaced by scripts that start them in the emulator, so that each
+    can start the other: the kernel starts programs of another machine only with binfmt_misc.
+    """
+    variables = clean_variables(place)
+    root = unpack_python(DEBIAN_MACHINES[machine_of(file)], place)
+    start = f'exec {shlex.quote(emulator)} -L {shlex.quote(str(root))} -0 "$0"'  # Python finds its home by $0
+    python = root / "usr" / "bin" / "python3"
+    program = python.resolve()
+    python.unlink()
+    write_launcher(python, start, program)
+    run_quietly([str(python), "-m", "venv", "--without-pip", f"{place}/env"], variables)
+    python = place / "env" / "bin" / "python3"
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    run_quietly([*pip, "install", "--quiet", str(file)], variables)
+    client = python.with_name("pal")
+    write_launcher(client, start, client.rename(python.with_name("pal.emulated")))
+    return Installed(client, variables)
+
+
+def write_launcher(path: Path, start: str, program: Path) -> None:
+    path.write_text(f'#!/bin/sh\n{start} {shlex.quote(str(program))} "$@"\n')
+    path.chmod(0o755)
+
+
+def unpack_python(machine: str, place: Path) -> Path:
+    """Unpack Debian's Python for a machine, with its libraries, and return the root. Install nothing."""
+    state, root = place / "apt", place / "root"
+    (state / "lists" / "partial").mkdir(parents=True)
+    (state / "archives" / "partial").mkdir(parents=True)
+    (state / "status").touch()  # no package is installed, so all that Python needs are downloaded
+    options = {
+        "APT::Architecture": machine,
+        "APT::Architectures": machine,
+        "APT::Sandbox::User": "root",  # another user cannot write to this folder
+        "Debug::NoLocking": "1",
+        "Dir::Cache": state,
+        "Dir::State": state,
+        "Dir::State::status": state / "status",
+    }
+    apt = ["apt-get", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    run_quietly([*apt, "update"], os.environ)
+    run_quietly(
+        [*apt, "install", "--yes", "--no-install-recommends", "--download-only", "python3"], os.environ
+    )
+    for package in sorted((state / "archives").glob("*.deb")):
+        run_quietly(["dpkg-deb", "--extract", str(package), str(root)], os.environ)
+    return root
+
+
+# --------------------
+# Commands.
 
 
 def expect(output: str, part: str) -> None:
