@@ -242,6 +242,15 @@ int start_daemon(void)
     return fd;
 }
 
+/* Return the command that starts this bus. It names the home if the caller did. */
+static const char *up_command(void)
+{
+    static char command[sizeof "pal up --home " + HOME_SIZE];
+
+    snprintf(command, sizeof command, "pal up%s%s", call.has_home ? " --home " : "", call.has_home ? home : "");
+    return command;
+}
+
 /* Create the file which says that the bus should stay down. */
 static void keep_down(const char *marker)
 {
@@ -283,8 +292,13 @@ static int reach_for_down(const char *marker)
     if (call.is_json)
         dprintf(STDOUT_FILENO, "{\"pid\":%d,\"stopped\":true}\n", (int)pid);
     else
-        dprintf(STDOUT_FILENO, "the bus is stopped; nothing is lost, 'pal up' starts it again\n");
+        dprintf(STDOUT_FILENO, "the bus is stopped; nothing is lost, '%s' starts it again\n", up_command());
     _exit(0);
+}
+
+static _Noreturn void fail_stopped(void)
+{
+    fail("the bus was stopped with 'pal down'; '%s' starts it again", up_command());
 }
 
 /*
@@ -300,7 +314,7 @@ static void end_look(const char *marker)
     if (call.is_doctor)
         run_python("palaver.app", call.all + 1, call.count - 1);
     if (is_stopped)
-        fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
+        fail_stopped();
     if (!call.has_home) /* the refusal of a folder named with --home follows */
         fail("the bus is not running, and %s does not exist; 'pal up' creates it", home);
 }
@@ -352,13 +366,13 @@ int open_wire(int repeats)
     if (call.is_look && !repeats)
         end_look(marker);
     if (call.has_home && !call.is_up && access(home, F_OK))
-        fail("%s does not exist; to create a bus there, run 'pal up --home %s'", home, home);
+        fail("%s does not exist; to create a bus there, run '%s'", home, up_command());
     if (call.has_home && !call.is_up && is_other_folder())
-        fail("%s is not the home of a bus; to create a bus there, run 'pal up --home %s'", home, home);
+        fail("%s is not the home of a bus; to create a bus there, run '%s'", home, up_command());
     if (!call.is_up && !access(marker, F_OK)) {
         /* A follower that was running when the bus was stopped must not start it again, whatever its caller is. */
         if (repeats || !is_person())
-            fail("the bus was stopped with 'pal down'; 'pal up' starts it again");
+            fail_stopped();
     }
     free(marker);
     return start_daemon();

@@ -233,17 +233,19 @@ def test_versions_that_reject_each_other_do_not_repeat_indefinitely(pal: Pal, da
     assert process.communicate(timeout=LIMIT_S) == (b"", b"pal: the connection to the daemon was lost\n")
 
 
-def test_follower_does_not_restart_a_stopped_bus(pal: Pal, daemon: Daemon) -> None:
-    process = pal.start("recv", "--follow")
+@pytest.mark.parametrize("is_home_named", [False, True])
+def test_follower_does_not_restart_a_stopped_bus(pal: Pal, daemon: Daemon, is_home_named: bool) -> None:
+    (daemon.home / "start.lock").touch()  # a bus was started here
+    option = ["--home", str(daemon.home)] if is_home_named else []
+    process = pal.start("recv", "--follow", *option)
     peer = daemon.accept()
 
     (daemon.home / "down").touch()
     daemon.deafen()
     peer.close()
 
-    assert (
-        process.communicate(timeout=LIMIT_S)[1]
-        == b"pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
-    )
+    up = " ".join(["pal up", *option])
+    sentence = f"pal: the bus was stopped with 'pal down'; '{up}' starts it again\n"
+    assert process.communicate(timeout=LIMIT_S)[1] == sentence.encode()
     assert process.returncode == 1
     assert pal.notes() == []

@@ -352,6 +352,20 @@ def test_after_down_a_command_that_only_shows_starts_nothing(
     assert pal.notes() == []
 
 
+@pytest.mark.parametrize("verb", ["list", "status", "events", "send"])
+def test_refusal_of_a_stopped_bus_names_the_home_that_was_named(pal: Pal, verb: str) -> None:
+    other = pal.home / "other"
+    other.mkdir(mode=0o700)
+    (other / "start.lock").touch()
+    (other / "down").touch()
+
+    result = pal.run(verb, "--home", str(other))
+
+    sentence = f"pal: the bus was stopped with 'pal down'; 'pal up --home {other}' starts it again\n"
+    assert (result.status, result.out, result.err) == (1, b"", sentence.encode())
+    assert pal.notes() == []
+
+
 @pytest.mark.parametrize("words", [("status", "set", "idle"), ("events", "sub"), ("events", "unsub", "x")])
 def test_after_down_a_person_who_changes_something_starts_the_daemon(
     pal: Pal, at_terminal: Callable[[], None], words: tuple[str, ...]

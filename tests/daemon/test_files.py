@@ -149,18 +149,23 @@ def test_down_stops_a_daemon_whose_socket_was_removed(either: Home) -> None:
     assert (either.path / "down").exists()
 
 
-def test_down_ends_a_daemon_that_does_not_listen(either: Home) -> None:
+@pytest.mark.parametrize("is_json", [True, False])
+def test_down_ends_a_daemon_that_does_not_listen(either: Home, is_json: bool) -> None:
     pid = either.pid
     os.kill(pid, signal.SIGSTOP)  # It cannot create its socket again.
     (either.path / "daemon.sock").unlink()
-    down = either.start("down", "--json")
+    down = either.start("down", *(["--json"] if is_json else ["--home", str(either.path)]))
     wait_until(lambda: is_asked_to_end(pid))
 
     os.kill(pid, signal.SIGCONT)
     out, err = down.communicate(timeout=either.limit_s)
 
     assert (down.returncode, err) == (0, b"")
-    assert json.loads(out) == {"pid": pid, "stopped": True}
+    if is_json:
+        assert json.loads(out) == {"pid": pid, "stopped": True}
+    else:
+        up = f"pal up --home {either.path}"
+        assert out.decode() == f"the bus is stopped; nothing is lost, '{up}' starts it again\n"
     assert (either.path / "down").exists()
 
 

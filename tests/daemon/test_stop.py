@@ -57,9 +57,12 @@ def test_down_reports_its_result_in_both_forms(bus: Home) -> None:
     first = bus.ok("down", "--json")
     bus.ok("up")
     second = bus.ok("down")
+    bus.ok("up")
+    named = bus.ok("down", "--home", str(bus.path))
 
     assert first.json == {"pid": pid, "stopped": True}
     assert second.out == "the bus is stopped; nothing is lost, 'pal up' starts it again\n"
+    assert named.out == f"the bus is stopped; nothing is lost, 'pal up --home {bus.path}' starts it again\n"
 
 
 def test_follower_ends_with_a_sentence_when_the_bus_stops(bus: Home) -> None:

@@ -201,18 +201,27 @@ def reach(home: str) -> Socket | None:
         raise StartError(f"{home}/daemon.sock: {error.strerror or error}") from error
 
 
+def stopped_text(up: str) -> str:
+    """Return the refusal to start a bus that was stopped; `up` is the command that starts it."""
+    return f"the bus was stopped with 'pal down'; '{up}' starts it again"
+
+
 def start(
-    home: str, *, person: bool | None = None, spawned: Callable[[], None] | None = None
+    home: str,
+    *,
+    person: bool | None = None,
+    spawned: Callable[[], None] | None = None,
+    up: str = "pal up",
 ) -> Socket | None:
     """Start the daemon, or wait for the one that another client is starting, and connect to it.
 
     None means that it was lost again at once. The marker of `pal down` is respected as in `ensure_daemon`;
     the daemon removes it once it is up.
-    `spawned` is called if this process starts the daemon.
+    `spawned` is called if this process starts the daemon. `up` is the command that a refusal advises.
     """
     marker = f"{home}/down"
     if os.path.lexists(marker) and not (is_person() if person is None else person):
-        raise NoHope("the bus was stopped with 'pal down'; 'pal up' starts it again")
+        raise NoHope(stopped_text(up))
     try:
         _make_directories(home)
         lock = above_stdio(os.open(f"{home}/start.lock", os.O_RDWR | os.O_CREAT, 0o600))

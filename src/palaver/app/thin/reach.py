@@ -38,6 +38,7 @@ class DaemonReach:
     def __init__(self, call: ThinCall, home: str) -> None:
         self._call = call
         self._home = home
+        self._up = "pal up" if call.home is None else f"pal up --home {home}"
         self._has_spawned = False
         self._failures = 0
 
@@ -88,11 +89,11 @@ class DaemonReach:
             # A follower that was running when the bus was stopped must not start it again, whatever started
             # the follower.
             person = False
-        return start.start(self._home, person=person, spawned=self._note_spawned)
+        return start.start(self._home, person=person, spawned=self._note_spawned, up=self._up)
 
     def _check_named_home(self) -> None:
         """Refuse a missing folder, or one with other files and no bus: only `pal up` creates one there."""
-        way = f"to create a bus there, run 'pal up --home {self._home}'"
+        way = f"to create a bus there, run '{self._up}'"
         if not os.path.exists(self._home):  # noqa: PTH110 - pathlib is slow to import
             raise NoHope(f"{self._home} does not exist; {way}")
         try:
@@ -113,7 +114,7 @@ class DaemonReach:
         if self._call.verb == b"doctor":
             self.run_python(b"palaver.app", self._call.arguments)
         if is_stopped:
-            raise NoHope("the bus was stopped with 'pal down'; 'pal up' starts it again")
+            raise NoHope(start.stopped_text(self._up))
         if self._call.home is None:  # the refusal of a folder named with --home follows
             raise NoHope(f"the bus is not running, and {self._home} does not exist; 'pal up' creates it")
 
@@ -191,7 +192,7 @@ class DaemonReach:
         except OSError as error:
             raise StartError(f"the daemon (process {pid}) cannot be ended: {error.strerror}") from error
         self.await_end()
-        text = "the bus is stopped; nothing is lost, 'pal up' starts it again\n"
+        text = f"the bus is stopped; nothing is lost, '{self._up}' starts it again\n"
         if self._call.is_json:
             text = f'{{"pid":{pid},"stopped":true}}\n'
         write_all(1, memoryview(text.encode()))

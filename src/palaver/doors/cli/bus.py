@@ -185,7 +185,8 @@ async def down(call: Call) -> int:
     if call.is_json:
         await call.say_json({"pid": os.getpid(), "stopped": True})
     else:
-        await call.say("the bus is stopped; nothing is lost, 'pal up' starts it again")
+        up = "pal up" if call.parsed.home is None else f"pal up --home {call.services.daemon.home}"
+        await call.say(f"the bus is stopped; nothing is lost, '{up}' starts it again")
     call.services.daemon.stop(DOWN)
     return 0
 
