@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
-from tests.fakes import Bus, FakeClock, open_memory, opened_bus
+from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
 from palaver.doors.http.websocket import SocketLimits, WebSocketDoor
 from palaver.doors.ws import REQUESTS, BadFrame, answer_frame, encode_frame, read_frame
+from palaver.errors import RateLimited
 from palaver.identity.tokens import Token, TokenBook
 from palaver.protocol.agents import Caller
 from palaver.protocol.paths import Content
+from palaver.protocol.requests import Release
 from palaver.services.paths import PathService
 from palaver.services.queries import Queries
 from palaver.services.services import Services
@@ -226,6 +229,33 @@ async def test_log_is_read_only_while_a_connection_listens(tmp_path: Path) -> No
                 await wire.send({"type": "websocket.close", "code": 1000, "reason": ""})
 
         assert watched == []
+
+
+async def test_message_that_a_brake_holds_is_pushed_when_it_is_released(tmp_path: Path) -> None:
+    async with opened_stage(tmp_path) as stage, asyncio.TaskGroup() as tasks:
+        orla = replace(await stage.bus.join("orla", harness="codex"), harness="codex")
+        secret, _ = await stage.token("luna")
+        wire = stage.open(tasks, secret)
+        wire.ask({"type": "msg.listen", "agentId": "luna"})
+        for number in range(LIMIT_A_MINUTE):
+            await stage.paths.route(orla, "agent/luna", Content(payload=number + 1))
+        with pytest.raises(RateLimited) as held:
+            await stage.paths.route(orla, "agent/luna", Content(payload="held"))
+        last = (await wire.until(LIMIT_A_MINUTE + 1))[-1]
+        wire.ask({"type": "ping"})
+        assert (await wire.until(LIMIT_A_MINUTE + 2))[-1] == {"type": "pong"}
+
+        late = stage.open(tasks, secret)
+        late.ask({"type": "msg.listen", "agentId": "luna", "after": last["seq"]})
+        late.ask({"type": "ping"})
+        assert (await late.until(2))[-1] == {"type": "pong"}
+        await stage.bus.submit(HUMAN, Release(message=str(held.value.message)))
+
+        for client, number in ((wire, LIMIT_A_MINUTE + 3), (late, 3)):
+            push = (await client.until(number))[-1]
+            assert push["message"]["payload"] == "held"
+            assert push["seq"] > held.value.message
+            await client.send({"type": "websocket.close", "code": 1000, "reason": ""})
 
 
 # Any frame

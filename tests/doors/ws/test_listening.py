@@ -246,14 +246,14 @@ def test_client_continues_after_a_restart(stage: Stage, listener: Client, writer
 
 
 def test_slow_client_is_disconnected_and_loses_nothing(stage: Stage, token: str, writer: Client) -> None:
-    slow, quick = _small_client(stage, token), stage.client(token)
-    for client in (slow, quick):
+    slow, others = _small_client(stage, token), [stage.client(token) for _ in range(5)]
+    for client in (slow, *others):
         client.ok("msg.listen", agentId="luna")
     total = 150
 
     for number in range(total):
         send(writer, number, payload=BIG)
-        assert commands(quick, 1) == [str(number)]
+        assert [commands(client, 1) for client in others] == [[str(number)]] * 5
 
     seen = slow.rest()
     code, reason = slow.end()
