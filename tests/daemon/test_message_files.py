@@ -9,6 +9,8 @@ from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
 
 from palaver.home import read_message, remove_message, write_message
 from palaver.protocol.agent_text import parse_message_file
+from palaver.protocol.envelope import Draft
+from palaver.protocol.paths import Content, SubscribePath
 from palaver.reactors.message_files import MessageFiles
 
 
@@ -37,6 +39,20 @@ async def test_only_messages_to_an_agent_in_a_terminal_are_written_to_files(tmp_
 
     assert texts(tmp_path, "luna") == ["for both"]
     assert not (tmp_path / "messages" / "nova").exists()
+
+
+async def test_copy_of_a_session_has_a_file_of_its_agent_and_a_handled_one_has_none(tmp_path: Path) -> None:
+    payload: dict[str, object] = {"text": "handled", "delivered_to": ["luna"], "handled": {"luna": ["mon"]}}
+    handled = Draft(type="message", sender="nova", payload=payload, id="H1", ts=1)
+    async with opened_bus(open_memory, tmp_path) as bus:
+        luna = await bus.join("luna", holder="hash", seat=seat(7))
+        await bus.submit(luna, SubscribePath(agent="luna", pattern="ci/*", session="mon"))
+        async with kept_in(tmp_path, bus):
+            await bus.send(HUMAN, "", "/ci/main", content=Content(command="red", payload={}))
+            await bus.log.commit(None, lambda rows: handled)
+
+    assert texts(tmp_path, "luna") == ["red {}"]
+    assert [folder.name for folder in (tmp_path / "messages").iterdir()] == ["luna"]
 
 
 async def test_hidden_characters_and_control_tags_are_escaped_in_the_file(tmp_path: Path) -> None:

@@ -633,14 +633,20 @@ async def test_session_that_waits_again_counts_as_idle_for_a_request(
     await waiting
 
 
-async def test_session_mail_expires_with_one_notice(bus: Bus, luna: Caller, away: Caller) -> None:
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_sender_is_notified_only_of_the_expiry_of_session_mail(
+    bus: Bus, luna: Caller, away: Caller, is_read: bool
+) -> None:
     event = await route(bus, luna, "new", expires_in_ms=1000)
+    if is_read:
+        await bus.report(MON, "seen", event.seq)
     bus.clock.advance(1)
 
     await bus.delivery.catch_up()
 
-    assert [bus.state(event, name) for name in (MON, "nova")] == ["expired", "expired"]
-    assert len(await notices(bus, "luna")) == 1
+    assert [bus.state(event, name) for name in (MON, "nova")] == ["seen" if is_read else "expired", "expired"]
+    expired = f"#{event.seq} expired before nova (session mon) saw it"
+    assert await notices(bus, "luna") == ([] if is_read else [expired])
 
 
 # Removed sessions

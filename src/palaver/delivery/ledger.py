@@ -242,7 +242,10 @@ class Ledger:
             await self._tell(event, "dead", paths)
 
     async def expired(self, some: Sequence[Expiring]) -> None:
-        """Record expired messages: one report per agent, one notice per message."""
+        """Record expired messages: one report per mailbox, one notice per message.
+
+        The expiry of a handled copy causes no notice: its sender waits for the sessions that have the others.
+        """
         by_agent: defaultdict[str, list[int]] = defaultdict(list)
         for due in some:
             by_agent[due.agent].append(due.seq)
@@ -252,14 +255,22 @@ class Ledger:
             entry = read_entry(self._log.rows, due.seq, due.agent)
             if entry is not None and entry.state == State.EXPIRED:
                 by_message[due.seq].append(due.agent)
-        events = filter(None, map(self._log.event, by_message))
-        await _all_done(self._tell(event, "expired", by_message[event.seq]) for event in events)
+        told = [
+            (event, names)
+            for event in filter(None, map(self._log.event, by_message))
+            if (names := [name for name in by_message[event.seq] if not _is_handled(event, name)])
+        ]
+        await _all_done(self._tell(event, "expired", names) for event, names in told)
 
     async def _tell(
         self, event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0
     ) -> None:
         if (request := notice(event, state, names, reason=reason, attempt=attempt)) is not None:
             await self._submit(request)
+
+
+def _is_handled(event: Event, name: str) -> bool:
+    return isinstance(event.body, MessageSent) and name in event.body.handled
 
 
 async def _all_done(steps: Iterable[Coroutine[None, None, None]]) -> None:
