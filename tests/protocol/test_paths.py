@@ -12,8 +12,10 @@ from palaver.protocol.paths import (
     SessionId,
     check_session,
     content_of,
+    count_others,
     dead_letter,
     mailbox_of,
+    readable_mailbox,
     route_result,
     routed_message,
     split_mailbox,
@@ -49,6 +51,23 @@ def test_mailbox_is_split_into_its_agent_and_session(agent: str, session: str) -
     assert split_mailbox(mailbox_of(agent, session)) == (agent, session)
     assert split_mailbox(mailbox_of(agent)) == (agent, "")
     assert not mailbox_of(agent, session).startswith(f"{agent}/")
+
+
+def test_path_is_not_taken_for_the_mailbox_of_a_session() -> None:
+    assert split_mailbox("slack/c++") == ("slack/c++", "")
+    assert readable_mailbox("slack/c++") == "slack/c++"
+
+
+def test_people_read_a_mailbox_with_its_session() -> None:
+    assert readable_mailbox("luna+mon") == "luna (session mon)"
+    assert readable_mailbox("luna") == "luna"
+
+
+@pytest.mark.parametrize(
+    ("mailboxes", "others"), [((), 0), (("luna",), 0), (("luna+mon", "luna"), 0), (("luna+mon", "nova"), 1)]
+)
+def test_agent_and_its_sessions_count_as_one_recipient(mailboxes: tuple[str, ...], others: int) -> None:
+    assert count_others(mailboxes) == others
 
 
 def test_session_id_is_returned_or_refused() -> None:
