@@ -79,6 +79,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     """queued, submitted, seen or answered; or held, refused, expired, dead."""
+    session: str = ""
+    """The session of the recipient that has this copy; empty for the agent itself."""
     ts: int = 0
     lane: str = ""
     grade: str = ""
