@@ -129,6 +129,20 @@ async def test_client_that_does_not_identify_itself_is_disconnected_in_time(tmp_
     assert SocketLimits().auth_s == 5.0
 
 
+async def test_client_that_never_reads_cannot_stay_unidentified(tmp_path: Path) -> None:
+    async with (
+        opened_stage(tmp_path, auth_s=0.01, refuse_s=0.01) as stage,
+        asyncio.timeout(LIMIT_S),
+        asyncio.TaskGroup() as tasks,
+    ):
+        wire = stage.open(tasks)
+        wire.reads.clear()
+        wire.ask({"type": "ping"})
+
+    assert wire.closed == (4001, "Authentication timeout")
+    assert stage.door.unidentified == 0
+
+
 async def test_connection_that_was_refused_is_not_counted(tmp_path: Path) -> None:
     async with opened_stage(tmp_path, auth_s=0.01, unidentified=1) as stage:
         async with asyncio.TaskGroup() as tasks:

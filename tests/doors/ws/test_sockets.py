@@ -98,6 +98,15 @@ def test_upgrade_is_refused_with_a_reason(
     assert json.loads(refused.value.response.body)["error"] == code
 
 
+def test_refused_upgrade_is_not_logged(stage: Stage) -> None:
+    with pytest.raises(InvalidStatus):
+        stage.open(origin="http://evil.example")
+
+    stage.home.ok("status")  # a later request
+    lines = (stage.home.path / "daemon.log").read_text().splitlines()
+    assert [line for line in lines if " INFO listening " not in line] == []
+
+
 def test_upgrade_with_another_host_name_is_refused(stage: Stage) -> None:
     made = socket.create_connection(stage.address, timeout=LIMIT_S)
     with pytest.raises(InvalidStatus) as refused:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,6 +92,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         await self.writable.wait()
         if not self.close_sent:  # it may have been closed in the meantime
             await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # refused; the library would log an error for each
 
     def shutdown(self) -> None:
         if not self.handshake_complete:
@@ -158,6 +160,8 @@ class SocketLimits:
 
     auth_s: float = 5.0
     """Seconds in which a client must identify itself."""
+    refuse_s: float = 1.0
+    """Seconds in which a client must read why it is refused; it may not read at all."""
     unidentified: int = 64
     """Connections that have not identified themselves; further ones are refused."""
     frames: int = 1024
@@ -312,7 +316,10 @@ class _Connection:
         return token
 
     async def _refuse(self, reply: Reply, code: int, reason: str) -> None:
-        await self._write(encode_frame(reply))
+        """Send a reply and close. A client that does not read gets only the close frame."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.door.limits.refuse_s):
+                await self._write(encode_frame(reply))
         await self.send({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _next_frame(self) -> ClientFrame | None:
