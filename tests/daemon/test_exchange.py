@@ -207,7 +207,7 @@ def test_agent_under_a_harness_sends_only_files_of_its_directory(bus: Home, nova
     by_script = bus.pal("send", "@nova", "--file", path, cwd=folder)
 
     assert [one.error["error"] for one in (refused, by_mark)] == ["not_allowed"] * 2
-    assert f"pal send … - < {path}" in refused.error["message"]
+    assert f"pal send … --stdin < {path}" in refused.error["message"]
     assert [one.status for one in (inside, piped, by_script)] == [0, 0, 0]
     texts = [one["text"] for one in nova.ok("recv", "--json").lines]
     assert texts == ["from inside", "from outside", "from outside"]

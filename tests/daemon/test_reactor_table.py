@@ -43,6 +43,10 @@ TABLE: dict[EventKey, list[str]] = {
         "DeadSockets._follow",
         "WorkspaceCleanup._follow",
     ],
+    "path.subscribed": ["Broker._follow"],
+    "path.unsubscribed": ["Broker._follow"],
+    "session.created": ["Broker._follow", "DeliveryReactor._hear"],  # The session that an agent runs in.
+    "session.removed": ["Broker._follow", "DeliveryReactor._hear"],
     "redacted": ["MessageFiles._follow_redacted"],
     "member_joined": ["Sticks._hear"],
     "member_left": ["Sticks._hear"],
