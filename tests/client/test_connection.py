@@ -270,7 +270,7 @@ async def test_follower_starts_now_and_ends_with_its_connection(bus: Bus) -> Non
 
         assert first.result().payload["text"] == "after"
     async with asyncio.timeout(LIMIT_S):
-        assert [event async for event in following] == []
+        assert {event.payload["text"] async for event in following} <= {"after"}
 
 
 async def test_dry_run_returns_the_recipients_and_stores_nothing(bus: Bus) -> None:
