@@ -187,7 +187,7 @@ class SteeredClient:
 def node_client(find_url: Callable[[], str]) -> Iterator[Client]:
     """Start a client of Node's `ws`, or skip the test."""
     try:
-        node, folder = node_program(), install_package("ws", WS_VERSION)
+        folder, node = install_package("ws", WS_VERSION), node_program()
     except CannotInstall as error:
         pytest.skip(f"NOT TESTED: THE WEBSOCKET WITH A CLIENT OF NODE: {error}")
     process = subprocess.Popen(
