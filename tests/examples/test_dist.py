@@ -1,4 +1,4 @@
-"""The checks of a release: what they say about the wheel of a machine that cannot be emulated here."""
+"""The checks of a release: the report about the wheel of a machine that cannot be emulated here."""
 
 from pathlib import Path
 

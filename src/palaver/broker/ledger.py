@@ -10,12 +10,12 @@ import msgspec
 
 from palaver.broker.context import Context, Written
 from palaver.broker.messages import find_message
-from palaver.domain.rights import require_own_mail
-from palaver.errors import BadRequest, WhoAreYou
+from palaver.domain.rights import require_mailbox, require_own_mail
+from palaver.errors import BadRequest
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import GRADES, DeliveryReport, State
-from palaver.protocol.message import EXTERNAL, SYSTEM, format_priority, is_raw
+from palaver.protocol.message import SYSTEM, format_priority, is_raw
 from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, ReportDelivery
 from palaver.state.agents import can_step, read_line
@@ -24,8 +24,7 @@ from palaver.state.rows import Rows, answered_seq, deliverable
 
 async def acknowledge(context: Context, caller: Caller, request: Acknowledge, key: bytes | None) -> Written:
     """Write that the caller has seen its own messages. Only their recipient can acknowledge them."""
-    if caller.kind == EXTERNAL:
-        raise WhoAreYou("a script has no mailbox; join with 'pal join', or choose an agent with --as NAME")
+    require_mailbox(caller)
     require_own_mail(caller)
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")

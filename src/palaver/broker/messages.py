@@ -609,7 +609,8 @@ def _checked_content(content: Content) -> Content:
 
     A payload that JavaScript takes as false becomes an empty object; an empty list is kept.
     """
-    for what, word in (("command", content.command), ("source", content.source), ("id", content.external_id)):
+    words = {"command": content.command, "source": content.source, "external id": content.external_id}
+    for what, word in words.items():
         check_text(word, f"the {what}", _LIMIT_CONTENT_BYTES)
     payload = content.payload
     # `0 == False`, and a list or an object is never equal to one of these.

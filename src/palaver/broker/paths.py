@@ -12,8 +12,8 @@ import msgspec
 
 from palaver.broker.context import Context, Written
 from palaver.broker.ledger import report
-from palaver.domain.rights import can, reaches_others, require
-from palaver.errors import BadRequest, NotFound, NotYou, UnknownRecipient, WhoAreYou, cut_name
+from palaver.domain.rights import can, reaches_others, require, require_mailbox
+from palaver.errors import BadRequest, NotFound, NotYou, UnknownRecipient, cut_name
 from palaver.log.api import Decide
 from palaver.protocol.address import check_path
 from palaver.protocol.agents import Caller, Standing
@@ -33,10 +33,11 @@ from palaver.protocol.events import (
     SessionRemoved,
     State,
 )
-from palaver.protocol.message import EXTERNAL, HUMAN
+from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import (
     LIMIT_SUBSCRIPTIONS,
     MAIN,
+    REMOVED,
     ClearDeadLetters,
     CreateSession,
     RemoveSession,
@@ -57,7 +58,6 @@ from palaver.state.rows import Rows
 
 _LIMIT_TITLE_BYTES: Final = 1024
 _AT_ONCE: Final = 200
-_REMOVED: Final = "the session was removed"
 
 
 async def subscribe(context: Context, caller: Caller, request: SubscribePath, key: bytes | None) -> Written:
@@ -155,7 +155,7 @@ async def remove_session(
 async def _end_mail(context: Context, caller: Caller, mailbox: str) -> None:
     """End the waiting messages. Delivery ends one that a lane carries if it comes back."""
     while seqs := list(islice(_waiting(context.log.rows, mailbox), _AT_ONCE)):
-        dead = DeliveryReport(agent=mailbox, messages=tuple(seqs), state=State.DEAD, reason=_REMOVED)
+        dead = DeliveryReport(agent=mailbox, messages=tuple(seqs), state=State.DEAD, reason=REMOVED)
         await report(context, caller, ReportDelivery(report=dead), None)
 
 
@@ -174,10 +174,9 @@ async def clear_dead_letters(
 
 def _check_owner(context: Context, caller: Caller, agent: str, *, allows_operator: bool = False) -> None:
     """Refuse a caller that is not the agent; an operator may manage the sessions of others."""
-    if caller.kind == EXTERNAL and agent == caller.name:
-        raise WhoAreYou("a script has no mailbox; join with 'pal join', or choose an agent with --as NAME")
-    is_own = caller.name == agent
-    if not is_own and not (allows_operator and can(caller.standing, Standing.OPERATOR)):
+    if caller.name == agent:
+        require_mailbox(caller)
+    elif not (allows_operator and can(caller.standing, Standing.OPERATOR)):
         raise NotYou(agent, caller.name)
     if agent != HUMAN and context.directory.get(agent) is None:
         raise UnknownRecipient({agent: context.directory.nearest(agent)})

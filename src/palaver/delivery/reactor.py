@@ -41,7 +41,7 @@ from palaver.protocol.lanes import (
     OfferOutcome,
 )
 from palaver.protocol.message import MESSAGE, format_priority, is_raw
-from palaver.protocol.paths import split_mailbox
+from palaver.protocol.paths import REMOVED, split_mailbox
 from palaver.protocol.query import Passes
 from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY, FireWatch
@@ -508,9 +508,7 @@ class DeliveryReactor:
             self.deadline_changed()
             if self._is_removed(report.agent):
                 self._tasks.create_task(
-                    self._ledger.report(
-                        report.agent, report.messages, State.DEAD, reason="the session was removed"
-                    )
+                    self._ledger.report(report.agent, report.messages, State.DEAD, reason=REMOVED)
                 )
         elif report.state != State.SUBMITTED or report.unconfirmed:
             self._mailboxes.settle(report.agent, report.messages)

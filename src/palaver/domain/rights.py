@@ -3,9 +3,10 @@
 from collections.abc import Collection
 from typing import Final
 
-from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType
+from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType, WhoAreYou
 from palaver.protocol.address import AGENT, MANY, ONE, split_path
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing
+from palaver.protocol.message import EXTERNAL
 
 RESERVED_TYPES: Final = frozenset(
     {
@@ -79,6 +80,12 @@ def reaches_others(pattern: str, own: Collection[str]) -> bool:
 def can(standing: Standing, needed: Standing) -> bool:
     """Return whether a standing is sufficient."""
     return standing >= needed
+
+
+def require_mailbox(caller: Caller) -> None:
+    """Refuse a script, which has no mailbox."""
+    if caller.kind == EXTERNAL:
+        raise WhoAreYou("a script has no mailbox; join with 'pal join', or choose an agent with --as NAME")
 
 
 def require_own_mail(caller: Caller) -> None:

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import Outcome, Sent, Written
-from palaver.domain.rights import require_own_mail
-from palaver.errors import BadRequest, NotFound, NotYou, WhoAreYou, cut_name
+from palaver.domain.rights import require_mailbox, require_own_mail
+from palaver.errors import BadRequest, NotFound, NotYou, cut_name
 from palaver.log.api import EventKind
 from palaver.protocol.address import check_path
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event, encode_event
 from palaver.protocol.events import DeliveryReport, Grade, MessageSent, State
-from palaver.protocol.message import EXTERNAL, HUMAN, MESSAGE
+from palaver.protocol.message import HUMAN, MESSAGE
 from palaver.protocol.paths import (
     AUTO_SUBSCRIBED,
     ClearDeadLetters,
@@ -236,10 +236,7 @@ class PathService:
         raise NotFound(f"message {cut_name(id_)} in the mailbox {mailbox}", "nothing was acknowledged")
 
     def _check_own(self, caller: Caller, agent: str) -> None:
-        if caller.kind == EXTERNAL:
-            raise WhoAreYou(
-                "a script has no mailbox; join with 'pal join', or choose an agent with --as NAME"
-            )
+        require_mailbox(caller)
         if caller.name != agent:
             raise NotYou(agent, caller.name)
         require_own_mail(caller)
