@@ -293,7 +293,7 @@ async def list_bundles(call: Call) -> int:
     rows = [
         [bundle_id, row.by, ago(now - row.ts), str(row.files or ""), row.title] for bundle_id, row in found
     ]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 

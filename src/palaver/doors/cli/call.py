@@ -23,7 +23,7 @@ from palaver.doors.cli.spec import Table
 from palaver.errors import NotFound, PalaverError, RoomNotFound, UsageError, WhoAreYou, cut_name
 from palaver.identity.caller import Anchor
 from palaver.protocol.agents import Agent, Caller
-from palaver.protocol.display import Paint, Safe, paint_for, safe_bytes, zone_from
+from palaver.protocol.display import Column, Paint, Safe, lay_out, paint_for, safe_bytes, zone_from
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import error_object
@@ -146,6 +146,10 @@ class Call:
     async def say_lines(self, lines: Iterable[str]) -> None:
         """Write several lines to standard output."""
         await self.say("\n".join(lines))
+
+    async def say_table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+        """Write a table, as wide as the terminal."""
+        await self.say_lines(lay_out(columns, rows, width=self.width, paint=self.paint))
 
     async def say_json(self, value: object) -> None:
         """Write one JSON object on a separate line, in the words that all commands share."""

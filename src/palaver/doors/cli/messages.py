@@ -974,7 +974,7 @@ async def inbox(call: Call) -> int:
     for event, state in found:
         text = readable_text(event, handled_by=handlers_of(event, mailbox))
         rows.append([f"#{event.seq}", call.paint.name(event.sender), state, ago(now - event.ts), text])
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 
@@ -1174,7 +1174,7 @@ async def trace(call: Call) -> int:
     rows = [[_time(call, step.ts), step.source, readable_mailbox(step.agent), _what(step)] for step in steps]
     rows += [["now", "delivery", readable_mailbox(name), _lanes(call, event, name)] for name in names]
     columns = [Column(), Column(), Column(least=8), Column()]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 

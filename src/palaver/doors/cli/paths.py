@@ -13,7 +13,7 @@ from palaver.doors.cli.events import time_from
 from palaver.doors.cli.messages import read_content
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
-from palaver.protocol.display import Column, Safe, ago, lay_out
+from palaver.protocol.display import Column, Safe, ago
 from palaver.protocol.message import HUMAN, with_json
 from palaver.protocol.paths import (
     DEFAULT_COMMAND,
@@ -445,7 +445,7 @@ async def list_subscriptions(call: Call) -> int:
         [one.pattern, readable_mailbox(mailbox_of(owner, session)), ago(now - one.added_at)]
         for session, one in found
     ]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 
@@ -487,7 +487,7 @@ async def dead(call: Call) -> int:
         ]
         for one in found
     ]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 
@@ -521,7 +521,7 @@ async def history(call: Call) -> int:
             text = f"{text} (handled by {', '.join(handlers)})"
         age = ago(now - one.timestamp)
         rows.append([f"#{one.seq}", call.paint.name(one.sender), one.path, one.status, age, text])
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 
@@ -585,7 +585,7 @@ async def list_sessions(call: Call) -> int:
     ]
     now = call.services.clock.now_ms()
     rows = [[one.id, str(len(one.subscriptions)), ago(now - one.last_used_at), one.title] for one in found]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 

@@ -8,7 +8,7 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import BadRequest, NotFound, UsageError, cut_name, nearest
 from palaver.harness.registry import READ_VERB, KnownSession, ReadOrder, known_session, order_to_words
 from palaver.protocol.agents import Agent
-from palaver.protocol.display import Column, ago, lay_out
+from palaver.protocol.display import Column, ago
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.transcript import Detail, parse_span
@@ -161,7 +161,7 @@ async def list_threads(call: Call) -> int:
         [thread.name, str(thread.count), ago(now - thread.ts), call.paint.names(thread.names)]
         for thread in threads
     ]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=call.paint))
+    await call.say_table(columns, rows)
     return 0
 
 
