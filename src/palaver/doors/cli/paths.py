@@ -62,10 +62,10 @@ PATH_COMMANDS: Final = (
         group=_GROUP,
         summary="Send a command with a payload to a path.",
         description=(
-            "The message goes to every agent and session that is subscribed to the path, and to 'agent/luna' "
-            "goes what is for luna. If no subscription matches, the message is kept as a dead letter, which "
-            "is not an error. '*' and '**' in the path reach all subscriptions that they match. Without a "
-            "payload, it is an empty object."
+            "The message goes to every agent and session that is subscribed to the path. Every agent is "
+            "subscribed to its own path, such as 'agent/luna'. If no subscription matches, the message is "
+            "kept as a dead letter, which is not an error. '*' and '**' in the path reach all subscriptions "
+            "that they match. Without --payload, the payload is an empty object."
         ),
         positionals=(
             Positional(name="PATH", help="The path: agent/luna, slack/team/#general, webhook/github/push, …"),
