@@ -394,6 +394,66 @@ PathOp = (
 
 
 # --------------------
+# Requests of the runner of automatic turns. Pure.
+#
+# The runner registers once (`runner`) and again after each reconnect. It asks for jobs (`turn_next`), names
+# the process of each job before that process runs (`turn_process`), and reports the outcome (`turn_triaged`,
+# `turn_end`). Every request can be repeated.
+
+
+class RunnerOp(WireOp, frozen=True, kw_only=True, tag="runner"):
+    """Register as the runner of this home: the first time with a ticket, later with the same secret.
+
+    `running` are the seqs of the turns that it still runs. Every other open turn has ended without a result.
+    """
+
+    secret: Word
+    ticket: str = ""
+    running: tuple[Seq, ...] = ()
+    name: str = ""
+
+
+class NextJobOp(WireOp, frozen=True, kw_only=True, tag="turn_next"):
+    """Wait for the next job, for up to about half a minute."""
+
+    name: str = ""
+
+
+class TurnProcessOp(WireOp, frozen=True, kw_only=True, tag="turn_process"):
+    """Name the process of a triage or turn, a child of the runner that waits until this has returned.
+
+    From then on the process and its descendants act as the agent of that job. Use `job` or `turn`.
+    """
+
+    pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    job: Seq = 0
+    turn: Seq = 0
+    name: str = ""
+
+
+class TriagedOp(WireOp, frozen=True, kw_only=True, tag="turn_triaged"):
+    """Report the output of a triage, or why it failed."""
+
+    job: Seq
+    output: str = ""
+    error: str = ""
+    name: str = ""
+
+
+class TurnEndOp(WireOp, frozen=True, kw_only=True, tag="turn_end"):
+    """Report the reply of a turn, or why it failed."""
+
+    turn: Seq
+    output: str = ""
+    error: str = ""
+    harness_session: str = ""
+    name: str = ""
+
+
+RunnerRequest = RunnerOp | NextJobOp | TurnProcessOp | TriagedOp | TurnEndOp
+
+
+# --------------------
 # Every request that can be sent as a line, and its encoding. Pure.
 #
 # -> {"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, tagged by its sender
@@ -415,6 +475,7 @@ Op = (
     | ListOp
     | ReceiptsOp
     | PathOp
+    | RunnerRequest
     | LaneOp
     | AnswerOp
     | HoldOp
