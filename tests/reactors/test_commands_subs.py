@@ -10,7 +10,7 @@ from tests.fakes import HUMAN, SCRIPT, nowhere
 from tests.reactors.conftest import Watched
 
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.connection import ArgvConnection
+from palaver.doors.thin import ArgvConnection
 from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import HANDLERS, TABLE
 from palaver.errors import NotFound, UsageError, WhoAreYou

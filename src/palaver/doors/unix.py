@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from palaver.doors.cli.connection import ArgvConnection
+from palaver.doors.thin import ArgvConnection
 from palaver.doors.cli.run import ArgvDoor
 from palaver.doors.connection import Link, Outbox
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC

@@ -17,7 +17,7 @@ from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.doors.cli.archive import ARCHIVE_COMMANDS, archive, export
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.connection import ArgvConnection, Run
+from palaver.doors.thin import ArgvConnection, Run
 from palaver.doors.cli.events import LOG_COMMANDS, events
 from palaver.doors.cli.parser import parse
 from palaver.doors.cli.spec import Command, build_table

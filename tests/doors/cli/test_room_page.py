@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import FakeClock, nowhere
 
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.connection import ArgvConnection
+from palaver.doors.thin import ArgvConnection
 from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.rooms import (
     join_lines,
