@@ -285,6 +285,7 @@ class Runner:
         self._free = asyncio.Semaphore(LIMIT_JOBS)
         self._running: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._triages: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
@@ -316,6 +317,9 @@ class Runner:
                 taking.result()
 
     def _greeting(self) -> RunnerOp:
+        # A daemon forgets its triages with the connection, and orders them again under other numbers.
+        for task in self._triages:
+            task.cancel()
         return RunnerOp(secret=self._secret, ticket=self._ticket, running=tuple(sorted(self._running)))
 
     async def _take_jobs(self) -> None:
@@ -329,10 +333,13 @@ class Runner:
                 self._running.add(job.turn)
             task = asyncio.ensure_future(self._do(job))
             self._tasks.add(task)
+            if isinstance(job, TriageJob):
+                self._triages.add(task)
             task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._triages.discard(task)
         self._free.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             _logger.error("an internal error", exc_info=error)
@@ -363,38 +370,31 @@ class Runner:
             _logger.info("%s failed after %.1f s: %s", what, took_s, error)
         else:
             _logger.info("%s replied %d characters after %.1f s", what, len(reply.text), took_s)
-        await self._report(job, reply, error)
-        if isinstance(job, TurnJob):
-            self._running.discard(job.turn)
+        text = "" if error else _sendable(reply.text, LIMIT_OUTPUT)
+        if isinstance(job, TriageJob):
+            with suppress(PalaverError):  # It is ordered again.
+                await self._bus.ask_here(TriagedOp(job=job.job, output=text, error=error))
+            return
+        session = "" if error else _sendable(reply.session, LIMIT_OUTPUT)
+        await self._report(TurnEndOp(turn=job.turn, output=text, harness_session=session, error=error))
+        self._running.discard(job.turn)
 
     async def _register(self, job: TriageJob | TurnJob, pid: int) -> None:
-        op = (
-            TurnProcessOp(pid=pid, turn=job.turn)
-            if isinstance(job, TurnJob)
-            else TurnProcessOp(pid=pid, job=job.job)
-        )
-        await self._ask(op)
-
-    async def _report(self, job: TriageJob | TurnJob, reply: TurnReply, error: str) -> None:
-        """Report an outcome until a daemon has confirmed it. An outcome that is refused becomes an error."""
-        text = "" if error else _sendable(reply.text, LIMIT_OUTPUT)
-        outcome: TriagedOp | TurnEndOp
-        if isinstance(job, TurnJob):
-            session = "" if error else _sendable(reply.session, LIMIT_OUTPUT)
-            outcome = TurnEndOp(turn=job.turn, output=text, harness_session=session, error=error)
-            failed: TriagedOp | TurnEndOp = TurnEndOp(turn=job.turn, error="the reply was refused")
+        if isinstance(job, TriageJob):
+            await self._bus.ask_here(TurnProcessOp(pid=pid, job=job.job))
         else:
-            outcome = TriagedOp(job=job.job, output=text, error=error)
-            failed = TriagedOp(job=job.job, error="the output was refused")
+            await self._ask(TurnProcessOp(pid=pid, turn=job.turn))
+
+    async def _report(self, outcome: TurnEndOp) -> None:
+        """Report the end of a turn until a daemon has confirmed it. A reply that is refused is an error."""
         try:
             await self._ask(outcome)
         except RequestError as refusal:
-            _logger.warning("the outcome was refused: %s", refusal)
-            if not error:
-                with suppress(RequestError):
-                    await self._ask(msgspec.structs.replace(failed, error=f"{failed.error}: {refusal}"))
+            _logger.warning("the outcome of turn #%d was refused: %s", outcome.turn, refusal)
+            if not outcome.error:
+                await self._report(TurnEndOp(turn=outcome.turn, error=f"the reply was refused: {refusal}"))
 
-    async def _ask(self, op: TurnProcessOp | TriagedOp | TurnEndOp) -> None:
+    async def _ask(self, op: TurnProcessOp | TurnEndOp) -> None:
         """Ask until a daemon replies. Raises its refusal."""
         pauses_s = iter(_PAUSES_S)
         while True:

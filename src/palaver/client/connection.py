@@ -318,6 +318,12 @@ class Plain:
                 if self._losses >= _PLAIN_TRIES:
                     raise
 
+    async def ask_here(self, request: Op) -> msgspec.Raw:
+        """Send a request on the present connection only. Raises Disconnected without one, or if it is lost."""
+        if self._wire is None:
+            raise Disconnected("the daemon is not connected")
+        return await self._ask(self._wire, request)
+
     async def _ask(self, wire: Wire, request: Op) -> msgspec.Raw:
         number = next(self._numbers)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
